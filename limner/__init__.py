@@ -1,0 +1,1 @@
+"""Find pictures by their description and descriptions by their picture."""

@@ -1,0 +1,1 @@
+"""Generated pedestrians with descriptions: the data that limner can always make itself."""

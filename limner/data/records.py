@@ -1,0 +1,81 @@
+"""The one record model: a picture, its sentences, whom it shows, and where it belongs.
+
+A *group* is what the papers call an image/text group: the picture with its sentences (Flickr30k, MSCOCO), or an
+identity with all its pictures and sentences (CUHK-PEDES, CUB, generated people). Two items match when
+they are of the same group; nothing else in limner decides relevance.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from limner.errors import DataError
+
+SPLITS = ("train", "val", "test")
+"""The names of the splits; readers translate a dataset's own ("dev", "restval") to these."""
+
+GroupKind = Literal["image", "identity"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One picture of a dataset.
+
+    - `image`: path of the file.
+    - `sentences`: its descriptions, as published; may be empty for a gallery-only picture.
+    - `group`: name of its image/text group or identity.
+    - `split`: "train", "val" or "test"; None where the source gives none.
+    - `metadata`: anything else that the source says of it, JSON values only.
+    """
+
+    image: Path
+    sentences: tuple[str, ...]
+    group: str
+    split: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Records in their published order.
+
+    `source` is what the user typed ("flickr8k:PATH"), `group_kind` says whether a group is one image or one identity.
+    """
+
+    source: str
+    group_kind: GroupKind
+    records: tuple[Record, ...]
+
+    def split(self, name: str) -> "Dataset":
+        """The records of one split.
+
+        Raises `DataError` when there are none, naming the splits that exist.
+        """
+        chosen = tuple(record for record in self.records if record.split == name)
+        if not chosen:
+            there = ", ".join(f"{split} ({count})" for split, count in self.split_counts.items()) or "none"
+            raise DataError(f"{self.source}: no picture in split '{name}'; splits here: {there}")
+        return Dataset(self.source, self.group_kind, chosen)
+
+    @cached_property
+    def split_counts(self) -> dict[str, int]:
+        """Pictures by split, in order of first appearance; records without one count under 'none'."""
+        counts: dict[str, int] = {}
+        for record in self.records:
+            counts[record.split or "none"] = counts.get(record.split or "none", 0) + 1
+        return counts
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hex digest of names, groups, splits and sentences (not of pixels): two equal ones are the same set."""
+        digest = hashlib.sha256()
+        for record in self.records:
+            parts = (record.image.name, record.group, record.split or "", *record.sentences)
+            digest.update("\x1f".join(parts).encode() + b"\x1e")
+        return digest.hexdigest()[:16]
+
+    def __len__(self) -> int:
+        return len(self.records)

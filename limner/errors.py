@@ -1,0 +1,30 @@
+"""The errors that limner raises for its users.
+
+Each message says what was expected, what came, and the next step, in one line: the command line prints
+it as it stands and exits with code 2, the server puts it into a problem body. Anything else that escapes is a
+bug of ours and keeps its stack trace.
+"""
+
+
+class LimnerError(Exception):
+    """Something the user can mend; the message is fit to be shown."""
+
+
+class SettingsError(LimnerError):
+    """A recipe, setting or option is unknown, out of range or contradicts another."""
+
+
+class DataError(LimnerError):
+    """A dataset, captions file or sentence cannot be used."""
+
+
+class ImageError(DataError):
+    """One picture cannot be read; the message begins with its name."""
+
+
+class CheckpointError(LimnerError):
+    """A run folder or weight file is missing, damaged or of another model."""
+
+
+class StoreError(LimnerError):
+    """A search store is missing, damaged, or bound to another model."""

@@ -1,0 +1,1 @@
+"""Relevance, blocked ranking, measures and reports."""

@@ -1,0 +1,1 @@
+"""The losses by the papers' names; each file is one published loss."""

@@ -1,0 +1,1 @@
+"""The networks: image paths, text paths, and the systems built of them."""

@@ -1,0 +1,1 @@
+"""Whole configurations by name."""

@@ -1,0 +1,1 @@
+"""Index pictures into a store and search it."""

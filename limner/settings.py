@@ -1,0 +1,79 @@
+"""The base of every settings class: typed, documented, frozen, and strict about names.
+
+Each field carries one docstring line with its unit; `limner recipes show` and the docs print them, and a
+test fails when one is missing.
+"""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from limner.errors import SettingsError
+
+
+class Settings(BaseModel):
+    """Settings that refuse unknown names and values out of range at construction."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=()
+    )
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """Build settings from plain values, e.g. those of a JSON file.
+
+        Raises `SettingsError` with one line that names the field, the value and the nearest known name.
+        """
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise SettingsError(_one_line(cls, error)) from None
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed, validated anew. Raises `SettingsError`."""
+        return self.parse({**self.model_dump(), **changes})
+
+
+def _one_line(cls: type[BaseModel], error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or cls.__name__
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if first["type"] == "extra_forbidden":
+        name = str(first["loc"][-1])
+        return f"unknown setting '{where}'{_nearest(name, _names(cls, first['loc'][:-1]))}{more}"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"setting '{where}': {message}, got {first['input']!r}{more}"
+
+
+def _names(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    names: set[str] = set()
+
+    def collect(model: type[BaseModel]) -> None:
+        names.update(model.model_fields)
+
+    current: list[type[BaseModel]] = [cls]
+    for part in loc:
+        following: list[type[BaseModel]] = []
+        for model in current:
+            field = model.model_fields.get(str(part))
+            if field is not None:
+                following += _models_in(field.annotation)
+            elif isinstance(part, int) or model.__name__ == part:
+                following.append(model)
+        current = following or current
+    for model in current:
+        collect(model)
+    return sorted(names)
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in getattr(annotation, "__args__", ()) for model in _models_in(part)]
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; known here: {', '.join(known)}"

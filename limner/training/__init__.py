@@ -1,0 +1,1 @@
+"""Stages, feature caches, mining and the training loop."""

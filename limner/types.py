@@ -1,0 +1,52 @@
+"""Array shapes and the parts that layers hand to each other.
+
+The one legend of axis names, used in every shape annotation (`Float[Tensor, "batch dim"]`):
+
+    batch       samples of one step                  images      pictures of a set
+    words       positions of a sentence              sentences   sentences of a set
+    dim         width of the shared embedding        queries     rows that are ranked for
+    channels    width of a feature before that       gallery     items that are ranked
+    height      rows of pixels or of a feature map   identities  groups or persons = classes
+    width       columns of the same                  regions     parts of a picture
+
+A one-axis shape is written `" batch"` (the space keeps linters from reading a name).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float, UInt8
+
+Pixels = UInt8[np.ndarray, "height width 3"]
+"""One decoded picture, RGB, row by row from the top left."""
+
+
+class Encoder(Protocol):
+    """What evaluation and search need of a trained model: a `limner.runs.Run` is one.
+
+    Embeddings are float32, L2-normalised, one row an input, so that a dot product is the cosine similarity.
+    """
+
+    @property
+    def fingerprint(self) -> str:
+        """Hex digest of everything that changes an embedding: weights, vocabulary, transform."""
+
+    @property
+    def dim(self) -> int:
+        """Width of the embedding."""
+
+    def prepare_image(self, path: str | Path) -> Pixels:
+        """Decode and crop one picture to what `encode_pixels` takes. Raises `ImageError`."""
+
+    def encode_pixels(
+        self, pixels: UInt8[np.ndarray, "batch height width 3"]
+    ) -> Float[np.ndarray, "batch dim"]:
+        """Embed pictures that `prepare_image` gave."""
+
+    def encode_images(self, paths: Sequence[str | Path]) -> Float[np.ndarray, "batch dim"]:
+        """Embed picture files; the first unreadable one raises `ImageError`."""
+
+    def encode_texts(self, sentences: Sequence[str]) -> Float[np.ndarray, "batch dim"]:
+        """Embed sentences."""
