@@ -1,1 +1,6 @@
 """The losses by the papers' names; each file is one published loss."""
+
+from limner.losses.instance import InstanceLoss
+from limner.losses.ranking import RankingLoss
+
+__all__ = ["InstanceLoss", "RankingLoss"]

@@ -1,0 +1,70 @@
+"""The ranking loss: a hinge on cosine similarities, with an image anchor and a text anchor.
+
+Source: dual-path TOMM 2020, section 4.1, Eq. 4. Which negatives enter it the paper leaves to the code, which
+takes the hardest of a pool of sampled candidates.
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+Negatives = Literal["hardest", "sum"]
+
+
+class RankingLoss(nn.Module):
+    """`max[0, α − (D(I_a,T_a) − D(I_a,T_n))] + max[0, α − (D(T_a,I_a) − D(T_a,I_n))]`, averaged over the pairs.
+
+    Our name = their symbol: `margin` = α, cosine similarity = D, row i of `images` and of `texts` = (I_a, T_a).
+
+    **Decided**: the negatives of an anchor are the other pairs of the batch and, where given, extra candidates
+    (hard ones mined from a pool, `limner.training.mining`); items of the anchor's own group are never negatives.
+    "hardest" takes for each anchor the one with the highest similarity (the paper's four-tuple with mined negatives);
+    "sum" adds the hinges of all of them (the form of VSE0), a baseline. An anchor without a negative adds 0.
+    """
+
+    def __init__(self, margin: float = 1.0, negatives: Negatives = "hardest") -> None:
+        super().__init__()
+        self.margin = margin
+        self.negatives = negatives
+
+    def forward(
+        self,
+        images: Float[Tensor, "batch dim"],
+        texts: Float[Tensor, "batch dim"],
+        groups: Int64[Tensor, " batch"],
+        *,
+        extra_images: Float[Tensor, "more_images dim"] | None = None,
+        extra_image_groups: Int64[Tensor, " more_images"] | None = None,
+        extra_texts: Float[Tensor, "more_texts dim"] | None = None,
+        extra_text_groups: Int64[Tensor, " more_texts"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """The mean over the batch of both hinges; features need not be normalised."""
+        images, texts = F.normalize(images, dim=1), F.normalize(texts, dim=1)
+        positive = (images * texts).sum(dim=1)
+        image_anchor = self._hinge(images, groups, positive, texts, groups, extra_texts, extra_text_groups)
+        text_anchor = self._hinge(texts, groups, positive, images, groups, extra_images, extra_image_groups)
+        return (image_anchor + text_anchor).mean()
+
+    def _hinge(
+        self,
+        anchors: Float[Tensor, "batch dim"],
+        anchor_groups: Int64[Tensor, " batch"],
+        positive: Float[Tensor, " batch"],
+        others: Float[Tensor, "batch dim"],
+        other_groups: Int64[Tensor, " batch"],
+        extra: Float[Tensor, "more dim"] | None,
+        extra_groups: Int64[Tensor, " more"] | None,
+    ) -> Float[Tensor, " batch"]:
+        if extra is not None and extra_groups is not None:
+            others = torch.cat([others, F.normalize(extra, dim=1)])
+            other_groups = torch.cat([other_groups, extra_groups])
+        similarity = anchors @ others.T
+        own = anchor_groups[:, None] == other_groups[None, :]
+        if self.negatives == "hardest":
+            hardest = similarity.masked_fill(own, -torch.inf).amax(dim=1)
+            return F.relu(self.margin - positive + hardest)
+        hinges = F.relu(self.margin - positive[:, None] + similarity)
+        return hinges.masked_fill(own, 0.0).sum(dim=1)

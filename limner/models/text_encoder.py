@@ -1,0 +1,148 @@
+"""The deep text CNN: word numbers → residual blocks of 1×2 filters → one feature per sentence.
+
+Source: dual-path TOMM 2020, section 3.2 and Figure 3; the deeper layout is arXiv 1711.05535, Table III.
+
+Our name = their symbol: `words` = n (32, or 56 for persons), `vocabulary_size` = d, `word_dim` = 300.
+
+The paper's 1×1 convolution over one-hot words is a table look-up here: the same numbers without the
+one-hot tensor. Filters of width 1 and 2 over a sentence are matrix products over (batch × words) rows, so
+`WordConv` computes them as such: `nn.Conv1d` reaches a few per cent of the processor's matrix speed on these shapes
+(`benchmarks/text_path.py`).
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from limner.data.vocabulary import PADDING
+from limner.settings import Settings
+
+Layout = Literal["resnet-50", "resnet-152"]
+
+_BLOCKS: dict[str, tuple[int, int, int, int]] = {"resnet-50": (3, 4, 6, 3), "resnet-152": (3, 8, 36, 3)}
+_WIDTHS = (256, 512, 1024, 2048)
+
+
+class TextEncoderSettings(Settings):
+    """The text path up to its pooled feature."""
+
+    words: int = 32
+    """Length of a sentence in words; longer ones lose their end (paper: 32, and 56 for CUHK-PEDES)."""
+    word_dim: int = 300
+    """Width of a word vector."""
+    layout: Layout = "resnet-50"
+    """Blocks per stage: "resnet-50" is 3, 4, 6, 3; "resnet-152" is 3, 8, 36, 3."""
+    text_blocks: Literal["paper", "released"] = "paper"
+    """"paper" as the text says; "released" as the authors' MATLAB: normalised word vectors, wide first blocks, one last block."""
+    width: float = 1.0
+    """Factor on all widths (256, 512, 1024, 2048), for small configurations."""
+    word_dropout: float = 0.0
+    """Probability with which a word of a training sentence is replaced by an empty position (not in the paper)."""
+
+
+class WordConv(nn.Module):
+    """A convolution over the words of a sentence with filters of width 1 or 2, no bias.
+
+    With two taps, `y[t] = W₀·x[t·stride − 1] + W₁·x[t·stride]`: one zero is padded on the left, so that stride 1
+    keeps the length and stride 2 halves it (**Decided**: the side of the one-sided padding is that of the released
+    code). `weight` has the shape of `nn.Conv1d`'s, (out, in, taps).
+    """
+
+    def __init__(self, inputs: int, outputs: int, taps: Literal[1, 2], stride: Literal[1, 2] = 1) -> None:
+        super().__init__()
+        self.stride = stride
+        self.weight = nn.Parameter(torch.empty(outputs, inputs, taps))
+        nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Float[Tensor, "batch words channels"]) -> Float[Tensor, "batch out_words outputs"]:
+        """Filter each sentence; `out_words` = words / stride."""
+        outputs, inputs, taps = self.weight.shape
+        if taps == 1:
+            return F.linear(x[:, :: self.stride], self.weight.view(outputs, inputs))
+        before = F.pad(x, (0, 0, 1, 0))[:, : -1 : self.stride]
+        pairs = torch.cat([before, x[:, :: self.stride]], dim=2)
+        return F.linear(pairs, self.weight.transpose(1, 2).reshape(outputs, 2 * inputs))
+
+
+class ChannelNorm(nn.BatchNorm1d):
+    """Batch normalisation over the (batch × words) rows of each channel."""
+
+    def forward(self, x: Float[Tensor, "batch words channels"]) -> Float[Tensor, "batch words channels"]:
+        """Normalise; the statistics are those of the whole batch while training."""
+        return super().forward(x.reshape(-1, x.shape[2])).view(x.shape)
+
+
+class TextBlock(nn.Module):
+    """Figure 3's block: 1×1 → 1×2 → 1×1 with a shortcut, `F(x) + x`.
+
+    A block that changes width or length has a 1×1 projection as its shortcut, as ResNet does.
+    """
+
+    def __init__(self, inputs: int, middle: int, outputs: int, stride: Literal[1, 2]) -> None:
+        super().__init__()
+        self.conv1 = WordConv(inputs, middle, 1)
+        self.bn1 = ChannelNorm(middle)
+        self.conv2 = WordConv(middle, middle, 2, stride)
+        self.bn2 = ChannelNorm(middle)
+        self.conv3 = WordConv(middle, outputs, 1)
+        self.bn3 = ChannelNorm(outputs)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(WordConv(inputs, outputs, 1, stride), ChannelNorm(outputs))
+
+    def forward(self, x: Float[Tensor, "batch words channels"]) -> Float[Tensor, "batch out_words outputs"]:
+        """One residual step."""
+        out = F.relu(self.bn1(self.conv1(x)))
+        out = F.relu(self.bn2(self.conv2(out)))
+        out = self.bn3(self.conv3(out))
+        return F.relu(out + self.shortcut(x))
+
+
+class TextEncoder(nn.Module):
+    """Word numbers to a pooled sentence feature of width `channels` (2048).
+
+    "paper": four stages of bottleneck blocks, widths 256, 512, 1024, 2048 with a quarter of it in the
+    middle, the length halved at the start of stages 2–4 (32 → 16 → 8 → 4), then the average over positions.
+    "released": a batch norm on the word vectors; the first block of each stage has a wider middle (128, 512, 1024,
+    2048); the last stage has one block and keeps the length (32 → 16 → 8 → 8).
+    """
+
+    def __init__(self, settings: TextEncoderSettings, vocabulary_size: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.table = nn.Embedding(vocabulary_size + 1, settings.word_dim, padding_idx=PADDING)
+        # fan-in initialisation of a 1×1 filter over a one-hot word: one input is on
+        nn.init.normal_(self.table.weight, std=0.1)
+        with torch.no_grad():
+            self.table.weight[PADDING].zero_()
+        released = settings.text_blocks == "released"
+        self.word_norm: nn.Module = ChannelNorm(settings.word_dim) if released else nn.Identity()
+        counts = _BLOCKS[settings.layout]
+        blocks: list[nn.Module] = []
+        width = settings.word_dim
+        for stage, (count, full) in enumerate(zip(counts, _WIDTHS, strict=True)):
+            outputs = max(8, round(full * settings.width))
+            if released and stage == 3:
+                count = 1
+            for index in range(count):
+                first = index == 0
+                middle = outputs // 4
+                if released and first:
+                    middle = outputs // 2 if stage == 0 else outputs
+                halve = first and stage > 0 and not (released and stage == 3)
+                blocks.append(TextBlock(width, middle, outputs, 2 if halve else 1))
+                width = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.channels = width
+
+    def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch channels"]:
+        """Pooled features; padding positions take part in the average, as in the paper."""
+        if self.training and self.settings.word_dropout:
+            keep = torch.rand(numbers.shape, device=numbers.device) >= self.settings.word_dropout
+            numbers = torch.where(keep, numbers, PADDING)
+        x = self.word_norm(self.table(numbers))
+        out: Tensor = self.blocks(x).mean(dim=1)
+        return out

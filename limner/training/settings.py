@@ -1,0 +1,161 @@
+"""What a training run can be told: stages, their losses, optimiser and schedule, and the whole recipe."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from limner.data.transforms import ImageSettings
+from limner.losses.ranking import Negatives
+from limner.models.dual_path import DualPathSettings
+from limner.settings import Settings
+
+Part = Literal["backbone", "image_head", "words", "text", "text_head", "classifier"]
+Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_image mAP"]
+
+
+class LossSettings(Settings):
+    """The weighted sum of Eq. 9; a weight of 0 leaves its loss out."""
+
+    ranking: float = Field(default=0.0, ge=0)
+    """λ1, weight of the ranking loss (Eq. 4)."""
+    visual: float = Field(default=1.0, ge=0)
+    """λ2, weight of the instance loss on images (Eq. 6)."""
+    textual: float = Field(default=1.0, ge=0)
+    """λ3, weight of the instance loss on sentences (Eq. 8)."""
+    joint: float = Field(default=0.0, ge=0)
+    """Weight of the one loss on f_img + f_text (Eq. 11–12), an ablation."""
+    margin: float = Field(default=1.0, ge=0)
+    """α of the ranking loss, in cosine similarity."""
+    negatives: Negatives = "hardest"
+    """"hardest" negative of each anchor, or the "sum" over all of them."""
+    candidates: int = Field(default=0, ge=0)
+    """Random candidates an anchor's extra hard negative is mined from; 0 = the batch alone (released code: 256)."""
+    dropout: float = Field(default=0.75, ge=0, lt=1)
+    """Dropout before the classifier (section 6.2: 0.75)."""
+    scale: float | None = Field(default=None, gt=0)
+    """None = plain logits as in the paper; a number = cosine logits times it (a departure)."""
+    smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """Label smoothing of the instance loss (paper: 0)."""
+
+    @model_validator(mode="after")
+    def _some_loss(self) -> Self:
+        if not (self.ranking or self.visual or self.textual or self.joint):
+            raise ValueError("all loss weights are 0; give at least one of ranking, visual, textual, joint")
+        return self
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the shared classifier takes part."""
+        return bool(self.visual or self.textual or self.joint)
+
+
+class OptimiserSettings(Settings):
+    """One optimiser for all parts that learn, with a rate multiplier for each."""
+
+    name: Literal["sgd", "adamw"] = "sgd"
+    """"sgd" with momentum as the paper, or "adamw"."""
+    rate: float = Field(default=0.001, gt=0)
+    """Base learning rate (section 6.2: 0.001)."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Momentum of SGD; first moment of AdamW."""
+    nesterov: bool = False
+    """Nesterov momentum (released code)."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """L2 weight decay on matrices; vectors (biases, batch norm) go without."""
+    multipliers: dict[Part, float] = {}
+    """Factor on the rate of single parts, e.g. {"words": 0.001}."""
+    clip: float | None = Field(default=None, gt=0)
+    """Largest norm of the whole gradient; None = unclipped."""
+
+
+class ScheduleSettings(Settings):
+    """How the rate goes over a stage; a pure function of the epoch's fraction, so that resuming needs no state."""
+
+    kind: Literal["constant", "steps", "cosine"] = "constant"
+    """Constant; multiplied by 0.1 at each of `drops`; or a half cosine down to 0."""
+    drops: tuple[int, ...] = ()
+    """Epochs (from 0) at which "steps" multiplies the rate by 0.1."""
+    warmup: float = Field(default=0.0, ge=0)
+    """Epochs over which the rate rises linearly from 0."""
+
+
+class StageSettings(Settings):
+    """One stage of training."""
+
+    name: str = Field(pattern=r"^[a-z0-9-]+$")
+    """Name of the stage, of its checkpoint file and of its rows in metrics.jsonl."""
+    epochs: int = Field(default=60, ge=1)
+    """Most epochs; one epoch shows every training picture once (see `sentences`)."""
+    patience: int | None = Field(default=None, ge=1)
+    """Stop after so many validations without a better one; None = run all epochs."""
+    batch: int = Field(default=32, ge=2)
+    """Pairs of a picture and a sentence in one step, over all processes."""
+    sentences: Literal["one", "all"] = "one"
+    """An epoch takes one random sentence a picture, or every sentence once."""
+    pairing: Literal["image", "group"] = "image"
+    """A picture is paired with a sentence of its own, or of any picture of its identity (released code, CUHK-PEDES)."""
+    position_shift: bool = True
+    """Random padding before and after a sentence; False = left alignment (Table 7)."""
+    frozen: tuple[Part, ...] = ()
+    """Parts that do not learn; a frozen backbone keeps its batch norm in eval mode."""
+    views: int = Field(default=10, ge=0)
+    """Cached views of each picture (crops and flips) while the backbone is frozen; 0 = compute new ones every epoch."""
+    losses: LossSettings = LossSettings()
+    """The losses and their weights."""
+    optimiser: OptimiserSettings = OptimiserSettings()
+    """The optimiser."""
+    schedule: ScheduleSettings = ScheduleSettings()
+    """The learning rate over the stage."""
+    validate_every: int = Field(default=1, ge=1)
+    """Epochs between two validations; the last epoch always ends with one."""
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if "classifier" in self.frozen and self.losses.classifies and len(set(self.frozen)) == 6:
+            raise ValueError("every part is frozen; nothing is left to learn")
+        return self
+
+
+class VocabularySettings(Settings):
+    """Which words are known and what their vectors start from."""
+
+    min_count: int = Field(default=1, ge=1)
+    """Words seen less often in the training sentences are dropped."""
+    vectors: str = "random"
+    """"random", "captions" (learnt from the training captions), or a word2vec/GloVe file."""
+
+
+class Recipe(Settings):
+    """A whole configuration: what `limner train` runs and a checkpoint records."""
+
+    name: str
+    """Name of the recipe."""
+    system: Literal["dual-path"] = "dual-path"
+    """The published system."""
+    model: DualPathSettings = DualPathSettings()
+    """The network."""
+    images: ImageSettings = ImageSettings()
+    """How pictures are resized, cropped and flipped."""
+    vocabulary: VocabularySettings = VocabularySettings()
+    """The words."""
+    classes: int | None = Field(default=None, ge=2)
+    """None = each group a class; a number = so many k-means pseudo-classes of pooled features (Table 5)."""
+    classifier_bias: bool = False
+    """A bias in the shared classifier (released code, CUHK-PEDES and Flickr30k)."""
+    classifier_start: Literal["random", "images"] = "random"
+    """Rows of the classifier start at random, or at the mean image embedding of their group (a departure)."""
+    stages: tuple[StageSettings, ...] = Field(min_length=1)
+    """The stages, each starting from the best weights of the one before."""
+    select: Selection = "rsum"
+    """What the validation split chooses the checkpoint by; "rsum" = R@1 + R@5 + R@10 of both directions."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the forward pass; "auto" = bf16 where the processor multiplies it natively."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of everything random."""
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [stage.name for stage in self.stages]
+        if len(set(names)) != len(names):
+            raise ValueError(f"stage names must differ, got {names}")
+        return self
