@@ -1,0 +1,191 @@
+"""Picture files to pixels: upright, eight-bit RGB, or refused by name.
+
+Everything a camera, a scanner or a phone may leave in a folder ends as one kind of array. Colour profiles are
+ignored, as the networks' own training did. Only formats of pictures are tried: Pillow would also start
+Ghostscript for a PostScript file that calls itself a photo.
+"""
+
+import io
+import stat
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from PIL import Image
+
+from limner.errors import ImageError
+from limner.types import Pixels
+
+MAX_PIXELS = 2**27
+"""Largest picture that is decoded, in pixels: above every camera's single shot (about 100 megapixels), and its
+400 MB of RGB are the most that one file may make a server or a data worker allocate."""
+
+SUFFIXES = frozenset(
+    {
+        *(".jpg", ".jpeg", ".jpe", ".mpo", ".png", ".gif", ".bmp", ".dib", ".tif", ".tiff"),
+        *(".webp", ".avif", ".jp2", ".j2k", ".ppm", ".pgm", ".pbm", ".pnm"),
+    }
+)
+"""Lower-case endings by which a file counts as a picture when a folder is listed."""
+
+_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "DIB", "TIFF", "WEBP", "AVIF", "JPEG2000", "PPM")
+
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What undoes each value of the EXIF orientation tag."""
+
+_ORIENTATION = 0x0112
+
+_FILTERS = threading.Lock()
+
+
+def decode(source: str | Path | bytes, *, short_side: int | None = None, name: str | None = None) -> Pixels:
+    """Decode a picture file, or the bytes of one, to upright RGB.
+
+    With `short_side` a JPEG may come out at 1/2, 1/4 or 1/8 of its size, several times faster, but never with a
+    shorter side below `short_side` pixels (a smaller picture keeps its size). Transparent parts become
+    white, 16 bits become 8 by scaling, of an animation the first frame counts.
+
+    Raises `ImageError`, which begins with the file's name (`name`, where bytes are given), for whatever cannot be
+    read: missing, cut off, damaged, no picture, empty, or of more than `MAX_PIXELS` pixels.
+    """
+    return np.array(open_rgb(source, short_side=short_side, name=name), dtype=np.uint8)
+
+
+def open_rgb(
+    source: str | Path | bytes, *, short_side: int | None = None, name: str | None = None
+) -> Image.Image:
+    """The same as `decode`, as a loaded Pillow image of mode RGB, for those who resize it next."""
+    if isinstance(source, bytes):
+        named = name or f"picture of {len(source):,} bytes"
+        return _read(io.BytesIO(source), named, short_side)
+    path, named = Path(source), name or str(source)
+    try:
+        # A named pipe would block for ever.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ImageError(f"{named}: a picture file was expected, this is a folder or a device")
+        with path.open("rb") as file:
+            return _read(file, named, short_side)
+    except FileNotFoundError:
+        raise ImageError(f"{named}: there is no such file") from None
+    except (OSError, ValueError) as error:
+        raise ImageError(f"{named}: cannot be opened ({_reason(error)})") from None
+
+
+def _read(file: IO[bytes], named: str, short_side: int | None) -> Image.Image:
+    try:
+        with _quiet():
+            image: Image.Image = Image.open(file, formats=_formats())
+            width, height = image.size
+            if 0 < width * height <= MAX_PIXELS and short_side is not None:
+                image.draft(None, (short_side, short_side))
+    except Image.DecompressionBombError:
+        raise ImageError(f"{named}: more than {MAX_PIXELS:,} pixels; scale it down first") from None
+    except Image.UnidentifiedImageError:
+        known = ", ".join(_formats())
+        raise ImageError(f"{named}: not a picture in a known format ({known})") from None
+    except (
+        Exception
+    ) as error:  # Damaged headers raise nearly anything, AttributeError and struct.error included.
+        raise ImageError(f"{named}: damaged header ({_reason(error)})") from None
+    if width < 1 or height < 1:
+        raise ImageError(f"{named}: the picture is empty ({width}×{height} pixels)")
+    if width * height > MAX_PIXELS:
+        size = f"{width}×{height} pixels"
+        raise ImageError(f"{named}: {size} are more than {MAX_PIXELS:,}; scale it down first")
+    try:
+        return _upright_rgb(image)
+    except Exception as error:  # As above; MemoryError among them.
+        raise ImageError(f"{named}: cut off or damaged ({_reason(error)})") from None
+    finally:
+        image.close()
+
+
+def _upright_rgb(image: Image.Image) -> Image.Image:
+    if image.format == "TIFF":  # Reads its tags, and may warn of them, while it loads.
+        with _quiet():
+            image.load()
+    else:
+        image.load()
+    with _quiet():
+        # After loading: a PNG may hold the tag behind its pixels, a TIFF turns itself and drops the tag.
+        turn = _UPRIGHT.get(_orientation(image))
+    plain = _rgb(image)
+    return plain if turn is None else plain.transpose(turn)
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        value = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # Damaged EXIF data is common and says nothing about the pixels.
+        return 1
+    return value if isinstance(value, int) else 1
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB" and "transparency" not in image.info:
+        # Not the opened image itself, which is about to be closed.
+        return image.copy()
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return _eight_bits(image).convert("RGB")
+    if image.has_transparency_data:
+        with_alpha = image.convert("RGBA")
+        canvas = Image.new("RGB", image.size, "white")
+        canvas.paste(with_alpha, mask=with_alpha.getchannel("A"))
+        return canvas
+    return image.convert("RGB")
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Grey values of 16 or 32 bits or floats, scaled to 0 … 255 where Pillow's own conversion clips.
+
+    Integers within 16 bits are read as 16-bit grey, floats within [0, 1] as shares of white. Wider values have no
+    agreed white: the smallest becomes black, the largest white.
+    """
+    values = np.asarray(image).astype(np.float64)
+    shown = np.nan_to_num(values, posinf=0.0, neginf=0.0)
+    low, high = float(shown.min()), float(shown.max())
+    white = 1.0 if image.mode == "F" else 65535.0
+    if low >= 0 and high <= white:
+        low, high = 0.0, white
+    grey = np.round((shown - low) * (255.0 / (high - low))) if high > low else np.zeros_like(shown)
+    transparent = image.info.get("transparency")
+    if isinstance(transparent, int):
+        grey[values == transparent] = 255
+    return Image.fromarray(grey.astype(np.uint8))
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    # Asked for a format it was built without, Pillow ends in a KeyError.
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Pillow's remarks on odd metadata, and on large pictures before we refuse them, to ourselves.
+
+    The filters belong to the whole process: without the lock, two threads that leave in another order than they
+    came would keep them changed. The costly part, loading the pixels, is left outside of it.
+    """
+    with _FILTERS, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _reason(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0][:120] if lines and lines[0] else type(error).__name__

@@ -1,0 +1,155 @@
+"""The paper's crops and flips: decoded picture → resized picture → view of fixed size.
+
+Dual-path TOMM 2020, section 6.2: the shorter side becomes 256, training takes a random 224×224 crop and flips it half
+of the time, testing takes the centre crop, plain and flipped. The released code crops differently; person
+re-identification pads first. All three are choices of `train_crop`.
+"""
+
+import hashlib
+import math
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from PIL import Image
+from pydantic import Field, model_validator
+
+from limner.data.images import open_rgb
+from limner.errors import DataError
+from limner.settings import Settings
+from limner.types import Pixels
+
+LONGEST = 16
+"""Highest ratio of the sides that a resized picture keeps; of a longer one, the middle is used. Without it a strip
+of 1×5000 pixels would become 256×1,280,000, a gigabyte. Panoramas stay below 10."""
+
+Pixel = Annotated[int, Field(ge=1, le=4096)]
+
+_AREA = (0.8, 1.0)
+_ASPECT = (3 / 4, 4 / 3)
+
+
+class ImageSettings(Settings):
+    """How a picture becomes what the image path reads."""
+
+    resize: Pixel | tuple[Pixel, Pixel] = 256
+    """Pixels of the shorter side, the ratio kept; or exact (height, width) in pixels, the ratio given up."""
+
+    crop: tuple[Pixel, Pixel] = (224, 224)
+    """(height, width) in pixels of what the network sees."""
+
+    train_crop: Literal["random", "scaled", "pad"] = "random"
+    """Training view: "random" place, "scaled" = 80–100% of the area at aspect 3/4–4/3, "pad" = random place after padding."""
+
+    pad: Annotated[int, Field(ge=0, le=512)] = 10
+    """Pixels added to each side with the edge's colours where train_crop is "pad"."""
+
+    flip: bool = True
+    """Whether half of the training views are mirrored; switch off where left and right are described."""
+
+    @model_validator(mode="after")
+    def _crop_fits(self) -> Self:
+        height, width = (self.resize, self.resize) if isinstance(self.resize, int) else self.resize
+        if self.crop[0] > height or self.crop[1] > width:
+            raise ValueError(
+                f"crop {self.crop[0]}×{self.crop[1]} does not fit in a picture resized to {height}×{width}; "
+                "raise resize or lower crop"
+            )
+        return self
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hex digits that change with any field: part of the key of cached features."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
+
+
+def load(source: str | Path | bytes, settings: ImageSettings, *, name: str | None = None) -> Pixels:
+    """Decode and resize a picture; no crop yet, so that one load serves many views.
+
+    Both sides are at least as long as the crop's: the shorter one is exactly `resize`, the longer one at most
+    `LONGEST` times that. Bilinear with antialiasing. Raises `ImageError` as `limner.data.images.decode`.
+    """
+    wanted = settings.resize
+    image = open_rgb(source, short_side=wanted if isinstance(wanted, int) else max(wanted), name=name)
+    width, height = image.size
+    box = (0.0, 0.0, float(width), float(height))
+    if isinstance(wanted, int):
+        short = min(width, height)
+        kept_width, kept_height = min(width, LONGEST * short), min(height, LONGEST * short)
+        left, top = (width - kept_width) // 2, (height - kept_height) // 2
+        box = (float(left), float(top), float(left + kept_width), float(top + kept_height))
+        size = (round(kept_width * wanted / short), round(kept_height * wanted / short))
+    else:
+        size = (wanted[1], wanted[0])
+    return np.array(image.resize(size, Image.Resampling.BILINEAR, box=box), dtype=np.uint8)
+
+
+def centre_crop(pixels: Pixels, settings: ImageSettings) -> Pixels:
+    """The test view: the middle `crop` of a loaded picture. Raises `DataError` when it is smaller."""
+    spare_rows, spare_columns = _spare(pixels, settings.crop)
+    return _cut(pixels, spare_rows // 2, spare_columns // 2, settings.crop)
+
+
+def random_view(pixels: Pixels, settings: ImageSettings, rng: np.random.Generator) -> Pixels:
+    """A training view of a loaded picture: crop as `train_crop` says, then mirrored with probability 1/2.
+
+    All randomness comes from `rng`, always by the same number of draws for the same settings, whatever the picture.
+    Raises `DataError` when the picture is smaller than the crop.
+    """
+    first, second, side = rng.random(3)
+    if settings.train_crop == "scaled":
+        area = rng.uniform(*_AREA)
+        view = _scaled(pixels, settings.crop, (float(first), float(second)), area, float(rng.random()))
+    else:
+        padded = _padded(pixels, settings.pad) if settings.train_crop == "pad" else pixels
+        spare_rows, spare_columns = _spare(padded, settings.crop)
+        top, left = int(first * (spare_rows + 1)), int(second * (spare_columns + 1))
+        view = _cut(padded, top, left, settings.crop)
+    return flip(view) if settings.flip and side < 0.5 else view
+
+
+def flip(pixels: Pixels) -> Pixels:
+    """The picture mirrored left to right."""
+    return np.ascontiguousarray(pixels[:, ::-1])
+
+
+def _scaled(
+    pixels: Pixels, crop: tuple[int, int], place: tuple[float, float], area: float, stretch: float
+) -> Pixels:
+    """The released code's crop: `area` of the picture at an aspect (width / height) of 3/4 … 4/3, resized.
+
+    The area comes first: where the picture is so long that no such rectangle fits (16:9 is), the one that fits with the
+    aspect nearest to the range is taken. `stretch` in [0, 1) chooses the aspect, evenly in its logarithm.
+    """
+    height, width = pixels.shape[:2]
+    ratio = width / height
+    low, high = max(_ASPECT[0], area * ratio), min(_ASPECT[1], ratio / area)
+    if low > high:
+        low = high = area * ratio if ratio > 1 else ratio / area
+    aspect = math.exp(math.log(low) + stretch * (math.log(high) - math.log(low)))
+    cut_width = min(width, math.sqrt(area * width * height * aspect))
+    cut_height = min(height, math.sqrt(area * width * height / aspect))
+    top, left = place[0] * (height - cut_height), place[1] * (width - cut_width)
+    # Rounding may put the far edge a hair outside, which Pillow refuses.
+    box = (left, top, min(float(width), left + cut_width), min(float(height), top + cut_height))
+    image = Image.fromarray(pixels).resize((crop[1], crop[0]), Image.Resampling.BILINEAR, box=box)
+    return np.array(image, dtype=np.uint8)
+
+
+def _padded(pixels: Pixels, pad: int) -> Pixels:
+    return np.pad(pixels, ((pad, pad), (pad, pad), (0, 0)), mode="edge")
+
+
+def _spare(pixels: Pixels, crop: tuple[int, int]) -> tuple[int, int]:
+    rows, columns = pixels.shape[0] - crop[0], pixels.shape[1] - crop[1]
+    if rows < 0 or columns < 0:
+        raise DataError(
+            f"a picture of at least {crop[0]}×{crop[1]} pixels was expected, got {pixels.shape[0]}×"
+            f"{pixels.shape[1]}; load it with the same settings"
+        )
+    return rows, columns
+
+
+def _cut(pixels: Pixels, top: int, left: int, crop: tuple[int, int]) -> Pixels:
+    # A copy, so that the view does not keep the whole picture in memory.
+    return pixels[top : top + crop[0], left : left + crop[1]].copy()

@@ -1,0 +1,61 @@
+"""Evaluate both directions of an image-sentence set."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from limner.evaluation.measures import STANDARD, Measure
+from limner.evaluation.ranking import Array, Ranking, rank_embeddings
+from limner.evaluation.relevance import Relevance
+from limner.evaluation.report import Report
+
+
+def evaluate(
+    image_embeddings: Float[Array, "images image_dim"],
+    sentence_embeddings: Float[Array, "sentences sentence_dim"],
+    image_groups: Any,
+    sentence_groups: Any,
+    *,
+    protocol: str,
+    split: str,
+    extra: Mapping[str, Any] | None = None,
+    measures: Sequence[Measure] = STANDARD,
+    block: int | None = None,
+) -> Report:
+    """Rank sentences for each image and images for each sentence, and measure both.
+
+    Embeddings have one row an image (**each image once**, however many sentences it has) and one a sentence; group
+    codes are integers, one a row, and equal ones are true matches: a query image counts any of its sentences.
+    `extra` is the report's provenance (see `Report`). Memory and ties: `limner.evaluation.ranking`.
+
+    Raises `DataError` for NaN, shapes that do not fit, and sets without a single true match.
+    """
+    forward = Relevance.from_groups(image_groups, sentence_groups)
+    backward = Relevance.from_groups(sentence_groups, image_groups)
+    to_text = rank_embeddings(image_embeddings, sentence_embeddings, forward, block=block)
+    to_image = rank_embeddings(sentence_embeddings, image_embeddings, backward, block=block)
+    counts = {
+        "images": forward.queries,
+        "sentences": backward.queries,
+        "groups": _groups(image_groups, sentence_groups),
+        "images_without_match": to_text.without_match,
+        "sentences_without_match": to_image.without_match,
+    }
+    return Report(
+        protocol=protocol,
+        split=split,
+        counts=counts,
+        image_to_text=_measured(to_text, measures),
+        text_to_image=_measured(to_image, measures),
+        provenance=dict(extra or {}),
+    )
+
+
+def _measured(ranking: Ranking, measures: Sequence[Measure]) -> dict[str, float]:
+    return {measure.key: measure.of(ranking) for measure in measures}
+
+
+def _groups(image_groups: Any, sentence_groups: Any) -> int:
+    return len(set(np.asarray(image_groups).tolist()) | set(np.asarray(sentence_groups).tolist()))

@@ -1,0 +1,249 @@
+"""Ranks of true matches and average precision, in blocks of queries.
+
+The gallery is never sorted by index and the queries × gallery matrix never exists: a block of scores is computed, the
+wrong items at or above each true match are counted, and the block is overwritten.
+
+**Ties are broken against the model**: a wrong item with the same score as a true match stands before it. Constant
+scores thus give the worst ranks possible, not a perfect result.
+
+**Equality of scores.** Gallery rows that are equal bit for bit get the same score exactly (see
+`limner.evaluation.twins`). Scores of different rows that agree to within float32 rounding (about 1e-7 for
+normalised rows) may fall to either side when block size, device or number of threads changes.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from limner.errors import DataError, SettingsError
+from limner.evaluation.relevance import Relevance
+from limner.evaluation.twins import twin_rows
+
+_BLOCK = 1 << 24
+"""Scores held at once: 64 MiB of float32."""
+
+_COUNT_BY_SORTING = 10
+"""From this many true matches a query on, sorting a row costs less than one comparison pass for each."""
+
+Array = np.ndarray | Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """What a ranking of the gallery gave each query; rows in the order of the queries.
+
+    - `first_ranks`: rank of the first true match, from 1; 0 for a query that has none in the gallery.
+    - `average_precisions`: in (0, 1]; NaN for a query without a match.
+    - `gallery_size`: number of items ranked.
+    """
+
+    first_ranks: Int[np.ndarray, " queries"]
+    average_precisions: Float[np.ndarray, " queries"]
+    gallery_size: int
+
+    @property
+    def matched(self) -> Bool[np.ndarray, " queries"]:
+        """Which queries have a true match; measures are taken over these alone."""
+        return self.first_ranks > 0
+
+    @property
+    def without_match(self) -> int:
+        """Number of queries that no gallery item matches."""
+        return int(np.count_nonzero(self.first_ranks == 0))
+
+
+def rank_embeddings(
+    queries: Float[Array, "queries query_dim"],
+    gallery: Float[Array, "gallery gallery_dim"],
+    relevance: Relevance,
+    *,
+    block: int | None = None,
+) -> Ranking:
+    """Rank the gallery for each query by dot product.
+
+    Arrays or tensors, of one width and device; half precision is computed in float32, float64 in float64. `block` is
+    the number of queries scored at once; the default holds 2**24 scores. Memory above the inputs: three blocks
+    of scores (192 MiB in float32) and a few dozen bytes a query and an item, whatever the number of either; a
+    gallery beyond 2**24 items takes three rows of scores instead.
+
+    Raises `DataError` for NaN or infinite values, shapes that do not fit, and values whose products overflow.
+    """
+    q, g = _matrix(queries, "query embeddings"), _matrix(gallery, "gallery embeddings")
+    if q.shape[1] != g.shape[1]:
+        raise DataError(f"query embeddings have {q.shape[1]} columns, gallery embeddings {g.shape[1]}")
+    if q.device != g.device:
+        raise DataError(f"query embeddings are on {q.device}, gallery embeddings on {g.device}; move one")
+    dtype = torch.promote_types(q.dtype, g.dtype)
+    q, g = q.to(dtype), g.to(dtype)
+    _expect(relevance, len(q), len(g))
+    if _peak(q) * _peak(g) * q.shape[1] > torch.finfo(dtype).max:
+        raise DataError("embeddings are so large that their products overflow; L2-normalise them")
+    later, first = twin_rows(g)
+
+    def score(start: int, stop: int) -> Tensor:
+        scores = q[start:stop] @ g.T
+        if len(later):
+            scores[:, later] = scores[:, first]
+        return scores
+
+    return _rank(score, relevance, q.device, block)
+
+
+def rank_scores(
+    scores: Float[Array, "queries gallery"], relevance: Relevance, *, block: int | None = None
+) -> Ranking:
+    """Rank the gallery for each query by given scores, higher is better.
+
+    For rankings made elsewhere: the matrix (an `np.memmap` too) is read block by block and left as it is. Raises
+    `DataError` for NaN or infinite scores and for a shape that does not fit the relevance.
+    """
+    if scores.ndim != 2 or not _is_floating(scores):
+        raise DataError(f"scores: expected a float matrix, got {scores.dtype} of shape {tuple(scores.shape)}")
+    _expect(relevance, *scores.shape)
+    device = scores.device if isinstance(scores, Tensor) else torch.device("cpu")
+
+    def score(start: int, stop: int) -> Tensor:
+        rows = scores[start:stop]
+        # A copy, since counting may sort the block in place.
+        if isinstance(rows, Tensor):
+            rows = rows.detach().clone(memory_format=torch.contiguous_format)
+        else:
+            rows = torch.from_numpy(np.array(rows, order="C"))
+        rows = rows if rows.dtype == torch.float64 else rows.float()
+        if not _all_finite(rows):
+            raise DataError(f"scores: rows {start} to {stop - 1} hold NaN or infinite values")
+        return rows
+
+    return _rank(score, relevance, device, block)
+
+
+def first_match_ranks(
+    queries: Float[Array, "queries query_dim"],
+    gallery: Float[Array, "gallery gallery_dim"],
+    query_groups: Any,
+    gallery_groups: Any,
+) -> Int[np.ndarray, " queries"]:
+    """Rank of each query's first true match: 1 + the wrong items whose score is at least that match's.
+
+    0 for a query without a match. `rank_embeddings` says what is taken, refused and held in memory.
+
+    >>> eye = np.eye(3, dtype=np.float32)
+    >>> first_match_ranks(eye, eye[[1, 0, 0]], [0, 1, 2], [1, 0, 5]).tolist()
+    [2, 1, 0]
+    """
+    relevance = Relevance.from_groups(query_groups, gallery_groups)
+    return rank_embeddings(queries, gallery, relevance).first_ranks
+
+
+def average_precisions(
+    queries: Float[Array, "queries query_dim"],
+    gallery: Float[Array, "gallery gallery_dim"],
+    query_groups: Any,
+    gallery_groups: Any,
+) -> Float[np.ndarray, " queries"]:
+    """Average precision of each query over all its true matches, plain (not trapezoidal).
+
+    The mean over true matches, best first, of (position among the true ones) / (rank, ties against the
+    model). NaN for a query without a match. `rank_embeddings` says what is taken, refused and held.
+    """
+    relevance = Relevance.from_groups(query_groups, gallery_groups)
+    return rank_embeddings(queries, gallery, relevance).average_precisions
+
+
+def _rank(
+    score: Callable[[int, int], Tensor], relevance: Relevance, device: torch.device, block: int | None
+) -> Ranking:
+    ranks = np.zeros(relevance.queries, dtype=np.int64)
+    precisions = np.full(relevance.queries, np.nan)
+    items = torch.from_numpy(relevance.items).to(device)
+    for start, stop in _blocks(relevance, block):
+        scores = score(start, stop)
+        counts = relevance.counts[start:stop]
+        most = int(counts.max())
+        if not most:
+            continue
+        real = torch.arange(most) < torch.from_numpy(counts)[:, None]
+        listed = torch.from_numpy(relevance.starts[start:stop])[:, None] + torch.arange(most)
+        columns = items[listed.clamp_(max=len(items) - 1).to(device)]
+        trues = scores.gather(1, columns).masked_fill_(~real.to(device), -torch.inf)
+        trues = trues.sort(1, descending=True).values
+        wrong = (_at_least(scores, trues) - _at_least_sorted(trues)).cpu().numpy()
+        position = np.arange(1, most + 1)
+        share = np.where(real.numpy(), position / (position + wrong), 0.0)
+        found = counts > 0
+        ranks[start:stop][found] = 1 + wrong[found, 0]
+        precisions[start:stop][found] = share.sum(1)[found] / counts[found]
+    return Ranking(ranks, precisions, relevance.gallery_size)
+
+
+def _blocks(relevance: Relevance, block: int | None) -> Iterator[tuple[int, int]]:
+    # Each true match of a query takes some 48 bytes of work space, as much as twelve scores.
+    most = int(relevance.counts.max())
+    if block is not None and block < 1:
+        raise SettingsError(f"block: expected at least 1 query, got {block}")
+    size = block or max(1, _BLOCK // (relevance.gallery_size + 12 * most))
+    for start in range(0, relevance.queries, size):
+        yield start, min(start + size, relevance.queries)
+
+
+def _at_least(scores: Tensor, trues: Tensor) -> Tensor:
+    """For each true score the number of items in its row that reach it. May leave `scores` sorted."""
+    if trues.shape[1] < _COUNT_BY_SORTING:
+        # Counting in the scores' own type is many times faster than in booleans, and exact below 2**24 items.
+        exact = scores.dtype if scores.shape[1] < 2**24 else torch.float64
+        reached = torch.empty_like(scores)
+        counted = [torch.ge(scores, true[:, None], out=reached).sum(1, dtype=exact) for true in trues.T]
+        return torch.stack(counted, 1).long()
+    if scores.device.type == "cpu":
+        scores.numpy().sort(axis=1)  # several times faster than torch's on a CPU
+    else:
+        scores = scores.sort(1).values
+    return scores.shape[1] - torch.searchsorted(scores, trues)
+
+
+def _at_least_sorted(trues: Tensor) -> Tensor:
+    """For each of a row's descending scores the number of them that reach it."""
+    return trues.shape[1] - torch.searchsorted(trues.flip(1), trues)
+
+
+def _matrix(values: Array, name: str) -> Tensor:
+    rows = torch.from_numpy(_readable(values)) if isinstance(values, np.ndarray) else values.detach()
+    if rows.ndim != 2 or not rows.is_floating_point() or not rows.numel():
+        raise DataError(f"{name}: expected floats (items, dim), got {rows.dtype} of shape {tuple(rows.shape)}")
+    rows = rows if rows.dtype == torch.float64 else rows.float()
+    if not _all_finite(rows):
+        bad = int((~rows.isfinite().all(1)).nonzero()[0])
+        raise DataError(f"{name}: row {bad} holds NaN or infinite values; the model has diverged")
+    return rows
+
+
+def _readable(values: np.ndarray) -> np.ndarray:
+    # torch warns at read-only memory and refuses negative strides.
+    return values if values.flags.writeable and min(values.strides, default=0) >= 0 else values.copy()
+
+
+def _all_finite(rows: Tensor) -> bool:
+    lowest, highest = torch.aminmax(rows)  # passes NaN on, and is far faster than isfinite
+    return bool(lowest.isfinite() & highest.isfinite())
+
+
+def _peak(rows: Tensor) -> float:
+    lowest, highest = torch.aminmax(rows)
+    return max(-float(lowest), float(highest))
+
+
+def _is_floating(values: Array) -> bool:
+    return values.is_floating_point() if isinstance(values, Tensor) else values.dtype.kind == "f"
+
+
+def _expect(relevance: Relevance, queries: int, gallery: int) -> None:
+    if (relevance.queries, relevance.gallery_size) != (queries, gallery):
+        raise DataError(
+            f"group codes are for {relevance.queries} queries and {relevance.gallery_size} gallery items, "
+            f"but there are {queries} and {gallery}; give one code an item"
+        )

@@ -1,0 +1,124 @@
+"""What all image backbones share: raw pixels in, a feature map or one pooled feature out, and freezing."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+PixelBatch = UInt8[Tensor, "batch 3 height width"] | Float[Tensor, "batch 3 height width"]
+"""RGB pixels, 0..255, as they were decoded."""
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """How pixels of 0..255 enter a network: `(pixel - mean) / std`, one value a colour, RGB."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+IMAGENET = Normalisation(mean=(123.675, 116.28, 103.53), std=(58.395, 57.12, 57.375))
+"""Mean and deviation of ImageNet's training pixels: what torchvision's weights expect."""
+
+TENSORFLOW = Normalisation(mean=(128.0, 128.0, 128.0), std=(128.0, 128.0, 128.0))
+"""The range -1..1 of TensorFlow's mobile networks."""
+
+
+class ImageEncoder(nn.Module, ABC):
+    """An image backbone without its classifier.
+
+    - `channels`: width of the pooled feature that `forward` gives.
+    - `map_channels`: width of the feature map that `forward_map` gives.
+
+    Parameters carry torchvision's names. They stay in PyTorch's own memory order, since safetensors refuses
+    others; only activations are channels-last, which bfloat16 convolutions on CPUs need to be fast.
+    """
+
+    classifier_keys: ClassVar[tuple[str, ...]] = ()
+    """Beginnings of the names that published files hold beyond the feature part."""
+
+    pixel_mean: Tensor
+    pixel_std: Tensor
+
+    def __init__(self, channels: int, map_channels: int, normalisation: Normalisation) -> None:
+        super().__init__()
+        self.channels = channels
+        self.map_channels = map_channels
+        self._frozen = False
+        self._asked_to_train = True
+        # Not persistent: weight files of others do not have them.
+        self.register_buffer("pixel_mean", torch.tensor(normalisation.mean).view(3, 1, 1), persistent=False)
+        self.register_buffer("pixel_std", torch.tensor(normalisation.std).view(3, 1, 1), persistent=False)
+
+    @abstractmethod
+    def extract(
+        self, images: Float[Tensor, "batch 3 height width"]
+    ) -> Float[Tensor, "batch {self.map_channels} _height _width"]:
+        """The last feature map of normalised images."""
+
+    def pool(
+        self, feature_map: Float[Tensor, "batch {self.map_channels} height width"]
+    ) -> Float[Tensor, "batch {self.channels}"]:
+        """One feature a picture: the mean over the map, taken in float32 also under autocast."""
+        return feature_map.float().mean(dim=(2, 3))
+
+    def forward_map(self, pixels: PixelBatch) -> Float[Tensor, "batch {self.map_channels} _height _width"]:
+        """The last feature map of raw pixels, in autocast's type where the caller applies it."""
+        return self.extract(self._normalise(pixels))
+
+    def forward(self, pixels: PixelBatch) -> Float[Tensor, "batch {self.channels}"]:
+        """The pooled feature of raw pixels, float32 also under autocast."""
+        return self.pool(self.forward_map(pixels)).float()
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the encoder is held fixed."""
+        return self._frozen
+
+    def set_frozen(self, frozen: bool) -> Self:
+        """Hold the encoder fixed, or let it learn again.
+
+        A frozen encoder has no gradients and stays in eval mode when a parent's `train()` is called: its
+        batch norm neither uses nor gathers the batch's statistics, and dropout is off.
+        """
+        self._frozen = frozen
+        self.requires_grad_(not frozen)
+        return self.train(self._asked_to_train)
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch to training mode, except while frozen."""
+        self._asked_to_train = mode
+        return super().train(mode and not self._frozen)
+
+    def _normalise(self, pixels: PixelBatch) -> Float[Tensor, "batch 3 height width"]:
+        images = (pixels.to(self.pixel_mean.dtype) - self.pixel_mean) / self.pixel_std
+        return images.contiguous(memory_format=torch.channels_last)
+
+
+def scale_channels(channels: int, width: float) -> int:
+    """`channels` × `width` as a multiple of 8 that is at least 8 and no more than 10% too small.
+
+    The rounding of the MobileNet papers' released code, used here for every network. Published channel counts
+    come back unchanged at width 1.
+    """
+    scaled = max(8, int(channels * width + 4) // 8 * 8)
+    return scaled + 8 if scaled < 0.9 * channels * width else scaled
+
+
+def initialise(module: nn.Module) -> None:
+    """Random values: He et al. (ICCV 2015, Eq. 14) for convolutions, N(0, 0.01²) for linear layers.
+
+    Biases begin at 0, batch norm as the identity. The same `torch.manual_seed` gives the same values.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(layer, nn.Linear):
+            nn.init.normal_(layer.weight, std=0.01)
+        elif isinstance(layer, nn.BatchNorm2d):
+            nn.init.ones_(layer.weight)
+        if isinstance(layer, nn.Conv2d | nn.Linear | nn.BatchNorm2d) and layer.bias is not None:
+            nn.init.zeros_(layer.bias)

@@ -1,0 +1,112 @@
+"""MobileNetV2: Sandler et al., "Inverted Residuals and Linear Bottlenecks", CVPR 2018, Tables 1 and 2."""
+
+from typing import ClassVar, Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from limner.models.backbones.encoder import IMAGENET, ImageEncoder, Normalisation, initialise, scale_channels
+
+Padding = Literal["symmetric", "same"]
+
+_STAGES = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+"""Table 2's t (expansion), c (channels), n (blocks), s (stride of the first block)."""
+
+
+class _SameConvolution(nn.Conv2d):
+    """A stride-2 3×3 convolution with TensorFlow's SAME padding.
+
+    The output has ⌈side / 2⌉ rows and columns. An odd side is padded by 1 at both ends, an even one by 1 at
+    the right or bottom only, which shifts the samples by a pixel against symmetric padding.
+    """
+
+    def forward(
+        self, input: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch _channels _height _width"]:
+        left, top = input.shape[3] % 2, input.shape[2] % 2
+        return super().forward(F.pad(input, (left, 1, top, 1)))
+
+
+class _Convolution(nn.Sequential):
+    """Convolution, batch norm, ReLU6."""
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, groups: int = 1, padding: Padding
+    ) -> None:
+        if padding == "same" and stride == 2:
+            convolution: nn.Conv2d = _SameConvolution(
+                inputs, outputs, kernel, stride, groups=groups, bias=False
+            )
+        else:
+            convolution = nn.Conv2d(
+                inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False
+            )
+        super().__init__(convolution, nn.BatchNorm2d(outputs), nn.ReLU6(inplace=True))
+
+
+class _InvertedResidual(nn.Module):
+    """Table 1: expand by 1×1, filter each channel, project by a linear 1×1; add the identity if it fits."""
+
+    def __init__(self, inputs: int, outputs: int, *, expansion: int, stride: int, padding: Padding) -> None:
+        super().__init__()
+        hidden = inputs * expansion
+        layers: list[nn.Module] = []
+        if expansion != 1:
+            layers.append(_Convolution(inputs, hidden, 1, padding=padding))
+        layers += [
+            _Convolution(hidden, hidden, 3, stride=stride, groups=hidden, padding=padding),
+            nn.Conv2d(hidden, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        ]
+        self.conv = nn.Sequential(*layers)
+        self.has_identity = stride == 1 and inputs == outputs
+
+    def forward(
+        self, x: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch _channels _height _width"]:
+        out: Tensor = self.conv(x)
+        return x + out if self.has_identity else out
+
+
+class MobileNetV2(ImageEncoder):
+    """MobileNetV2; 1,280 channels in map and feature, and no fewer for a `width` below 1 (section 6.1).
+
+    `padding="same"` is for weights that were trained in TensorFlow; no parameter differs.
+    """
+
+    classifier_keys: ClassVar[tuple[str, ...]] = ("classifier.",)
+
+    def __init__(
+        self, *, width: float = 1.0, padding: Padding = "symmetric", normalisation: Normalisation = IMAGENET
+    ) -> None:
+        channels = scale_channels(1280, max(1.0, width))
+        super().__init__(channels, channels, normalisation)
+        inputs = scale_channels(32, width)
+        layers: list[nn.Module] = [_Convolution(3, inputs, 3, stride=2, padding=padding)]
+        for expansion, base, count, first_stride in _STAGES:
+            outputs = scale_channels(base, width)
+            for number in range(count):
+                stride = first_stride if number == 0 else 1
+                layers.append(
+                    _InvertedResidual(inputs, outputs, expansion=expansion, stride=stride, padding=padding)
+                )
+                inputs = outputs
+        layers.append(_Convolution(inputs, channels, 1, padding=padding))
+        self.features = nn.Sequential(*layers)
+        initialise(self)
+
+    def extract(
+        self, images: Float[Tensor, "batch 3 height width"]
+    ) -> Float[Tensor, "batch {self.map_channels} _height _width"]:
+        """The map of the last 1×1 convolution: 1/32 of the picture's height and width, rounded up."""
+        feature_map: Tensor = self.features(images)
+        return feature_map

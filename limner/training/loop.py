@@ -1,0 +1,308 @@
+"""The training loop: stages one after the other, each epoch validated, every epoch a point to resume from.
+
+`kill -9` at any moment and resuming ends in exactly the weights of an uninterrupted run (same machine, CPU,
+same number of threads): all that is random in a step is drawn from (seed, stage, epoch, step, process), and the
+state is written only between epochs.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from limner.data.records import Dataset
+from limner.errors import CheckpointError
+from limner.runs.encoding import Encoding
+from limner.runs.precision import pick_precision
+from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, Stepped, silent
+from limner.training.feature_cache import pooled_views
+from limner.training.metrics_log import MetricsLog
+from limner.training.mining import Bank
+from limner.training.optimiser import freeze_parts, make_optimiser, rate_at, set_rate
+from limner.training.outcome import stage_file, write_outcome, write_stage_checkpoint
+from limner.training.pairs import Batch, epoch_batches, generator, steps_per_epoch
+from limner.training.pictures import ahead
+from limner.training.pseudo_classes import pseudo_classes
+from limner.training.settings import Recipe, StageSettings
+from limner.training.setup import Prepared, prepare
+from limner.training.state import STATE_FILE, Progress, StageBest, read_progress, restore, write_state
+from limner.training.validation import score, validate
+from limner.runs.checkpoint import load_into, read_checkpoint
+
+
+def train(
+    recipe: Recipe,
+    train_split: Dataset,
+    val_split: Dataset,
+    out: Path,
+    *,
+    resume: bool = False,
+    listener: Listener = silent,
+    cpu: bool = False,
+) -> Path:
+    """Train a recipe and return the run folder, ready for `limner.load`.
+
+    The loop gets the training and the validation split and nothing else. A folder that holds a run is refused unless
+    `resume` is set; a finished run that is resumed is left as it is. Raises `LimnerError` for what the user can mend.
+    """
+    if (out / STATE_FILE).exists() and not resume:
+        raise CheckpointError(f"{out}: there is a run in this folder; give --resume to go on, or another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    return _Training(recipe, train_split, val_split, out, listener, cpu).run()
+
+
+class _Training:
+    def __init__(
+        self, recipe: Recipe, train_split: Dataset, val_split: Dataset, out: Path, listener: Listener, cpu: bool
+    ) -> None:
+        self.recipe = recipe
+        self.out = out
+        self.accelerator = Accelerator(cpu=cpu, mixed_precision="no")
+        self.device = self.accelerator.device
+        self.precision = pick_precision(recipe.precision, self.device)
+        self.listener = listener if self.accelerator.is_main_process else silent
+        listener(Preparing("vocabulary and network", 0, 1))
+        self.data: Prepared = prepare(recipe, train_split, val_split)
+        self.objective = self.data.objective.to(self.device)
+        self.model = self.objective.model
+        self.encoding = Encoding(self.model, self.precision)
+        self.progress = Progress()
+        self.log = MetricsLog(out, enabled=self.accelerator.is_main_process)
+        self.classes = self.data.pairs.groups
+
+    def run(self) -> Path:
+        resumed = (self.out / STATE_FILE).exists()
+        if resumed:
+            self.progress, identity = read_progress(self.out)
+            _must_agree(self.out, identity, self.data.identity)
+            if self.progress.finished:
+                return self.out
+            self.log.cut(self.progress.log_bytes)
+        if self.recipe.classes is not None:
+            self.classes = self._pseudo_classes(self.recipe.classes)
+        for index in range(self.progress.stage, len(self.recipe.stages)):
+            self._stage(index, resumed and index == self.progress.stage)
+        self.progress.finished = True
+        self._write_state(None)
+        self.log.close()
+        return self.out
+
+    def _stage(self, index: int, resumed: bool) -> None:
+        stage = self.recipe.stages[index]
+        self.objective.use(stage.losses)
+        parts = self.objective.parts()
+        freeze_parts(parts, stage)
+        self.model.backbone.set_frozen("backbone" in stage.frozen)
+        optimiser = make_optimiser(parts, stage.optimiser)
+        if resumed:
+            restore(self.out, self.objective, optimiser)
+        else:
+            self._begin_stage(index)
+        train_pooled, val_pooled = self._pooled(stage)
+        if index == 0 and not resumed and self.recipe.classifier_start == "images":
+            self._start_classifier(train_pooled)
+        self._step_module, self._optimiser = self.accelerator.prepare(self.objective, optimiser)
+        reason = "all epochs"
+        while self.progress.epoch < stage.epochs:
+            began = time.monotonic()
+            epoch = self.progress.epoch
+            losses, rate, pairs_per_second = self._epoch(index, stage, epoch, train_pooled)
+            self.progress.epoch += 1
+            self.progress.seconds += time.monotonic() - began
+            row: dict[str, Any] = {
+                "stage": stage.name,
+                "epoch": epoch + 1,
+                **losses,
+                "rate": rate,
+                "pairs_per_second": round(pairs_per_second, 1),
+                "seconds": round(self.progress.seconds, 1),
+            }
+            improved = False
+            last = self.progress.epoch == stage.epochs
+            if self.progress.epoch % stage.validate_every == 0 or last:
+                improved = self._validate(stage, val_pooled, row)
+            self.progress.log_bytes = self.log.add(row)
+            self._write_state(optimiser)
+            self.listener(EpochEnded(row, improved))
+            if self._patience_is_over(stage):
+                reason = f"no better validation in {stage.patience}"
+                break
+        best = self.progress.best[index]
+        self.listener(StageEnded(stage.name, reason, best.epoch, best.score))
+        self.accelerator.free_memory()
+
+    def _begin_stage(self, index: int) -> None:
+        """Start from the best weights of the stage before."""
+        if index > 0:
+            path = self.out / stage_file(self.recipe.stages[index - 1].name)
+            tensors, _ = read_checkpoint(path)
+            load_into(self.model, tensors, path)
+        self.progress.stage, self.progress.epoch = index, 0
+        self.progress.best = [*self.progress.best[:index], StageBest()]
+
+    def _pooled(self, stage: StageSettings) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Cached features of both splits while the backbone is frozen and the stage allows it."""
+        if "backbone" not in stage.frozen or not stage.views:
+            return None, None
+        found = []
+        with self.accelerator.main_process_first():
+            for what, pictures, views in (
+                ("training features", self.data.train_pictures, max(stage.views, 1)),
+                ("validation features", self.data.val_pictures, 2),
+            ):
+                found.append(
+                    pooled_views(
+                        self.model,
+                        pictures,
+                        views,
+                        seed=self.recipe.seed,
+                        precision=self.precision,
+                        report=lambda done, total, what=what: self.listener(Preparing(what, done, total)),  # type: ignore[misc]
+                    )
+                )
+        return np.array(found[0]), np.array(found[1])
+
+    def _epoch(
+        self, index: int, stage: StageSettings, epoch: int, pooled: np.ndarray | None
+    ) -> tuple[dict[str, float], float, float]:
+        """One epoch; returns mean losses, the last rate and pairs per second."""
+        steps = steps_per_epoch(self.data.pairs, stage)
+        bank = self._bank(pooled) if stage.losses.ranking and stage.losses.candidates else None
+        self.objective.train()
+        sums: dict[str, float] = {}
+        done, began, rate = 0, time.monotonic(), 0.0
+        for step, (batch, inputs) in enumerate(self._inputs(index, stage, epoch, pooled, bank)):
+            rate = rate_at(epoch + step / steps, stage.epochs, stage.optimiser.rate, stage.schedule)
+            set_rate(self._optimiser.optimizer, rate)
+            torch.manual_seed(_mix(self.recipe.seed, index, epoch, step, self.accelerator.process_index))
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+                losses: dict[str, Tensor] = self._step_module(**inputs)
+            if not torch.isfinite(losses["loss"]):
+                raise CheckpointError(
+                    f"{self.out}: the loss became {losses['loss'].item()} in stage '{stage.name}', epoch {epoch + 1}, "
+                    "step "
+                    f"{step + 1}; lower stages.{index}.optimiser.rate or set optimiser.clip, and start anew"
+                )
+            self._optimiser.zero_grad()
+            self.accelerator.backward(losses["loss"])
+            if stage.optimiser.clip is not None:
+                self.accelerator.clip_grad_norm_(self.objective.parameters(), stage.optimiser.clip)
+            self._optimiser.step()
+            done += len(batch.images)
+            for name, value in losses.items():
+                sums[name] = sums.get(name, 0.0) + float(value.detach())
+            means = {name: total / (step + 1) for name, total in sums.items()}
+            per_second = done / max(time.monotonic() - began, 1e-9)
+            self.listener(Stepped(stage.name, epoch + 1, stage.epochs, step + 1, steps, means, per_second))
+        return {name: total / steps for name, total in sums.items()}, rate, per_second
+
+    def _inputs(
+        self, index: int, stage: StageSettings, epoch: int, pooled: np.ndarray | None, bank: Bank | None
+    ) -> Iterator[tuple[Batch, dict[str, Any]]]:
+        """The batches of an epoch as what the objective takes; this process's share of each."""
+        pairs, words = self.data.pairs, self.recipe.model.text.words
+        batches = list(epoch_batches(pairs, stage, words, generator(self.recipe.seed, index, epoch)))
+        share = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
+
+        def make(item: tuple[int, Batch]) -> tuple[Batch, dict[str, Any]]:
+            step, whole = item
+            batch = Batch(
+                whole.images[share], whole.sentences[share], whole.numbers[share], whole.groups[share]
+            )
+            rng = generator(self.recipe.seed, index, epoch, step, self.accelerator.process_index)
+            images, numbers = batch.images, batch.numbers
+            inputs: dict[str, Any] = {
+                "groups": torch.from_numpy(batch.groups),
+                "classes": torch.from_numpy(self.classes[batch.images]),
+            }
+            if bank is not None:
+                count = stage.losses.candidates
+                texts = bank.hard_texts(batch.images, count, rng)
+                extra = bank.hard_images(batch.sentences, count, rng)
+                images = np.concatenate([images, extra])
+                numbers = np.concatenate([numbers, pairs.layout(texts, words, rng if stage.position_shift else None)])
+                inputs["extra_image_groups"] = torch.from_numpy(pairs.groups[extra])
+                inputs["extra_text_groups"] = torch.from_numpy(pairs.groups[pairs.sentence_image[texts]])
+            inputs["numbers"] = torch.from_numpy(numbers)
+            if pooled is not None:
+                inputs["pictures"] = torch.from_numpy(pooled[images, rng.integers(pooled.shape[1], size=len(images))])
+            else:
+                pixels = self.data.train_pictures.random(images, self.recipe.seed, index, epoch)
+                inputs["pictures"] = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+            return batch, {name: value.to(self.device) for name, value in inputs.items()}
+
+        return ahead(enumerate(batches), make)
+
+    def _bank(self, pooled: np.ndarray | None) -> Bank:
+        """Embeddings of the training split as the network stands now."""
+        pairs, pictures = self.data.pairs, self.data.train_pictures
+        if pooled is not None:
+            images = self.encoding.pooled(torch.from_numpy(pooled[:, :1]))
+        else:
+            starts = range(0, len(pictures), 64)
+            blocks = ahead(starts, lambda start: pictures.centred(range(start, min(start + 64, len(pictures)))))
+            images = torch.cat([self.encoding.pixels(block) for block in blocks])
+        numbers = pairs.layout(np.arange(len(pairs.sentences)), self.recipe.model.text.words, None)
+        texts = self.encoding.numbers(numbers)
+        return Bank(images, pairs.groups, texts, pairs.groups[pairs.sentence_image])
+
+    def _validate(self, stage: StageSettings, pooled: np.ndarray | None, row: dict[str, Any]) -> bool:
+        """Measure, note the measures in the row, and keep the weights if they are the stage's best."""
+        report = validate(self.data, self.encoding, pooled)
+        value = score(report, self.recipe.select)
+        measured = report.to_json()
+        row |= {"image_to_text": measured["image_to_text"], "text_to_image": measured["text_to_image"], "score": value}
+        best = self.progress.best[-1]
+        if value <= best.score:
+            return False
+        best.epoch, best.score = self.progress.epoch, value
+        if self.accelerator.is_main_process:
+            write_stage_checkpoint(self.out, self.data, stage.name, self.progress, row)
+            write_outcome(self.out, self.data, self.progress)
+        return True
+
+    def _patience_is_over(self, stage: StageSettings) -> bool:
+        if stage.patience is None:
+            return False
+        waited = self.progress.epoch - self.progress.best[-1].epoch
+        return waited >= stage.patience * stage.validate_every
+
+    def _pseudo_classes(self, count: int) -> np.ndarray:
+        pooled = pooled_views(
+            self.model, self.data.train_pictures, 1, seed=self.recipe.seed, precision=self.precision
+        )
+        found = pseudo_classes(torch.from_numpy(np.array(pooled[:, 0])).float(), count, seed=self.recipe.seed)
+        return found.numpy()
+
+    @torch.no_grad()
+    def _start_classifier(self, pooled: np.ndarray | None) -> None:
+        """Rows of W at the mean embedding of their class's pictures, at the scale that random rows have."""
+        means = torch.zeros_like(self.objective.classifier.weight, device="cpu")
+        means.index_add_(0, torch.from_numpy(self.classes), self._bank(pooled).images)
+        unit = torch.nn.functional.normalize(means - means.mean(dim=0), dim=1)
+        self.objective.classifier.weight.copy_(unit)
+
+    def _write_state(self, optimiser: torch.optim.Optimizer | None) -> None:
+        if self.accelerator.is_main_process:
+            write_state(self.out, self.objective, optimiser, self.progress, self.data.identity)
+        self.accelerator.wait_for_everyone()
+
+
+def _mix(*numbers: int) -> int:
+    """One seed of several numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _must_agree(out: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
+    for part in ("recipe", "data"):
+        for name, value in here[part].items():
+            if there[part].get(name) != value:
+                raise CheckpointError(
+                    f"{out}: cannot resume, {part}.{name} is {value!r} now and was {there[part].get(name)!r}; resume "
+                    "with the recipe and data it was started with, or use another folder"
+                )

@@ -1,0 +1,64 @@
+"""Parameter groups by part, and the learning rate as a pure function of how far a stage is."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+
+from limner.training.settings import OptimiserSettings, ScheduleSettings, StageSettings
+
+
+def make_optimiser(
+    parts: Mapping[str, Sequence[nn.Parameter]], settings: OptimiserSettings
+) -> torch.optim.Optimizer:
+    """One group a part and kind: matrices with weight decay, vectors (biases, batch norm) without.
+
+    Each group carries its `multiplier`; `set_rate` applies it. Parameters that need no gradient are left out.
+    """
+    groups = []
+    for part, parameters in parts.items():
+        learning = [parameter for parameter in parameters if parameter.requires_grad]
+        for decays, chosen in (
+            (True, [parameter for parameter in learning if parameter.dim() > 1]),
+            (False, [parameter for parameter in learning if parameter.dim() <= 1]),
+        ):
+            if chosen:
+                groups.append(
+                    {
+                        "params": chosen,
+                        "weight_decay": settings.weight_decay if decays else 0.0,
+                        "multiplier": settings.multipliers.get(part, 1.0),  # type: ignore[call-overload]
+                    }
+                )
+    if settings.name == "sgd":
+        return torch.optim.SGD(
+            groups, lr=settings.rate, momentum=settings.momentum, nesterov=settings.nesterov
+        )
+    return torch.optim.AdamW(groups, lr=settings.rate, betas=(settings.momentum, 0.999))
+
+
+def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    """Give each group the rate times its multiplier."""
+    for group in optimiser.param_groups:
+        group["lr"] = rate * group["multiplier"]
+
+
+def rate_at(epoch: float, epochs: int, base: float, schedule: ScheduleSettings) -> float:
+    """The base rate after `epoch` (a fraction counts) of `epochs`."""
+    rate = base
+    if schedule.kind == "steps":
+        rate *= 0.1 ** sum(epoch >= drop for drop in schedule.drops)
+    elif schedule.kind == "cosine":
+        rate *= 0.5 * (1 + math.cos(math.pi * min(epoch / epochs, 1.0)))
+    if schedule.warmup and epoch < schedule.warmup:
+        rate *= epoch / schedule.warmup
+    return rate
+
+
+def freeze_parts(parts: Mapping[str, Sequence[nn.Parameter]], stage: StageSettings) -> None:
+    """Switch gradients off for frozen parts, and for the classifier of a stage that does not classify."""
+    for part, parameters in parts.items():
+        learns = part not in stage.frozen and (part != "classifier" or stage.losses.classifies)
+        for parameter in parameters:
+            parameter.requires_grad_(learns)

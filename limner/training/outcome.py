@@ -1,0 +1,78 @@
+"""What a run leaves behind: a checkpoint a stage, and `run.json`, which names the best of them."""
+
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from limner.runs.checkpoint import write_checkpoint, write_text
+from limner.runs.run import RUN_FILE
+from limner.training.setup import Prepared
+from limner.training.state import Progress
+
+
+def stage_file(stage: str) -> str:
+    """Name of the checkpoint of a stage's best epoch."""
+    return f"{stage}.safetensors"
+
+
+def write_stage_checkpoint(
+    out: Path, data: Prepared, stage: str, progress: Progress, row: dict[str, Any]
+) -> None:
+    """The network as it stands, with everything needed to use it and to know where it comes from."""
+    recipe = data.recipe
+    identity = data.identity
+    description = {
+        "system": recipe.system,
+        "model": identity["recipe"]["model"],
+        "images": identity["recipe"]["images"],
+        "vocabulary": list(data.vocabulary.entries),
+        "recipe": identity["recipe"],
+        "selected": {
+            "stage": stage,
+            "epoch": progress.epoch,
+            "split": "val",
+            "by": recipe.select,
+            "score": row["score"],
+            "image_to_text": row["image_to_text"],
+            "text_to_image": row["text_to_image"],
+        },
+        "data": identity["data"],
+        "seed": recipe.seed,
+        "versions": versions(),
+    }
+    write_checkpoint(out / stage_file(stage), data.objective.model.state_dict(), description)
+
+
+def write_outcome(out: Path, data: Prepared, progress: Progress) -> None:
+    """`run.json`: the stages that have a checkpoint, and the one that validation likes best (a tie: the later)."""
+    stages = [
+        {"name": stage.name, "file": stage_file(stage.name), "epoch": best.epoch, "score": best.score}
+        for stage, best in zip(data.recipe.stages, progress.best, strict=False)
+        if best.epoch
+    ]
+    best = max(range(len(stages)), key=lambda index: (stages[index]["score"], index))
+    listing = {
+        "recipe": data.recipe.name,
+        "best": stages[best]["file"],
+        "selected_on": "val",
+        "select": data.recipe.select,
+        "stages": stages,
+        "seed": data.recipe.seed,
+        "data": data.identity["data"],
+        "versions": versions(),
+    }
+    write_text(out / RUN_FILE, json.dumps(listing, indent=2) + "\n")
+
+
+def versions() -> dict[str, str]:
+    """What the numbers of a run may depend on beside its settings."""
+    return {
+        "limner": version("limner"),
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }

@@ -1,0 +1,115 @@
+"""Which picture meets which sentence in which step: a pure function of the seed, the stage and the epoch.
+
+Nothing here keeps state between epochs, so a resumed run draws what an uninterrupted one would have drawn.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int64
+
+from limner.data.records import Dataset
+from limner.data.vocabulary import Vocabulary, lay_out
+from limner.errors import DataError
+from limner.training.settings import StageSettings
+
+
+@dataclass(frozen=True)
+class TrainingPairs:
+    """A training split as numbers.
+
+    - `groups[i]`: class of picture i, 0 … `identities` − 1, in order of first appearance.
+    - `sentences[j]`: word numbers of sentence j; `sentence_image[j]`: the picture it describes.
+    - `of_image[i]` and `of_group[g]`: the sentences of a picture and of a group.
+    """
+
+    groups: Int64[np.ndarray, " images"]
+    identities: int
+    sentences: tuple[tuple[int, ...], ...]
+    sentence_image: Int64[np.ndarray, " sentences"]
+    of_image: tuple[tuple[int, ...], ...]
+    of_group: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, dataset: Dataset, vocabulary: Vocabulary) -> "TrainingPairs":
+        """Number a split's groups and sentences. Raises `DataError` when a group has no sentence at all."""
+        names: dict[str, int] = {}
+        groups = np.array([names.setdefault(record.group, len(names)) for record in dataset.records], np.int64)
+        sentences: list[tuple[int, ...]] = []
+        sentence_image: list[int] = []
+        of_image: list[tuple[int, ...]] = []
+        of_group: list[list[int]] = [[] for _ in names]
+        for image, record in enumerate(dataset.records):
+            own = range(len(sentences), len(sentences) + len(record.sentences))
+            sentences += [tuple(vocabulary.numbers(sentence)) for sentence in record.sentences]
+            sentence_image += [image] * len(own)
+            of_image.append(tuple(own))
+            of_group[groups[image]] += own
+        for name, group in names.items():
+            if not of_group[group]:
+                raise DataError(
+                    f"{dataset.source}: group '{name}' has no sentence to train with; run `limner data check`"
+                )
+        return cls(
+            groups,
+            len(names),
+            tuple(sentences),
+            np.array(sentence_image, np.int64),
+            tuple(of_image),
+            tuple(tuple(own) for own in of_group),
+        )
+
+    def layout(
+        self, chosen: Int64[np.ndarray, " batch"], length: int, shift: np.random.Generator | None
+    ) -> Int64[np.ndarray, "batch words"]:
+        """The word numbers of some sentences in rows of fixed length."""
+        return lay_out([self.sentences[sentence] for sentence in chosen], length, shift=shift)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step: row i pairs picture `images[i]` with sentence `sentences[i]`, laid out as `numbers[i]`."""
+
+    images: Int64[np.ndarray, " batch"]
+    sentences: Int64[np.ndarray, " batch"]
+    numbers: Int64[np.ndarray, "batch words"]
+    groups: Int64[np.ndarray, " batch"]
+
+
+def generator(seed: int, *where: int) -> np.random.Generator:
+    """The random numbers of one place in a run, e.g. (stage, epoch)."""
+    return np.random.default_rng([seed, *where])
+
+
+def steps_per_epoch(pairs: TrainingPairs, stage: StageSettings) -> int:
+    """Steps of one epoch; a last batch that is not full is left out, another random one each epoch."""
+    count = len(pairs.groups) if stage.sentences == "one" else len(pairs.sentences)
+    return max(1, count // stage.batch)
+
+
+def epoch_batches(
+    pairs: TrainingPairs, stage: StageSettings, words: int, rng: np.random.Generator
+) -> Iterator[Batch]:
+    """The batches of one epoch.
+
+    With `sentences="one"` every picture appears once with one of its sentences drawn at random (with
+    `pairing="group"`, of its identity's); with "all" every sentence appears once with its picture.
+    """
+    if stage.sentences == "one":
+        images = rng.permutation(len(pairs.groups))
+        draws = rng.random(len(images))
+        sentences = np.empty_like(images)
+        for row, image in enumerate(images):
+            own = pairs.of_image[image] if stage.pairing == "image" else ()
+            own = own or pairs.of_group[pairs.groups[image]]
+            sentences[row] = own[int(draws[row] * len(own))]
+    else:
+        sentences = rng.permutation(len(pairs.sentences))
+        images = pairs.sentence_image[sentences]
+    size = min(stage.batch, len(images))
+    for step in range(steps_per_epoch(pairs, stage)):
+        rows = slice(step * size, (step + 1) * size)
+        chosen = sentences[rows]
+        numbers = pairs.layout(chosen, words, rng if stage.position_shift else None)
+        yield Batch(images[rows], chosen, numbers, pairs.groups[images[rows]])

@@ -1,0 +1,79 @@
+"""Pictures for training: decoded in threads ahead of the network, kept small in memory where they fit."""
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import UInt8
+
+from limner.data.transforms import ImageSettings, centre_crop, load, random_view
+from limner.types import Pixels
+
+KEPT_BYTES = 2 << 30
+"""Resized pictures are kept in memory up to this many bytes; the rest are decoded anew each time."""
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+class Pictures:
+    """The pictures of a split, by number.
+
+    `load` resizes; crops and flips are drawn per visit. A picture that cannot be read raises `ImageError`.
+    """
+
+    def __init__(self, paths: Sequence[Path], settings: ImageSettings) -> None:
+        self.paths = tuple(paths)
+        self.settings = settings
+        self._kept: dict[int, Pixels] = {}
+        self._kept_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def resized(self, number: int) -> Pixels:
+        """Picture `number` before cropping."""
+        kept = self._kept.get(number)
+        if kept is None:
+            kept = load(self.paths[number], self.settings)
+            if self._kept_bytes + kept.nbytes <= KEPT_BYTES:
+                self._kept[number] = kept
+                self._kept_bytes += kept.nbytes
+        return kept
+
+    def centred(self, numbers: Iterable[int]) -> UInt8[np.ndarray, "batch height width 3"]:
+        """Centre crops, stacked."""
+        return np.stack([centre_crop(self.resized(int(number)), self.settings) for number in numbers])
+
+    def random(self, numbers: Iterable[int], *where: int) -> UInt8[np.ndarray, "batch height width 3"]:
+        """Random crops and flips, stacked; each picture has its own generator, seeded by `where` and its number."""
+        views = [
+            random_view(self.resized(int(number)), self.settings, np.random.default_rng([*where, int(number)]))
+            for number in numbers
+        ]
+        return np.stack(views)
+
+
+def ahead(
+    items: Iterable[Item], make: Callable[[Item], Made], *, threads: int = 2, depth: int = 4
+) -> Iterator[Made]:
+    """`make(item)` of each item in order, up to `depth` computed ahead in threads.
+
+    Decoding releases the interpreter lock, so it overlaps with the network. An error surfaces at its item's turn.
+    """
+    source = iter(items)
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[Made]] = deque(pool.submit(make, item) for item in itertools.islice(source, depth))
+        try:
+            while waiting:
+                made = waiting.popleft().result()
+                for item in itertools.islice(source, 1):
+                    waiting.append(pool.submit(make, item))
+                yield made
+        finally:
+            for future in waiting:
+                future.cancel()

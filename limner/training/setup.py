@@ -1,0 +1,126 @@
+"""What a run is built from before its first step: vocabulary, network, classes, pictures."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+
+from limner.data.records import Dataset
+from limner.data.vocabulary import Vocabulary, words
+from limner.data.word_vectors import learn_word_vectors, read_word_vectors
+from limner.errors import DataError, SettingsError
+from limner.models.dual_path import DualPath
+from limner.training.objective import Objective
+from limner.training.pairs import TrainingPairs
+from limner.training.pictures import Pictures
+from limner.training.settings import Recipe
+
+
+@dataclass
+class Prepared:
+    """A recipe met with its data. The test split is not among it and cannot be asked for."""
+
+    recipe: Recipe
+    train: Dataset
+    val: Dataset
+    vocabulary: Vocabulary
+    pairs: TrainingPairs
+    objective: Objective
+    train_pictures: Pictures
+    val_pictures: Pictures
+    val_numbers: Int64[np.ndarray, "sentences words"]
+    val_image_groups: Int64[np.ndarray, " images"]
+    val_sentence_groups: Int64[np.ndarray, " sentences"]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a resumed run must agree with, and what a checkpoint tells of its data."""
+        return {
+            "recipe": json.loads(self.recipe.model_dump_json()),
+            "data": {
+                "source": self.train.source,
+                "train": self.train.fingerprint,
+                "val": self.val.fingerprint,
+                "train_images": len(self.train),
+                "train_sentences": len(self.pairs.sentences),
+                "groups": self.pairs.identities,
+                "val_images": len(self.val),
+            },
+        }
+
+
+def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
+    """Build vocabulary and network for a training and a validation split.
+
+    Raises `SettingsError` and `DataError` for what does not fit together.
+    """
+    if any(record.split == "test" for record in (*train.records, *val.records)):
+        raise DataError(f"{train.source}: training was handed pictures of the test split")
+    sentences = [sentence for record in train.records for sentence in record.sentences]
+    vocabulary, table = _words(recipe, sentences)
+    torch.manual_seed(recipe.seed)
+    model = DualPath(recipe.model, len(vocabulary))
+    if table is not None:
+        with torch.no_grad():
+            model.text.table.weight[1:] = torch.from_numpy(table)
+    pairs = TrainingPairs.of(train, vocabulary)
+    objective = Objective(model, recipe.classes or pairs.identities, bias=recipe.classifier_bias)
+    image_groups, sentence_groups = group_numbers(val)
+    if not len(sentence_groups):
+        raise DataError(f"{val.source}: the validation split has no sentence")
+    return Prepared(
+        recipe,
+        train,
+        val,
+        vocabulary,
+        pairs,
+        objective,
+        Pictures([record.image for record in train.records], recipe.images),
+        Pictures([record.image for record in val.records], recipe.images),
+        vocabulary.encode([s for record in val.records for s in record.sentences], recipe.model.text.words),
+        image_groups,
+        sentence_groups,
+    )
+
+
+def group_numbers(
+    dataset: Dataset,
+) -> tuple[Int64[np.ndarray, " images"], Int64[np.ndarray, " sentences"]]:
+    """Integer groups of a split's pictures and of its sentences, in their order."""
+    names: dict[str, int] = {}
+    images = [names.setdefault(record.group, len(names)) for record in dataset.records]
+    sentences = [
+        group for group, record in zip(images, dataset.records, strict=True) for _ in record.sentences
+    ]
+    return np.array(images, np.int64), np.array(sentences, np.int64)
+
+
+def _words(
+    recipe: Recipe, sentences: list[str]
+) -> tuple[Vocabulary, Float[np.ndarray, "vocabulary word_dim"] | None]:
+    chosen, dim = recipe.vocabulary, recipe.model.text.word_dim
+    if chosen.vectors == "random":
+        return Vocabulary.build(sentences, min_count=chosen.min_count), None
+    if chosen.vectors == "captions":
+        vocabulary = Vocabulary.build(sentences, min_count=chosen.min_count)
+        return vocabulary, _scaled(learn_word_vectors(sentences, vocabulary, dim=dim, seed=recipe.seed))
+    vectors: Mapping[str, np.ndarray] = read_word_vectors(
+        Path(chosen.vectors), {word for sentence in sentences for word in words(sentence)}
+    )
+    width = len(next(iter(vectors.values())))
+    if width != dim:
+        raise SettingsError(f"setting 'model.text.word_dim': {dim}, but {chosen.vectors} has {width} columns")
+    vocabulary = Vocabulary.build(sentences, min_count=chosen.min_count, known=vectors)
+    return vocabulary, _scaled(np.stack([vectors[word] for word in vocabulary.entries]))
+
+
+def _scaled(table: Float[np.ndarray, "vocabulary word_dim"]) -> Float[np.ndarray, "vocabulary word_dim"]:
+    """Scale to the spread of the random initialisation (0.1), so that both start the network alike."""
+    return np.asarray(table * (0.1 / max(float(table.std()), 1e-12)), dtype=np.float32)
+
+

@@ -1,0 +1,99 @@
+"""The state to resume from: everything that the next epoch depends on and that the seed does not give.
+
+Random numbers are drawn anew for each step from (seed, stage, epoch, step), pictures and schedules are functions of
+the same, so a state holds just the weights, the optimiser's moments, where the run is, and what was best.
+"""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from limner.errors import CheckpointError
+from limner.runs.checkpoint import load_into, read_checkpoint, read_description, write_checkpoint
+
+STATE_FILE = "last.safetensors"
+
+
+@dataclass
+class StageBest:
+    """The best validation of a stage; epoch 0 = none yet."""
+
+    epoch: int = 0
+    score: float = float("-inf")
+
+
+@dataclass
+class Progress:
+    """Where a run is.
+
+    - `stage`, `epoch`: index of the stage and the epochs of it that are complete.
+    - `best`: one entry a stage begun.
+    - `log_bytes`: length of metrics.jsonl at that moment; what stands behind it is of epochs that will be run again.
+    - `seconds`: time spent on training so far.
+    """
+
+    stage: int = 0
+    epoch: int = 0
+    best: list[StageBest] = field(default_factory=list)
+    log_bytes: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+
+
+def write_state(
+    folder: Path,
+    objective: nn.Module,
+    optimiser: torch.optim.Optimizer | None,
+    progress: Progress,
+    identity: dict[str, Any],
+) -> None:
+    """Write the state atomically; `identity` is what a resumed run must agree with (recipe, data)."""
+    tensors = {f"objective.{name}": tensor for name, tensor in objective.state_dict().items()}
+    scalars: dict[str, float] = {}
+    if optimiser is not None:
+        for index, values in optimiser.state_dict()["state"].items():
+            for name, value in values.items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimiser.{index}.{name}"] = value
+                elif value is not None:
+                    scalars[f"{index}.{name}"] = float(value)
+    description = {"progress": asdict(progress), "identity": identity, "scalars": scalars}
+    write_checkpoint(folder / STATE_FILE, tensors, {"state": description})
+
+
+def read_progress(folder: Path) -> tuple[Progress, dict[str, Any]]:
+    """Where a run stopped, and its identity. Raises `CheckpointError`."""
+    state = read_description(folder / STATE_FILE)["state"]
+    progress = Progress(**{**state["progress"], "best": [StageBest(**best) for best in state["progress"]["best"]]})
+    return progress, state["identity"]
+
+
+def restore(folder: Path, objective: nn.Module, optimiser: torch.optim.Optimizer | None) -> None:
+    """Load weights and, where given, the optimiser's moments. Raises `CheckpointError`."""
+    path = folder / STATE_FILE
+    tensors, description = read_checkpoint(path)
+    own = {
+        name.removeprefix("objective."): value
+        for name, value in tensors.items()
+        if name.startswith("objective.")
+    }
+    load_into(objective, own, path)
+    if optimiser is None:
+        return
+    moments: dict[int, dict[str, Any]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimiser."):
+            _, index, key = name.split(".", 2)
+            moments.setdefault(int(index), {})[key] = value
+    for name, scalar in description["state"]["scalars"].items():
+        index, key = name.split(".", 1)
+        moments.setdefault(int(index), {})[key] = scalar
+    whole = optimiser.state_dict()
+    whole["state"] = moments
+    try:
+        optimiser.load_state_dict(whole)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: the optimiser's state does not fit ({error})") from None

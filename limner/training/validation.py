@@ -1,0 +1,50 @@
+"""The validation measures that choose a checkpoint."""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from limner.evaluation.report import Report, evaluate
+from limner.runs.encoding import Encoding
+from limner.training.pictures import ahead
+from limner.training.settings import Selection
+from limner.training.setup import Prepared
+
+
+def validate(
+    prepared: Prepared, encoding: Encoding, pooled: Float[np.ndarray, "images views channels"] | None
+) -> Report:
+    """Both directions on the validation split, from cached features (plain and flipped view) or from pixels."""
+    if pooled is not None:
+        images = encoding.pooled(torch.from_numpy(np.array(pooled[:, :2])))
+    else:
+        pictures = prepared.val_pictures
+        starts = range(0, len(pictures), 64)
+        blocks = ahead(
+            starts, lambda start: pictures.centred(range(start, min(start + 64, len(pictures)))), threads=2
+        )
+        images = torch.cat([encoding.pixels(block) for block in blocks])
+    texts = encoding.numbers(prepared.val_numbers)
+    return evaluate(
+        images,
+        texts,
+        prepared.val_image_groups,
+        prepared.val_sentence_groups,
+        protocol="validation",
+        split="val",
+    )
+
+
+def score(report: Report, select: Selection) -> float:
+    """The one number that a checkpoint is chosen by, higher is better."""
+    values = report.to_json()
+    if select == "rsum":
+        return float(
+            sum(
+                values[direction][f"R@{k}"]
+                for direction in ("image_to_text", "text_to_image")
+                for k in (1, 5, 10)
+            )
+        )
+    direction, measure = select.split(" ", 1)
+    return float(values[direction][measure])
