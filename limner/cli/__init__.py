@@ -1,1 +1,5 @@
-"""The command line."""
+"""The command line: `limner COMMAND`."""
+
+from limner.cli.main import app, main
+
+__all__ = ["app", "main"]

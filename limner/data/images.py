@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from limner.errors import ImageError
 from limner.types import Pixels
 
 MAX_PIXELS = 2**27
-"""Largest picture that is decoded, in pixels: above every camera's single shot (about 100 megapixels), and its
-400 MB of RGB are the most that one file may make a server or a data worker allocate."""
+"""Largest picture that is decoded, in pixels: above a camera's single shot (about 100 million), while its
+400 MB of RGB still fit into a server or a data worker. Read from the header, before memory is taken."""
 
 SUFFIXES = frozenset(
     {
@@ -54,12 +54,12 @@ _FILTERS = threading.Lock()
 def decode(source: str | Path | bytes, *, short_side: int | None = None, name: str | None = None) -> Pixels:
     """Decode a picture file, or the bytes of one, to upright RGB.
 
-    With `short_side` a JPEG may come out at 1/2, 1/4 or 1/8 of its size, several times faster, but never with a
-    shorter side below `short_side` pixels (a smaller picture keeps its size). Transparent parts become
-    white, 16 bits become 8 by scaling, of an animation the first frame counts.
+    With `short_side` a JPEG may come out at 1/2, 1/4 or 1/8 of its size, several times faster, but never
+    with a shorter side below `short_side` pixels (a smaller picture keeps its size). Transparent parts
+    become white, 16 bits become 8 by scaling, of an animation the first frame counts.
 
-    Raises `ImageError`, which begins with the file's name (`name`, where bytes are given), for whatever cannot be
-    read: missing, cut off, damaged, no picture, empty, or of more than `MAX_PIXELS` pixels.
+    Raises `ImageError`, which begins with the file's name (`name`, where bytes are given), for whatever
+    cannot be read: missing, cut off, damaged, no picture, empty, or of more than `MAX_PIXELS` pixels.
     """
     return np.array(open_rgb(source, short_side=short_side, name=name), dtype=np.uint8)
 
@@ -93,7 +93,7 @@ def _read(file: IO[bytes], named: str, short_side: int | None) -> Image.Image:
                 image.draft(None, (short_side, short_side))
     except Image.DecompressionBombError:
         raise ImageError(f"{named}: more than {MAX_PIXELS:,} pixels; scale it down first") from None
-    except Image.UnidentifiedImageError:
+    except UnidentifiedImageError:
         known = ", ".join(_formats())
         raise ImageError(f"{named}: not a picture in a known format ({known})") from None
     except (
@@ -151,10 +151,10 @@ def _rgb(image: Image.Image) -> Image.Image:
 def _eight_bits(image: Image.Image) -> Image.Image:
     """Grey values of 16 or 32 bits or floats, scaled to 0 … 255 where Pillow's own conversion clips.
 
-    Integers within 16 bits are read as 16-bit grey, floats within [0, 1] as shares of white. Wider values have no
-    agreed white: the smallest becomes black, the largest white.
+    Integers within 16 bits are read as 16-bit grey, floats within [0, 1] as shares of white. Wider values
+    have no agreed white: the smallest becomes black, the largest white.
     """
-    values = np.asarray(image).astype(np.float64)
+    values = np.asarray(image).astype(np.float32)
     shown = np.nan_to_num(values, posinf=0.0, neginf=0.0)
     low, high = float(shown.min()), float(shown.max())
     white = 1.0 if image.mode == "F" else 65535.0
@@ -178,8 +178,8 @@ def _formats() -> tuple[str, ...]:
 def _quiet() -> Iterator[None]:
     """Keep Pillow's remarks on odd metadata, and on large pictures before we refuse them, to ourselves.
 
-    The filters belong to the whole process: without the lock, two threads that leave in another order than they
-    came would keep them changed. The costly part, loading the pixels, is left outside of it.
+    The filters belong to the whole process: without the lock, two threads that leave in another order than
+    they came would keep them changed. The costly part, loading the pixels, is left outside of it.
     """
     with _FILTERS, warnings.catch_warnings():
         warnings.simplefilter("ignore")

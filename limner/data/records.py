@@ -12,6 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from jaxtyping import Int64
+
 from limner.errors import DataError
 
 SPLITS = ("train", "val", "test")
@@ -79,3 +82,15 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.records)
+
+
+def group_numbers(
+    dataset: Dataset,
+) -> tuple[Int64[np.ndarray, " images"], Int64[np.ndarray, " sentences"]]:
+    """Integer groups of a split's pictures and of its sentences, in their order."""
+    names: dict[str, int] = {}
+    images = [names.setdefault(record.group, len(names)) for record in dataset.records]
+    sentences = [
+        group for group, record in zip(images, dataset.records, strict=True) for _ in record.sentences
+    ]
+    return np.array(images, np.int64), np.array(sentences, np.int64)

@@ -1,14 +1,14 @@
 """The paper's crops and flips: decoded picture → resized picture → view of fixed size.
 
-Dual-path TOMM 2020, section 6.2: the shorter side becomes 256, training takes a random 224×224 crop and flips it half
-of the time, testing takes the centre crop, plain and flipped. The released code crops differently; person
-re-identification pads first. All three are choices of `train_crop`.
+Dual-path TOMM 2020, section 6.2: the shorter side becomes 256, training takes a random 224×224 crop and
+flips it half of the time, testing takes the centre crop, plain and flipped. The released code crops
+differently; person re-identification pads first. All three are choices of `train_crop`.
 """
 
 import hashlib
 import math
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import numpy as np
 from PIL import Image
@@ -20,8 +20,8 @@ from limner.settings import Settings
 from limner.types import Pixels
 
 LONGEST = 16
-"""Highest ratio of the sides that a resized picture keeps; of a longer one, the middle is used. Without it a strip
-of 1×5000 pixels would become 256×1,280,000, a gigabyte. Panoramas stay below 10."""
+"""Highest ratio of the sides that a resized picture keeps; of a longer one, the middle is used. Without it a
+strip of 1×5000 pixels would become 256×1,280,000, a gigabyte. Panoramas stay below 10."""
 
 Pixel = Annotated[int, Field(ge=1, le=4096)]
 
@@ -39,7 +39,7 @@ class ImageSettings(Settings):
     """(height, width) in pixels of what the network sees."""
 
     train_crop: Literal["random", "scaled", "pad"] = "random"
-    """Training view: "random" place, "scaled" = 80–100% of the area at aspect 3/4–4/3, "pad" = random place after padding."""
+    """Training crop: "random" place; "scaled", 80–100% of the area at aspect 3/4–4/3; "pad" then "random"."""
 
     pad: Annotated[int, Field(ge=0, le=512)] = 10
     """Pixels added to each side with the edge's colours where train_crop is "pad"."""
@@ -48,7 +48,7 @@ class ImageSettings(Settings):
     """Whether half of the training views are mirrored; switch off where left and right are described."""
 
     @model_validator(mode="after")
-    def _crop_fits(self) -> Self:
+    def _crop_fits(self) -> "ImageSettings":
         height, width = (self.resize, self.resize) if isinstance(self.resize, int) else self.resize
         if self.crop[0] > height or self.crop[1] > width:
             raise ValueError(
@@ -93,7 +93,7 @@ def centre_crop(pixels: Pixels, settings: ImageSettings) -> Pixels:
 def random_view(pixels: Pixels, settings: ImageSettings, rng: np.random.Generator) -> Pixels:
     """A training view of a loaded picture: crop as `train_crop` says, then mirrored with probability 1/2.
 
-    All randomness comes from `rng`, always by the same number of draws for the same settings, whatever the picture.
+    All randomness comes from `rng`, by the same number of draws whatever the picture.
     Raises `DataError` when the picture is smaller than the crop.
     """
     first, second, side = rng.random(3)
@@ -118,8 +118,9 @@ def _scaled(
 ) -> Pixels:
     """The released code's crop: `area` of the picture at an aspect (width / height) of 3/4 … 4/3, resized.
 
-    The area comes first: where the picture is so long that no such rectangle fits (16:9 is), the one that fits with the
-    aspect nearest to the range is taken. `stretch` in [0, 1) chooses the aspect, evenly in its logarithm.
+    The area comes first: where the picture is so long that no such rectangle fits (16:9 is), the one that
+    fits with the aspect nearest to the range is taken. `stretch` in [0, 1) chooses the aspect, evenly in its
+    logarithm.
     """
     height, width = pixels.shape[:2]
     ratio = width / height

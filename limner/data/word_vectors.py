@@ -77,7 +77,9 @@ def learn_word_vectors(
     size = len(vocabulary)
     counts = np.zeros((size, size), dtype=np.float32)
     for sentence in sentences:
-        numbers = np.array([vocabulary.numbers(word)[0] - 1 for word in words(sentence) if word in vocabulary])
+        numbers = np.array(
+            [vocabulary.numbers(word)[0] - 1 for word in words(sentence) if word in vocabulary]
+        )
         for distance in range(1, min(window, len(numbers) - 1) + 1):
             np.add.at(counts, (numbers[:-distance], numbers[distance:]), 1.0 / distance)
     counts += counts.T

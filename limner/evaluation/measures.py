@@ -1,8 +1,8 @@
 """The measures: small values with one definition each, whose names print and parse back.
 
-A measure reads a `Ranking` and is taken over the queries that have a true match in the gallery; how many have none is
-reported beside it, never scored. The examples below rank for four queries: first matches at ranks 1, 3, 6 and 12,
-and a fifth query without a match.
+A measure reads a `Ranking` and is taken over the queries that have a true match in the gallery; how many
+have none is reported beside it, never scored. The examples below rank for four queries: first matches at
+ranks 1, 3, 6 and 12, and a fifth query without a match.
 
 >>> ranking = example()
 >>> [str(measure) for measure in STANDARD]
@@ -12,14 +12,16 @@ and a fifth query without a match.
 import difflib
 import re
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Int
 
 from limner.errors import DataError, SettingsError
 from limner.evaluation.ranking import Ranking
 
 
+@runtime_checkable
 class Measure(Protocol):
     """What every measure has; two of one name are equal."""
 
@@ -39,8 +41,8 @@ class Measure(Protocol):
 class RecallAt:
     """R@K, also rank-K: percent of queries with at least one true match among the first K.
 
-    Source: Hodosh, Young and Hockenmaier, JAIR 47 (2013), section 4.2, there for one match a query; ties are against
-    the model. Raises `SettingsError` for K below 1.
+    Source: Hodosh, Young and Hockenmaier, JAIR 47 (2013), section 4.2, there for one match a query; ties
+    are against the model. Raises `SettingsError` for K below 1.
 
     >>> RecallAt(1).of(ranking), RecallAt(5).of(ranking), RecallAt(10).of(ranking)
     (25.0, 50.0, 75.0)
@@ -70,8 +72,8 @@ class RecallAt:
 class MedianRank:
     """MedR: median over queries of the first true match's rank, from 1; lower is better.
 
-    Source: Hodosh, Young and Hockenmaier, JAIR 47 (2013), section 4.2. With an even number of queries it is the mean
-    of the two middle ranks, so halves occur (some released codes round down instead).
+    Source: Hodosh, Young and Hockenmaier, JAIR 47 (2013), section 4.2. With an even number of queries it is
+    the mean of the two middle ranks, so halves occur (some released codes round down instead).
 
     >>> MedianRank().of(ranking)
     4.5
@@ -92,7 +94,8 @@ class MedianRank:
 class MeanRank:
     """MeanR: mean over queries of the first true match's rank, from 1; lower is better.
 
-    Source: the companion of MedR in released evaluation code (VSE++ prints both); a few lost queries move it far.
+    Source: the companion of MedR in released evaluation code (VSE++ prints both); a few lost queries move
+    it far.
 
     >>> MeanRank().of(ranking)
     5.5
@@ -113,9 +116,9 @@ class MeanRank:
 class MeanAveragePrecision:
     """mAP: mean over queries of the plain average precision over **all** true matches, in percent.
 
-    Source: Manning, Raghavan and Schütze, Introduction to Information Retrieval (2008), section 8.4. It is not the
-    trapezoidal area that some person re-identification codes compute: a single match at rank 2 gives 50 here
-    and 25 there.
+    Source: Manning, Raghavan and Schütze, Introduction to Information Retrieval (2008), section 8.4. It is
+    not the trapezoidal area that some person re-identification codes compute: a single match at rank 2
+    gives 50 here and 25 there.
 
     The example's queries have one match each, so their precisions are 1, 1/3, 1/6 and 1/12:
 
@@ -160,13 +163,15 @@ def parse_measure(name: str) -> Measure:
     """
     if name in _BY_NAME:
         return _BY_NAME[name]
-    # A bounded number of plain digits: no gallery has 10**12 items, and int() would take other scripts' digits.
+    # A bounded number of plain digits: no gallery has 10**12 items, and int() would take other scripts'
+    # digits.
     if match := re.fullmatch(r"R@([1-9][0-9]{0,11})", name):
         return RecallAt(int(match[1]))
-    known = ["R@K (K from 1)", *_BY_NAME]
-    near = difflib.get_close_matches(name, ["R@1", "R@5", "R@10", *_BY_NAME], n=1, cutoff=0.5)
-    hint = f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(known)}"
-    raise SettingsError(f"unknown measure {name[:40]!r}{hint}")
+    names = {known.lower(): known for known in ("R@1", "R@5", "R@10", *_BY_NAME)}
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    known = ", ".join(("R@K (K from 1)", *_BY_NAME))
+    hint = f"did you mean '{names[near[0]]}'?" if near else f"known: {known}"
+    raise SettingsError(f"unknown measure {name[:40]!r}; {hint}")
 
 
 def example() -> Ranking:
@@ -176,8 +181,10 @@ def example() -> Ranking:
     return Ranking(ranks, precisions, gallery_size=20)
 
 
-def _first(ranking: Ranking) -> np.ndarray:
-    ranks = ranking.first_ranks[ranking.matched]
+def _first(ranking: Ranking) -> Int[np.ndarray, " matched"]:
+    ranks: Int[np.ndarray, " matched"] = ranking.first_ranks[ranking.matched]
     if not len(ranks):
-        raise DataError("no query has a true match in the gallery; are the group codes of both sides the same?")
+        raise DataError(
+            "no query has a true match in the gallery; are the group codes of both sides the same?"
+        )
     return ranks

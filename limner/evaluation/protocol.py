@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from limner.evaluation.measures import STANDARD, Measure
 from limner.evaluation.ranking import Array, Ranking, rank_embeddings
-from limner.evaluation.relevance import Relevance
+from limner.evaluation.relevance import Relevance, group_codes
 from limner.evaluation.report import Report
 
 
@@ -26,20 +26,23 @@ def evaluate(
 ) -> Report:
     """Rank sentences for each image and images for each sentence, and measure both.
 
-    Embeddings have one row an image (**each image once**, however many sentences it has) and one a sentence; group
-    codes are integers, one a row, and equal ones are true matches: a query image counts any of its sentences.
-    `extra` is the report's provenance (see `Report`). Memory and ties: `limner.evaluation.ranking`.
+    Embeddings have one row an image (**each image once**, however many sentences it has) and one a
+    sentence; group codes are integers, one a row, and equal ones are true matches: a query image counts any
+    of its sentences. `extra` is the report's provenance (see `Report`). Memory and ties:
+    `limner.evaluation.ranking`.
 
     Raises `DataError` for NaN, shapes that do not fit, and sets without a single true match.
     """
-    forward = Relevance.from_groups(image_groups, sentence_groups)
-    backward = Relevance.from_groups(sentence_groups, image_groups)
+    of_images = group_codes(image_groups, "image groups")
+    of_sentences = group_codes(sentence_groups, "sentence groups")
+    forward = Relevance.from_groups(of_images, of_sentences)
+    backward = Relevance.from_groups(of_sentences, of_images)
     to_text = rank_embeddings(image_embeddings, sentence_embeddings, forward, block=block)
     to_image = rank_embeddings(sentence_embeddings, image_embeddings, backward, block=block)
     counts = {
         "images": forward.queries,
         "sentences": backward.queries,
-        "groups": _groups(image_groups, sentence_groups),
+        "groups": len(np.union1d(of_images, of_sentences)),
         "images_without_match": to_text.without_match,
         "sentences_without_match": to_image.without_match,
     }
@@ -55,7 +58,3 @@ def evaluate(
 
 def _measured(ranking: Ranking, measures: Sequence[Measure]) -> dict[str, float]:
     return {measure.key: measure.of(ranking) for measure in measures}
-
-
-def _groups(image_groups: Any, sentence_groups: Any) -> int:
-    return len(set(np.asarray(image_groups).tolist()) | set(np.asarray(sentence_groups).tolist()))

@@ -1,10 +1,10 @@
 """Ranks of true matches and average precision, in blocks of queries.
 
-The gallery is never sorted by index and the queries × gallery matrix never exists: a block of scores is computed, the
-wrong items at or above each true match are counted, and the block is overwritten.
+The gallery is never sorted by index and the queries × gallery matrix never exists: a block of scores is
+computed, the wrong items at or above each true match are counted, and the block is overwritten.
 
-**Ties are broken against the model**: a wrong item with the same score as a true match stands before it. Constant
-scores thus give the worst ranks possible, not a perfect result.
+**Ties are broken against the model**: a wrong item with the same score as a true match stands before it.
+Constant scores thus give the worst ranks possible, not a perfect result.
 
 **Equality of scores.** Gallery rows that are equal bit for bit get the same score exactly (see
 `limner.evaluation.twins`). Scores of different rows that agree to within float32 rounding (about 1e-7 for
@@ -66,10 +66,10 @@ def rank_embeddings(
 ) -> Ranking:
     """Rank the gallery for each query by dot product.
 
-    Arrays or tensors, of one width and device; half precision is computed in float32, float64 in float64. `block` is
-    the number of queries scored at once; the default holds 2**24 scores. Memory above the inputs: three blocks
-    of scores (192 MiB in float32) and a few dozen bytes a query and an item, whatever the number of either; a
-    gallery beyond 2**24 items takes three rows of scores instead.
+    Arrays or tensors, of one width and device; half precision is computed in float32, float64 in float64.
+    `block` is the number of queries scored at once; the default holds 2**24 scores. Memory above the
+    inputs: three blocks of scores (192 MiB in float32) and a few dozen bytes a query and an item, whatever
+    the number of either; a gallery beyond 2**24 items takes three rows of scores instead.
 
     Raises `DataError` for NaN or infinite values, shapes that do not fit, and values whose products overflow.
     """
@@ -99,8 +99,8 @@ def rank_scores(
 ) -> Ranking:
     """Rank the gallery for each query by given scores, higher is better.
 
-    For rankings made elsewhere: the matrix (an `np.memmap` too) is read block by block and left as it is. Raises
-    `DataError` for NaN or infinite scores and for a shape that does not fit the relevance.
+    For rankings made elsewhere: the matrix (an `np.memmap` too) is read block by block and left as it is.
+    Raises `DataError` for NaN or infinite scores and for a shape that does not fit the relevance.
     """
     if scores.ndim != 2 or not _is_floating(scores):
         raise DataError(f"scores: expected a float matrix, got {scores.dtype} of shape {tuple(scores.shape)}")
@@ -214,7 +214,9 @@ def _at_least_sorted(trues: Tensor) -> Tensor:
 def _matrix(values: Array, name: str) -> Tensor:
     rows = torch.from_numpy(_readable(values)) if isinstance(values, np.ndarray) else values.detach()
     if rows.ndim != 2 or not rows.is_floating_point() or not rows.numel():
-        raise DataError(f"{name}: expected floats (items, dim), got {rows.dtype} of shape {tuple(rows.shape)}")
+        raise DataError(
+            f"{name}: expected floats (items, dim), got {rows.dtype} of shape {tuple(rows.shape)}"
+        )
     rows = rows if rows.dtype == torch.float64 else rows.float()
     if not _all_finite(rows):
         bad = int((~rows.isfinite().all(1)).nonzero()[0])

@@ -41,8 +41,8 @@ class Relevance:
         >>> [relevance.matches(query).tolist() for query in range(3)]
         [[1], [0, 2], []]
         """
-        queries = _codes(query_groups, "query groups")
-        gallery = _codes(gallery_groups, "gallery groups")
+        queries = group_codes(query_groups, "query groups")
+        gallery = group_codes(gallery_groups, "gallery groups")
         items = np.argsort(gallery, kind="stable")
         ordered = gallery[items]
         starts = np.searchsorted(ordered, queries, side="left")
@@ -65,7 +65,11 @@ class Relevance:
         return self.items[start : start + self.counts[query]]
 
 
-def _codes(groups: Any, name: str) -> Int[np.ndarray, " codes"]:
+def group_codes(groups: Any, name: str) -> Int[np.ndarray, " codes"]:
+    """Group codes of any integer kind as int64; a tensor's device does not matter.
+
+    Raises `DataError` that begins with `name` for anything but integers in one non-empty axis.
+    """
     codes = groups.detach().cpu().numpy() if isinstance(groups, torch.Tensor) else np.asarray(groups)
     if codes.ndim != 1 or not len(codes):
         raise DataError(f"{name}: expected one code an item in one axis, got shape {tuple(codes.shape)}")

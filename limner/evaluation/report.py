@@ -16,10 +16,11 @@ class Report:
     """Measures of both directions with everything that a reader needs to trust or repeat them.
 
     - `protocol`: name of the rules, e.g. "flickr8k"; `split`: the split that was ranked.
-    - `counts`: images, sentences, groups, and the queries of each direction that have no match in the gallery.
+    - `counts`: images, sentences, groups, and the queries of each direction that have no match in the
+      gallery.
     - `image_to_text`, `text_to_image`: value by measure key ("R@1" … "mAP" in percent, ranks from 1).
-    - `provenance`: what the caller knows, JSON values only: split fingerprint, model fingerprint, the split that
-      chose the checkpoint, seed, versions, checkpoint.
+    - `provenance`: what the caller knows, JSON values only: split fingerprint, model fingerprint, the split
+      that chose the checkpoint, seed, versions, checkpoint.
     """
 
     protocol: str
@@ -52,7 +53,9 @@ def render(report: Report) -> Table:
     """
     counts = report.counts
     table = Table(
-        title=Text(f"{report.protocol} · {report.split}"), caption=Text(_caption(counts)), caption_justify="left"
+        title=Text(f"{report.protocol} · {report.split}"),
+        caption=Text(_caption(counts)),
+        caption_justify="left",
     )
     table.add_column("direction")
     table.add_column("queries", justify="right")

@@ -1,8 +1,8 @@
 """Rows that are equal bit for bit, found so that they can be given equal scores.
 
 A matrix product may round equal rows differently: its kernels treat the last columns of a tile in another
-order than the others. A tie is then decided by rounding, for or against the model. Ranking and search therefore
-copy the score of the first of equal rows to the rest.
+order than the others. A tie is then decided by rounding, for or against the model. Ranking and search
+therefore copy the score of the first of equal rows to the rest.
 """
 
 import torch
@@ -17,8 +17,8 @@ def twin_rows(
 ) -> tuple[Int[Tensor, " twins"], Int[Tensor, " twins"]]:
     """The rows that repeat an earlier one, and for each the first row that it equals.
 
-    0.0 and -0.0 count as equal. One pass over float32 or float64 rows on their device, with 20 MiB beside them and
-    a few integers a row.
+    0.0 and -0.0 count as equal. One pass over float32 or float64 rows on their device, with 20 MiB beside
+    them and a few integers a row.
 
     >>> later, first = twin_rows(torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]))
     >>> later.tolist(), first.tolist()
@@ -39,8 +39,7 @@ def twin_rows(
     first = torch.full_like(unique, count).scatter_reduce_(0, inverse, positions, "amin")[inverse]
     later = (first != positions).nonzero().flatten()
     # Equal keys of different rows are next to impossible, but a wrong tie would be a wrong rank.
-    same = [
-        (rows[part] == rows[first[part]]).all(1) for part in later.split(step)
-    ]  # an empty tensor splits into one empty part
+    parts = torch.split(later, step)  # at least one, be it empty
+    same = [(rows[part] == rows[first[part]]).all(1) for part in parts]
     later = later[torch.cat(same)]
     return later, first[later]

@@ -43,7 +43,9 @@ class InstanceLoss(nn.Module):
         self.scale = scale
         self.smoothing = smoothing
 
-    def forward(self, features: Float[Tensor, "batch dim"], groups: Int64[Tensor, " batch"]) -> Float[Tensor, ""]:
+    def forward(
+        self, features: Float[Tensor, "batch dim"], groups: Int64[Tensor, " batch"]
+    ) -> Float[Tensor, ""]:
         """The mean loss of a batch of one modality; `groups` are in 0 … identities − 1."""
         if self.scale is None:
             logits = F.linear(F.dropout(features, self.dropout, self.training), self.weight, self.bias)

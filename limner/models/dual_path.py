@@ -36,13 +36,15 @@ class DualPath(nn.Module):
     Our name = their symbol: `embed_images` = F_img above the pooled feature, `encode_texts` = F_text, `dim` = 2048.
 
     The dropout before the classifier belongs to `limner.losses.InstanceLoss`, since the features that are
-    ranked and searched go without it.
+    ranked and searched go without it. `load_weights=False` leaves the backbone random, for a checkpoint to fill.
     """
 
-    def __init__(self, settings: DualPathSettings, vocabulary_size: int) -> None:
+    def __init__(
+        self, settings: DualPathSettings, vocabulary_size: int, *, load_weights: bool = True
+    ) -> None:
         super().__init__()
         self.settings = settings
-        self.backbone = build_backbone(settings.backbone)
+        self.backbone = build_backbone(settings.backbone, load_weights=load_weights)
         self.image_head = _head(self.backbone.channels, settings)
         self.text = TextEncoder(settings.text, vocabulary_size)
         self.text_head = _head(self.text.channels, settings)

@@ -12,13 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from limner.errors import DataError
 from limner.models.dual_path import DualPath
-from limner.runs.precision import autocast, pick_precision
+from limner.runs.encoding import Encoding
+from limner.runs.precision import Precision
 from limner.training.pictures import Pictures, ahead
 
 Report = Callable[[int, int], None]
@@ -50,7 +49,7 @@ def pooled_views(
     views: int,
     *,
     seed: int,
-    precision: str,
+    precision: Precision,
     report: Report | None = None,
     folder: Path | None = None,
 ) -> Float[np.ndarray, "images views channels"]:
@@ -85,7 +84,7 @@ def _compute(
     pictures: Pictures,
     shape: tuple[int, int, int],
     seed: int,
-    precision: str,
+    precision: Precision,
     part: Path,
     report: Report | None,
 ) -> None:
@@ -94,10 +93,7 @@ def _compute(
     done = int(progress.read_text()) if part.exists() and progress.exists() else 0
     mode = "r+" if done else "w+"
     store = np.lib.format.open_memmap(part, mode=mode, dtype=np.float16, shape=None if done else shape)
-    device = next(model.parameters()).device
-    kind = pick_precision("bf16" if precision == "bf16" else "fp32", device)
-    was_training = model.training
-    model.eval()
+    encoding = Encoding(model, precision)
 
     def prepare(start: int) -> tuple[int, list[np.ndarray]]:
         numbers = range(start, min(start + _CHUNK, shape[0]))
@@ -106,24 +102,19 @@ def _compute(
         own += [pictures.random(numbers, seed, 7, view) for view in range(2, shape[1])]
         return start, own[: shape[1]]
 
-    with torch.inference_mode():
-        for start, views in ahead(range(done, shape[0], _CHUNK), prepare):
-            for view, pixels in enumerate(views):
-                block = torch.from_numpy(np.ascontiguousarray(pixels)).to(device).permute(0, 3, 1, 2)
-                with autocast(kind, device):
-                    pooled = model.pool_images(block)
-                store[start : start + len(pixels), view] = pooled.half().cpu().numpy()
-            complete = min(start + _CHUNK, shape[0])
-            if (start // _CHUNK) % 16 == 15 or complete == shape[0]:
-                store.flush()
-                progress.write_text(str(complete))
-            if report is not None:
-                report(complete, shape[0])
+    for start, views in ahead(range(done, shape[0], _CHUNK), prepare):
+        complete = min(start + _CHUNK, shape[0])
+        for view, pixels in enumerate(views):
+            store[start:complete, view] = encoding.pool(pixels).half().cpu().numpy()
+        if (start // _CHUNK) % 16 == 15 or complete == shape[0]:
+            store.flush()
+            progress.write_text(str(complete))
+        if report is not None:
+            report(complete, shape[0])
     progress.unlink(missing_ok=True)
-    model.train(was_training)
 
 
-def _key(model: DualPath, pictures: Pictures, views: int, seed: int, precision: str) -> str:
+def _key(model: DualPath, pictures: Pictures, views: int, seed: int, precision: Precision) -> str:
     digest = hashlib.sha256(f"{views} {seed} {precision} {pictures.settings.model_dump_json()}".encode())
     digest.update(model.settings.backbone.replace(weights=None).model_dump_json().encode())
     for name, tensor in sorted(model.backbone.state_dict().items()):
@@ -147,8 +138,3 @@ def _make_room(folder: Path, needed: int, *, keep: str) -> None:
         if path.stem != keep:
             total -= path.stat().st_size
             path.unlink(missing_ok=True)
-
-
-def as_tensor(rows: Float[np.ndarray, "images views channels"]) -> Float[Tensor, "images views channels"]:
-    """A copy of memory-mapped rows as a tensor."""
-    return torch.from_numpy(np.array(rows))

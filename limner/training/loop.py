@@ -17,6 +17,7 @@ from torch import Tensor
 
 from limner.data.records import Dataset
 from limner.errors import CheckpointError
+from limner.runs.checkpoint import load_into, read_checkpoint
 from limner.runs.encoding import Encoding
 from limner.runs.precision import pick_precision
 from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, Stepped, silent
@@ -24,7 +25,7 @@ from limner.training.feature_cache import pooled_views
 from limner.training.metrics_log import MetricsLog
 from limner.training.mining import Bank
 from limner.training.optimiser import freeze_parts, make_optimiser, rate_at, set_rate
-from limner.training.outcome import stage_file, write_outcome, write_stage_checkpoint
+from limner.training.outcome import classifier_file, stage_file, write_outcome, write_stage_checkpoint
 from limner.training.pairs import Batch, epoch_batches, generator, steps_per_epoch
 from limner.training.pictures import ahead
 from limner.training.pseudo_classes import pseudo_classes
@@ -32,7 +33,6 @@ from limner.training.settings import Recipe, StageSettings
 from limner.training.setup import Prepared, prepare
 from limner.training.state import STATE_FILE, Progress, StageBest, read_progress, restore, write_state
 from limner.training.validation import score, validate
-from limner.runs.checkpoint import load_into, read_checkpoint
 
 
 def train(
@@ -51,14 +51,22 @@ def train(
     `resume` is set; a finished run that is resumed is left as it is. Raises `LimnerError` for what the user can mend.
     """
     if (out / STATE_FILE).exists() and not resume:
-        raise CheckpointError(f"{out}: there is a run in this folder; give --resume to go on, or another folder")
+        raise CheckpointError(
+            f"{out}: there is a run in this folder; give --resume to go on, or another folder"
+        )
     out.mkdir(parents=True, exist_ok=True)
     return _Training(recipe, train_split, val_split, out, listener, cpu).run()
 
 
 class _Training:
     def __init__(
-        self, recipe: Recipe, train_split: Dataset, val_split: Dataset, out: Path, listener: Listener, cpu: bool
+        self,
+        recipe: Recipe,
+        train_split: Dataset,
+        val_split: Dataset,
+        out: Path,
+        listener: Listener,
+        cpu: bool,
     ) -> None:
         self.recipe = recipe
         self.out = out
@@ -70,7 +78,6 @@ class _Training:
         self.data: Prepared = prepare(recipe, train_split, val_split)
         self.objective = self.data.objective.to(self.device)
         self.model = self.objective.model
-        self.encoding = Encoding(self.model, self.precision)
         self.progress = Progress()
         self.log = MetricsLog(out, enabled=self.accelerator.is_main_process)
         self.classes = self.data.pairs.groups
@@ -109,6 +116,10 @@ class _Training:
         self._step_module, self._optimiser = self.accelerator.prepare(self.objective, optimiser)
         reason = "all epochs"
         while self.progress.epoch < stage.epochs:
+            # before the epoch, since a run may have been killed just after its patience ended
+            if self._patience_is_over(stage):
+                reason = f"no better validation in {stage.patience}"
+                break
             began = time.monotonic()
             epoch = self.progress.epoch
             losses, rate, pairs_per_second = self._epoch(index, stage, epoch, train_pooled)
@@ -129,19 +140,20 @@ class _Training:
             self.progress.log_bytes = self.log.add(row)
             self._write_state(optimiser)
             self.listener(EpochEnded(row, improved))
-            if self._patience_is_over(stage):
-                reason = f"no better validation in {stage.patience}"
-                break
         best = self.progress.best[index]
         self.listener(StageEnded(stage.name, reason, best.epoch, best.score))
         self.accelerator.free_memory()
 
     def _begin_stage(self, index: int) -> None:
-        """Start from the best weights of the stage before."""
+        """Start from the best weights of the stage before, network and classifier."""
         if index > 0:
-            path = self.out / stage_file(self.recipe.stages[index - 1].name)
-            tensors, _ = read_checkpoint(path)
-            load_into(self.model, tensors, path)
+            before = self.recipe.stages[index - 1].name
+            for module, file in (
+                (self.model, stage_file(before)),
+                (self.objective.classifier, classifier_file(before)),
+            ):
+                tensors, _ = read_checkpoint(self.out / file)
+                load_into(module, tensors, self.out / file)
         self.progress.stage, self.progress.epoch = index, 0
         self.progress.best = [*self.progress.best[:index], StageBest()]
 
@@ -225,12 +237,16 @@ class _Training:
                 texts = bank.hard_texts(batch.images, count, rng)
                 extra = bank.hard_images(batch.sentences, count, rng)
                 images = np.concatenate([images, extra])
-                numbers = np.concatenate([numbers, pairs.layout(texts, words, rng if stage.position_shift else None)])
+                numbers = np.concatenate(
+                    [numbers, pairs.layout(texts, words, rng if stage.position_shift else None)]
+                )
                 inputs["extra_image_groups"] = torch.from_numpy(pairs.groups[extra])
                 inputs["extra_text_groups"] = torch.from_numpy(pairs.groups[pairs.sentence_image[texts]])
             inputs["numbers"] = torch.from_numpy(numbers)
             if pooled is not None:
-                inputs["pictures"] = torch.from_numpy(pooled[images, rng.integers(pooled.shape[1], size=len(images))])
+                inputs["pictures"] = torch.from_numpy(
+                    pooled[images, rng.integers(pooled.shape[1], size=len(images))]
+                )
             else:
                 pixels = self.data.train_pictures.random(images, self.recipe.seed, index, epoch)
                 inputs["pictures"] = torch.from_numpy(pixels).permute(0, 3, 1, 2)
@@ -241,22 +257,29 @@ class _Training:
     def _bank(self, pooled: np.ndarray | None) -> Bank:
         """Embeddings of the training split as the network stands now."""
         pairs, pictures = self.data.pairs, self.data.train_pictures
+        encoding = Encoding(self.model, self.precision)
         if pooled is not None:
-            images = self.encoding.pooled(torch.from_numpy(pooled[:, :1]))
+            images = encoding.pooled(torch.from_numpy(pooled[:, :1]))
         else:
             starts = range(0, len(pictures), 64)
-            blocks = ahead(starts, lambda start: pictures.centred(range(start, min(start + 64, len(pictures)))))
-            images = torch.cat([self.encoding.pixels(block) for block in blocks])
+            blocks = ahead(
+                starts, lambda start: pictures.centred(range(start, min(start + 64, len(pictures))))
+            )
+            images = torch.cat([encoding.pixels(block) for block in blocks])
         numbers = pairs.layout(np.arange(len(pairs.sentences)), self.recipe.model.text.words, None)
-        texts = self.encoding.numbers(numbers)
+        texts = encoding.numbers(numbers)
         return Bank(images, pairs.groups, texts, pairs.groups[pairs.sentence_image])
 
     def _validate(self, stage: StageSettings, pooled: np.ndarray | None, row: dict[str, Any]) -> bool:
         """Measure, note the measures in the row, and keep the weights if they are the stage's best."""
-        report = validate(self.data, self.encoding, pooled)
+        report = validate(self.data, Encoding(self.model, self.precision), pooled)
         value = score(report, self.recipe.select)
-        measured = report.to_json()
-        row |= {"image_to_text": measured["image_to_text"], "text_to_image": measured["text_to_image"], "score": value}
+        measured = report.to_dict()
+        row |= {
+            "image_to_text": measured["image_to_text"],
+            "text_to_image": measured["text_to_image"],
+            "score": value,
+        }
         best = self.progress.best[-1]
         if value <= best.score:
             return False

@@ -35,7 +35,12 @@ class Bank:
     ) -> Int64[np.ndarray, " batch"]:
         """For each sentence number, the picture number of its hardest negative."""
         return _hardest(
-            self.texts[sentences], self.text_groups[sentences], self.images, self.image_groups, candidates, rng
+            self.texts[sentences],
+            self.text_groups[sentences],
+            self.images,
+            self.image_groups,
+            candidates,
+            rng,
         )
 
 

@@ -19,6 +19,11 @@ def stage_file(stage: str) -> str:
     return f"{stage}.safetensors"
 
 
+def classifier_file(stage: str) -> str:
+    """Name of the shared classifier of the same epoch, which the next stage starts from and nothing else needs."""
+    return f"{stage}-classifier.safetensors"
+
+
 def write_stage_checkpoint(
     out: Path, data: Prepared, stage: str, progress: Progress, row: dict[str, Any]
 ) -> None:
@@ -44,6 +49,7 @@ def write_stage_checkpoint(
         "seed": recipe.seed,
         "versions": versions(),
     }
+    write_checkpoint(out / classifier_file(stage), data.objective.classifier.state_dict(), {})
     write_checkpoint(out / stage_file(stage), data.objective.model.state_dict(), description)
 
 

@@ -35,7 +35,9 @@ class TrainingPairs:
     def of(cls, dataset: Dataset, vocabulary: Vocabulary) -> "TrainingPairs":
         """Number a split's groups and sentences. Raises `DataError` when a group has no sentence at all."""
         names: dict[str, int] = {}
-        groups = np.array([names.setdefault(record.group, len(names)) for record in dataset.records], np.int64)
+        groups = np.array(
+            [names.setdefault(record.group, len(names)) for record in dataset.records], np.int64
+        )
         sentences: list[tuple[int, ...]] = []
         sentence_image: list[int] = []
         of_image: list[tuple[int, ...]] = []

@@ -52,7 +52,9 @@ class Pictures:
     def random(self, numbers: Iterable[int], *where: int) -> UInt8[np.ndarray, "batch height width 3"]:
         """Random crops and flips, stacked; each picture has its own generator, seeded by `where` and its number."""
         views = [
-            random_view(self.resized(int(number)), self.settings, np.random.default_rng([*where, int(number)]))
+            random_view(
+                self.resized(int(number)), self.settings, np.random.default_rng([*where, int(number)])
+            )
             for number in numbers
         ]
         return np.stack(views)
@@ -67,7 +69,9 @@ def ahead(
     """
     source = iter(items)
     with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[Made]] = deque(pool.submit(make, item) for item in itertools.islice(source, depth))
+        waiting: deque[Future[Made]] = deque(
+            pool.submit(make, item) for item in itertools.islice(source, depth)
+        )
         try:
             while waiting:
                 made = waiting.popleft().result()

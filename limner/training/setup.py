@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64
 
-from limner.data.records import Dataset
+from limner.data.records import Dataset, group_numbers
 from limner.data.vocabulary import Vocabulary, words
 from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.errors import DataError, SettingsError
@@ -88,18 +88,6 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
     )
 
 
-def group_numbers(
-    dataset: Dataset,
-) -> tuple[Int64[np.ndarray, " images"], Int64[np.ndarray, " sentences"]]:
-    """Integer groups of a split's pictures and of its sentences, in their order."""
-    names: dict[str, int] = {}
-    images = [names.setdefault(record.group, len(names)) for record in dataset.records]
-    sentences = [
-        group for group, record in zip(images, dataset.records, strict=True) for _ in record.sentences
-    ]
-    return np.array(images, np.int64), np.array(sentences, np.int64)
-
-
 def _words(
     recipe: Recipe, sentences: list[str]
 ) -> tuple[Vocabulary, Float[np.ndarray, "vocabulary word_dim"] | None]:
@@ -122,5 +110,3 @@ def _words(
 def _scaled(table: Float[np.ndarray, "vocabulary word_dim"]) -> Float[np.ndarray, "vocabulary word_dim"]:
     """Scale to the spread of the random initialisation (0.1), so that both start the network alike."""
     return np.asarray(table * (0.1 / max(float(table.std()), 1e-12)), dtype=np.float32)
-
-

@@ -67,7 +67,9 @@ def write_state(
 def read_progress(folder: Path) -> tuple[Progress, dict[str, Any]]:
     """Where a run stopped, and its identity. Raises `CheckpointError`."""
     state = read_description(folder / STATE_FILE)["state"]
-    progress = Progress(**{**state["progress"], "best": [StageBest(**best) for best in state["progress"]["best"]]})
+    progress = Progress(
+        **{**state["progress"], "best": [StageBest(**best) for best in state["progress"]["best"]]}
+    )
     return progress, state["identity"]
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from limner.evaluation.report import Report, evaluate
+from limner.evaluation.protocol import evaluate
+from limner.evaluation.report import Report
 from limner.runs.encoding import Encoding
 from limner.training.pictures import ahead
 from limner.training.settings import Selection
@@ -37,7 +38,7 @@ def validate(
 
 def score(report: Report, select: Selection) -> float:
     """The one number that a checkpoint is chosen by, higher is better."""
-    values = report.to_json()
+    values = report.to_dict()
     if select == "rsum":
         return float(
             sum(

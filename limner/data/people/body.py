@@ -18,7 +18,7 @@ VIEWPOINTS: Final = {"front": 0, "back": 180, "side": 90, "three-quarter front":
 _THIGH, _SHIN, _ANKLE = 0.235, 0.225, 0.042
 _UPPER_ARM, _FOREARM = 0.165, 0.150
 _HIP_HEIGHT = _THIGH + _SHIN + _ANKLE
-_LOOK_DOWN = 0.2
+_LOOK_DOWN = 0.13
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Build:
         """Proportions of a man or a woman with a little variation."""
         stout = float(rng.uniform(0.94, 1.12))
         if sex == "man":
-            return cls(0.128 * stout, 0.078 * stout, 0.090 * stout, 0.092 * stout, 0.080, 1.05 * stout, 1.0)
-        return cls(0.108 * stout, 0.076 * stout, 0.076 * stout, 0.098 * stout, 0.086, 0.92 * stout, 0.98)
+            return cls(0.122 * stout, 0.078 * stout, 0.090 * stout, 0.092 * stout, 0.080, 1.0 * stout, 1.1)
+        return cls(0.108 * stout, 0.076 * stout, 0.076 * stout, 0.098 * stout, 0.086, 0.9 * stout, 1.08)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Pose:
 
     - `yaw`: degrees, see the module; `height`: of the body in pixels; `x`, `ground`: where it stands, in pixels.
     - `stride`: 0 stands, about 0.5 walks briskly (radians of leg swing); `phase`: of the step, radians.
-    - `busy`: what each hand does: "hang", "hold" (at the chest), "raise" (at the ear), "carry" (arm down), "pull".
+    - `busy`: what each hand does: "hang", "hold" (at the chest), "lift" (an umbrella), "raise" (at the ear), "carry" (arm down), "pull".
     """
 
     yaw: float
@@ -129,7 +129,7 @@ class Body:
             knee = hip + _THIGH * _down(swing + bend * 0.3, sign * 0.015)
             ankle = knee + _SHIN * _down(swing - bend * 0.7, 0.0)
             pitch = -0.5 * max(0.0, -swing) - 0.3 * bend
-            toe = ankle + np.array([sign * 0.018, -0.026 + 0.1 * pitch, 0.092])
+            toe = ankle + np.array([sign * 0.018, -0.024 + 0.1 * pitch, 0.082])
             joints |= {f"{side} hip": hip, f"{side} knee": knee, f"{side} ankle": ankle, f"{side} toe": toe}
             lowest = min(lowest, float(ankle[1]) - _ANKLE)
             joints |= self._pose_arm(side, sign)
@@ -142,7 +142,7 @@ class Body:
             "waist": np.array([0.0, 0.61, 0.0]) + drop,
             "chest": np.array([0.0, 0.72, 0.0]) + drop,
             "neck": np.array([0.0, 0.835, 0.004]) + drop,
-            "head": np.array([0.0, 0.922, 0.014]) + drop,
+            "head": np.array([0.0, 0.918, 0.014]) + drop,
         }
 
     def _pose_arm(self, side: Side, sign: int) -> dict[str, Float[np.ndarray, "3"]]:
@@ -152,13 +152,15 @@ class Body:
         match pose.busy[side]:
             case "hold":
                 swing, bend, inward = 0.22, 1.55, 0.35
+            case "lift":
+                swing, bend, out, inward = 0.15, 1.75, pose.spread + 0.1, -0.1
             case "raise":
                 swing, bend, out, inward = 0.55, 2.25, pose.spread + 0.12, 0.12
             case "carry":
                 swing, bend, out = swing * 0.3, 0.06, pose.spread + 0.06
             case "pull":
                 swing, bend, out = -0.38, 0.1, pose.spread + 0.1
-        shoulder = np.array([sign * self.build.shoulders * 0.86, 0.795, 0.0])
+        shoulder = np.array([sign * self.build.shoulders * 0.80, 0.797, 0.0])
         elbow = shoulder + _UPPER_ARM * _down(swing, sign * out)
         hand = elbow + _FOREARM * _down(swing + bend, sign * (out * 0.6 - inward))
         return {f"{side} shoulder": shoulder, f"{side} elbow": elbow, f"{side} hand": hand}

@@ -69,6 +69,14 @@ class Canvas:
         if len(points) >= 3:
             self._shading.polygon(list(points), fill=round(_NEUTRAL * (1 + amount)))
 
+    def paste(self, other: "Canvas") -> None:
+        """Put another canvas of the same size in front; it hides what it covers and names no part."""
+        cover = other._colour.getchannel("A")
+        self._colour.paste(other._colour, (0, 0), cover)
+        small = cover.reduce(_FINE).point(lambda value: 255 if value > 127 else 0)
+        self._shade.paste(other._shade, (0, 0), small)
+        self._parts.paste(0, (0, 0, self.width, self.height), small)
+
     def pixels(self) -> tuple[Float[np.ndarray, "height width 3"], Float[np.ndarray, "height width"]]:
         """Colour (0–255) and cover (0–1) of what was drawn."""
         small = np.asarray(self._colour.reduce(_FINE), dtype=np.float32)

@@ -76,9 +76,9 @@ def lighter(colour: RGB, share: float) -> RGB:
 
 
 @cache
-def contrasts(first: str, second: str) -> bool:
-    """Whether two named colours stay distinct when small, blurred and side by side (CIELAB distance > 46)."""
-    return float(np.linalg.norm(to_lab(COLOURS[first]) - to_lab(COLOURS[second]))) > _CONTRAST
+def contrasts(first: str, second: str, least: float = _CONTRAST) -> bool:
+    """Whether two named colours stay distinct when small, blurred and side by side (CIELAB distance > `least`)."""
+    return float(np.linalg.norm(to_lab(COLOURS[first]) - to_lab(COLOURS[second]))) > least
 
 
 def to_lab(colour: RGB) -> Float[np.ndarray, "3"]:

@@ -90,7 +90,9 @@ def upright(rows: list[tuple[float, float, float]], yaw: float = 0.0) -> Panel:
     y = given[at, 0] * (1 - share) + given[at + 1, 0] * share
     x = given[at, 1] * (1 - share) + given[at + 1, 1] * share
     half = given[at, 2] * (1 - eased) + given[at + 1, 2] * eased
-    return Panel(np.stack([x, y], axis=1), np.stack([half, np.zeros_like(half)], axis=1), yaw)
+    even = np.linspace(y[0], y[-1], len(y))
+    x, half = np.interp(even, y, x), np.interp(even, y, half)
+    return Panel(np.stack([x, even], axis=1), np.stack([half, np.zeros_like(half)], axis=1), yaw)
 
 
 def tube(points: Points, radii: list[float]) -> Panel:
@@ -109,11 +111,19 @@ def tube(points: Points, radii: list[float]) -> Panel:
         else:
             centre.append(here)
             radius.append(float(widths[index]))
-    line = np.stack(centre)
+    line, radius = _evenly(np.stack(centre), radius)
     steps = np.gradient(line, axis=0)
     steps /= np.maximum(np.linalg.norm(steps, axis=1, keepdims=True), 1e-6)
     right = np.stack([steps[:, 1], -steps[:, 0]], axis=1)
     return Panel(line, right * np.asarray(radius)[:, None])
+
+
+def _evenly(line: Float[np.ndarray, "rows 2"], radius: list[float]) -> tuple[Float[np.ndarray, "even 2"], list[float]]:
+    """The same line with equal steps, so that v counts length and patterns keep their pace."""
+    along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(line, axis=0), axis=1))])
+    steps = np.linspace(0, along[-1], 12)
+    even = np.stack([np.interp(steps, along, line[:, 0]), np.interp(steps, along, line[:, 1])], axis=1)
+    return even, [float(r) for r in np.interp(steps, along, radius)]
 
 
 def rounded_shading(canvas: Canvas, panel: Panel, side: float, depth: float = 0.22) -> None:
@@ -138,7 +148,10 @@ def paint_pattern(canvas: Canvas, panel: Panel, pattern: Thing, colour: RGB, per
                 canvas.over(panel.around(angle, angle + 9), colour, part)
         case "dots":
             for row, v in enumerate(np.linspace(0.5 / rows, 1 - 0.5 / rows, rows)):
-                for angle in range(-180, 180, 36):
+                narrow = abs(float(panel.half[0, 0]) + float(panel.half[-1, 0])) < 3 * period
+                for angle in (-40, 5) if narrow else range(-180, 180, 36):
+                    if narrow and (row + (angle > 0)) % 2:
+                        continue
                     centre = panel.place(angle + 18 * (row % 2), float(v))
                     if centre is not None:
                         r = period * 0.24

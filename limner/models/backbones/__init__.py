@@ -3,6 +3,7 @@
 from limner.models.backbones.auto import AutoEncoder, load_auto
 from limner.models.backbones.build import build_backbone
 from limner.models.backbones.encoder import IMAGENET, TENSORFLOW, ImageEncoder, Normalisation
+from limner.models.backbones.fold import folded
 from limner.models.backbones.googlenet import GoogLeNet
 from limner.models.backbones.mobilenet import MobileNetV2
 from limner.models.backbones.resnet import ResNet
@@ -23,6 +24,7 @@ __all__ = [
     "Normalisation",
     "ResNet",
     "build_backbone",
+    "folded",
     "load_auto",
     "load_state",
     "published_state",

@@ -1,8 +1,9 @@
 """What all image backbones share: raw pixels in, a feature map or one pooled feature out, and freezing."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float, UInt8
@@ -10,6 +11,9 @@ from torch import Tensor, nn
 
 PixelBatch = UInt8[Tensor, "batch 3 height width"] | Float[Tensor, "batch 3 height width"]
 """RGB pixels, 0..255, as they were decoded."""
+
+# typing.Self would say it shorter, but the run-time check of shapes refuses it on single methods.
+EncoderT = TypeVar("EncoderT", bound="ImageEncoder")
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class ImageEncoder(nn.Module, ABC):
         """Whether the encoder is held fixed."""
         return self._frozen
 
-    def set_frozen(self, frozen: bool) -> Self:
+    def set_frozen(self: EncoderT, frozen: bool) -> EncoderT:
         """Hold the encoder fixed, or let it learn again.
 
         A frozen encoder has no gradients and stays in eval mode when a parent's `train()` is called: its
@@ -88,7 +92,7 @@ class ImageEncoder(nn.Module, ABC):
         self.requires_grad_(not frozen)
         return self.train(self._asked_to_train)
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self: EncoderT, mode: bool = True) -> EncoderT:
         """Switch to training mode, except while frozen."""
         self._asked_to_train = mode
         return super().train(mode and not self._frozen)
@@ -115,7 +119,9 @@ def initialise(module: nn.Module) -> None:
     """
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
-            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+            # PyTorch's kaiming_normal_ counts the filters of all groups for each input.
+            connected = layer.weight.shape[0] // layer.groups * layer.weight[0, 0].numel()
+            nn.init.normal_(layer.weight, std=math.sqrt(2 / connected))
         elif isinstance(layer, nn.Linear):
             nn.init.normal_(layer.weight, std=0.01)
         elif isinstance(layer, nn.BatchNorm2d):

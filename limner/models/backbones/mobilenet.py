@@ -32,8 +32,11 @@ class _SameConvolution(nn.Conv2d):
     def forward(
         self, input: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch _channels _height _width"]:
-        left, top = input.shape[3] % 2, input.shape[2] % 2
-        return super().forward(F.pad(input, (left, 1, top, 1)))
+        # Padding the picture would copy it, a quarter of the network's time. Padding the filter does not:
+        # behind a row of zeros, symmetric padding puts its three rows where SAME wants them.
+        left, top = 1 - input.shape[3] % 2, 1 - input.shape[2] % 2
+        weight = F.pad(self.weight, (left, 0, top, 0))
+        return F.conv2d(input, weight, self.bias, self.stride, padding=1, groups=self.groups)
 
 
 class _Convolution(nn.Sequential):

@@ -1,7 +1,7 @@
 """What a user says of an image backbone: which network, whose weights, how the pixels enter."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -57,7 +57,7 @@ class BackboneSettings(Settings):
         raise ValueError(f"should be 'imagenet' or a file ending in {', '.join(WEIGHT_SUFFIXES)}")
 
     @model_validator(mode="after")
-    def _no_contradiction(self) -> Self:
+    def _no_contradiction(self) -> "BackboneSettings":
         if self.name == "auto":
             self._check_auto()
         elif self.auto_model is not None:

@@ -1,0 +1,30 @@
+"""What the commands print with: tables and results on stdout, progress and complaints on stderr."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar with rate and time left, fed by (done, total)."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task(what, total=None, rate="")
+
+        def update(done: int, total: int) -> None:
+            speed = progress.tasks[task].speed
+            progress.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "")
+
+        yield update

@@ -1,0 +1,129 @@
+"""`limner demo`: the whole way on generated people, from drawing them to searching for them."""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from limner.cli.console import counting, err, out
+from limner.cli.training_progress import TrainingProgress
+from limner.data.images import decode
+from limner.data.people import generate_people
+from limner.data.readers import open_dataset
+from limner.data.records import Dataset, group_numbers
+from limner.evaluation.colour_baseline import colour_similarity
+from limner.evaluation.measures import parse_measure
+from limner.evaluation.ranking import rank_scores
+from limner.evaluation.relevance import Relevance
+from limner.evaluation.report import render
+from limner.recipes import change, get_recipe
+from limner.runs import load_run
+from limner.runs.checkpoint import write_text
+from limner.runs.evaluating import evaluate_run
+from limner.search.engine import Engine
+from limner.search.index import index_pictures
+from limner.search.sheet import contact_sheet
+from limner.search.store import Store
+from limner.training.loop import train
+
+RECIPE = "dual-path-people"
+PEOPLE, VAL, TEST = 1000, 100, 200
+
+
+def demo_command(
+    folder: Annotated[Path, typer.Option("--out", help="Folder that everything is written to.")] = Path(
+        "demo-output"
+    ),
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting of the recipe.")
+    ] = None,
+    identities: Annotated[
+        int, typer.Option(help="People drawn, 100 for validation and 200 for testing.")
+    ] = PEOPLE,
+) -> None:
+    """Draw people, train both stages, evaluate, index, and search three times. Run again, it goes on where it stopped."""
+    began = time.monotonic()
+    people, run, store = folder / "people", folder / "run", folder / "store"
+    out.print(f"1. Drawing {identities} people", markup=False)
+    with counting("people") as progress:
+        drawn = generate_people(
+            people, identities, 0, val=VAL, test=TEST, workers=os.cpu_count() or 1, progress=progress
+        )
+    out.print(f"   {drawn.images} pictures, {drawn.sentences} sentences in {people}", markup=False)
+
+    recipe = change(get_recipe(RECIPE), settings or [])
+    dataset = open_dataset(f"cuhk-pedes:{people}")
+    out.print(
+        f"2. Training '{recipe.name}', two stages; the best epoch is chosen on validation people",
+        markup=False,
+    )
+    with TrainingProgress(err) as bars:
+        train(recipe, dataset.split("train"), dataset.split("val"), run, resume=True, listener=bars.listen)
+
+    test = dataset.split("test")
+    out.print(f"3. Evaluating on {TEST} people never seen ({len(test)} pictures)", markup=False)
+    encoder = load_run(run)
+    report = evaluate_run(encoder, test, "test")
+    out.print(render(report))
+    colours = colour_baseline(test)
+    out.print(
+        f"   text→image R@1 {report.text_to_image['R@1']:.1f}%, a bag of colours {colours:.1f}%, "
+        f"chance {chance(test):.1f}%",
+        markup=False,
+    )
+    write_text(folder / "report.json", report.to_json())
+
+    out.print("4. Indexing the test people's pictures", markup=False)
+    shutil.rmtree(store, ignore_errors=True)
+    opened = Store.create(store, fingerprint=encoder.fingerprint, dim=encoder.dim, run=run.resolve())
+    facts = {str(record.image.resolve()): {"identity": record.group} for record in test.records}
+    index_pictures(encoder, opened, list(facts), metadata=facts)
+
+    out.print("5. Searching", markup=False)
+    engine = Engine(opened, encoder)
+    for number, (sentence, truth) in enumerate(examples(test), start=1):
+        hits = engine.search(sentence, 10)
+        found = next((hit.rank for hit in hits if hit.identity == truth), None)
+        sheet = folder / f"search-{number}.png"
+        contact_sheet(hits, query=sentence, truth=truth).save(sheet)
+        where = f"found at rank {found}" if found else "not among the first 10"
+        out.print(f"   “{sentence}”\n   {where}; {sheet}", markup=False)
+    minutes = (time.monotonic() - began) / 60
+    out.print(
+        f'Done in {minutes:.1f} minutes. Try: limner search {store} "a man in a red jacket"', markup=False
+    )
+    write_text(
+        folder / "summary.json",
+        json.dumps(
+            {"text_to_image R@1": report.text_to_image["R@1"], "colours R@1": colours, "minutes": minutes}
+        )
+        + "\n",
+    )
+
+
+def colour_baseline(dataset: Dataset) -> float:
+    """Text→image R@1 in percent of comparing the colours that a sentence names with those of a picture."""
+    image_groups, sentence_groups = group_numbers(dataset)
+    sentences = [sentence for record in dataset.records for sentence in record.sentences]
+    pictures = [decode(record.image) for record in dataset.records]
+    scores = colour_similarity(sentences, pictures)
+    ranking = rank_scores(scores, Relevance.from_groups(sentence_groups, image_groups))
+    return parse_measure("R@1").of(ranking)
+
+
+def chance(dataset: Dataset) -> float:
+    """Text→image R@1 in percent of a random ranking: the mean share of right pictures."""
+    image_groups, sentence_groups = group_numbers(dataset)
+    share = np.bincount(image_groups) / len(image_groups)
+    return 100 * float(share[sentence_groups].mean())
+
+
+def examples(dataset: Dataset) -> list[tuple[str, str]]:
+    """Three sentences of different people, spread over the split, with whom they describe."""
+    records = dataset.records
+    return [(record.sentences[0], record.group) for record in records[:: max(1, len(records) // 3)][:3]]

@@ -1,0 +1,34 @@
+"""`limner evaluate`: a run's measures on a split."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from limner.cli.console import err, out
+from limner.data.readers import open_dataset
+from limner.evaluation.report import render
+from limner.runs import load_run
+from limner.runs.checkpoint import write_text
+from limner.runs.evaluating import evaluate_run
+
+
+def evaluate_command(
+    run: Annotated[Path, typer.Argument(help="Run folder, or a checkpoint file.")],
+    data: Annotated[str, typer.Option("--data", help="FORMAT:PATH of the dataset.")],
+    split: Annotated[str, typer.Option(help="Split to rank.")] = "test",
+    stage: Annotated[
+        str | None, typer.Option(help="Checkpoint of this stage instead of the best one.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the report to this file, too.")
+    ] = None,
+) -> None:
+    """Measure R@1/5/10, median rank and mAP of a run in both directions."""
+    loaded = load_run(run, stage=stage)
+    dataset = open_dataset(data).split(split)
+    with err.status("encoding and ranking"):
+        report = evaluate_run(loaded, dataset, split)
+    out.print(render(report))
+    if json_file is not None:
+        write_text(json_file, report.to_json())

@@ -1,0 +1,86 @@
+"""`limner index` and `limner search`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from limner.cli.console import counting, err, out
+from limner.errors import SettingsError
+from limner.runs import load_run
+from limner.search.card import FILE
+from limner.search.index import index_pictures
+from limner.search.metadata import read_metadata
+from limner.search.opening import open_store
+from limner.search.sheet import contact_sheet
+from limner.search.store import Store
+
+_SHOWN = 20
+
+
+def index_command(
+    run: Annotated[Path, typer.Argument(help="Run folder of the model.")],
+    store: Annotated[Path, typer.Argument(help="Folder of the store; made if it is not there.")],
+    pictures: Annotated[list[Path], typer.Argument(help="Picture files and folders of them.")],
+    metadata: Annotated[
+        Path | None,
+        typer.Option(help="CSV or JSONL with a column 'file', optionally 'identity', and any others."),
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Pictures encoded and committed at once.")] = 256,
+) -> None:
+    """Add pictures to a store. Running it again adds only what is new; what cannot be read is skipped and listed."""
+    notes = read_metadata(metadata) if metadata is not None else None
+    encoder = load_run(run)
+    if (store / FILE).exists():
+        opened = Store.open(store)
+    else:
+        opened = Store.create(store, fingerprint=encoder.fingerprint, dim=encoder.dim, run=run.resolve())
+    with counting("pictures") as progress:
+        summary = index_pictures(
+            encoder, opened, pictures, metadata=notes, batch_size=batch, progress=progress
+        )
+    for path, reason in summary.skipped[:_SHOWN]:
+        err.print(f"skipped {path}: {reason}", markup=False)
+    if len(summary.skipped) > _SHOWN:
+        err.print(f"… and {len(summary.skipped) - _SHOWN} more skipped")
+    out.print(
+        f"{store}: {len(opened)} pictures; {summary.added} added, {summary.updated} updated, "
+        f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped",
+        markup=False,
+    )
+    if summary.unused_metadata:
+        err.print(
+            f"{summary.unused_metadata} entries of {metadata} name none of these pictures", markup=False
+        )
+
+
+def search_command(
+    store: Annotated[Path, typer.Argument(help="Folder of the store.")],
+    text: Annotated[str | None, typer.Argument(help="What to look for.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many pictures.")] = 10,
+    image: Annotated[Path | None, typer.Option(help="Search by this picture instead of a text.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
+    sheet: Annotated[Path | None, typer.Option(help="Draw the ranked pictures into this file.")] = None,
+    truth: Annotated[
+        str | None, typer.Option(help="The identity that is right: frames its pictures green, others red.")
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="Run folder of the model, if it has moved.")] = None,
+) -> None:
+    """Find the pictures of a store that fit a description, or that are like a picture."""
+    if (text is None) == (image is None):
+        raise SettingsError("give either a text or --image FILE to search for")
+    engine = open_store(store, run=run)
+    hits = engine.search(text, k) if text is not None else engine.search_image(Path(image or ""), k)
+    if as_json:
+        typer.echo(json.dumps([hit.to_dict() for hit in hits], indent=2))
+    else:
+        for hit in hits:
+            identity = f"  [{hit.identity}]" if hit.identity is not None else ""
+            out.print(f"{hit.rank:>3}  {hit.score:+.3f}  {hit.path}{identity}", markup=False)
+        if not hits:
+            err.print(f"{store}: the store is empty")
+    if sheet is not None:
+        query: str | Path = text if text is not None else Path(image or "")
+        contact_sheet(hits, query=query, truth=truth).save(sheet)
+        err.print(f"drawn to {sheet}", markup=False)

@@ -1,0 +1,43 @@
+"""`limner train`: a recipe, a dataset, a run folder."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from limner.cli.console import err, out
+from limner.cli.training_progress import TrainingProgress
+from limner.data.readers import open_dataset
+from limner.recipes import change, get_recipe
+from limner.training.loop import train
+
+
+def train_command(
+    recipe: Annotated[str, typer.Argument(help="Name of a recipe, see `limner recipes list`.")],
+    data: Annotated[str, typer.Option("--data", help="FORMAT:PATH of the dataset.")],
+    out_folder: Annotated[Path, typer.Option("--out", help="Folder of the run.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting, key=value; may be repeated.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")
+    ] = False,
+) -> None:
+    """Train a recipe on a dataset's training split, choosing the checkpoint on its validation split.
+
+    Stop it at any moment and go on with --resume. On several processes: `accelerate launch -m limner train …`.
+    """
+    chosen = change(get_recipe(recipe), settings or [])
+    dataset = open_dataset(data)
+    with TrainingProgress(err) as progress:
+        folder = train(
+            chosen,
+            dataset.split("train"),
+            dataset.split("val"),
+            out_folder,
+            resume=resume,
+            listener=progress.listen,
+            cpu=cpu,
+        )
+    out.print(f"{folder}: trained; next: limner evaluate {folder} --data {data} --split test", markup=False)

@@ -1,0 +1,83 @@
+"""A training run as it is drawn on the terminal: a bar for the epoch, a line for each epoch that ended."""
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from limner.training.events import EpochEnded, Event, Preparing, StageEnded, Stepped
+
+
+class TrainingProgress:
+    """Listens to training events; use it as a context."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+            transient=True,
+        )
+        self._task = self._progress.add_task("starting", total=None, note="")
+        self._stage: tuple[str, float, int] | None = None
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def listen(self, event: Event) -> None:
+        """Draw one event."""
+        if isinstance(event, Preparing):
+            self._show(event.what, event.done, event.total, "")
+        elif isinstance(event, Stepped):
+            self._show(
+                f"{event.stage} {event.epoch}/{event.epochs}",
+                event.step,
+                event.steps,
+                f"loss {event.losses['loss']:.3f}  {event.rate:.0f} pairs/s  {self._left(event)} left",
+            )
+        elif isinstance(event, EpochEnded):
+            self._progress.console.print(_line(event.row, event.improved), markup=False)
+        elif isinstance(event, StageEnded):
+            self._progress.console.print(
+                f"{event.stage}: {event.reason}; best epoch {event.best_epoch}, validation score {event.best_score:.2f}",
+                markup=False,
+            )
+
+    def _show(self, what: str, done: int, total: int, note: str) -> None:
+        self._progress.update(self._task, description=what, completed=done, total=total, note=note)
+
+    def _left(self, event: Stepped) -> str:
+        """Time left in the stage at its rate so far, validation included."""
+        done = event.epoch - 1 + event.step / event.steps
+        if self._stage is None or self._stage[0] != event.stage:
+            self._stage = (event.stage, time.monotonic() - 1e-3, event.epoch)
+            self._start = done
+        passed = time.monotonic() - self._stage[1]
+        share = done - self._start
+        if share <= 0:
+            return "?"
+        seconds = int(passed / share * (event.epochs - done))
+        return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def _line(row: Mapping[str, object], improved: bool) -> str:
+    parts = [
+        f"{row['stage']} {row['epoch']}",
+        f"loss {row['loss']:.3f}",
+        f"{row['pairs_per_second']} pairs/s",
+    ]
+    for direction, name in (("image_to_text", "image→text"), ("text_to_image", "text→image")):
+        measured = row.get(direction)
+        if isinstance(measured, Mapping):
+            parts.append(f"{name} R@1/5/10 " + "/".join(f"{measured[f'R@{k}']:.1f}" for k in (1, 5, 10)))
+    return "  ".join(parts) + ("  ← best" if improved else "")

@@ -1,0 +1,78 @@
+"""The doctor's look at the sentences: how many, how long, with which words, and which say nothing."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+
+from limner.data.check_report import Facts, Problem, SplitFacts
+from limner.data.records import SPLITS, Dataset, Record
+from limner.data.vocabulary import words
+
+_LONG = 0.98
+
+
+def caption_facts(dataset: Dataset, *, opened: bool) -> Facts:
+    """Count pictures, sentences, groups and words of the dataset and of each split."""
+    by_split: dict[str, list[Record]] = {}
+    for record in dataset.records:
+        by_split.setdefault(record.split or "none", []).append(record)
+    order = [name for name in (*SPLITS, "none") if name in by_split]
+    counts = {name: _word_counts(by_split[name]) for name in order}
+    train = counts.get("train", Counter())
+    lengths = sorted(len(words(text)) for record in dataset.records for text in record.sentences)
+    return Facts(
+        group_kind=dataset.group_kind,
+        pictures=len(dataset.records),
+        sentences=len(lengths),
+        groups=_groups(dataset.records),
+        splits={name: _split_facts(name, by_split[name], counts[name], train) for name in order},
+        vocabulary=len(train),
+        median_length=float(median(lengths)) if lengths else None,
+        long_length=lengths[math.ceil(_LONG * len(lengths)) - 1] if lengths else None,
+        opened=opened,
+    )
+
+
+def caption_problems(dataset: Dataset) -> Iterator[Problem]:
+    """Sentences without a word, pictures without a sentence, and sentences that cannot tell groups apart."""
+    empty = [
+        f"{record.image.name}, sentence {number} of {len(record.sentences)}: {text[:40]!r}"
+        for record in dataset.records
+        for number, text in enumerate(record.sentences, start=1)
+        if not words(text)
+    ]
+    if empty:
+        yield Problem("empty-caption", "error", len(empty), empty[0])
+    bare = [record.image.name for record in dataset.records if not record.sentences]
+    if bare:
+        yield Problem("no-caption", "warning", len(bare), bare[0])
+    groups: dict[str, set[str]] = {}
+    for record in dataset.records:
+        for text in record.sentences:
+            groups.setdefault(text.strip(), set()).add(record.group)
+    shared = {text: names for text, names in groups.items() if len(names) > 1 and words(text)}
+    if shared:
+        text, names = max(shared.items(), key=lambda item: len(item[1]))
+        line = " ".join(text.split())
+        example = f'"{line if len(line) <= 60 else line[:59] + "…"}" ({len(names)} groups)'
+        yield Problem("shared-caption", "warning", len(shared), example)
+
+
+def _split_facts(
+    name: str, records: Sequence[Record], counts: Counter[str], train: Counter[str]
+) -> SplitFacts:
+    tokens = types = None
+    if name != "train" and train and counts:
+        tokens = sum(count for word, count in counts.items() if word in train) / counts.total()
+        types = sum(word in train for word in counts) / len(counts)
+    sentences = sum(len(record.sentences) for record in records)
+    return SplitFacts(len(records), sentences, _groups(records), tokens, types)
+
+
+def _word_counts(records: Iterable[Record]) -> Counter[str]:
+    return Counter(word for record in records for text in record.sentences for word in words(text))
+
+
+def _groups(records: Iterable[Record]) -> int:
+    return len({record.group for record in records})

@@ -1,0 +1,160 @@
+"""Annotation files that may hold anything: read as UTF-8 text, parsed, each value checked where it is taken.
+
+Every complaint is one line, `FILE: PLACE: what was expected, what came`.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, NoReturn
+
+from limner.errors import DataError
+
+_WIDE = (b"\xff\xfe", b"\xfe\xff")
+_DRIVE = re.compile(r"[A-Za-z]:")
+_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def read_text(file: Path) -> str:
+    """The text of a UTF-8 file, with or without a byte order mark.
+
+    Raises `DataError` when it cannot be read, is empty, or is in another encoding (with the line that shows
+    it).
+    """
+    try:
+        content = file.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DataError(f"{file}: an annotation file was expected, it cannot be read ({reason})") from None
+    if content.startswith(_WIDE):
+        raise DataError(f"{file}: UTF-8 text was expected, this is UTF-16; save it as UTF-8")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{file}: line {line}: UTF-8 text was expected, got byte 0x{content[error.start]:02x}; "
+            "save the file as UTF-8"
+        ) from None
+    if not text.strip():
+        raise DataError(f"{file}: the file is empty")
+    return text
+
+
+def parse_json(text: str, file: Path, place: str = "") -> Any:
+    """Parse JSON strictly: no NaN, no infinity, no half characters (which could not be written out again).
+
+    Raises `DataError`; `place` says where in the file the text stood, for JSON lines.
+    """
+    where = f"{file}: {place}: " if place else f"{file}: "
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except json.JSONDecodeError as error:
+        at = f"column {error.colno}" if place else f"line {error.lineno}, column {error.colno}"
+        raise DataError(f"{where}JSON was expected, {error.msg} at {at}") from None
+    except RecursionError:
+        raise DataError(f"{where}JSON is nested too deeply") from None
+    except ValueError as error:
+        raise DataError(f"{where}JSON was expected, got {_cut(str(error))}") from None
+    if _HALF_CHARACTER.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            near = error.object[max(0, error.start - 30) : error.start]
+            raise DataError(f"{where}half of a surrogate pair stands after {near!a}") from None
+    return value
+
+
+def shown(value: object) -> str:
+    """A value as it stands in a message: one line, at most 60 characters."""
+    return _cut(repr(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object of an annotation file and where it stands, e.g. "images[12]" or "line 7"."""
+
+    file: Path
+    place: str
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, file: Path, place: str, value: object) -> "Entry":
+        """Raises `DataError` when the value is not an object."""
+        if not isinstance(value, dict):
+            raise DataError(f"{file}: {place}: an object was expected, got {shown(value)}")
+        return cls(file, place, value)
+
+    def fail(self, problem: str) -> NoReturn:
+        """Raise `DataError` with the place before the problem."""
+        raise DataError(f"{self.file}: {self.place}: {problem}")
+
+    def get(self, key: str) -> Any:
+        """The value of a required key. Raises `DataError` when it is missing."""
+        if key not in self.values:
+            self.fail(f"'{key}' is missing; keys here: {shown(', '.join(self.values))}")
+        return self.values[key]
+
+    def text(self, key: str) -> str:
+        """A required string. Raises `DataError`."""
+        value = self.get(key)
+        if not isinstance(value, str):
+            self.fail(f"'{key}' must be a string, got {shown(value)}")
+        return value
+
+    def name(self, key: str) -> str:
+        """A required string or whole number, as a string that is not blank. Raises `DataError`."""
+        value = self.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip():
+            self.fail(f"'{key}' must be a number or a name, got {shown(value)}")
+        return str(value).strip()
+
+    def items(self, key: str) -> list[Any]:
+        """A required list. Raises `DataError`."""
+        value = self.get(key)
+        if not isinstance(value, list):
+            self.fail(f"'{key}' must be a list, got {shown(value)}")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A required list of strings. Raises `DataError`."""
+        values = self.items(key)
+        for index, value in enumerate(values):
+            if not isinstance(value, str):
+                self.fail(f"{key}[{index}] must be a string, got {shown(value)}")
+        return tuple(values)
+
+    def path(self, *keys: str) -> PurePosixPath:
+        """Required strings, joined to a file path inside the dataset folder; backslashes become slashes.
+
+        Raises `DataError` for an absolute part and one that climbs out by "..".
+        """
+        parts = []
+        for key in keys:
+            part = self.text(key).replace("\\", "/")
+            if part.startswith("/") or _DRIVE.match(part) or ".." in part.split("/"):
+                self.fail(f"'{key}' must be a path inside the dataset folder, got {shown(part)}")
+            parts.append(part)
+        path = PurePosixPath(*parts)
+        if not path.name or not parts[-1] or "\0" in str(path):
+            self.fail(f"'{keys[-1]}' must name a picture file, got {shown(parts[-1])}")
+        return path
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant}, which JSON does not have")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {digits}, which is too large")
+    return value
+
+
+def _cut(text: str, limit: int = 60) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

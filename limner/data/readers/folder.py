@@ -1,0 +1,144 @@
+"""Any pictures with a `captions.csv` or `captions.jsonl`.
+
+    file,caption,identity,split,camera
+    a/1.jpg,"a man, in a red coat",7,train,north
+
+    {"file": "a/1.jpg", "captions": ["a man, in a red coat"], "identity": 7, "split": "train"}
+
+`file` is relative to the captions file. `caption` is one sentence; several rows of a file give several, and
+JSON lines may hold `captions`, a list. `identity` and `split` are optional; every other column becomes
+metadata.
+"""
+
+import csv
+import difflib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from limner.data.readers.annotations import Entry, parse_json, read_text, shown
+from limner.data.readers.layout import one_of
+from limner.data.readers.splits import assign_splits, split_name
+from limner.data.records import Dataset, Record
+from limner.errors import DataError
+
+FILES = ("captions.csv", "captions.jsonl")
+"""Names that are looked for when a folder is given."""
+
+SPLIT_SEED = 0
+"""Seed of the splits that a folder without any is given."""
+
+_KNOWN = ("file", "caption", "captions", "identity", "split")
+
+
+def read_folder(path: Path, source: str) -> Dataset:
+    """Read a folder's captions file, or the captions file given.
+
+    With identities, a group is an identity, and every row must name one; else each picture is its own
+    group, named by its path. Rows of one file must agree in identity, split and metadata. When no row names
+    a split, `assign_splits` gives 10% of the groups each to val and test. Raises `DataError` naming file
+    and line.
+    """
+    file = one_of(path, FILES, "captions file") if path.is_dir() else path
+    if file.suffix.lower() not in (".csv", ".jsonl"):
+        raise DataError(f"{file}: a captions file ending in .csv or .jsonl was expected")
+    rows = list(_csv_rows(file) if file.suffix.lower() == ".csv" else _json_rows(file))
+    if not rows:
+        raise DataError(f"{file}: no row with a picture was found")
+    with_identity = any(_given(row, "identity") for row in rows)
+    pictures: dict[str, list[Entry]] = {}
+    for row in rows:
+        if with_identity and not _given(row, "identity"):
+            row.fail("'identity' is missing, other rows have one; name it in every row or in none")
+        pictures.setdefault(str(row.path("file")), []).append(row)
+    records = tuple(_record(file.parent / name, name, group) for name, group in pictures.items())
+    dataset = Dataset(source, "identity" if with_identity else "image", records)
+    if all(record.split is None for record in records):
+        return assign_splits(dataset, SPLIT_SEED)
+    return dataset
+
+
+def _record(image: Path, name: str, rows: list[Entry]) -> Record:
+    first = rows[0]
+    identity = first.name("identity") if _given(first, "identity") else None
+    split, metadata, sentences = split_name(first), _metadata(first), list(_sentences(first))
+    for row in rows[1:]:
+        where = f"{shown(name)} at {first.place}"
+        if identity is not None and row.name("identity") != identity:
+            row.fail(f"identity {shown(row.name('identity'))} contradicts {shown(identity)} of {where}")
+        if split_name(row) != split:
+            row.fail(f"split {split_name(row) or 'none'} contradicts {split or 'none'} of {where}")
+        other = _metadata(row)
+        if other != metadata:
+            key = next(key for key in {**metadata, **other} if metadata.get(key) != other.get(key))
+            row.fail(f"{shown(key)} differs from that of {where}; a picture has one value a column")
+        sentences += _sentences(row)
+    # A CSV file has no other way to name a picture that nobody described.
+    if sentences == [""] and "captions" not in first.values:
+        sentences = []
+    return Record(image, tuple(sentences), identity or name, split, metadata)
+
+
+def _sentences(row: Entry) -> tuple[str, ...]:
+    if "captions" in row.values:
+        if "caption" in row.values:
+            row.fail("'caption' or 'captions' was expected, got both")
+        return row.texts("captions")
+    return (row.text("caption"),) if row.values.get("caption") is not None else ()
+
+
+def _metadata(row: Entry) -> dict[str, Any]:
+    return {key: value for key, value in row.values.items() if key not in _KNOWN and value not in (None, "")}
+
+
+def _given(row: Entry, key: str) -> bool:
+    value = row.values.get(key)
+    return not (value is None or (isinstance(value, str) and not value.strip()))
+
+
+def _json_rows(file: Path) -> Iterator[Entry]:
+    # Not splitlines(), which also breaks at characters that may stand inside a JSON string.
+    for number, line in enumerate(read_text(file).split("\n"), start=1):
+        if line.strip():
+            place = f"line {number}"
+            yield Entry.of(file, place, parse_json(line, file, place))
+
+
+def _csv_rows(file: Path) -> Iterator[Entry]:
+    reader = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
+    header: list[str] = []
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            entry = Entry(file, f"line {reader.line_num}", {})
+            if not header:
+                header = _header(entry, cells)
+                continue
+            if len(cells) != len(header):
+                entry.fail(
+                    f"{len(header)} cells were expected as in the header, got {len(cells)}; "
+                    "put quotes around a caption with a comma"
+                )
+            values = {name: cell for name, cell in zip(header, cells, strict=True) if name}
+            yield Entry(file, entry.place, values)
+    except csv.Error as error:
+        raise DataError(f"{file}: line {reader.line_num}: CSV was expected, {error}") from None
+
+
+def _header(entry: Entry, cells: list[str]) -> list[str]:
+    # A column without a name is the row number that pandas writes; it is left out.
+    names = [cell.strip() for cell in cells]
+    names = [name.lower() if name.lower() in _KNOWN else name for name in names]
+    for name in names:
+        if name and names.count(name) > 1:
+            entry.fail(f"the column {shown(name)} stands twice in the header")
+    if "captions" in names:
+        entry.fail("the column 'caption' was expected, with one sentence a row, got 'captions'")
+    for name in ("file", "caption"):
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"; is it {shown(near[0])}?" if near else ""
+            entry.fail(f"the column '{name}' was expected in the header, got {shown(', '.join(names))}{hint}")
+    return names

@@ -1,0 +1,54 @@
+"""Split names as datasets write them, and splits for pictures that come without."""
+
+import hashlib
+from dataclasses import replace
+
+from limner.data.readers.annotations import Entry, shown
+from limner.data.records import SPLITS, Dataset
+from limner.errors import DataError
+
+_ALIASES = {
+    **{split: split for split in SPLITS},
+    "training": "train",
+    "restval": "train",
+    "dev": "val",
+    "valid": "val",
+    "validation": "val",
+    "testing": "test",
+}
+
+
+def split_name(entry: Entry, key: str = "split") -> str | None:
+    """Our name of an entry's split; None where the entry gives none (no key, null or blank).
+
+    "restval" (the part of MSCOCO's validation pictures that Karpathy's split leaves over) joins "train".
+    Raises `DataError` for a name that no dataset uses.
+    """
+    value = entry.values.get(key)
+    if value is None or value == "":
+        return None
+    known = _ALIASES.get(value.strip().lower()) if isinstance(value, str) else None
+    if known is None:
+        entry.fail(f"'{key}' must be one of {', '.join(_ALIASES)}, got {shown(value)}")
+    return known
+
+
+def assign_splits(dataset: Dataset, seed: int, val: float = 0.1, test: float = 0.1) -> Dataset:
+    """Give every record a split, the same for all records of a group; splits it had are replaced.
+
+    A group's place is a hash of its name and the seed: it depends on no other group, so that adding or
+    removing pictures never moves the rest. `val` and `test` are expected shares in [0, 1]: of few groups,
+    one split may well get none. Raises `DataError` when the shares are out of range.
+    """
+    if not (0 <= val <= 1 and 0 <= test <= 1 and val + test <= 1):
+        raise DataError(f"shares of val and test must lie in [0, 1] together, got val={val} and test={test}")
+
+    def place(group: str) -> str:
+        digest = hashlib.sha256(f"{seed}\x1f{group}".encode()).digest()
+        point = int.from_bytes(digest[:8], "big") / 2**64
+        if point < test:
+            return "test"
+        return "val" if point < test + val else "train"
+
+    records = tuple(replace(record, split=place(record.group)) for record in dataset.records)
+    return replace(dataset, records=records)

@@ -1,0 +1,67 @@
+"""`store.json`: which model a store belongs to."""
+
+import json
+import os
+from pathlib import Path
+
+from pydantic import Field
+
+from limner.errors import SettingsError, StoreError
+from limner.settings import Settings
+
+FILE = "store.json"
+FORMAT = 1
+
+
+class StoreCard(Settings):
+    """What a store says of itself, written once when it is made."""
+
+    format: int = FORMAT
+    """Version of the store's layout."""
+    fingerprint: str = Field(min_length=1)
+    """Hex digest of the model whose embeddings it holds."""
+    dim: int = Field(ge=1)
+    """Width of an embedding."""
+    run: str
+    """Path of the model's run folder as it was given, relative or absolute."""
+    created: str
+    """When it was made: ISO 8601, UTC."""
+
+
+def write_card(folder: Path, card: StoreCard) -> None:
+    """Write `store.json` so that it is there whole or not at all."""
+    partial = folder / f".{FILE}.partial"
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(card.model_dump_json(indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(folder / FILE)
+
+
+def read_card(folder: Path) -> StoreCard:
+    """Read `store.json`.
+
+    Raises `StoreError` in one line for a folder that is missing or no store, a damaged file, and a store of a
+    later format.
+    """
+    if not folder.is_dir():
+        raise StoreError(f"{folder}: no such store; build one with `limner index RUN STORE PICTURES`")
+    try:
+        values = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StoreError(f"{folder}: not a store, it has no {FILE}; build one with `limner index`") from None
+    except OSError as error:
+        raise StoreError(f"{folder / FILE}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError):
+        raise StoreError(f"{folder / FILE}: damaged, not JSON; index into a new folder") from None
+    if not isinstance(values, dict):
+        raise StoreError(f"{folder / FILE}: damaged, expected a JSON object; index into a new folder")
+    version = values.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise StoreError(
+            f"{folder}: store format {version} is newer than this limner's {FORMAT}; upgrade limner"
+        )
+    try:
+        return StoreCard.parse(values)
+    except SettingsError as error:
+        raise StoreError(f"{folder / FILE}: damaged, {error}; index into a new folder") from None

@@ -1,0 +1,81 @@
+"""What a store keeps of one picture beside its vector, and the table columns that hold it."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from limner.errors import DataError
+
+FIELDS = ("path", "sha256", "size", "mtime", "identity", "metadata")
+"""Columns of an entry; `id` and `vector` stand beside them."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One picture file as it was when it was indexed.
+
+    - `path`: absolute; its key, so that a store holds one row a file.
+    - `sha256`: hex digest of the file's bytes; `size`: bytes; `mtime`: time of its last change, nanoseconds.
+    - `identity`: whom or what it shows, or None; `metadata`: other facts, JSON values only.
+    """
+
+    path: str
+    sha256: str
+    size: int
+    mtime: int
+    identity: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """Stable key of the row: a digest of the absolute path, 32 hex digits."""
+        return hashlib.sha256(self.path.encode()).hexdigest()[:32]
+
+    def to_row(self) -> dict[str, Any]:
+        """Column values. Raises `DataError` for broken Unicode and for metadata that JSON cannot hold."""
+        try:
+            metadata = to_json(self.metadata)
+            for text in (self.path, self.identity or ""):
+                text.encode()
+        except (TypeError, ValueError, RecursionError):
+            raise DataError(
+                f"{self.path!a}: path, identity and metadata must be plain text and JSON"
+            ) from None
+        row = {name: getattr(self, name) for name in FIELDS}
+        return {"id": self.id, **row, "metadata": metadata}
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> "Entry":
+        """The entry of a table row."""
+        values = {name: row[name] for name in FIELDS}
+        return cls(**{**values, "metadata": json.loads(row["metadata"])})
+
+
+def to_json(metadata: Mapping[str, Any]) -> str:
+    """Metadata as the store keeps them: one spelling for equal values.
+
+    Raises `ValueError` for text that is not Unicode, NaN and infinity, `TypeError` for what JSON has not.
+    """
+    text = json.dumps(dict(metadata), sort_keys=True, ensure_ascii=False, allow_nan=False)
+    text.encode()
+    return text
+
+
+def schema(dim: int) -> pa.Schema:
+    """Columns of the table."""
+    return pa.schema(
+        [
+            pa.field("id", pa.string(), nullable=False),
+            pa.field("path", pa.string(), nullable=False),
+            pa.field("sha256", pa.string(), nullable=False),
+            pa.field("size", pa.int64(), nullable=False),
+            pa.field("mtime", pa.int64(), nullable=False),
+            pa.field("identity", pa.string()),
+            pa.field("metadata", pa.string(), nullable=False),
+            pa.field("vector", pa.list_(pa.float32(), dim), nullable=False),
+        ]
+    )

@@ -1,0 +1,28 @@
+"""Open a store together with the run that it was built with."""
+
+from pathlib import Path
+
+from limner.errors import CheckpointError, StoreError
+from limner.runs import Run, load_run
+from limner.search.engine import Engine
+from limner.search.store import Store
+
+
+def open_store(
+    folder: str | Path, *, run: Run | str | Path | None = None, device: str | None = None
+) -> Engine:
+    """A store ready for `search("…", k=10)` and `search_image(path)`.
+
+    The model is the run that the store names, or `run` when it has moved. Raises `StoreError` for a folder that is
+    no store, a run that cannot be found, and a model that the store was not built with.
+    """
+    store = Store.open(folder)
+    if isinstance(run, Run):
+        return Engine(store, run)
+    try:
+        encoder = load_run(run or store.card.run, device=device)
+    except CheckpointError as error:
+        raise StoreError(
+            f"{folder}: the model of this store cannot be loaded: {error}; name it with run="
+        ) from None
+    return Engine(store, encoder)

@@ -1,0 +1,104 @@
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from limner.data.readers.annotations import Entry, parse_json, read_text, shown
+from limner.errors import DataError
+
+
+def entry(**values: object) -> Entry:
+    return Entry(Path("set.json"), "images[3]", values)
+
+
+def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(b"\xef\xbb\xbffile,caption")
+    assert read_text(file) == "file,caption"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "the file is empty"),
+        (b" \n\t\n", "the file is empty"),
+        ("file,caption".encode("utf-16"), "UTF-16"),
+        (b"one\ntwo\ncaf\xe9", "line 3: UTF-8 text was expected, got byte 0xe9"),
+    ],
+)
+def test_text_that_is_not_utf8_is_refused(content: bytes, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=says) as error:
+        read_text(file)
+    assert str(error.value).startswith(f"{file}: ")
+
+
+def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read"):
+        read_text(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"a": 1,}', "line 1, column 9"),
+        ("[1, NaN]", "NaN"),
+        ("[-Infinity]", "-Infinity"),
+        ("[1e999]", "too large"),
+        ("[" * 100_000, "nested too deeply"),
+        ("9" * 5000, "JSON was expected"),
+        ('["dog \\ud83d"]', "half of a surrogate pair stands after .*dog"),
+    ],
+)
+def test_json_that_could_not_be_written_again_is_refused(text: str, says: str) -> None:
+    with pytest.raises(DataError, match=says) as error:
+        parse_json(text, Path("x.json"))
+    assert str(error.value).startswith("x.json: ")
+    assert "\n" not in str(error.value)
+
+
+def test_whole_surrogate_pairs_are_one_character() -> None:
+    assert parse_json('["\\ud83d\\ude00"]', Path("x.json")) == ["😀"]
+
+
+@pytest.mark.parametrize(
+    "value", ["/etc/passwd", "../a.jpg", "a/../../b.jpg", "C:\\a.jpg", "\\\\host\\a.jpg"]
+)
+def test_paths_that_leave_the_dataset_folder_are_refused(value: str) -> None:
+    with pytest.raises(DataError, match=r"^set.json: images\[3\]: 'file' must be a path inside"):
+        entry(file=value).path("file")
+    with pytest.raises(DataError, match="must be a path inside"):
+        entry(folder="train", file=value).path("folder", "file")
+
+
+@pytest.mark.parametrize("value", ["", ".", "./", "a\0.jpg"])
+def test_paths_that_name_no_file_are_refused(value: str) -> None:
+    with pytest.raises(DataError, match="must name a picture file"):
+        entry(file=value).path("file")
+
+
+def test_paths_come_out_in_one_spelling() -> None:
+    spelt = ("a/b.jpg", "./a/b.jpg", "a//b.jpg", "a\\b.jpg", "a/./b.jpg")
+    assert {entry(file=value).path("file") for value in spelt} == {PurePosixPath("a/b.jpg")}
+    assert entry(folder="a", file="b.jpg").path("folder", "file") == PurePosixPath("a/b.jpg")
+    assert entry(file="..a..b.jpg").path("file") == PurePosixPath("..a..b.jpg")
+
+
+@pytest.mark.parametrize("value", [None, True, 1.5, "", "  ", [], {}])
+def test_a_name_is_a_number_or_a_string(value: object) -> None:
+    with pytest.raises(DataError, match="'id' must be a number or a name"):
+        entry(id=value).name("id")
+
+
+def test_numbers_and_strings_give_the_same_name() -> None:
+    assert entry(id=7).name("id") == entry(id=" 7 ").name("id") == "7"
+
+
+def test_a_missing_key_is_named_with_those_that_are_there() -> None:
+    with pytest.raises(DataError, match="'caption' is missing; keys here: 'text, file'"):
+        entry(text="", file="").text("caption")
+
+
+def test_values_are_shown_in_one_short_line() -> None:
+    assert len(shown("x" * 1000)) == 60
+    assert "\n" not in shown("a\nb\u2028c")

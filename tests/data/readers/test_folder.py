@@ -1,0 +1,172 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from limner.data.readers import open_dataset
+from limner.data.readers.splits import assign_splits
+from limner.data.records import Dataset
+from limner.errors import DataError
+
+
+def read(root: Path, content: str | bytes, name: str = "captions.csv") -> Dataset:
+    (root / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return open_dataset(f"folder:{root}")
+
+
+def lines(*rows: object) -> str:
+    return "\n".join(json.dumps(row) for row in rows)
+
+
+def test_rows_of_one_file_are_sentences_of_one_picture(tmp_path: Path) -> None:
+    dataset = read(
+        tmp_path, 'file,caption\na.jpg,"red, coat"\nb/c.jpg,dog\n./a.jpg,"said ""hi"""\nb\\c.jpg,cat\n'
+    )
+    first, second = dataset.records
+    assert (first.image, first.group) == (tmp_path / "a.jpg", "a.jpg")
+    assert first.sentences == ("red, coat", 'said "hi"')
+    assert (second.image, second.group) == (tmp_path / "b" / "c.jpg", "b/c.jpg")
+    assert second.sentences == ("dog", "cat")
+    assert dataset.group_kind == "image"
+
+
+def test_columns_identity_split_and_metadata(tmp_path: Path) -> None:
+    header = "\ufeffFile,Caption,Identity,SPLIT,camera,note"
+    dataset = read(tmp_path, f"{header}\na.jpg,x,anna,dev,north,\nb.jpg,y,anna,valid,south,wet\n")
+    assert dataset.group_kind == "identity"
+    assert [record.group for record in dataset.records] == ["anna", "anna"]
+    assert [record.split for record in dataset.records] == ["val", "val"]
+    assert [record.metadata for record in dataset.records] == [
+        {"camera": "north"},
+        {"camera": "south", "note": "wet"},
+    ]
+
+
+def test_json_lines_with_one_sentence_several_or_none(tmp_path: Path) -> None:
+    text = lines(
+        {"file": "a.jpg", "captions": ["x", "y\u2028z"], "identity": 7, "split": "training", "tags": [1]},
+        {"file": "b.jpg", "caption": "w", "identity": "7", "split": "test"},
+        {"file": "c.jpg", "identity": 8, "split": "test", "note": None},
+    )
+    dataset = read(tmp_path, text + "\n\n", "captions.jsonl")
+    assert [record.sentences for record in dataset.records] == [("x", "y\u2028z"), ("w",), ()]
+    assert [record.group for record in dataset.records] == ["7", "7", "8"]
+    assert [record.metadata for record in dataset.records] == [{"tags": [1]}, {}, {}]
+
+
+def test_raw_line_separators_inside_json_do_not_end_a_row(tmp_path: Path) -> None:
+    text = '{"file": "a.jpg", "caption": "one\u2028two"}\r\n{"file": "b.jpg", "caption": "c"}\r\n'
+    assert [record.sentences for record in read(tmp_path, text, "captions.jsonl").records] == [
+        ("one\u2028two",),
+        ("c",),
+    ]
+
+
+def test_an_empty_cell_is_no_sentence_unless_others_stand_beside_it(tmp_path: Path) -> None:
+    dataset = read(tmp_path, "file,caption\na.jpg,\nb.jpg,x\nb.jpg,\n")
+    assert [record.sentences for record in dataset.records] == [(), ("x", "")]
+
+
+def test_an_identity_column_that_is_blank_throughout_is_none(tmp_path: Path) -> None:
+    assert read(tmp_path, "file,caption,identity\na.jpg,x,\nb.jpg,y, \n").group_kind == "image"
+
+
+def test_the_row_numbers_that_pandas_writes_are_left_out(tmp_path: Path) -> None:
+    assert read(tmp_path, ",file,caption\n0,a.jpg,x\n").records[0].metadata == {}
+
+
+def test_without_splits_they_are_assigned_by_group(tmp_path: Path) -> None:
+    rows = "".join(f"{n}.jpg,x,p{n // 2}\n" for n in range(400))
+    dataset = read(tmp_path, "file,caption,identity\n" + rows)
+    assert set(dataset.split_counts) == {"train", "val", "test"}
+    assert dataset == assign_splits(dataset, seed=0)
+
+
+def test_with_some_splits_the_rest_stay_without(tmp_path: Path) -> None:
+    dataset = read(tmp_path, "file,caption,split\na.jpg,x,train\nb.jpg,y,\n")
+    assert [record.split for record in dataset.records] == ["train", None]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "the file is empty"),
+        ("file,caption\n", "no row with a picture"),
+        ("a.jpg,a dog\n", "line 1: the column 'file' was expected in the header, got 'a.jpg, a dog'"),
+        ("file;caption\na.jpg;x\n", "the column 'file' was expected in the header"),
+        (
+            "file,captoin\na.jpg,x\n",
+            "the column 'caption' was expected in the header, got 'file, captoin'; is it 'captoin'?",
+        ),
+        ("file,captions\na.jpg,x\n", "with one sentence a row"),
+        ("file,caption,file\na,b,c\n", "line 1: the column 'file' stands twice"),
+        ("file,caption,File\na,b,c\n", "line 1: the column 'file' stands twice"),
+        ("file,caption\na.jpg,red, coat\n", "line 2: 2 cells were expected as in the header, got 3"),
+        ("file,caption\na.jpg\n", "line 2: 2 cells were expected as in the header, got 1"),
+        ('file,caption\na.jpg,"red coat\nb.jpg,x\n', "CSV was expected"),
+        ("file,caption\n,x\n", "line 2: 'file' must name a picture file, got ''"),
+        ("file,caption\n../a.jpg,x\n", "line 2: 'file' must be a path inside"),
+        ("file,caption\n/a.jpg,x\n", "line 2: 'file' must be a path inside"),
+        (
+            "file,caption,identity\na.jpg,x,1\nb.jpg,y,\n",
+            "line 3: 'identity' is missing, other rows have one",
+        ),
+        (
+            "file,caption,identity\na.jpg,x,1\na.jpg,y,2\n",
+            "line 3: identity '2' contradicts '1' of 'a.jpg' at line 2",
+        ),
+        (
+            "file,caption,split\na.jpg,x,train\na.jpg,y,dev\n",
+            "line 3: split val contradicts train of 'a.jpg' at line 2",
+        ),
+        ("file,caption,split\na.jpg,x,trial\n", "line 2: 'split' must be one of"),
+        (
+            "file,caption,hat\na.jpg,x,red\na.jpg,y,blue\n",
+            "line 3: 'hat' differs from that of 'a.jpg' at line 2",
+        ),
+        (f"file,caption\na.jpg,{'x' * 200_000}\n", "line 2: CSV was expected, field larger"),
+        (b"file,caption\na.jpg,caf\xe9\n", "line 2: UTF-8 text was expected"),
+    ],
+)
+def test_a_malformed_csv_is_refused_with_its_line(content: str | bytes, says: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        read(tmp_path, content)
+    assert str(error.value).startswith(f"{tmp_path / 'captions.csv'}: ")
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("\n \n", "the file is empty"),
+        ('{"file": "a.jpg"}\n{"file"', "line 2: JSON was expected"),
+        ('["a.jpg"]', "line 1: an object was expected"),
+        ('{"caption": "x"}', "line 1: 'file' is missing; keys here: 'caption'"),
+        ('{"file": 3}', "'file' must be a string, got 3"),
+        ('{"file": "a.jpg", "caption": ["x"]}', "'caption' must be a string"),
+        ('{"file": "a.jpg", "captions": "x"}', "'captions' must be a list"),
+        (
+            '{"file": "a.jpg", "captions": [], "caption": ""}',
+            "'caption' or 'captions' was expected, got both",
+        ),
+        ('{"file": "a.jpg", "identity": true}', "'identity' must be a number or a name, got True"),
+        ('{"file": "a.jpg", "split": 1}', "'split' must be one of"),
+        ('{"file": "a.jpg", "size": NaN}', "line 1: JSON was expected, got NaN"),
+    ],
+)
+def test_malformed_json_lines_are_refused_with_their_line(content: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        read(tmp_path, content, "captions.jsonl")
+    assert str(error.value).startswith(f"{tmp_path / 'captions.jsonl'}: ")
+    assert says in str(error.value)
+
+
+def test_both_captions_files_or_another_ending_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "captions.txt").write_text("file,caption\na.jpg,x\n")
+    with pytest.raises(DataError, match=r"ending in \.csv or \.jsonl was expected"):
+        open_dataset(f"folder:{tmp_path / 'captions.txt'}")
+    (tmp_path / "captions.csv").write_text("file,caption\na.jpg,x\n")
+    (tmp_path / "captions.jsonl").write_text('{"file": "a.jpg"}')
+    with pytest.raises(DataError, match="give the path of the one to use"):
+        open_dataset(f"folder:{tmp_path}")
+    assert len(open_dataset(f"folder:{tmp_path / 'captions.csv'}")) == 1

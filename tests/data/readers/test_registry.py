@@ -1,0 +1,85 @@
+import gc
+from pathlib import Path
+
+import pytest
+
+from limner.data.readers import FORMATS, open_dataset
+from limner.errors import DataError
+from tests.data import trees
+
+
+def test_the_formats_are_those_of_the_documentation() -> None:
+    assert set(FORMATS) == {"flickr8k", "flickr30k", "mscoco", "cuhk-pedes", "folder"}
+
+
+@pytest.mark.parametrize("form", trees.FORMS)
+def test_every_form_opens_with_the_same_content(form: str, tmp_path: Path) -> None:
+    source = trees.FORMS[form](tmp_path, trees.ROWS)
+    dataset = open_dataset(source)
+    assert dataset.source == source
+    assert dataset.group_kind == ("identity" if form in trees.WITH_IDENTITIES else "image")
+    assert [record.image.name for record in dataset.records] == [row.file for row in trees.ROWS]
+    assert [record.sentences for record in dataset.records] == [row.captions for row in trees.ROWS]
+    assert [record.split for record in dataset.records] == [row.split for row in trees.ROWS]
+    assert all(record.image.is_file() for record in dataset.records)
+    groups = [record.group for record in dataset.records]
+    assert len(set(groups)) == (4 if form in trees.WITH_IDENTITIES else 5)
+    assert (groups[0] == groups[1]) == (form in trees.WITH_IDENTITIES)
+
+
+@pytest.mark.parametrize("form", trees.FORMS)
+def test_the_annotation_file_itself_may_be_given(form: str, tmp_path: Path) -> None:
+    source = trees.FORMS[form](tmp_path, trees.ROWS)
+    name = source.partition(":")[0]
+    names = ("dataset_flickr8k.json", "Flickr8k.token.txt", "reid_raw.json", "captions.csv", "captions.jsonl")
+    file = next(tmp_path / file for file in names if (tmp_path / file).exists())
+    assert open_dataset(f"{name}:{file}").records == open_dataset(source).records
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("flicker8k:x", "did you mean 'flickr8k'"),
+        ("CUHK-PEDES:x", "did you mean 'cuhk-pedes'"),
+        ("zip:x", "known: flickr8k, flickr30k, mscoco, cuhk-pedes, folder"),
+        ("mscoco:", "a path was expected after 'mscoco:'"),
+        ("mscoco:no/such/place", "no/such/place': there is no such folder"),
+        ("folder:a\0b", "there is no such folder"),
+        ("folder:" + "x" * 5000, "there is no such folder"),
+        ("no/such/place", "FORMAT:PATH was expected"),
+        ("", "FORMAT:PATH was expected"),
+        ("C:\\pictures", "FORMAT:PATH was expected"),
+        ("a/b:c", "FORMAT:PATH was expected"),
+    ],
+)
+def test_a_source_that_cannot_be_opened_says_why(source: str, says: str) -> None:
+    with pytest.raises(DataError) as error:
+        open_dataset(source)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("form", trees.FORMS)
+def test_a_bare_path_gets_the_format_its_files_suggest(form: str, tmp_path: Path) -> None:
+    source = trees.FORMS[form](tmp_path, trees.ROWS)
+    with pytest.raises(DataError, match="its files suggest") as error:
+        open_dataset(str(tmp_path))
+    assert source in str(error.value)
+
+
+def test_a_bare_annotation_file_gets_its_format(tmp_path: Path) -> None:
+    trees.write_cuhk_pedes(tmp_path, trees.ROWS)
+    with pytest.raises(DataError, match="its files suggest cuhk-pedes:"):
+        open_dataset(str(tmp_path / "reid_raw.json"))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_empty_folder_names_the_file_that_was_expected(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected"):
+        open_dataset(f"{name}:{tmp_path}")
+
+
+def test_the_garbage_collector_runs_again_after_a_failure(tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        open_dataset(f"folder:{tmp_path}")
+    assert gc.isenabled()

@@ -1,0 +1,75 @@
+import math
+from pathlib import Path
+
+import pytest
+
+from limner.data.readers.annotations import Entry
+from limner.data.readers.splits import assign_splits, split_name
+from limner.data.records import Dataset, Record
+from limner.errors import DataError
+
+
+def dataset(groups: list[str], split: str | None = None) -> Dataset:
+    records = tuple(Record(Path(f"{group}-{n}.jpg"), (), group, split) for group in groups for n in range(2))
+    return Dataset("folder:x", "identity", records)
+
+
+def splits(data: Dataset) -> dict[str, str | None]:
+    return {record.group: record.split for record in data.records}
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        *(("train", "train"), ("training", "train"), ("restval", "train"), (" Train ", "train")),
+        *(("val", "val"), ("dev", "val"), ("valid", "val"), ("validation", "val")),
+        *(("test", "test"), ("testing", "test"), ("", None), (None, None)),
+    ],
+)
+def test_the_names_that_datasets_use(written: str | None, meant: str | None) -> None:
+    assert split_name(Entry(Path("x"), "line 1", {"split": written})) == meant
+
+
+@pytest.mark.parametrize("written", ["tset", 1, True, ["train"], "train,val"])
+def test_other_names_are_refused(written: object) -> None:
+    with pytest.raises(DataError, match="x: line 1: 'split' must be one of train, val, test"):
+        split_name(Entry(Path("x"), "line 1", {"split": written}))
+
+
+def test_a_group_stays_together() -> None:
+    data = assign_splits(dataset([f"p{n}" for n in range(200)]), seed=3)
+    assert len({(record.group, record.split) for record in data.records}) == 200
+
+
+def test_adding_pictures_never_moves_others() -> None:
+    before = splits(assign_splits(dataset([f"p{n}" for n in range(300)]), seed=1))
+    after = splits(assign_splits(dataset([f"p{n}" for n in reversed(range(-50, 400))]), seed=1))
+    assert {group: after[group] for group in before} == before
+
+
+def test_the_shares_are_those_asked_for() -> None:
+    # Four standard deviations of a binomial share.
+    count = 4000
+    got = list(
+        splits(assign_splits(dataset([f"p{n}" for n in range(count)]), seed=0, val=0.2, test=0.05)).values()
+    )
+    for name, share in (("train", 0.75), ("val", 0.2), ("test", 0.05)):
+        assert abs(got.count(name) / count - share) < 4 * math.sqrt(share * (1 - share) / count)
+
+
+def test_another_seed_is_another_split() -> None:
+    data = dataset([f"p{n}" for n in range(100)])
+    assert splits(assign_splits(data, seed=0)) != splits(assign_splits(data, seed=1))
+    assert splits(assign_splits(data, seed=5)) == splits(assign_splits(data, seed=5))
+
+
+def test_all_or_nothing() -> None:
+    data = dataset(["a", "b", "c"], split="val")
+    assert set(splits(assign_splits(data, seed=0, val=0.0, test=0.0)).values()) == {"train"}
+    assert set(splits(assign_splits(data, seed=0, val=0.0, test=1.0)).values()) == {"test"}
+
+
+@pytest.mark.parametrize(("val", "test"), [(-0.1, 0.1), (0.1, -0.1), (0.6, 0.6), (math.nan, 0.1)])
+def test_impossible_shares_are_refused(val: float, test: float) -> None:
+    with pytest.raises(DataError, match="shares of val and test"):
+        assign_splits(dataset(["a"]), seed=0, val=val, test=test)

@@ -1,0 +1,45 @@
+import doctest
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from limner.errors import DataError
+from limner.evaluation import relevance as module
+from limner.evaluation.relevance import Relevance
+
+codes = st.lists(st.integers(-3, 6), min_size=1, max_size=20)
+
+
+@settings(deadline=None)
+@given(codes, codes)
+def test_matches_are_the_items_of_equal_code(queries: list[int], gallery: list[int]) -> None:
+    relevance = Relevance.from_groups(queries, np.array(gallery))
+    for query, code in enumerate(queries):
+        expected = [item for item, other in enumerate(gallery) if other == code]
+        assert relevance.matches(query).tolist() == expected
+        assert relevance.matched[query] == bool(expected)
+    assert (relevance.queries, relevance.gallery_size) == (len(queries), len(gallery))
+
+
+def test_tensors_of_any_integer_kind_are_taken() -> None:
+    relevance = Relevance.from_groups(
+        torch.tensor([1, 2], dtype=torch.int16), np.array([2, 2], dtype=np.uint8)
+    )
+    assert relevance.counts.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("bad", [[], [[1, 2]], [0.5, 1.0], ["a"], 3])
+def test_other_codes_are_refused(bad: object) -> None:
+    with pytest.raises(DataError, match="query groups: expected"):
+        Relevance.from_groups(bad, [1])
+    with pytest.raises(DataError, match="gallery groups: expected"):
+        Relevance.from_groups([1], bad)
+
+
+def test_example_in_docstring() -> None:
+    result = doctest.testmod(module)
+    assert result.attempted
+    assert not result.failed

@@ -1,0 +1,89 @@
+import json
+
+import pytest
+from rich.console import Console
+
+from limner.evaluation.report import Report, render
+
+
+def report(**changes: object) -> Report:
+    counts = {
+        "images": 1000,
+        "sentences": 5000,
+        "groups": 1000,
+        "images_without_match": 0,
+        "sentences_without_match": 0,
+    }
+    values = {
+        "R@1": 12.345,
+        "R@5": 30.0,
+        "R@10": 41.7,
+        "median_rank": 17.5,
+        "mean_rank": 1234.56,
+        "mAP": 20.04,
+    }
+    provenance = {"split_fingerprint": "ab12", "selection_split": "val", "seed": 0}
+    fields = {
+        "protocol": "flickr8k",
+        "split": "test",
+        "counts": counts,
+        "image_to_text": values,
+        "text_to_image": {**values, "median_rank": 9.0},
+        "provenance": provenance,
+    }
+    return Report(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def text(shown: Report) -> str:
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(render(shown))
+    return capture.get()
+
+
+def test_json_has_the_documented_form() -> None:
+    values = json.loads(report().to_json())
+    assert list(values) == ["protocol", "split", "counts", "image_to_text", "text_to_image", "provenance"]
+    assert list(values["image_to_text"]) == ["R@1", "R@5", "R@10", "median_rank", "mean_rank", "mAP"]
+    assert values["image_to_text"]["R@1"] == 12.345
+    assert values["provenance"]["selection_split"] == "val"
+    assert values == report().to_dict()
+
+
+def test_values_that_json_has_not_are_refused() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        report(provenance={"loss": float("nan")}).to_json()
+
+
+def test_table_shows_every_number() -> None:
+    shown = text(report())
+    for part in (
+        "flickr8k · test",
+        "image → text",
+        "5,000",
+        "12.3",
+        "MedR",
+        "17.5",
+        "1,234.6",
+        "mAP",
+        "20.0",
+    ):
+        assert part in shown
+    forward, backward = (line for line in shown.splitlines() if "→" in line)
+    assert "17.5" in forward
+    assert " 9 " in backward
+    assert "without a true match" not in shown
+
+
+def test_table_says_what_was_not_scored() -> None:
+    counts = {
+        "images": 3,
+        "sentences": 4,
+        "groups": 4,
+        "images_without_match": 1,
+        "sentences_without_match": 2,
+    }
+    shown = text(report(counts=counts, protocol="[bold]odd[/]"))
+    assert "[bold]odd[/]" in shown
+    assert "1 images without a true match" in shown
+    assert "2 sentences without a true match" in shown

@@ -1,0 +1,41 @@
+import doctest
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from limner.evaluation import twins as module
+from limner.evaluation.twins import twin_rows
+
+
+@settings(deadline=None)
+@given(
+    arrays(
+        np.float32,
+        st.tuples(st.integers(1, 12), st.integers(1, 3)),
+        elements=st.sampled_from([0, -0.0, 1, 2]),
+    )
+)
+def test_each_repeated_row_is_paired_with_its_first(rows: np.ndarray) -> None:
+    seen: dict[tuple[float, ...], int] = {}
+    expected = []
+    for index, row in enumerate(map(tuple, rows.tolist())):
+        if seen.setdefault(row, index) != index:
+            expected.append((index, seen[row]))
+    for dtype in (torch.float32, torch.float64):
+        later, first = twin_rows(torch.from_numpy(rows).to(dtype))
+        assert list(zip(later.tolist(), first.tolist(), strict=True)) == expected
+
+
+def test_rows_one_bit_apart_are_not_twins() -> None:
+    rows = torch.ones(3, 40)
+    rows[1, 39] = torch.nextafter(rows[1, 39], torch.tensor(2.0))
+    assert [part.tolist() for part in twin_rows(rows)] == [[2], [0]]
+
+
+def test_example_in_docstring() -> None:
+    result = doctest.testmod(module)
+    assert result.attempted
+    assert not result.failed

@@ -1,0 +1,60 @@
+"""A small encoder for the tests: the mean colours of a picture's quarters, the hashed words of a text."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from limner.errors import ImageError
+from limner.types import Pixels
+
+Rows = npt.NDArray[np.float32]
+
+DIM = 12
+
+
+class FakeEncoder:
+    """Deterministic; `encoded` counts the pictures that passed through it."""
+
+    def __init__(self, fingerprint: str = "a" * 64, dim: int = DIM) -> None:
+        self.fingerprint = fingerprint
+        self.dim = dim
+        self.encoded = 0
+
+    def prepare_image(self, path: str | Path) -> Pixels:
+        try:
+            with Image.open(path) as image:
+                return np.array(image.convert("RGB").resize((8, 8)))
+        except OSError as error:
+            raise ImageError(f"{path}: not a picture ({type(error).__name__})") from None
+
+    def encode_pixels(self, pixels: np.ndarray) -> Rows:
+        self.encoded += len(pixels)
+        quarters = pixels.reshape(len(pixels), 2, 4, 2, 4, 3).mean(axis=(2, 4))
+        rows = quarters.reshape(len(pixels), -1)[:, : self.dim] + 1
+        return unit(rows)
+
+    def encode_images(self, paths: Sequence[str | Path]) -> Rows:
+        return self.encode_pixels(np.stack([self.prepare_image(path) for path in paths]))
+
+    def encode_texts(self, sentences: Sequence[str]) -> Rows:
+        rows = np.zeros((len(sentences), self.dim), np.float32)
+        for row, sentence in zip(rows, sentences, strict=True):
+            for word in sentence.split():
+                row[hashlib.sha256(word.encode()).digest()[0] % self.dim] += 1
+        return unit(rows)
+
+
+def unit(rows: npt.NDArray[np.floating]) -> Rows:
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
+
+
+def draw(path: Path, seed: int) -> Path:
+    """A small picture of its own colours."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (8, 8, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path

@@ -1,0 +1,211 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from limner.errors import DataError, SettingsError, StoreError
+from limner.search.index import IndexSummary, index_pictures
+from limner.search.store import Store
+from tests.search.fake import DIM, FakeEncoder, draw
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    return [draw(tmp_path / "pictures" / f"{number:02}.png", number) for number in range(11)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.create(tmp_path / "store", fingerprint="a" * 64, dim=DIM, run="run")
+
+
+def check_rows(store: Store, pictures: list[Path]) -> None:
+    """Each picture once, with the vector of its present bytes."""
+    store = Store.open(store.folder)
+    entries = store.entries()
+    assert len(store) == len(entries) == len(pictures)
+    assert sorted(entries) == sorted(map(str, pictures))
+    stored = store.vectors([entries[str(path)] for path in pictures])
+    np.testing.assert_array_equal(stored, FakeEncoder().encode_images(pictures))
+
+
+@pytest.mark.parametrize(("batch_size", "workers"), [(1, 1), (3, 2), (64, None)])
+def test_every_picture_is_added_once(
+    pictures: list[Path], store: Store, batch_size: int, workers: int | None
+) -> None:
+    calls: list[tuple[int, int]] = []
+    encoder = FakeEncoder()
+    summary = index_pictures(
+        encoder,
+        store,
+        [pictures[0].parent, pictures[3]],
+        batch_size=batch_size,
+        workers=workers,
+        progress=lambda done, total: calls.append((done, total)),
+    )
+    assert summary == IndexSummary(added=11, unchanged=0, updated=0, skipped=())
+    assert calls == [(done, 11) for done in range(1, 12)]
+    check_rows(store, pictures)
+
+
+def test_running_again_reads_nothing(
+    pictures: list[Path], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index_pictures(FakeEncoder(), store, pictures)
+    version = store.snapshot().version
+    encoder = FakeEncoder()
+    monkeypatch.setattr(encoder, "prepare_image", lambda path: pytest.fail(f"{path} was read"))
+    assert index_pictures(encoder, store, pictures) == IndexSummary(0, 11, 0, ())
+    assert store.snapshot().version == version
+
+
+def test_new_and_changed_files_are_taken(pictures: list[Path], store: Store) -> None:
+    index_pictures(FakeEncoder(), store, pictures)
+    old = store.entries()[str(pictures[4])]
+    draw(pictures[4], 99)
+    os.utime(pictures[4], ns=(0, old.mtime + 1_000_000))
+    fresh = draw(pictures[0].parent / "new.png", 12)
+    encoder = FakeEncoder()
+    assert index_pictures(encoder, store, [fresh.parent]) == IndexSummary(1, 10, 1, ())
+    assert encoder.encoded == 2
+    check_rows(store, [*pictures, fresh])
+    assert store.entries()[str(pictures[4])].sha256 != old.sha256
+
+
+def test_a_new_time_stamp_alone_encodes_nothing(pictures: list[Path], store: Store) -> None:
+    index_pictures(FakeEncoder(), store, pictures)
+    for path in pictures:
+        os.utime(path, ns=(5, 5))
+    encoder = FakeEncoder()
+    assert index_pictures(encoder, store, pictures) == IndexSummary(0, 11, 0, ())
+    assert encoder.encoded == 0
+    assert {entry.mtime for entry in store.entries().values()} == {5}
+    check_rows(store, pictures)
+
+
+def test_unreadable_pictures_are_listed(pictures: list[Path], store: Store) -> None:
+    folder = pictures[0].parent
+    (folder / "broken.jpg").write_bytes(b"no picture")
+    (folder / "gone.jpg").symlink_to(folder / "nowhere")
+    (folder / "note.txt").write_text("never tried in a folder")
+    os.mkfifo(folder / "pipe.png")
+    strange = os.fsdecode(os.fsencode(folder) + b"/\xff.png")
+    Path(strange).write_bytes(pictures[0].read_bytes())
+    summary = index_pictures(FakeEncoder(), store, [folder, folder / "note.txt"])
+    assert summary.added == 11
+    reasons = dict(summary.skipped)
+    assert {Path(path).name for path in reasons} == {
+        "broken.jpg",
+        "gone.jpg",
+        "note.txt",
+        "pipe.png",
+        Path(strange).name,
+    }
+    assert reasons[str(folder / "broken.jpg")].startswith("not a picture")
+    assert "No such file" in reasons[str(folder / "gone.jpg")]
+    assert reasons[str(folder / "pipe.png")] == "not a regular file"
+    assert "Unicode" in reasons[strange]
+    check_rows(store, pictures)
+
+
+def test_a_picture_that_changes_while_it_is_read_is_not_stored(pictures: list[Path], store: Store) -> None:
+    encoder = FakeEncoder()
+    prepare = encoder.prepare_image
+
+    def slow(path: str | Path) -> np.ndarray:
+        pixels = prepare(path)
+        if str(path) == str(pictures[2]):
+            pictures[2].write_bytes(pictures[2].read_bytes() + b"more")
+        return pixels
+
+    encoder.prepare_image = slow  # type: ignore[method-assign]
+    summary = index_pictures(encoder, store, pictures)
+    assert [path for path, _ in summary.skipped] == [str(pictures[2])]
+    assert index_pictures(FakeEncoder(), store, pictures).added == 1
+
+
+def test_metadata_is_kept_changed_and_counted(pictures: list[Path], store: Store) -> None:
+    names = [str(path) for path in pictures]
+    facts: dict[str, dict[str, object]] = {
+        names[0]: {"identity": 7, "camera": "c1"},
+        names[1]: {"note": "x"},
+        "/elsewhere.png": {},
+    }
+    assert index_pictures(FakeEncoder(), store, pictures[:2], metadata=facts) == IndexSummary(2, 0, 0, (), 1)
+    assert store.entries()[names[0]].identity == "7"
+    assert store.entries()[names[1]].metadata == {"note": "x"}
+    # Without metadata, or with the same, all stays; a changed picture keeps its facts.
+    draw(pictures[0], 50)
+    os.utime(pictures[0], ns=(9, 9))
+    assert index_pictures(FakeEncoder(), store, pictures[:2]) == IndexSummary(0, 1, 1, ())
+    assert store.entries()[names[0]].metadata == {"camera": "c1"}
+    encoder = FakeEncoder()
+    changed: dict[str, dict[str, object]] = {names[0]: facts[names[0]], names[1]: {"identity": "q"}}
+    assert index_pictures(encoder, store, pictures[:2], metadata=changed) == IndexSummary(0, 1, 1, ())
+    assert encoder.encoded == 0
+    assert (store.entries()[names[1]].identity, store.entries()[names[1]].metadata) == ("q", {})
+    check_rows(store, pictures[:2])
+
+
+def test_misuse_is_refused_before_anything_is_stored(pictures: list[Path], store: Store) -> None:
+    with pytest.raises(StoreError, match="index again"):
+        index_pictures(FakeEncoder("c" * 64), store, pictures)
+    with pytest.raises(StoreError, match="width"):
+        index_pictures(FakeEncoder(dim=3), store, pictures)
+    with pytest.raises(DataError, match="no such file"):
+        index_pictures(FakeEncoder(), store, [*pictures, "missing.png"])
+    with pytest.raises(DataError, match="JSON"):
+        index_pictures(FakeEncoder(), store, pictures, metadata={str(pictures[0]): {"x": float("inf")}})
+    for sizes in ({"batch_size": 0}, {"workers": 0}):
+        with pytest.raises(SettingsError, match="at least 1"):
+            index_pictures(FakeEncoder(), store, pictures, **sizes)  # type: ignore[arg-type]
+    assert len(store) == 0
+
+
+def test_stopped_by_an_error_keeps_whole_batches(pictures: list[Path], store: Store) -> None:
+    class Failing(FakeEncoder):
+        def encode_pixels(self, pixels: np.ndarray) -> np.ndarray:
+            if self.encoded >= 6:
+                raise KeyboardInterrupt
+            return super().encode_pixels(pixels)
+
+    with pytest.raises(KeyboardInterrupt):
+        index_pictures(Failing(), store, pictures, batch_size=3)
+    check_rows(store, pictures[:6])
+    assert index_pictures(FakeEncoder(), store, pictures, batch_size=3) == IndexSummary(5, 6, 0, ())
+    check_rows(store, pictures)
+
+
+KILLED = """
+import sys, time
+from limner.search.index import index_pictures
+from limner.search.store import Store
+from tests.search.fake import FakeEncoder
+
+class Slow(FakeEncoder):
+    def encode_pixels(self, pixels):
+        time.sleep(0.05)
+        return super().encode_pixels(pixels)
+
+index_pictures(Slow(), Store.open(sys.argv[1]), [sys.argv[2]], batch_size=2,
+               progress=lambda done, total: print(done, flush=True))
+"""
+
+
+def test_killed_at_any_moment_every_picture_is_there_once(tmp_path: Path, store: Store) -> None:
+    pictures = [draw(tmp_path / "pictures" / f"{number:03}.png", number) for number in range(60)]
+    command = [sys.executable, "-c", KILLED, str(store.folder), str(tmp_path / "pictures")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as process:
+        assert process.stdout is not None
+        for _ in range(9):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    before = len(Store.open(store.folder))
+    assert 0 < before < 60
+    assert before % 2 == 0
+    assert index_pictures(FakeEncoder(), store, pictures) == IndexSummary(60 - before, before, 0, ())
+    check_rows(store, pictures)

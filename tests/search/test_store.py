@@ -1,0 +1,194 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from limner.errors import DataError, LimnerError, SettingsError, StoreError
+from limner.search.entry import Entry
+from limner.search.store import Store
+
+MODEL, OTHER = "1234567890abcdef" * 4, "fedcba0987654321" * 4
+
+
+def entry(name: str, **changes: object) -> Entry:
+    return Entry(**{"path": f"/pictures/{name}", "sha256": "0" * 64, "size": 1, "mtime": 2, **changes})  # type: ignore[arg-type]
+
+
+def store_of(folder: Path, dim: int = 4) -> Store:
+    return Store.create(folder / "store", fingerprint=MODEL, dim=dim, run="runs/a")
+
+
+def test_search_equals_a_full_sort_with_ties_by_path(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    store = store_of(tmp_path, 37)
+    distinct = rng.standard_normal((60, 37)).astype(np.float32)
+    vectors = distinct[rng.integers(0, 60, 300)]  # every vector about five times
+    names = [f"{number:04}.jpg" for number in rng.permutation(300)]
+    for start in range(0, 300, 70):
+        store.add([entry(name) for name in names[start : start + 70]], vectors[start : start + 70])
+    assert len(store) == 300
+    for query in distinct[:10] + np.float32(0.1):
+        exact = vectors.astype(np.float64) @ query.astype(np.float64)
+        order = sorted(range(300), key=lambda row: (-round(exact[row], 4), names[row]))
+        for k in (1, 7, 300, 1000):
+            hits = store.search(query, k)
+            assert [hit.path.name for hit in hits] == [names[row] for row in order[:k]]
+            assert [hit.rank for hit in hits] == list(range(1, min(k, 300) + 1))
+            np.testing.assert_allclose([hit.score for hit in hits], exact[order[:k]], rtol=1e-4, atol=1e-5)
+
+
+def test_equal_scores_beyond_the_last_place_are_cut_by_path(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.add([entry(name) for name in "edcba"], np.ones((5, 4), np.float32))
+    assert [hit.path.name for hit in store.search(np.ones(4, np.float32), 3)] == ["a", "b", "c"]
+
+
+def test_hits_carry_what_was_stored(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    kept = entry("ä.jpg", identity="p7", metadata={"camera": 3, "tags": ["x", None], "name": "Zoë"})
+    store.add([kept, entry("b.jpg")], np.eye(4, dtype=np.float32)[:2])
+    first, second = Store.open(tmp_path / "store").search(np.array([1, 0.5, 0, 0], np.float32))
+    assert (first.path, first.identity, first.metadata) == (Path("/pictures/ä.jpg"), "p7", kept.metadata)
+    assert (first.id, len(first.id)) == (kept.id, 32)
+    assert (second.identity, second.metadata, second.score) == (None, {}, 0.5)
+    assert json.loads(json.dumps(first.to_dict()))["metadata"]["name"] == "Zoë"
+
+
+def test_a_path_has_one_row(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.add([entry("a"), entry("b")], np.eye(4, dtype=np.float32)[:2])
+    store.add([entry("c"), entry("a", sha256="1" * 64)], np.eye(4, dtype=np.float32)[2:])
+    assert len(store) == 3
+    assert store.entries()["/pictures/a"].sha256 == "1" * 64
+    np.testing.assert_array_equal(store.vectors([entry("a"), entry("b")]), np.eye(4)[[3, 1]])
+    assert store.search(np.array([1, 0, 0, 0], np.float32), 1)[0].score == 0
+
+
+def test_what_another_handle_adds_is_seen(tmp_path: Path) -> None:
+    reader = store_of(tmp_path)
+    query = np.ones(4, np.float32)
+    assert reader.search(query) == []
+    assert reader.entries() == {}
+    Store.open(tmp_path / "store").add([entry("a")], np.ones((1, 4), np.float32))
+    assert [hit.path.name for hit in reader.search(query)] == ["a"]
+    held = reader.snapshot()
+    assert reader.snapshot() is held
+    Store.open(tmp_path / "store").add([entry("b")], np.ones((1, 4), np.float32))
+    assert len(reader.search(query)) == 2
+    reader.compact()
+    assert len(reader.search(query)) == 2
+
+
+def test_another_model_is_refused(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.check_model(MODEL, 4)
+    with pytest.raises(StoreError, match=r"1234567890ab \(run runs/a\).*fedcba098765.*index again") as caught:
+        store.check_model(OTHER, 4)
+    assert OTHER not in str(caught.value)
+    with pytest.raises(StoreError, match="width 4, the model gives 5"):
+        store.check_model(MODEL, 5)
+
+
+def test_vectors_that_do_not_fit_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.add([], np.empty((0, 4), np.float32))
+    with pytest.raises(StoreError, match="width 4"):
+        store.add([entry("a")], np.ones((1, 3), np.float32))
+    with pytest.raises(StoreError, match="expected 1 vectors"):
+        store.add([entry("a")], np.ones((2, 4), np.float32))
+    with pytest.raises(DataError, match="NaN"):
+        store.add([entry("a")], np.full((1, 4), np.nan, np.float32))
+    with pytest.raises(DataError, match="twice"):
+        store.add([entry("a"), entry("a")], np.ones((2, 4), np.float32))
+    for bad in ({"x": float("nan")}, {"x": "\ud800"}, {"x": object()}):
+        with pytest.raises(DataError, match="JSON"):
+            store.add([entry("a", metadata=bad)], np.ones((1, 4), np.float32))
+    with pytest.raises(StoreError, match="does not hold /pictures/a"):
+        store.vectors([entry("a")])
+    assert len(store) == 0
+
+
+def test_queries_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    with pytest.raises(StoreError, match=r"width 4 from model 1234567890ab.*run runs/a"):
+        store.search(np.ones(5, np.float32))
+    with pytest.raises(DataError, match="NaN"):
+        store.search(np.full(4, np.nan, np.float32))
+    with pytest.raises(SettingsError, match="at least 1"):
+        store.search(np.ones(4, np.float32), 0)
+
+
+def test_folders_that_are_no_store_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no such store"):
+        Store.open(tmp_path / "missing")
+    with pytest.raises(StoreError, match=r"not a store, it has no store\.json"):
+        Store.open(tmp_path)
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(StoreError, match=r"not empty \(holds 'notes.txt'\)"):
+        Store.create(tmp_path, fingerprint=MODEL, dim=4, run="r")
+    with pytest.raises(StoreError, match="cannot be written"):
+        Store.create(tmp_path / "notes.txt", fingerprint=MODEL, dim=4, run="r")
+
+
+GOOD = {"format": 1, "fingerprint": MODEL, "dim": 4, "run": "r", "created": "2026-01-01T00:00:00+00:00"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "[" * 100_000,
+        "\x00",
+        json.dumps({**GOOD, "dim": 0}),
+        json.dumps({**GOOD, "dim": "x"}),
+        json.dumps({**GOOD, "extra": 1}),
+        json.dumps({key: GOOD[key] for key in GOOD if key != "fingerprint"}),
+        json.dumps({**GOOD, "format": 2}),
+    ],
+)
+def test_a_damaged_card_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "store.json").write_text(text)
+    with pytest.raises(StoreError, match=r"damaged|newer") as caught:
+        Store.open(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_table_is_one_line(tmp_path: Path) -> None:
+    store_of(tmp_path).add([entry("a")], np.ones((1, 4), np.float32))
+    for manifest in (tmp_path / "store" / "pictures.lance" / "_versions").iterdir():
+        manifest.write_bytes(b"nonsense")
+    with pytest.raises(StoreError, match="damaged") as caught:
+        Store.open(tmp_path / "store")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_of_another_width_is_refused(tmp_path: Path) -> None:
+    store_of(tmp_path).add([entry("a")], np.ones((1, 4), np.float32))
+    card = tmp_path / "store" / "store.json"
+    card.write_text(card.read_text().replace('"dim": 4', '"dim": 8'))
+    with pytest.raises(StoreError, match="other columns"):
+        Store.open(tmp_path / "store")
+
+
+def test_a_store_whose_making_was_killed_can_be_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    (folder / ".store.json.partial").write_text("{")
+    store = Store.create(folder, fingerprint=MODEL, dim=4, run="r")
+    assert [path.name for path in folder.iterdir()] == ["store.json"]
+    (folder / "pictures.lance" / "data").mkdir(parents=True)  # killed before the table's first version
+    assert Store.open(folder).search(np.ones(4, np.float32)) == []
+    store.add([entry("a")], np.ones((1, 4), np.float32))
+    assert len(Store.open(folder)) == 1
+
+
+def test_the_card_says_what_was_given(tmp_path: Path) -> None:
+    store_of(tmp_path)
+    card = Store.open(tmp_path / "store").card
+    assert (card.fingerprint, card.dim, card.run, card.format) == (MODEL, 4, "runs/a", 1)
+    with pytest.raises(LimnerError, match="dim"):
+        Store.create(tmp_path / "other", fingerprint=MODEL, dim=0, run="r")
