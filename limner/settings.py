@@ -6,11 +6,13 @@ test fails when one is missing.
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from limner.errors import SettingsError
+
+S = TypeVar("S", bound="Settings")
 
 
 class Settings(BaseModel):
@@ -21,7 +23,7 @@ class Settings(BaseModel):
     )
 
     @classmethod
-    def parse(cls, values: Mapping[str, Any]) -> Self:
+    def parse(cls: type[S], values: Mapping[str, Any]) -> S:
         """Build settings from plain values, e.g. those of a JSON file.
 
         Raises `SettingsError` with one line that names the field, the value and the nearest known name.
@@ -31,7 +33,7 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise SettingsError(_one_line(cls, error)) from None
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self: S, **changes: Any) -> S:
         """A copy with some fields changed, validated anew. Raises `SettingsError`."""
         return self.parse({**self.model_dump(), **changes})
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -25,7 +24,7 @@ class TrainingProgress:
         self._task = self._progress.add_task("starting", total=None, note="")
         self._stage: tuple[str, float, int] | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "TrainingProgress":
         self._progress.start()
         return self
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -84,24 +83,22 @@ def open_rgb(
         raise ImageError(f"{named}: cannot be opened ({_reason(error)})") from None
 
 
-def _read(file: IO[bytes], named: str, short_side: int | None) -> Image.Image:
+def _read(file: io.BytesIO | io.BufferedReader, named: str, short_side: int | None) -> Image.Image:
     try:
         with _quiet():
             image: Image.Image = Image.open(file, formats=_formats())
             width, height = image.size
-            if 0 < width * height <= MAX_PIXELS and short_side is not None:
+            if width * height <= MAX_PIXELS and short_side is not None:
                 image.draft(None, (short_side, short_side))
     except Image.DecompressionBombError:
         raise ImageError(f"{named}: more than {MAX_PIXELS:,} pixels; scale it down first") from None
     except UnidentifiedImageError:
         known = ", ".join(_formats())
-        raise ImageError(f"{named}: not a picture in a known format ({known})") from None
+        raise ImageError(f"{named}: not a picture in a known format ({known}), or an empty one") from None
     except (
         Exception
     ) as error:  # Damaged headers raise nearly anything, AttributeError and struct.error included.
         raise ImageError(f"{named}: damaged header ({_reason(error)})") from None
-    if width < 1 or height < 1:
-        raise ImageError(f"{named}: the picture is empty ({width}×{height} pixels)")
     if width * height > MAX_PIXELS:
         size = f"{width}×{height} pixels"
         raise ImageError(f"{named}: {size} are more than {MAX_PIXELS:,}; scale it down first")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
+from jaxtyping import UInt8
 from PIL import Image
 from pydantic import Field, model_validator
 
@@ -22,6 +23,9 @@ from limner.types import Pixels
 LONGEST = 16
 """Highest ratio of the sides that a resized picture keeps; of a longer one, the middle is used. Without it a
 strip of 1×5000 pixels would become 256×1,280,000, a gigabyte. Panoramas stay below 10."""
+
+View = UInt8[np.ndarray, "crop_height crop_width 3"]
+"""A crop of a picture: what the network sees."""
 
 Pixel = Annotated[int, Field(ge=1, le=4096)]
 
@@ -84,13 +88,13 @@ def load(source: str | Path | bytes, settings: ImageSettings, *, name: str | Non
     return np.array(image.resize(size, Image.Resampling.BILINEAR, box=box), dtype=np.uint8)
 
 
-def centre_crop(pixels: Pixels, settings: ImageSettings) -> Pixels:
+def centre_crop(pixels: Pixels, settings: ImageSettings) -> View:
     """The test view: the middle `crop` of a loaded picture. Raises `DataError` when it is smaller."""
     spare_rows, spare_columns = _spare(pixels, settings.crop)
     return _cut(pixels, spare_rows // 2, spare_columns // 2, settings.crop)
 
 
-def random_view(pixels: Pixels, settings: ImageSettings, rng: np.random.Generator) -> Pixels:
+def random_view(pixels: Pixels, settings: ImageSettings, rng: np.random.Generator) -> View:
     """A training view of a loaded picture: crop as `train_crop` says, then mirrored with probability 1/2.
 
     All randomness comes from `rng`, by the same number of draws whatever the picture.
@@ -115,7 +119,7 @@ def flip(pixels: Pixels) -> Pixels:
 
 def _scaled(
     pixels: Pixels, crop: tuple[int, int], place: tuple[float, float], area: float, stretch: float
-) -> Pixels:
+) -> View:
     """The released code's crop: `area` of the picture at an aspect (width / height) of 3/4 … 4/3, resized.
 
     The area comes first: where the picture is so long that no such rectangle fits (16:9 is), the one that
@@ -137,7 +141,7 @@ def _scaled(
     return np.array(image, dtype=np.uint8)
 
 
-def _padded(pixels: Pixels, pad: int) -> Pixels:
+def _padded(pixels: Pixels, pad: int) -> UInt8[np.ndarray, "padded_height padded_width 3"]:
     return np.pad(pixels, ((pad, pad), (pad, pad), (0, 0)), mode="edge")
 
 
@@ -151,6 +155,6 @@ def _spare(pixels: Pixels, crop: tuple[int, int]) -> tuple[int, int]:
     return rows, columns
 
 
-def _cut(pixels: Pixels, top: int, left: int, crop: tuple[int, int]) -> Pixels:
+def _cut(pixels: Pixels, top: int, left: int, crop: tuple[int, int]) -> View:
     # A copy, so that the view does not keep the whole picture in memory.
     return pixels[top : top + crop[0], left : left + crop[1]].copy()

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 from jaxtyping import Int64
@@ -41,7 +40,7 @@ class Vocabulary:
     @classmethod
     def build(
         cls, sentences: Iterable[str], *, min_count: int = 1, known: Collection[str] | None = None
-    ) -> Self:
+    ) -> "Vocabulary":
         """Collect the words of the training sentences.
 
         `min_count` drops words seen less often; `known`, the dictionary of pre-trained word vectors, drops the words

@@ -46,7 +46,11 @@ def colour_similarity(
     picture's colour shares, both centred over the set, so that a colour that every street has says nothing. A
     sentence without a colour word scores 0 everywhere.
     """
-    said = np.stack([_words(sentence) for sentence in sentences]) if sentences else np.zeros((0, len(COLOUR_WORDS)))
+    said = (
+        np.stack([_words(sentence) for sentence in sentences])
+        if sentences
+        else np.zeros((0, len(COLOUR_WORDS)))
+    )
     shown = np.stack([_shares(path) for path in images]) if images else np.zeros((0, len(COLOUR_WORDS)))
     # The logarithm keeps a large wall from outweighing a shirt.
     shown = np.log1p(shown / _EXPECTED)
@@ -55,7 +59,7 @@ def colour_similarity(
     if len(sentences):
         known = said.any(axis=1, keepdims=True)
         said = (said - said.mean(axis=0)) * known
-    return _unit(said) @ _unit(shown).T
+    return np.asarray(_unit(said) @ _unit(shown).T)
 
 
 def _words(sentence: str) -> Float[np.ndarray, " colours"]:
@@ -67,13 +71,16 @@ def _shares(path: str | Path) -> Float[np.ndarray, " colours"]:
     """Weighted share of the pixels nearest to each colour in CIELAB."""
     with Image.open(path) as image:
         image.draft("RGB", (_SIDE[1], _SIDE[0]))
-        pixels = np.asarray(image.convert("RGB").resize((_SIDE[1], _SIDE[0]), Image.Resampling.BOX), dtype=np.float64)
+        pixels = np.asarray(
+            image.convert("RGB").resize((_SIDE[1], _SIDE[0]), Image.Resampling.BOX), dtype=np.float64
+        )
     reference = _to_lab(np.array(list(COLOUR_WORDS.values()), dtype=np.float64))
     distance = ((_to_lab(pixels.reshape(-1, 3))[:, None] - reference[None]) ** 2).sum(axis=2)
     rows, columns = np.mgrid[0 : _SIDE[0], 0 : _SIDE[1]]
     x, y = (columns + 0.5) / _SIDE[1] - 0.5, (rows + 0.5) / _SIDE[0] - 0.5
     weight = np.exp(-0.5 * ((x / _SPREAD_X) ** 2 + (y / _SPREAD_Y) ** 2)).ravel()
-    return np.bincount(distance.argmin(axis=1), weights=weight, minlength=len(COLOUR_WORDS)) / weight.sum()
+    shares = np.bincount(distance.argmin(axis=1), weights=weight, minlength=len(COLOUR_WORDS))
+    return np.asarray(shares / weight.sum())
 
 
 def _to_lab(rgb: Float[np.ndarray, "colours 3"]) -> Float[np.ndarray, "colours 3"]:

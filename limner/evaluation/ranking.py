@@ -162,23 +162,37 @@ def _rank(
     precisions = np.full(relevance.queries, np.nan)
     items = torch.from_numpy(relevance.items).to(device)
     for start, stop in _blocks(relevance, block):
-        scores = score(start, stop)
         counts = relevance.counts[start:stop]
-        most = int(counts.max())
-        if not most:
-            continue
-        real = torch.arange(most) < torch.from_numpy(counts)[:, None]
-        listed = torch.from_numpy(relevance.starts[start:stop])[:, None] + torch.arange(most)
-        columns = items[listed.clamp_(max=len(items) - 1).to(device)]
-        trues = scores.gather(1, columns).masked_fill_(~real.to(device), -torch.inf)
-        trues = trues.sort(1, descending=True).values
-        wrong = (_at_least(scores, trues) - _at_least_sorted(trues)).cpu().numpy()
-        position = np.arange(1, most + 1)
-        share = np.where(real.numpy(), position / (position + wrong), 0.0)
+        # Given away at once: a block that was still held here would stand beside the next one.
+        wrong = _wrong_ahead(score(start, stop), items, relevance.starts[start:stop], counts)
+        position = np.arange(1, wrong.shape[1] + 1)
+        share = np.where(position <= counts[:, None], position / (position + wrong), 0.0)
         found = counts > 0
-        ranks[start:stop][found] = 1 + wrong[found, 0]
-        precisions[start:stop][found] = share.sum(1)[found] / counts[found]
+        if found.any():
+            ranks[start:stop][found] = 1 + wrong[found, 0]
+            precisions[start:stop][found] = share.sum(1)[found] / counts[found]
     return Ranking(ranks, precisions, relevance.gallery_size)
+
+
+def _wrong_ahead(
+    scores: Float[Tensor, "queries gallery"],
+    items: Int[Tensor, " gallery"],
+    starts: Int[np.ndarray, " queries"],
+    counts: Int[np.ndarray, " queries"],
+) -> Int[np.ndarray, "queries most"]:
+    """Wrong items at or above each true match, best match first; beyond a query's count the values are void."""
+    most = int(counts.max())
+    if not most:
+        return np.zeros((len(counts), 0), np.int64)
+    place = np.arange(most)
+    listed = np.minimum(starts[:, None] + place, len(items) - 1)
+    void = torch.from_numpy(place >= counts[:, None]).to(scores.device)
+    trues = scores.gather(1, items[torch.from_numpy(listed).to(scores.device)]).masked_fill_(void, -torch.inf)
+    trues = trues.sort(1, descending=True).values
+    wrong: Int[np.ndarray, "queries most"] = (
+        (_at_least(scores, trues) - _at_least_sorted(trues)).cpu().numpy()
+    )
+    return wrong
 
 
 def _blocks(relevance: Relevance, block: int | None) -> Iterator[tuple[int, int]]:

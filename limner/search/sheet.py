@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from limner.data.images import decode
+from limner.data.images import open_rgb
 from limner.errors import ImageError, SettingsError
 from limner.search.hits import Hit
 from limner.search.wrap import Font, wrap
@@ -104,7 +104,7 @@ def _framed(path: Path, tile: int, colour: tuple[int, int, int]) -> Image.Image:
     inner = tile - 2 * FRAME
     mat = Image.new("RGB", (inner, inner), _MAT)
     try:
-        picture = Image.fromarray(decode(path, short_side=inner))
+        picture = open_rgb(path, short_side=inner)
     except ImageError:
         draw = ImageDraw.Draw(mat)
         draw.multiline_text(

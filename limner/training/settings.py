@@ -1,6 +1,6 @@
 """What a training run can be told: stages, their losses, optimiser and schedule, and the whole recipe."""
 
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -38,7 +38,7 @@ class LossSettings(Settings):
     """Label smoothing of the instance loss (paper: 0)."""
 
     @model_validator(mode="after")
-    def _some_loss(self) -> Self:
+    def _some_loss(self) -> "LossSettings":
         if not (self.ranking or self.visual or self.textual or self.joint):
             raise ValueError("all loss weights are 0; give at least one of ranking, visual, textual, joint")
         return self
@@ -110,7 +110,7 @@ class StageSettings(Settings):
     """Epochs between two validations; the last epoch always ends with one."""
 
     @model_validator(mode="after")
-    def _parts_fit(self) -> Self:
+    def _parts_fit(self) -> "StageSettings":
         if "classifier" in self.frozen and self.losses.classifies and len(set(self.frozen)) == 6:
             raise ValueError("every part is frozen; nothing is left to learn")
         return self
@@ -154,7 +154,7 @@ class Recipe(Settings):
     """Seed of everything random."""
 
     @model_validator(mode="after")
-    def _names_differ(self) -> Self:
+    def _names_differ(self) -> "Recipe":
         names = [stage.name for stage in self.stages]
         if len(set(names)) != len(names):
             raise ValueError(f"stage names must differ, got {names}")

@@ -189,13 +189,17 @@ def refuse(source: str | Path | bytes, begins: str, says: str, **options: str) -
         (b"a text file", "not a picture"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a picture"),
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not a picture"),
-        (saved(noise(40, 40), "JPEG")[:400], "cut off or damaged"),
+        (saved(noise(40, 40), "JPEG")[:400], "damaged header"),
+        (saved(noise(40, 40), "JPEG")[:-400], "cut off or damaged"),
         (saved(noise(40, 40), "PNG")[:400], "cut off or damaged"),
         (saved(noise(40, 40), "WEBP")[:400], "damaged"),
         (png_header(65535, 65535), "more than 134,217,728"),
         (png_header(12_000, 12_000), "12000×12000 pixels are more than 134,217,728"),
-        (b"P6 0 5 255\n", "damaged"),
-        (b"BM" + struct.pack("<IIIIiiHHIIIIII", 54, 0, 54, 40, 0, 0, 1, 24, 0, 0, 0, 0, 0, 0), "empty (0×0"),
+        (b"P6 0 5 255\n", "or an empty one"),
+        (
+            b"BM" + struct.pack("<IIIIiiHHIIIIII", 54, 0, 54, 40, 0, 0, 1, 24, 0, 0, 0, 0, 0, 0),
+            "or an empty one",
+        ),
     ],
 )
 def test_what_is_no_sound_picture_is_refused_by_name(content: bytes, says: str, tmp_path: Path) -> None:

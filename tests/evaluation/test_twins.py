@@ -1,6 +1,7 @@
 import doctest
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,6 +28,16 @@ def test_each_repeated_row_is_paired_with_its_first(rows: np.ndarray) -> None:
     for dtype in (torch.float32, torch.float64):
         later, first = twin_rows(torch.from_numpy(rows).to(dtype))
         assert list(zip(later.tolist(), first.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_round_numbers_are_told_apart(dtype: torch.dtype) -> None:
+    # Few set bits, all at the top of the word: the hardest for a product hash.
+    values = torch.tensor([0, 1, 2, -2, 4, 0.5, -0.5, 2.0**60], dtype=dtype)
+    rows = torch.cartesian_prod(values, values, values)
+    later, first = twin_rows(torch.cat([rows, rows]))
+    assert later.tolist() == list(range(len(rows), 2 * len(rows)))
+    assert first.tolist() == list(range(len(rows)))
 
 
 def test_rows_one_bit_apart_are_not_twins() -> None:

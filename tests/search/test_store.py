@@ -44,6 +44,20 @@ def test_equal_scores_beyond_the_last_place_are_cut_by_path(tmp_path: Path) -> N
     assert [hit.path.name for hit in store.search(np.ones(4, np.float32), 3)] == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("count", [301, 1003])
+def test_copies_of_a_picture_score_alike(tmp_path: Path, count: int) -> None:
+    # A matrix product rounds the last rows of odd sizes in another order; copies must still be told by path alone.
+    rng = np.random.default_rng(3)
+    store = store_of(tmp_path, 515)
+    vector = rng.standard_normal(515).astype(np.float32)
+    names = [f"{number:04}.jpg" for number in range(count)]
+    store.add([entry(name) for name in names], np.tile(vector, (count, 1)))
+    for query in rng.standard_normal((6, 515)).astype(np.float32):
+        hits = store.search(query, count)
+        assert len({hit.score for hit in hits}) == 1
+        assert [hit.path.name for hit in hits] == names
+
+
 def test_hits_carry_what_was_stored(tmp_path: Path) -> None:
     store = store_of(tmp_path)
     kept = entry("ä.jpg", identity="p7", metadata={"camera": 3, "tags": ["x", None], "name": "Zoë"})

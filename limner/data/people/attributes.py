@@ -73,7 +73,18 @@ HAIR_STYLES: Final = {
 }
 UPPERS: Final = {
     "man": ("t-shirt", "t-shirt", "shirt", "sweater", "hoodie", "jacket", "jacket", "coat", "tank top"),
-    "woman": ("t-shirt", "t-shirt", "shirt", "sweater", "hoodie", "jacket", "coat", "tank top", "dress", "dress"),
+    "woman": (
+        "t-shirt",
+        "t-shirt",
+        "shirt",
+        "sweater",
+        "hoodie",
+        "jacket",
+        "coat",
+        "tank top",
+        "dress",
+        "dress",
+    ),
 }
 LOWERS: Final = {
     "man": ("jeans", "jeans", "trousers", "trousers", "shorts"),

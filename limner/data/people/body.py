@@ -13,7 +13,13 @@ from jaxtyping import Float
 
 Side = Literal["left", "right"]
 SIDES: Final[tuple[Side, Side]] = ("left", "right")
-VIEWPOINTS: Final = {"front": 0, "back": 180, "side": 90, "three-quarter front": 40, "three-quarter back": 140}
+VIEWPOINTS: Final = {
+    "front": 0,
+    "back": 180,
+    "side": 90,
+    "three-quarter front": 40,
+    "three-quarter back": 140,
+}
 
 _THIGH, _SHIN, _ANKLE = 0.235, 0.225, 0.042
 _UPPER_ARM, _FOREARM = 0.165, 0.150
@@ -48,7 +54,8 @@ class Pose:
 
     - `yaw`: degrees, see the module; `height`: of the body in pixels; `x`, `ground`: where it stands, in pixels.
     - `stride`: 0 stands, about 0.5 walks briskly (radians of leg swing); `phase`: of the step, radians.
-    - `busy`: what each hand does: "hang", "hold" (at the chest), "lift" (an umbrella), "raise" (at the ear), "carry" (arm down), "pull".
+    - `busy`: what each hand does: "hang", "hold" (at the chest), "lift" (an umbrella), "raise" (at the ear),
+      "carry" (arm down), "pull", "lead" (a dog).
     """
 
     yaw: float
@@ -168,6 +175,4 @@ class Body:
 
 def _down(forward: float, outward: float) -> Float[np.ndarray, "3"]:
     """Unit vector that hangs down, swung forward and outward by angles in radians."""
-    return np.array(
-        [np.sin(outward), -np.cos(forward) * np.cos(outward), np.sin(forward) * np.cos(outward)]
-    )
+    return np.array([np.sin(outward), -np.cos(forward) * np.cos(outward), np.sin(forward) * np.cos(outward)])

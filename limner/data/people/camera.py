@@ -91,7 +91,9 @@ def take_view(person: Person, index: int, seed: int, size: tuple[int, int], star
     return View(jpeg, camera, visible, notes)
 
 
-def _draw_obstacle(canvas: Canvas, size: tuple[int, int], light: float, rng: np.random.Generator) -> str | None:
+def _draw_obstacle(
+    canvas: Canvas, size: tuple[int, int], light: float, rng: np.random.Generator
+) -> str | None:
     chance = rng.random()
     if chance < 0.22:
         name = tuple(OBSTACLES)[int(rng.integers(len(OBSTACLES)))]
@@ -164,7 +166,7 @@ def _shadow(
     away = x - light * 0.1 * tall
     distance = ((columns - away) / wide) ** 2 + ((rows - ground) / (0.022 * tall + 1)) ** 2
     dark = 0.5 * np.exp(-0.9 * distance)
-    return (background * (1 - dark[..., None])).astype(np.float32)
+    return np.asarray(background * (1 - dark[..., None]), dtype=np.float32)
 
 
 def _light(
@@ -177,7 +179,7 @@ def _light(
     slope = 1 + light * rng.uniform(0, 0.1) * np.linspace(-1, 1, width)[:, None]
     contrast, brightness = rng.uniform(0.84, 1.06), rng.uniform(0.80, 1.12)
     lit = ((picture - 128) * contrast + 128) * brightness * cast * slope
-    return np.clip(lit, 0, 255).astype(np.float32)
+    return np.asarray(np.clip(lit, 0, 255), dtype=np.float32)
 
 
 def _encode(picture: Float[np.ndarray, "height width 3"], rng: np.random.Generator) -> bytes:
@@ -189,12 +191,14 @@ def _encode(picture: Float[np.ndarray, "height width 3"], rng: np.random.Generat
         image = image.resize((round(width * share), round(height * share)), Image.Resampling.BOX)
         image = image.resize((width, height), Image.Resampling.BICUBIC)
     image = image.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.0, 0.75)) * height / 192))
-    noisy = np.asarray(image, dtype=np.float32)
-    noisy = noisy + rng.normal(0, rng.uniform(0.5, 6.0), noisy.shape[:2] + (1,)) + rng.normal(0, 1.5, noisy.shape)
+    noisy = np.asarray(image, dtype=np.float64)
+    noisy = (
+        noisy + rng.normal(0, rng.uniform(0.5, 6.0), (*noisy.shape[:2], 1)) + rng.normal(0, 1.5, noisy.shape)
+    )
     file = io.BytesIO()
     Image.fromarray(_to_bytes(noisy)).save(file, "JPEG", quality=int(rng.integers(62, 93)))
     return file.getvalue()
 
 
 def _to_bytes(picture: Float[np.ndarray, "height width 3"]) -> UInt8[np.ndarray, "height width 3"]:
-    return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(np.rint(picture), 0, 255), dtype=np.uint8)

@@ -15,7 +15,7 @@ from limner.data.people.attributes import PATTERNED, Identity, Thing
 from limner.data.people.palette import COLOURS, contrasts
 from limner.data.people.tailor import DOG_COLOURS, JEANS_COLOURS, Tailor
 
-_PER_TAILOR: Final = 16
+_PER_TAILOR: Final = 18
 """Identities that share their few colours; see `limner.data.people.tailor` for why they do."""
 
 _TWIN_DETAILS: Final = {
@@ -92,10 +92,10 @@ def sample_people(counts: dict[str, int], seed: int) -> list[Person]:
         number = {old: len(people) + new + 1 for new, old in enumerate(order)}
         looks = [int(seed) for seed in rng.integers(2**31, size=len(chosen))]
         for old in order:
-            identity, twin, detail = chosen[old]
+            identity, twin, differs_in = chosen[old]
             same = old if twin is None else min(old, twin)
-            other = None if twin is None else number[twin]
-            people.append(Person(number[old], split, identity, other, detail, looks[same]))
+            partner = None if twin is None else number[twin]
+            people.append(Person(number[old], split, identity, partner, differs_in, looks[same]))
     return people
 
 
@@ -153,11 +153,11 @@ def _change(who: Identity, detail: str, tailor: Tailor) -> dict[str, Any]:
             return {"bag": Thing(_OTHER_BAG.get(who.bag.kind, "backpack"), who.bag.colour)}
         case "pattern":
             fresh = tailor.pattern(who.upper, who.upper_colour)
-            colour = who.pattern.colour if who.pattern else fresh.colour
+            second = who.pattern.colour if who.pattern else fresh.colour
             old = who.pattern.kind if who.pattern else None
             # A logo cannot be seen from behind, where it could not decide.
             if "logo" not in (old, fresh.kind) and fresh.kind != old and fresh.kind in PATTERNED[who.upper]:
-                return {"pattern": Thing(fresh.kind, colour)}
+                return {"pattern": Thing(fresh.kind, second)}
         case "hair" if who.headwear is None:
             return {"hair": "short" if who.hair != "short" else "long" if who.sex == "woman" else "bald"}
         case "hair_colour" if who.headwear is None and who.hair != "bald" and who.hair_colour != "brown":
@@ -166,7 +166,9 @@ def _change(who: Identity, detail: str, tailor: Tailor) -> dict[str, Any]:
             return {"headwear": Thing(who.headwear.kind, tailor.against(who.headwear.colour))}
         case "lower" if who.lower is not None and (who.lower != "jeans" or who.lower_colour != "blue"):
             return {"lower": _OTHER_LOWER[who.lower]}
-        case "carried" if who.carried is not None and who.carried.colour is not None and who.carried.kind != "book":
+        case "carried" if (
+            who.carried is not None and who.carried.colour is not None and who.carried.kind != "book"
+        ):
             if who.carried.kind == "dog":
                 colour = tailor.pick(tuple(c for c in DOG_COLOURS if c != who.carried.colour))
             else:
@@ -186,7 +188,8 @@ def _can_swap(who: Identity) -> bool:
 
 def _on_top(who: Identity) -> tuple[str | None, ...]:
     """Colours seen against the top."""
-    return (who.pattern and who.pattern.colour, who.inner, who.bag and who.bag.colour)
+    things = tuple(thing.colour for thing in (who.pattern, who.bag) if thing is not None)
+    return (*things, who.inner)
 
 
 def _goes_with(colour: str, others: tuple[str | None, ...]) -> bool:

@@ -10,13 +10,8 @@ from limner.data.people.attributes import Identity
 from limner.data.people.body import SIDES, Body, Build, Pose, Side
 from limner.data.people.canvas import Canvas
 from limner.data.people.clothing import Wardrobe
-from limner.data.people.head import (
-    draw_behind_head,
-    draw_head,
-    draw_over_back,
-    draw_scarf,
-    draw_side_locks,
-)
+from limner.data.people.hair import draw_behind_head, draw_over_back, draw_side_locks
+from limner.data.people.head import draw_head, draw_scarf
 from limner.data.people.legs import draw_leg, draw_lower
 from limner.data.people.palette import COLOURS, RGB, SKINS, shade_of
 from limner.data.people.panel import Panel
@@ -57,7 +52,9 @@ def pose_for(
     busy, shift = _busy_hands(who, yaw, rng)
     stride = float(rng.uniform(0.34, 0.55) if rng.random() < 0.6 else rng.uniform(0.0, 0.12))
     x = width * (place if place is not None else 0.5 + rng.uniform(-0.06, 0.06)) + shift * width
-    return Pose(yaw, tall, x, ground, stride, float(rng.uniform(0, 2 * np.pi)), busy, float(rng.uniform(0.08, 0.2)))
+    return Pose(
+        yaw, tall, x, ground, stride, float(rng.uniform(0, 2 * np.pi)), busy, float(rng.uniform(0.08, 0.2))
+    )
 
 
 def draw_person(canvas: Canvas, who: Identity, looks: Looks, pose: Pose, light: float) -> None:
@@ -124,12 +121,24 @@ def _draw_on_trunk(canvas: Canvas, body: Body, clothes: Wardrobe, trunk: Panel, 
     who, unit = clothes.who, body.unit
     if who.worn and who.worn.kind == "tie":
         tie = clothes.paint(who.worn.colour)
-        canvas.over([p for a, v in ((-9, 0.05), (9, 0.05), (6, 0.12), (-6, 0.12)) if (p := trunk.place(a, v))], tie, "worn")
-        canvas.over([p for a, v in ((-5, 0.12), (5, 0.12), (11, 0.72), (0, 0.82), (-11, 0.72)) if (p := trunk.place(a, v))], tie, "worn")
+        canvas.over(
+            [p for a, v in ((-9, 0.05), (9, 0.05), (6, 0.12), (-6, 0.12)) if (p := trunk.place(a, v))],
+            tie,
+            "worn",
+        )
+        canvas.over(
+            [
+                p
+                for a, v in ((-5, 0.12), (5, 0.12), (11, 0.72), (0, 0.82), (-11, 0.72))
+                if (p := trunk.place(a, v))
+            ],
+            tie,
+            "worn",
+        )
     if who.worn and who.worn.kind == "belt":
-        waist = (body.joint("waist")[1] - trunk.at(0, 0)[1]) / trunk.length
+        waist = (body.joint("waist")[1] - trunk.at(0.0, 0.0)[1]) / trunk.length
         canvas.over(trunk.band(waist - 0.012, waist + 0.03), clothes.paint(who.worn.colour), "worn")
-        canvas.over(trunk.around(-9, 9, waist - 0.014, waist + 0.032), (214, 190, 96), "worn")
+        canvas.over(trunk.around(-9.0, 9.0, waist - 0.014, waist + 0.032), (214, 190, 96), "worn")
     if who.bag and who.bag.kind == "backpack":
         things.draw_straps(canvas, trunk, clothes.paint(who.bag.colour), unit)
     if who.bag and who.bag.kind == "shoulder bag":

@@ -119,10 +119,14 @@ def _check(options: _Options, workers: int) -> None:
             f"val ({options.val}) and test ({options.test}) must be 0 or more and together at most the "
             f"{options.identities} identities; give fewer of them or more identities",
         ),
-        (not 1 <= fewest <= most, f"views must be (fewest, most) with 1 ≤ fewest ≤ most, got {options.views}"),
+        (
+            not 1 <= fewest <= most,
+            f"views must be (fewest, most) with 1 ≤ fewest ≤ most, got {options.views}",
+        ),
         (
             height < 64 or not 0.4 <= width / height <= 1,
-            f"size must be (height, width) with a height of 64 or more and a width of 0.4 to 1 of it, got {options.size}",
+            "size must be (height, width) with a height of 64 or more and a width of 0.4 to 1 of it, "
+            f"got {options.size}",
         ),
         (workers < 1, f"workers must be 1 or more, got {workers}"),
     )
@@ -158,7 +162,10 @@ def _differences(found: object, wanted: dict[str, Any]) -> str:
     if not isinstance(found, dict):
         return f"{_OPTIONS} cannot be read"
     names = [name for name in wanted if found.get(name) != wanted[name]]
-    return ", ".join(f"{name} {found.get(name)} there, {wanted[name]} asked for" for name in names) or "unknown ones"
+    return (
+        ", ".join(f"{name} {found.get(name)} there, {wanted[name]} asked for" for name in names)
+        or "unknown ones"
+    )
 
 
 def _complete(folder: Path) -> bool:
@@ -217,9 +224,7 @@ def _draw_one(person: Person, folder: Path, options: _Options) -> None:
 
 
 def _merge(folder: Path, people: Iterable[Person], options: _Options) -> None:
-    loaded = [
-        json.loads(_part(folder / _PARTS, person).read_text(encoding="utf-8")) for person in people
-    ]
+    loaded = [json.loads(_part(folder / _PARTS, person).read_text(encoding="utf-8")) for person in people]
     about = {"options": asdict(options), "identities": [part["about"] for part in loaded]}
     _write_json(folder / _ATTRIBUTES, about)
     _write_json(folder / _RECORDS, [record for part in loaded for record in part["records"]])

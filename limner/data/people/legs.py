@@ -10,7 +10,12 @@ from limner.data.people.clothing import Wardrobe
 from limner.data.people.palette import RGB, darker, lighter, mix
 from limner.data.people.panel import Panel, hem, rounded_shading, tube, upright
 
-_DENIM: Final = {"blue": (74, 102, 150), "black": (44, 46, 54), "grey": (122, 126, 132), "white": (228, 230, 232)}
+_DENIM: Final = {
+    "blue": (74, 102, 150),
+    "black": (44, 46, 54),
+    "grey": (122, 126, 132),
+    "white": (228, 230, 232),
+}
 
 
 def draw_leg(canvas: Canvas, body: Body, clothes: Wardrobe, side: Side) -> None:
@@ -66,18 +71,25 @@ def _draw_shoe(canvas: Canvas, body: Body, clothes: Wardrobe, side: Side) -> Non
     colour = clothes.paint(who.shoes_colour)
     ankle, toe = body.joint(f"{side} ankle"), body.joint(f"{side} toe")
     wide = 0.028 * unit
-    heel = (ankle[0] - 0.28 * (toe[0] - ankle[0]), ankle[1] + 0.030 * unit - 0.28 * (toe[1] - ankle[1] - 0.02 * unit))
+    heel = (
+        ankle[0] - 0.28 * (toe[0] - ankle[0]),
+        ankle[1] + 0.030 * unit - 0.28 * (toe[1] - ankle[1] - 0.02 * unit),
+    )
     tip = (toe[0], max(toe[1], ankle[1] + 0.022 * unit))
     top = (ankle[0], ankle[1] - 0.004 * unit)
     # From the front a foot is short: its outline is the hull of heel, ankle and toe discs.
     outline = _hull([(*heel, wide * 0.75), (*top, wide * 0.85), (*tip, wide * 0.82)])
     if who.shoes == "sandals":
         canvas.fill(outline, clothes.skin, "legs")
-        strap = mix(colour, colour, 0)
+        strap = mix(colour, colour, 0.0)
         for share in (0.25, 0.7):
             x, y = top[0] + share * (tip[0] - top[0]), top[1] + share * (tip[1] - top[1])
-            canvas.line([(x - wide, y - 0.002 * unit), (x + wide, y + 0.006 * unit)], strap, 0.016 * unit, "shoes")
-        sole = _hull([(heel[0], heel[1] + wide * 0.6, wide * 0.35), (tip[0], tip[1] + wide * 0.6, wide * 0.35)])
+            canvas.line(
+                [(x - wide, y - 0.002 * unit), (x + wide, y + 0.006 * unit)], strap, 0.016 * unit, "shoes"
+            )
+        sole = _hull(
+            [(heel[0], heel[1] + wide * 0.6, wide * 0.35), (tip[0], tip[1] + wide * 0.6, wide * 0.35)]
+        )
         canvas.over(sole, colour, "shoes")
         return
     if who.shoes == "boots":
@@ -90,7 +102,9 @@ def _draw_shoe(canvas: Canvas, body: Body, clothes: Wardrobe, side: Side) -> Non
         hem(canvas, shaft, darker(colour, 0.35), 0.06, 1.0)
     else:
         canvas.fill(outline, colour, "shoes")
-    sole_colour = (236, 236, 232) if who.shoes == "sneakers" and who.shoes_colour != "white" else darker(colour, 0.6)
+    sole_colour = (
+        (236, 236, 232) if who.shoes == "sneakers" and who.shoes_colour != "white" else darker(colour, 0.6)
+    )
     if who.shoes == "sneakers" and who.shoes_colour == "white":
         sole_colour = (188, 190, 194)
     thick = 0.34 if who.shoes == "sneakers" else 0.2
@@ -125,7 +139,7 @@ def draw_lower(canvas: Canvas, body: Body, clothes: Wardrobe) -> None:
         ],
         body.pose.yaw,
     )
-    canvas.fill(seat.outline(), colour, "lower", outline=0)
+    canvas.fill(seat.outline(), colour, "lower", outline=0.0)
     rounded_shading(canvas, seat, clothes.side, 0.22)
 
 
@@ -163,7 +177,11 @@ def draw_skirt(canvas: Canvas, skirt: Panel, colour: RGB, clothes: Wardrobe, par
 def _hull(discs: list[tuple[float, float, float]]) -> list[tuple[float, float]]:
     """Outline around discs (x, y, radius): their convex hull."""
     points = sorted(
-        {(round(x + dx, 3), round(y + dy, 3)) for x, y, r in discs for dx, dy in ellipse(0, 0, r, r, corners=12)}
+        {
+            (round(x + dx, 3), round(y + dy, 3))
+            for x, y, r in discs
+            for dx, dy in ellipse(0.0, 0.0, r, r, corners=12)
+        }
     )
 
     def half(ordered: list[tuple[float, float]]) -> list[tuple[float, float]]:

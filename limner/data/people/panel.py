@@ -106,7 +106,11 @@ def tube(points: Points, radii: list[float]) -> Panel:
         if index + 1 < len(joints):
             after = joints[index + 1]
             # A bend of three points instead of one keeps the outer side from pinching.
-            centre += [here + (before - here) * 0.12, here * 0.9 + (before + after) * 0.05, here + (after - here) * 0.12]
+            centre += [
+                here + (before - here) * 0.12,
+                here * 0.9 + (before + after) * 0.05,
+                here + (after - here) * 0.12,
+            ]
             radius += [float(widths[index])] * 3
         else:
             centre.append(here)
@@ -118,7 +122,9 @@ def tube(points: Points, radii: list[float]) -> Panel:
     return Panel(line, right * np.asarray(radius)[:, None])
 
 
-def _evenly(line: Float[np.ndarray, "rows 2"], radius: list[float]) -> tuple[Float[np.ndarray, "even 2"], list[float]]:
+def _evenly(
+    line: Float[np.ndarray, "rows 2"], radius: list[float]
+) -> tuple[Float[np.ndarray, "even 2"], list[float]]:
     """The same line with equal steps, so that v counts length and patterns keep their pace."""
     along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(line, axis=0), axis=1))])
     steps = np.linspace(0, along[-1], 12)
@@ -134,7 +140,9 @@ def rounded_shading(canvas: Canvas, panel: Panel, side: float, depth: float = 0.
     canvas.shade(panel.strip(min(bright * 0.25, bright * 0.7), max(bright * 0.25, bright * 0.7)), depth * 0.4)
 
 
-def paint_pattern(canvas: Canvas, panel: Panel, pattern: Thing, colour: RGB, period: float, part: str) -> None:
+def paint_pattern(
+    canvas: Canvas, panel: Panel, pattern: Thing, colour: RGB, period: float, part: str
+) -> None:
     """Stripes, checks or dots over a panel; `period` in pixels."""
     rows = max(2, round(panel.length / period))
     match pattern.kind:
@@ -144,12 +152,12 @@ def paint_pattern(canvas: Canvas, panel: Panel, pattern: Thing, colour: RGB, per
         case "checks":
             for row in range(rows):
                 canvas.over(panel.band((row + 0.5) / rows, (row + 0.8) / rows, 0.2 / rows), colour, part)
-            for angle in range(-180, 180, 30):
+            for angle in np.arange(-180.0, 180.0, 30.0):
                 canvas.over(panel.around(angle, angle + 9), colour, part)
         case "dots":
             for row, v in enumerate(np.linspace(0.5 / rows, 1 - 0.5 / rows, rows)):
                 narrow = abs(float(panel.half[0, 0]) + float(panel.half[-1, 0])) < 3 * period
-                for angle in (-40, 5) if narrow else range(-180, 180, 36):
+                for angle in (-40.0, 5.0) if narrow else np.arange(-180.0, 180.0, 36.0):
                     if narrow and (row + (angle > 0)) % 2:
                         continue
                     centre = panel.place(angle + 18 * (row % 2), float(v))

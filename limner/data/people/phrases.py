@@ -50,7 +50,17 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
 """Kind → words for it. "Shoes" is said of sneakers as well, never of boots or sandals."""
 
 _PAIRS: Final = ("jeans", "trousers", "leggings", "shorts", "sneakers", "shoes", "boots", "sandals")
-_BEFORE_COLOUR: Final = ("open", "small", "large", "long", "tight", "flat", "high", "knee-length", "wide-brimmed")
+_BEFORE_COLOUR: Final = (
+    "open",
+    "small",
+    "large",
+    "long",
+    "tight",
+    "flat",
+    "high",
+    "knee-length",
+    "wide-brimmed",
+)
 _UNCOUNTED: Final = (*_PAIRS, "glasses", "sunglasses")
 
 
@@ -90,7 +100,11 @@ class Speaker:
 def coloured(colour: str, name: str) -> str:
     """A colour before its noun but after size and shape: "a long red skirt", not "a red long skirt"."""
     front, _, noun = name.partition(" ")
-    return f"{front} {colour} {noun}".replace("  ", " ") if front in _BEFORE_COLOUR else f"{colour} {name}".strip()
+    return (
+        f"{front} {colour} {noun}".replace("  ", " ")
+        if front in _BEFORE_COLOUR
+        else f"{colour} {name}".strip()
+    )
 
 
 def with_article(words: str) -> str:
@@ -120,16 +134,31 @@ def _patterned(say: Speaker, words: str, colour: str, name: str, pattern: Thing)
     second = say.colour(pattern.colour)
     match pattern.kind:
         case "stripes":
-            return say.pick(f"{words} with {second} stripes", f"{colour} and {second} striped {name}", f"{words} striped in {second}")
+            return say.pick(
+                f"{words} with {second} stripes",
+                f"{colour} and {second} striped {name}",
+                f"{words} striped in {second}",
+            )
         case "checks":
-            return say.pick(f"{words} with {with_article(second)} check pattern", f"{colour} and {second} checked {name}", f"checked {words} with {second} lines")
+            return say.pick(
+                f"{words} with {with_article(second)} check pattern",
+                f"{colour} and {second} checked {name}",
+                f"checked {words} with {second} lines",
+            )
         case "dots":
-            return say.pick(f"{words} with {second} dots", f"{words} with {second} spots", f"{words} dotted with {second}")
+            return say.pick(
+                f"{words} with {second} dots", f"{words} with {second} spots", f"{words} dotted with {second}"
+            )
         case "logo":
-            return say.pick(f"{words} with {with_article(second)} logo on the chest", f"{words} with {with_article(second)} print on the front")
+            return say.pick(
+                f"{words} with {with_article(second)} logo on the chest",
+                f"{words} with {with_article(second)} print on the front",
+            )
         case "sleeves":
             return say.pick(f"{words} with {second} sleeves", f"{words} that has {second} sleeves")
-    return say.pick(f"{words} with {with_article(second)} lower half", f"{name} that is {colour} above and {second} below")
+    return say.pick(
+        f"{words} with {with_article(second)} lower half", f"{name} that is {colour} above and {second} below"
+    )
 
 
 def lower_phrase(say: Speaker, who: Identity) -> str:
@@ -154,7 +183,11 @@ def hair_phrase(say: Speaker, who: Identity, *, style: bool, colour: bool) -> st
         case "bald":
             return say.pick("a bald head", "a shaved head")
         case "ponytail":
-            return say.pick(with_article(f"{tone} ponytail".strip()), f"{tone} hair in a ponytail".strip(), f"{tone} hair tied back in a ponytail".strip())
+            return say.pick(
+                with_article(f"{tone} ponytail".strip()),
+                f"{tone} hair in a ponytail".strip(),
+                f"{tone} hair tied back in a ponytail".strip(),
+            )
         case "bun":
             return say.pick(f"{tone} hair in a bun".strip(), f"{tone} hair tied up in a bun".strip())
     return f"{who.hair} {tone} hair".replace("  ", " ")

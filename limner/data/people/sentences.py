@@ -178,8 +178,9 @@ def _wearing(say: Speaker, subject: _Subject, f: _Facts) -> str:
     looks = f" with {_join(f.looks)}" if f.looks else ""
     verb = say.pick("wears", "is wearing", "is dressed in", "has on")
     load = _carrying(say, f, "carries", "holds")
-    return f"{say.pick('a', 'a', 'the', 'this')} {subject.noun}{looks} {verb} {_join(_shuffled(say, f.clothes()))}" + (
-        f", and {load}" if load else ""
+    return (
+        f"{say.pick('a', 'a', 'the', 'this')} {subject.noun}{looks} {verb} {_join(_shuffled(say, f.clothes()))}"
+        + (f", and {load}" if load else "")
     )
 
 
@@ -202,7 +203,8 @@ def _starting_with_clothes(say: Speaker, subject: _Subject, f: _Facts) -> str:
     looks = f" with {_join(f.looks)}" if f.looks else ""
     opening = say.pick("wearing", "dressed in", "in")
     load = _carrying(say, f, "carries", "holds") or _moving(f, "is ")
-    return f"{opening} {_join(_shuffled(say, f.clothes()))}, {say.pick('a', 'this', 'the')} {subject.noun}{looks} {load}"
+    who = f"{say.pick('a', 'this', 'the')} {subject.noun}{looks}"
+    return f"{opening} {_join(_shuffled(say, f.clothes()))}, {who} {load}"
 
 
 def _listed(say: Speaker, subject: _Subject, f: _Facts) -> str:
@@ -211,7 +213,9 @@ def _listed(say: Speaker, subject: _Subject, f: _Facts) -> str:
     bare = [_without_article(phrase) for phrase in _shuffled(say, things)]
     if len(bare) == 1:
         return f"{subject.noun} with {things[0]}"
-    return say.pick(f"{subject.noun} with {_join(_shuffled(say, things))}", f"{subject.noun}, {', '.join(bare)}")
+    return say.pick(
+        f"{subject.noun} with {_join(_shuffled(say, things))}", f"{subject.noun}, {', '.join(bare)}"
+    )
 
 
 def _his_clothes_are(say: Speaker, subject: _Subject, f: _Facts) -> str:
@@ -219,7 +223,11 @@ def _his_clothes_are(say: Speaker, subject: _Subject, f: _Facts) -> str:
     start = f"{say.pick('a', 'the')} {subject.noun}"
     looks = f" {say.pick('has', 'with')} {_join(f.looks)}" if f.looks else ""
     main = [phrase for phrase in (f.upper, f.lower, *f.extras) if phrase]
-    shoes = f"{say.pick('on', 'on')} {subject.possessive} feet {subject.pronoun} {subject.verb('has', 'have')} {f.shoes}" if f.shoes else ""
+    shoes = (
+        f"{say.pick('on', 'on')} {subject.possessive} feet {subject.pronoun} {subject.verb('has', 'have')} {f.shoes}"
+        if f.shoes
+        else ""
+    )
     load = _carrying(say, f, subject.verb("carries", "carry"), subject.verb("holds", "hold"))
     if looks.startswith(" has"):
         first = f"{start}{looks}"
@@ -243,7 +251,9 @@ def _load_first(say: Speaker, subject: _Subject, f: _Facts) -> str:
 
 def _moving_in(say: Speaker, subject: _Subject, f: _Facts) -> str:
     """A man is walking in …; he has … and carries …."""
-    first = f"{say.pick('a', 'the')} {subject.noun} {_moving(f, 'is ')} in {_join(_shuffled(say, f.clothes()))}"
+    first = (
+        f"{say.pick('a', 'the')} {subject.noun} {_moving(f, 'is ')} in {_join(_shuffled(say, f.clothes()))}"
+    )
     load = _carrying(say, f, subject.verb("carries", "carry"), subject.verb("holds", "hold"))
     more = ([f"{subject.verb('has', 'have')} {_join(f.looks)}"] if f.looks else []) + ([load] if load else [])
     if not more:

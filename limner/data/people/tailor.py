@@ -26,10 +26,13 @@ from limner.data.people.palette import COLOURS, HAIR_COLOURS, contrasts
 JEANS_COLOURS: Final = ("blue", "black", "grey", "white")
 DOG_COLOURS: Final = ("black", "white", "brown")
 
-_COMMON: Final = np.array([{"black": 4, "white": 3, "grey": 3, "blue": 3, "beige": 2, "brown": 2}.get(c, 1) for c in COLOURS], dtype=np.float64)
+_COMMON: Final = np.array(
+    [{"black": 4, "white": 3, "grey": 3, "blue": 3, "beige": 2, "brown": 2}.get(c, 1) for c in COLOURS],
+    dtype=np.float64,
+)
 """How often colours are worn: those of asphalt, plaster and sky more than others, as in any street."""
 
-_COLOURS_EACH: Final = 4
+_COLOURS_EACH: Final = 3
 _FINE_PRINT: Final = 62.0
 """Thin stripes mix in a blurred picture: their colours must differ in more than two blocks of cloth (CIELAB)."""
 
@@ -88,7 +91,9 @@ class Tailor:
         if lower != "jeans":
             return self.against(upper_colour)
         own = tuple(colour for colour in JEANS_COLOURS if colour in self.colours)
-        return self.pick(_standing_out(own or JEANS_COLOURS, upper_colour) or _standing_out(JEANS_COLOURS, upper_colour))
+        return self.pick(
+            _standing_out(own or JEANS_COLOURS, upper_colour) or _standing_out(JEANS_COLOURS, upper_colour)
+        )
 
     def headwear(self) -> Thing:
         """Something on the head."""

@@ -38,7 +38,8 @@ def read_flickr8k_text(file: Path, source: str) -> Dataset:
     report. Raises `DataError` naming the file and the line.
     """
     captions: dict[PurePosixPath, list[str]] = {}
-    last, path = "", PurePosixPath()
+    last: str | None = None
+    path = PurePosixPath()
     for entry, line in _lines(file):
         key, tab, sentence = line.partition("\t")
         name, mark, number = key.rpartition("#")

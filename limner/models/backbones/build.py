@@ -26,10 +26,8 @@ def build_backbone(settings: BackboneSettings, *, load_weights: bool = True) -> 
         return load_auto(settings.auto_model, load_weights=load_weights)
     encoder = _network(settings)
     if settings.weights is not None and load_weights:
-        if settings.weights == "imagenet":
-            state = published_state(settings.name)
-        else:
-            state = read_state(settings.weights)
+        published = settings.weights == "imagenet"
+        state = published_state(settings.name) if published else read_state(settings.weights)
         load_state(encoder, state, source=settings.weights)
     return encoder
 

@@ -62,6 +62,13 @@ def test_a_malformed_line_is_named(name: str, line: str, says: str, tmp_path: Pa
     assert str(error.value).startswith(f"{tmp_path / name}: {says}")
 
 
+def test_a_first_line_without_a_name_is_refused(tmp_path: Path) -> None:
+    write_flickr8k_text(tmp_path, ROWS)
+    (tmp_path / "Flickr8k.token.txt").write_text("#0\ta dog\na1.jpg#0\ta dog\n")
+    with pytest.raises(DataError, match="line 1: 'name' must name a picture file, got ''"):
+        open_dataset(f"flickr8k:{tmp_path}")
+
+
 def test_a_missing_list_is_named(tmp_path: Path) -> None:
     write_flickr8k_text(tmp_path, ROWS)
     (tmp_path / "Flickr_8k.devImages.txt").unlink()

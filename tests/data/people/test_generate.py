@@ -1,0 +1,132 @@
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from limner.data.people import generate_people
+from limner.data.people import generate as module
+from limner.errors import DataError, SettingsError
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "people"
+    summary = generate_people(folder, 10, seed=3, val=2, test=3, views=(2, 3))
+    assert (summary.identities, summary.drawn) == (10, 10)
+    return folder
+
+
+def test_form_of_cuhk_pedes(made: Path) -> None:
+    records = json.loads((made / "reid_raw.json").read_text())
+    for record in records:
+        assert set(record) == {"split", "captions", "file_path", "processed_tokens", "id"}
+        assert record["split"] in ("train", "val", "test")
+        assert len(record["captions"]) == len(record["processed_tokens"]) >= 2
+        assert isinstance(record["id"], int)
+        with Image.open(made / "imgs" / record["file_path"]) as image:
+            assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (96, 192))
+    pictures = {str(path.relative_to(made / "imgs")) for path in (made / "imgs").rglob("*.jpg")}
+    assert pictures == {record["file_path"] for record in records}
+    assert len({Path(path).name for path in pictures}) == len(pictures)
+    assert {path.name for path in made.iterdir()} == {
+        "reid_raw.json",
+        "attributes.json",
+        "people.json",
+        "imgs",
+    }
+
+
+def test_splits_by_identity_with_the_numbers_asked_for(made: Path) -> None:
+    identities: dict[str, set[int]] = {"train": set(), "val": set(), "test": set()}
+    views: dict[int, int] = {}
+    for record in json.loads((made / "reid_raw.json").read_text()):
+        identities[record["split"]].add(record["id"])
+        views[record["id"]] = views.get(record["id"], 0) + 1
+    assert {split: len(members) for split, members in identities.items()} == {"train": 5, "val": 2, "test": 3}
+    assert len(set.union(*identities.values())) == 10
+    assert set(views.values()) <= {2, 3}
+
+
+def test_same_bytes_again_and_with_several_workers(made: Path, tmp_path: Path) -> None:
+    generate_people(tmp_path / "again", 10, seed=3, val=2, test=3, views=(2, 3), workers=2)
+    assert contents(tmp_path / "again") == contents(made)
+    generate_people(tmp_path / "other", 10, seed=4, val=2, test=3, views=(2, 3))
+    assert contents(tmp_path / "other") != contents(made)
+
+
+def test_interrupted_set_is_completed(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, drawn = tmp_path / "people", []
+    draw = module._draw_one
+
+    def stop_after_four(person: object, folder: Path, options: object) -> None:
+        if len(drawn) == 4:
+            raise KeyboardInterrupt
+        drawn.append(person)
+        draw(person, folder, options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_draw_one", stop_after_four)
+        with pytest.raises(KeyboardInterrupt):
+            generate_people(folder, 10, seed=3, val=2, test=3, views=(2, 3))
+    assert not (folder / "reid_raw.json").exists()
+    seen: list[tuple[int, int]] = []
+    summary = generate_people(
+        folder, 10, seed=3, val=2, test=3, views=(2, 3), progress=lambda done, all_: seen.append((done, all_))
+    )
+    assert summary.drawn == 6
+    assert seen == [(done, 10) for done in range(5, 11)]
+    assert contents(folder) == contents(made)
+
+
+def test_complete_set_is_left_alone_and_a_lost_picture_is_drawn_again(made: Path) -> None:
+    before = contents(made)
+    times = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
+    assert generate_people(made, 10, seed=3, val=2, test=3, views=(2, 3)).drawn == 0
+    assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == times
+    next((made / "imgs").rglob("*.jpg")).unlink()
+    generate_people(made, 10, seed=3, val=2, test=3, views=(2, 3))
+    assert contents(made) == before
+
+
+def test_other_folders_are_refused(made: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"seed 3 there, 4 asked for"):
+        generate_people(made, 10, seed=4, val=2, test=3, views=(2, 3))
+    (tmp_path / "holiday.jpg").write_bytes(b"sea")
+    with pytest.raises(DataError, match="not empty"):
+        generate_people(tmp_path, 10)
+    assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
+    with pytest.raises(DataError, match="is a file"):
+        generate_people(tmp_path / "holiday.jpg", 10)
+
+
+def test_damaged_options_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "people.json").write_text("{")
+    with pytest.raises(DataError, match="cannot be read") as caught:
+        generate_people(tmp_path, 10)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("identities", "options", "message"),
+    [
+        (0, {}, "identities must be"),
+        (5, {"val": 3, "test": 3}, "together at most the 5"),
+        (5, {"seed": -1}, "seed must be"),
+        (5, {"views": (3, 2)}, "views must be"),
+        (5, {"size": (20, 20)}, "size must be"),
+        (5, {"workers": 0}, "workers must be"),
+    ],
+)
+def test_bad_options(tmp_path: Path, identities: int, options: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        generate_people(tmp_path / "people", identities, **options)  # type: ignore[arg-type]
+    assert not (tmp_path / "people").exists()

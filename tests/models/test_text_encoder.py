@@ -1,0 +1,77 @@
+import pytest
+import torch
+from torch import nn
+
+from limner.models.text_encoder import TextBlock, TextEncoder, TextEncoderSettings
+from tests.reference.text_path import plain_blocks
+
+
+def _small(**changes: object) -> TextEncoder:
+    torch.manual_seed(0)
+    return TextEncoder(TextEncoderSettings.parse({"word_dim": 20, "width": 1 / 16, **changes}), 50)
+
+
+@pytest.mark.parametrize("text_blocks", ["paper", "released"])
+def test_matrix_products_equal_convolutions(text_blocks: str) -> None:
+    encoder = _small(text_blocks=text_blocks).double()
+    plain = plain_blocks(encoder).double()
+    x = torch.randn(3, 32, 20, dtype=torch.float64)
+    torch.testing.assert_close(encoder.blocks(x), plain(x.transpose(1, 2)).transpose(1, 2))
+    encoder.blocks(x).sum().backward()
+    plain(x.transpose(1, 2)).sum().backward()
+    for ours, theirs in zip(encoder.blocks.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize(
+    ("changes", "counts", "lengths"),
+    [
+        ({}, [3, 4, 6, 3], [32, 16, 8, 4]),
+        ({"layout": "resnet-152"}, [3, 8, 36, 3], [32, 16, 8, 4]),
+        ({"text_blocks": "released"}, [3, 4, 6, 1], [32, 16, 8, 8]),
+    ],
+)
+def test_stages_are_those_of_the_paper(changes: dict[str, str], counts: list[int], lengths: list[int]) -> None:
+    encoder = _small(**changes)
+    x = torch.randn(2, 32, 20)
+    found: dict[tuple[int, int], int] = {}
+    for block in encoder.blocks:
+        x = block(x)
+        found[(x.shape[2], x.shape[1])] = found.get((x.shape[2], x.shape[1]), 0) + 1
+    assert list(found.values()) == counts
+    assert [length for _, length in found] == lengths
+
+
+def test_widths_at_full_size() -> None:
+    with torch.device("meta"):
+        encoder = TextEncoder(TextEncoderSettings(), 100)
+        released = TextEncoder(TextEncoderSettings(text_blocks="released"), 100)
+    assert encoder.channels == released.channels == 2048
+    blocks = [block for block in released.blocks if isinstance(block, TextBlock)]
+    middles = [block.conv1.weight.shape[0] for block in blocks]
+    assert middles == [128, 64, 64, 512, 128, 128, 128, 1024, 256, 256, 256, 256, 256, 2048]
+    ours = [block.conv1.weight.shape[0] for block in encoder.blocks if isinstance(block, TextBlock)]
+    assert ours == [64] * 3 + [128] * 4 + [256] * 6 + [512] * 3
+
+
+def test_padding_is_a_zero_vector_that_never_learns() -> None:
+    encoder = _small()
+    numbers = torch.tensor([[1, 2, 3] + [0] * 29])
+    encoder(numbers.expand(4, -1)).sum().backward()
+    assert encoder.table.weight.grad is not None
+    assert encoder.table.weight[0].abs().sum() == 0
+    assert encoder.table.weight.grad[0].abs().sum() == 0
+    assert encoder.table.weight.grad[1:4].abs().sum() > 0
+
+
+def test_word_dropout_only_while_training() -> None:
+    encoder = _small(word_dropout=0.5)
+    numbers = torch.randint(1, 50, (4, 32))
+    assert not torch.equal(encoder(numbers), encoder(numbers))
+    encoder.eval()
+    assert torch.equal(encoder(numbers), encoder(numbers))
+
+
+def test_released_form_normalises_word_vectors() -> None:
+    assert isinstance(_small(text_blocks="released").word_norm, nn.BatchNorm1d)
+    assert isinstance(_small().word_norm, nn.Identity)
