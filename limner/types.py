@@ -14,7 +14,7 @@ A one-axis shape is written `" batch"` (the space keeps linters from reading a n
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -23,6 +23,7 @@ Pixels = UInt8[np.ndarray, "height width 3"]
 """One decoded picture, RGB, row by row from the top left."""
 
 
+@runtime_checkable
 class Encoder(Protocol):
     """What evaluation and search need of a trained model: a `limner.runs.Run` is one.
 

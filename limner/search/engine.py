@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from limner.search.encoder import PictureEncoder
 from limner.search.hits import Hit
 from limner.search.store import Store
+from limner.types import Encoder
 
 
 class Engine:
     """Answers queries; refuses a model that the store was not built with (`StoreError`)."""
 
-    def __init__(self, store: Store, encoder: PictureEncoder) -> None:
+    def __init__(self, store: Store, encoder: Encoder) -> None:
         store.check_model(encoder.fingerprint, encoder.dim)
         self.store = store
         self.encoder = encoder

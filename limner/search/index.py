@@ -17,11 +17,10 @@ from typing import Any, Literal
 import numpy as np
 
 from limner.errors import DataError, ImageError, SettingsError
-from limner.search.encoder import PictureEncoder
 from limner.search.entry import Entry, to_json
 from limner.search.files import find_pictures
 from limner.search.store import Store
-from limner.types import Pixels
+from limner.types import Encoder, Pixels
 
 _COMPACT_AFTER = 8  # commits; each leaves a small file that every later reader opens
 _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
@@ -66,7 +65,7 @@ class _Seen:
 
 
 def index_pictures(
-    encoder: PictureEncoder,
+    encoder: Encoder,
     store: Store,
     paths: Iterable[str | Path],
     *,
@@ -114,7 +113,7 @@ def index_pictures(
 class _Writer:
     """Gathers pictures into batches and commits them."""
 
-    def __init__(self, encoder: PictureEncoder, store: Store, batch_size: int) -> None:
+    def __init__(self, encoder: Encoder, store: Store, batch_size: int) -> None:
         self.encoder, self.store, self.batch_size = encoder, store, batch_size
         self.counts = {"added": 0, "updated": 0, "unchanged": 0}
         self._commits = 0

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Int64, UInt8
 
 from limner.data.transforms import ImageSettings, centre_crop, load, random_view
 from limner.types import Pixels
 
 KEPT_BYTES = 2 << 30
 """Resized pictures are kept in memory up to this many bytes; the rest are decoded anew each time."""
+
+Numbers = range | Int64[np.ndarray, " batch"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -45,11 +47,11 @@ class Pictures:
                 self._kept_bytes += kept.nbytes
         return kept
 
-    def centred(self, numbers: Iterable[int]) -> UInt8[np.ndarray, "batch height width 3"]:
+    def centred(self, numbers: Numbers) -> UInt8[np.ndarray, "batch height width 3"]:
         """Centre crops, stacked."""
         return np.stack([centre_crop(self.resized(int(number)), self.settings) for number in numbers])
 
-    def random(self, numbers: Iterable[int], *where: int) -> UInt8[np.ndarray, "batch height width 3"]:
+    def random(self, numbers: Numbers, *where: int) -> UInt8[np.ndarray, "batch height width 3"]:
         """Random crops and flips, stacked; each picture has its own generator, seeded by `where` and its number."""
         views = [
             random_view(

@@ -22,7 +22,7 @@ _NEEDED: Final = {
     "face": 30,
     "hair": 14,
     "hair style": 14,
-    "beard": 8,
+    "beard": 18,
     "headwear": 18,
     "upper": 60,
     "pattern": 40,
@@ -152,7 +152,9 @@ def _visible(who: Identity, before: dict[str, int], after: dict[str, int], heigh
         names.add("bag")
     if who.carried and seen("carried"):
         names.add("carried")
-    if who.worn and seen("worn"):
+    # A belt in the colour of the stripes around it is one stripe more.
+    lost = who.worn and who.pattern and who.worn.colour == who.pattern.colour
+    if who.worn and seen("worn") and not (lost and who.worn.kind in ("belt", "tie")):
         names.add("worn")
     return frozenset(names)
 

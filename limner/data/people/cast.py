@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 
 from limner.data.people.attributes import PATTERNED, Identity, Thing
-from limner.data.people.palette import COLOURS, contrasts
-from limner.data.people.tailor import DOG_COLOURS, JEANS_COLOURS, Tailor
+from limner.data.people.palette import contrasts
+from limner.data.people.tailor import DOG_COLOURS, JEANS_COLOURS, Tailor, reads_well
 
-_PER_TAILOR: Final = 18
+_PER_TAILOR: Final = 34
 """Identities that share their few colours; see `limner.data.people.tailor` for why they do."""
 
 _TWIN_DETAILS: Final = {
@@ -126,7 +126,7 @@ class _Register:
         while True:
             detail = names[int(tailor.rng.choice(len(names), p=weights / weights.sum()))]
             twin = dataclasses.replace(who, **_change(who, detail, tailor))
-            if twin not in self._taken:
+            if twin not in self._taken and reads_well(twin):
                 self._taken.add(twin)
                 return twin, detail
 
@@ -137,7 +137,7 @@ def _change(who: Identity, detail: str, tailor: Tailor) -> dict[str, Any]:
         case "swapped colours" if _can_swap(who):
             return {"upper_colour": who.lower_colour, "lower_colour": who.upper_colour}
         case "upper_colour":
-            colour = tailor.pick(tuple(COLOURS))
+            colour = tailor.against(who.upper_colour)
             if contrasts(colour, who.upper_colour) and _goes_with(colour, (who.lower_colour, *_on_top(who))):
                 return {"upper_colour": colour}
         case "lower_colour" if who.lower is not None and who.lower_colour is not None:

@@ -45,7 +45,13 @@ class Tailor:
         self.colours = colours or _few_colours(rng)
 
     def dress(self) -> Identity:
-        """Anybody."""
+        """Anybody whose clothes can be told apart."""
+        while True:
+            who = self._dress()
+            if reads_well(who):
+                return who
+
+    def _dress(self) -> Identity:
         rng = self.rng
         sex: Literal["man", "woman"] = "man" if rng.random() < 0.5 else "woman"
         upper, hair = self.pick(UPPERS[sex]), self.pick(HAIR_STYLES[sex])
@@ -134,12 +140,19 @@ class Tailor:
         return Thing(kind, self.against(upper_colour))
 
 
+def reads_well(who: Identity) -> bool:
+    """Whether top and bottom meet visibly: a white lower half over white trousers would look like one piece."""
+    if who.pattern is None or who.pattern.kind != "bottom half" or who.lower_colour is None:
+        return True
+    return contrasts(who.pattern.colour or "", who.lower_colour)
+
+
 def _few_colours(rng: np.random.Generator) -> tuple[str, ...]:
     while True:
         chosen: list[str] = []
         for index in rng.choice(len(COLOURS), len(COLOURS), replace=False, p=_COMMON / _COMMON.sum()):
             colour = tuple(COLOURS)[int(index)]
-            if all(contrasts(colour, other) for other in chosen):
+            if all(contrasts(colour, other, _FINE_PRINT) for other in chosen):
                 chosen.append(colour)
         if len(chosen) >= _COLOURS_EACH:
             return tuple(chosen[:_COLOURS_EACH])

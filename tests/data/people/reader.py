@@ -61,8 +61,28 @@ PATTERN_WORDS = {
     "lower half": "bottom half",
 }
 FILLERS = frozenset(
-    "a an the this is are has have in on of pair with and wears wear wearing dressed carries carry carrying holds hold "
-    "holding pulls pull pulling leads lead leading leash back feet person pedestrian they their to".split()
+    (
+        *(
+            "a",
+            "an",
+            "the",
+            "this",
+            "is",
+            "are",
+            "has",
+            "have",
+            "in",
+            "on",
+            "of",
+            "pair",
+            "with",
+            "and",
+            "to",
+        ),
+        *("wears", "wear", "wearing", "dressed", "carries", "carry", "carrying", "holds", "hold", "holding"),
+        *("pulls", "pull", "pulling", "leads", "lead", "leading", "leash", "back", "feet"),
+        *("person", "pedestrian", "they", "their"),
+    )
 )
 _NOUN = "|".join(sorted(NOUNS, key=len, reverse=True))
 
@@ -172,7 +192,7 @@ def is_true(claim: Claim, attributes: dict[str, Any], walking: bool) -> bool:
     record = attributes[name]
     if name == "shoes":
         # "Shoes" is the general word for sneakers as well.
-        return value == record or (value == "shoes" and record == "sneakers")
+        return bool(value == record or (value == "shoes" and record == "sneakers"))
     if isinstance(record, dict):
         return bool(value == (record["kind"], record["colour"]))
     return bool(value == record)

@@ -6,9 +6,9 @@ from PIL import Image
 
 from limner.data.people.attributes import Identity, Thing
 from limner.data.people.body import Pose
+from limner.data.people.camera import take_view
 from limner.data.people.canvas import Canvas, box
 from limner.data.people.cast import Person, sample_people
-from limner.data.people.camera import take_view
 from limner.data.people.figure import Looks, draw_person
 from limner.data.people.occlusion import OBSTACLES, draw_obstacle
 from limner.data.people.scene import PLACES, draw_place

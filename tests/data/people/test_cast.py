@@ -51,6 +51,8 @@ def test_top_and_bottom_never_share_a_colour_that_could_be_mistaken() -> None:
         assert who.upper_colour in COLOURS
         if who.lower_colour is not None:
             assert contrasts(who.upper_colour, who.lower_colour)
+            if who.pattern is not None and who.pattern.kind == "bottom half":
+                assert who.pattern.colour != who.lower_colour
 
 
 def test_seeds_give_other_people() -> None:

@@ -1,0 +1,30 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from limner.data.records import Dataset
+from limner.training.loop import train
+from tests.toy import draw_toys, toy_dataset, toy_recipe
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Small tensors run fastest on one thread; caches go where the tests end."""
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LIMNER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return toy_dataset(draw_toys(tmp_path_factory.mktemp("toys") / "pictures"))
+
+
+@pytest.fixture(scope="session")
+def toy_run(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run of the toy recipe."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    return train(toy_recipe(), toys.split("train"), toys.split("val"), out, cpu=True)

@@ -1,0 +1,81 @@
+"""The shape of the code: imports point one way, files are named for what they hold, settings are documented."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+import limner
+from limner.settings import Settings
+from limner.training import settings as training_settings  # noqa: F401 - defines settings classes
+from limner.training.settings import Recipe
+
+ROOT = Path(limner.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+LAYERS: list[set[str]] = [
+    {"errors", "types"},
+    {"settings"},
+    {"data"},
+    {"models", "losses", "evaluation"},
+    {"runs"},
+    {"training", "search"},
+    {"recipes"},
+    {"cli", "server"},
+]
+"""Each layer imports from itself and from those above it here; `limner/__init__` re-exports and is nobody's import."""
+
+
+def _layer(part: str) -> int:
+    return next(number for number, layer in enumerate(LAYERS) if part in layer)
+
+
+def _imports(file: Path) -> list[str]:
+    names: list[str] = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("limner"):
+            names.append(node.module)
+        elif isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names if alias.name.startswith("limner")]
+    return names
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_imports_point_one_way(file: Path) -> None:
+    own = file.relative_to(ROOT).with_suffix("").parts[0]
+    if own in {"__init__", "__main__"}:
+        return
+    for name in _imports(file):
+        parts = name.split(".")
+        assert len(parts) > 1, f"{file}: imports the package itself"
+        assert _layer(parts[1]) <= _layer(own), f"{file}: {own} may not import {parts[1]}"
+        if parts[1] != own and _layer(parts[1]) == _layer(own):
+            pytest.fail(f"{file}: {own} and {parts[1]} are of one layer and may not import each other")
+
+
+def test_no_file_is_a_junk_drawer() -> None:
+    forbidden = {"utils", "util", "common", "helpers", "helper", "misc", "base", "core"}
+    assert not [file for file in FILES if file.stem in forbidden]
+
+
+def test_no_file_holds_two_ideas() -> None:
+    assert not [str(file) for file in FILES if len(file.read_text(encoding="utf-8").splitlines()) > 400]
+
+
+def _settings_classes(cls: type[BaseModel]) -> list[type[BaseModel]]:
+    found = []
+    for child in cls.__subclasses__():
+        found += [child, *_settings_classes(child)]
+    return found
+
+
+def test_every_setting_is_documented() -> None:
+    assert Recipe in _settings_classes(Settings)
+    missing = [
+        f"{cls.__name__}.{name}"
+        for cls in _settings_classes(Settings)
+        if cls.__module__.startswith("limner.")
+        for name, field in cls.model_fields.items()
+        if not field.description
+    ]
+    assert not missing

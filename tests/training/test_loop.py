@@ -1,0 +1,142 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from limner.data.records import Dataset
+from limner.errors import CheckpointError, DataError
+from limner.training.events import EpochEnded, Event, StageEnded, Stepped
+from limner.training.loop import train
+from tests.toy import toy_recipe
+
+STATE = "last.safetensors"
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+def _same_run(one: Path, other: Path) -> None:
+    for file in (STATE, "stage-1.safetensors", "stage-2.safetensors"):
+        ours, theirs = load_file(one / file), load_file(other / file)
+        assert ours.keys() == theirs.keys()
+        for name, tensor in ours.items():
+            assert torch.equal(tensor, theirs[name]), f"{file}: {name}"
+    rows = [
+        [
+            {name: value for name, value in json.loads(line).items() if name not in {"seconds", "pairs_per_second"}}
+            for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        ]
+        for folder in (one, other)
+    ]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("kill_at", [1, 3, 4, 6, 7, 10, 13])
+def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
+    toys: Dataset, toy_run: Path, tmp_path: Path, kill_at: int
+) -> None:
+    seen = 0
+
+    def listen(event: Event) -> None:
+        nonlocal seen
+        if isinstance(event, Stepped | EpochEnded | StageEnded):
+            seen += 1
+            if seen == kill_at:
+                raise Killed
+
+    arguments = (toy_recipe(), toys.split("train"), toys.split("val"), tmp_path / "run")
+    with pytest.raises(Killed):
+        train(*arguments, listener=listen, cpu=True)
+    train(*arguments, resume=True, cpu=True)
+    _same_run(tmp_path / "run", toy_run)
+
+
+_SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+from limner.training.events import Stepped
+from limner.training.loop import train
+from tests.toy import toy_dataset, toy_recipe
+
+torch.set_num_threads(1)
+data = toy_dataset(Path(sys.argv[1]))
+def listen(event):
+    if isinstance(event, Stepped):
+        print(event.stage, event.epoch, event.step, flush=True)
+train(toy_recipe(), data.split("train"), data.split("val"), Path(sys.argv[2]), resume=True, listener=listen, cpu=True)
+"""
+
+
+def test_kill_9_and_resume_is_the_uninterrupted_run(toys: Dataset, toy_run: Path, tmp_path: Path) -> None:
+    folder = toys.records[0].image.parent
+    command = [sys.executable, "-c", _SCRIPT, str(folder), str(tmp_path / "run")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("stage-1 3 1"):
+            process.send_signal(signal.SIGKILL)
+            break
+    process.stdout.close()
+    assert process.wait() == -signal.SIGKILL
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    _same_run(tmp_path / "run", toy_run)
+
+
+def test_run_folder_names_the_best_of_validation(toy_run: Path) -> None:
+    listing = json.loads((toy_run / "run.json").read_text(encoding="utf-8"))
+    rows = [json.loads(line) for line in (toy_run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [(row["stage"], row["epoch"]) for row in rows] == [
+        ("stage-1", 1),
+        ("stage-1", 2),
+        ("stage-1", 3),
+        ("stage-2", 1),
+        ("stage-2", 2),
+    ]
+    best = max(row["score"] for row in rows)
+    chosen = next(stage for stage in listing["stages"] if stage["file"] == listing["best"])
+    assert chosen["score"] == best
+    assert listing["selected_on"] == "val"
+
+
+def test_finished_run_is_left_alone(toys: Dataset, toy_run: Path) -> None:
+    before = (toy_run / STATE).read_bytes()
+    train(toy_recipe(), toys.split("train"), toys.split("val"), toy_run, resume=True, cpu=True)
+    assert (toy_run / STATE).read_bytes() == before
+
+
+def test_refusals(toys: Dataset, toy_run: Path, tmp_path: Path) -> None:
+    train_split, val_split = toys.split("train"), toys.split("val")
+    with pytest.raises(CheckpointError, match="--resume"):
+        train(toy_recipe(), train_split, val_split, toy_run, cpu=True)
+    with pytest.raises(CheckpointError, match=r"cannot resume, recipe\.seed is 4 now and was 3"):
+        train(toy_recipe().replace(seed=4), train_split, val_split, toy_run, resume=True, cpu=True)
+    with pytest.raises(DataError, match="test split"):
+        train(toy_recipe(), train_split, toys.split("test"), tmp_path / "leak", cpu=True)
+
+
+def test_diverging_loss_is_one_clear_error(toys: Dataset, tmp_path: Path) -> None:
+    recipe = toy_recipe()
+    first, second = recipe.stages
+    wild = first.replace(
+        optimiser=first.optimiser.replace(name="sgd", rate=1e30), losses=first.losses.replace(scale=None)
+    )
+    with pytest.raises(CheckpointError, match=r"the loss became .* in stage 'stage-1'"):
+        train(
+            recipe.replace(stages=(wild, second)), toys.split("train"), toys.split("val"), tmp_path / "r", cpu=True
+        )
+
+
+def test_pseudo_classes_and_classifier_start(toys: Dataset, tmp_path: Path) -> None:
+    recipe = toy_recipe()
+    recipe = recipe.replace(classes=5, classifier_start="images", stages=recipe.stages[:1])
+    out = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "r", cpu=True)
+    assert load_file(out / "stage-1-classifier.safetensors")["weight"].shape == (5, 16)
