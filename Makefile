@@ -1,0 +1,37 @@
+# Each target builds the environment it needs in .venv; nothing else has to be installed beside Python 3.11+.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check docs bench clean
+
+$(VENV)/.limner: pyproject.toml
+	$(PYTHON) -c "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'limner needs Python 3.11 or later')"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/.limner-dev: $(VENV)/.limner
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+demo: $(VENV)/.limner  ## people drawn, trained on, evaluated, indexed and searched: at most ten minutes
+	$(BIN)/limner demo
+
+test: $(VENV)/.limner-dev  ## the whole test suite
+	$(BIN)/python -m pytest -n auto
+
+check: $(VENV)/.limner-dev  ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+docs: $(VENV)/.limner-dev  ## write the generated pages anew
+	$(BIN)/python docs/generate.py
+
+bench: $(VENV)/.limner-dev  ## the benchmarks that need no data
+	$(BIN)/python -m benchmarks.text_path
+	$(BIN)/python -m benchmarks.ranking
+
+clean:
+	rm -rf $(VENV) demo-output
