@@ -51,3 +51,6 @@ class Encoder(Protocol):
 
     def encode_texts(self, sentences: Sequence[str]) -> Float[np.ndarray, "batch dim"]:
         """Embed sentences."""
+
+    def check_query(self, sentence: str) -> None:
+        """Raise `DataError` for a query whose embedding would be arbitrary, e.g. without a known word."""

@@ -35,7 +35,10 @@ def draw_toys(folder: Path, *, views: int = 1) -> Path:
                     rows.append(
                         {
                             "file": name,
-                            "captions": [f"a {colour} {shape} on {ground}", f"on {ground} ground, a {shape} in {colour}"],
+                            "captions": [
+                                f"a {colour} {shape} on {ground}",
+                                f"on {ground} ground, a {shape} in {colour}",
+                            ],
                             "identity": f"{colour} {shape} {ground}",
                             "split": split,
                         }
@@ -68,7 +71,13 @@ def toy_recipe() -> Recipe:
         images=ImageSettings(resize=(36, 36), crop=(32, 32)),
         stages=(
             StageSettings(
-                name="stage-1", epochs=3, batch=8, views=3, frozen=("backbone",), losses=losses, optimiser=optimiser
+                name="stage-1",
+                epochs=3,
+                batch=8,
+                views=3,
+                frozen=("backbone",),
+                losses=losses,
+                optimiser=optimiser,
             ),
             StageSettings(
                 name="stage-2",

@@ -20,7 +20,8 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=True) as progress:
+    # into a file, rich would write an empty line for each bar
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         task = progress.add_task(what, total=None, rate="")
 
         def update(done: int, total: int) -> None:

@@ -12,7 +12,6 @@ import typer
 
 from limner.cli.console import counting, err, out
 from limner.cli.training_progress import TrainingProgress
-from limner.data.images import decode
 from limner.data.people import generate_people
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset, group_numbers
@@ -46,7 +45,10 @@ def demo_command(
         int, typer.Option(help="People drawn, 100 for validation and 200 for testing.")
     ] = PEOPLE,
 ) -> None:
-    """Draw people, train both stages, evaluate, index, and search three times. Run again, it goes on where it stopped."""
+    """Draw people, train both stages, evaluate, index, and search three times.
+
+    Run again, it goes on where it stopped.
+    """
     began = time.monotonic()
     people, run, store = folder / "people", folder / "run", folder / "store"
     out.print(f"1. Drawing {identities} people", markup=False)
@@ -110,8 +112,7 @@ def colour_baseline(dataset: Dataset) -> float:
     """Text→image R@1 in percent of comparing the colours that a sentence names with those of a picture."""
     image_groups, sentence_groups = group_numbers(dataset)
     sentences = [sentence for record in dataset.records for sentence in record.sentences]
-    pictures = [decode(record.image) for record in dataset.records]
-    scores = colour_similarity(sentences, pictures)
+    scores = colour_similarity(sentences, [record.image for record in dataset.records])
     ranking = rank_scores(scores, Relevance.from_groups(sentence_groups, image_groups))
     return parse_measure("R@1").of(ranking)
 

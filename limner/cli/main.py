@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from limner.cli import data, demo, evaluate, recipes, search, train
+from limner.cli import ablate, data, demo, evaluate, recipes, search, train
 from limner.cli.console import err
 from limner.errors import LimnerError
 
@@ -21,15 +21,17 @@ app.add_typer(data.app, name="data")
 app.add_typer(recipes.app, name="recipes")
 app.command("train")(train.train_command)
 app.command("evaluate")(evaluate.evaluate_command)
+app.command("ablate")(ablate.ablate_command)
 app.command("index")(search.index_command)
 app.command("search")(search.search_command)
 app.command("demo")(demo.demo_command)
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"limner {version('limner')}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
@@ -46,8 +48,12 @@ def main() -> None:
     try:
         app()
     except LimnerError as error:
-        err.print(f"limner: {error}", markup=False, style="red")
+        # a file name in the message may hold a line break
+        err.print(f"limner: {' '.join(str(error).split())}", markup=False, style="red")
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as stop:
+        # typer makes 130 of a Ctrl-C inside a command, and says nothing
+        if isinstance(stop, SystemExit) and stop.code != 130:
+            raise
         err.print("limner: stopped; what was finished is kept")
         sys.exit(130)

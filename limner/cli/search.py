@@ -58,7 +58,7 @@ def index_command(
 def search_command(
     store: Annotated[Path, typer.Argument(help="Folder of the store.")],
     text: Annotated[str | None, typer.Argument(help="What to look for.")] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many pictures.")] = 10,
+    k: Annotated[int, typer.Option("-k", help="How many pictures, at least 1.")] = 10,
     image: Annotated[Path | None, typer.Option(help="Search by this picture instead of a text.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
     sheet: Annotated[Path | None, typer.Option(help="Draw the ranked pictures into this file.")] = None,
@@ -82,5 +82,9 @@ def search_command(
             err.print(f"{store}: the store is empty")
     if sheet is not None:
         query: str | Path = text if text is not None else Path(image or "")
-        contact_sheet(hits, query=query, truth=truth).save(sheet)
+        try:
+            contact_sheet(hits, query=query, truth=truth).save(sheet)
+        # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"{sheet}: the sheet cannot be saved ({error}); try a name in .jpg") from None
         err.print(f"drawn to {sheet}", markup=False)

@@ -8,6 +8,7 @@ import typer
 from limner.cli.console import err, out
 from limner.cli.training_progress import TrainingProgress
 from limner.data.readers import open_dataset
+from limner.errors import SettingsError
 from limner.recipes import change, get_recipe
 from limner.training.loop import train
 
@@ -29,6 +30,8 @@ def train_command(
     Stop it at any moment and go on with --resume. On several processes: `accelerate launch -m limner train …`.
     """
     chosen = change(get_recipe(recipe), settings or [])
+    if out_folder.exists() and not out_folder.is_dir():
+        raise SettingsError(f"{out_folder}: a folder for the run was expected, this is a file")
     dataset = open_dataset(data)
     with TrainingProgress(err) as progress:
         folder = train(

@@ -20,6 +20,7 @@ class TrainingProgress:
             TextColumn("{task.fields[note]}"),
             console=console,
             transient=True,
+            disable=not console.is_terminal,
         )
         self._task = self._progress.add_task("starting", total=None, note="")
         self._stage: tuple[str, float, int] | None = None
@@ -48,7 +49,8 @@ class TrainingProgress:
             self._progress.console.print(_line(event.row, event.improved), markup=False)
         elif isinstance(event, StageEnded):
             self._progress.console.print(
-                f"{event.stage}: {event.reason}; best epoch {event.best_epoch}, validation score {event.best_score:.2f}",
+                f"{event.stage}: {event.reason}; best epoch {event.best_epoch}, "
+                f"validation score {event.best_score:.2f}",
                 markup=False,
             )
 

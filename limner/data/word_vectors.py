@@ -1,7 +1,7 @@
 """Word vectors: read from a file, or learnt from the training captions.
 
 The paper starts its word table from word2vec (dual-path TOMM 2020, section 3.2 and Table 6). Where no such
-file is at hand, `learn_word_vectors` makes vectors of the training captions themselves: a **departure** that recipes name.
+file is at hand, `learn_word_vectors` makes vectors of the training captions themselves: a **departure**.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """The dual-path network: an image CNN and a text CNN that meet in one space.
 
-Source: dual-path TOMM 2020, section 3 and Figure 2. Where the authors' released MATLAB differs from the text, the text is
-the default and the release is a named variant (`head="released"`, `text.text_blocks="released"`).
+Source: dual-path TOMM 2020, section 3 and Figure 2. Where the authors' released MATLAB differs from the text, the
+text is the default and the release is a named variant (`head="released"`, `text.text_blocks="released"`).
 """
 
 from typing import Literal

@@ -36,9 +36,11 @@ class TextEncoderSettings(Settings):
     layout: Layout = "resnet-50"
     """Blocks per stage: "resnet-50" is 3, 4, 6, 3; "resnet-152" is 3, 8, 36, 3."""
     text_blocks: Literal["paper", "released"] = "paper"
-    """"paper" as the text says; "released" as the authors' MATLAB: normalised word vectors, wide first blocks, one last block."""
+    """"paper" as the text says; "released" as the authors' MATLAB, see `TextEncoder`."""
     width: float = 1.0
     """Factor on all widths (256, 512, 1024, 2048), for small configurations."""
+    still_start: bool = False
+    """Begin with every residual branch at zero (its last batch norm's weight), so that depth is learnt gradually."""
     word_dropout: float = 0.0
     """Probability with which a word of a training sentence is replaced by an empty position (not in the paper)."""
 
@@ -136,6 +138,10 @@ class TextEncoder(nn.Module):
                 blocks.append(TextBlock(width, middle, outputs, 2 if halve else 1))
                 width = outputs
         self.blocks = nn.Sequential(*blocks)
+        if settings.still_start:
+            for block in self.blocks:
+                if isinstance(block, TextBlock):
+                    nn.init.zeros_(block.bn3.weight)
         self.channels = width
 
     def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch channels"]:

@@ -109,7 +109,7 @@ def dual_path_people() -> Recipe:
 
     No pretrained weights exist here that stage I could freeze, so stage I (instance loss alone) trains the image
     path as well: a departure, as are the small widths, AdamW and the cosine logits. Stage II adds the ranking
-    loss. `limner data people PEOPLE --identities 800 && limner train dual-path-people --data cuhk-pedes:PEOPLE --out RUN`
+    loss. After `limner data people PEOPLE`: `limner train dual-path-people --data cuhk-pedes:PEOPLE --out RUN`
     """
     optimiser = OptimiserSettings(name="adamw", rate=0.002, weight_decay=0.05, clip=5.0)
     losses = LossSettings(ranking=0, visual=1, textual=1, dropout=0.1, scale=16.0, smoothing=0.1)

@@ -37,14 +37,25 @@ def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
     values: dict[str, Any] = json.loads(recipe.model_dump_json())
     for setting in settings:
         key, equals, text = setting.partition("=")
-        if not equals:
+        if not equals or not key:
             raise SettingsError(f"setting '{setting}': expected key=value, e.g. seed=1")
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
-        _put(values, key.split("."), value, key)
+        _put(values, key.split("."), _value(setting, text), key)
     return Recipe.parse(values)
+
+
+def _value(setting: str, text: str) -> Any:
+    """JSON where it is JSON, else the text itself."""
+    try:
+        value = json.loads(text)
+    # nested too deeply to be anybody's setting: refused as text when the recipe is parsed
+    except (ValueError, RecursionError):
+        value = text
+    try:
+        # half characters come from broken terminals and from "\\ud800"; pydantic overlooks them, a checkpoint cannot
+        (setting + json.dumps(value, ensure_ascii=False)).encode()
+    except UnicodeEncodeError:
+        raise SettingsError(f"setting {setting!a}: expected Unicode text") from None
+    return value
 
 
 def _put(values: Any, path: list[str], value: Any, key: str) -> None:

@@ -16,7 +16,11 @@ class Engine:
         self.encoder = encoder
 
     def search(self, text: str, k: int = 10) -> list[Hit]:
-        """The k pictures that fit a description best. Raises what `Store.search` raises."""
+        """The k pictures that fit a description best.
+
+        Raises `DataError` when the model knows no word of it, and what `Store.search` raises.
+        """
+        self.encoder.check_query(text)
         return self.store.search(self.encoder.encode_texts([text])[0], k)
 
     def search_image(self, path: str | Path, k: int = 10) -> list[Hit]:

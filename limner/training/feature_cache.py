@@ -55,8 +55,8 @@ def pooled_views(
 ) -> Float[np.ndarray, "images views channels"]:
     """Features of `views` ≥ 1 views of each picture, memory-mapped float16; read from the cache or computed.
 
-    The key covers the backbone's weights, the transform, the seed, the arithmetic and each file's path, size and time of
-    change. An interrupted computation continues where it stopped. Older entries are removed when the
+    The key covers the backbone's weights, the transform, the seed, the arithmetic and each file's path, size and time
+    of change. An interrupted computation continues where it stopped. Older entries are removed when the
     cache would exceed `cache_limit()`; a single entry above it raises `DataError`.
     """
     folder = folder or cache_folder()
@@ -73,7 +73,7 @@ def pooled_views(
     if not final.exists():
         _make_room(folder, size, keep=key)
         _compute(model, pictures, shape, seed, precision, part, report)
-        os.replace(part, final)
+        part.replace(final)
     os.utime(final)
     found: Float[np.ndarray, "images views channels"] = np.load(final, mmap_mode="r")
     return found
@@ -91,6 +91,8 @@ def _compute(
     """Fill the file chunk by chunk; `.done` beside it counts the pictures that are complete."""
     progress = part.with_suffix(".done")
     done = int(progress.read_text()) if part.exists() and progress.exists() else 0
+    if not done:
+        progress.unlink(missing_ok=True)  # of a part that is gone: this one begins anew
     mode = "r+" if done else "w+"
     store = np.lib.format.open_memmap(part, mode=mode, dtype=np.float16, shape=None if done else shape)
     encoding = Encoding(model, precision)
@@ -130,7 +132,9 @@ def _key(model: DualPath, pictures: Pictures, views: int, seed: int, precision: 
 
 
 def _make_room(folder: Path, needed: int, *, keep: str) -> None:
-    entries = sorted(folder.glob("*.npy"), key=lambda path: path.stat().st_mtime)
+    # parts that were given up count as well
+    found = [path for path in folder.iterdir() if path.suffix in {".npy", ".part"}]
+    entries = sorted(found, key=lambda path: path.stat().st_mtime)
     total = sum(path.stat().st_size for path in entries)
     for path in entries:
         if total + needed <= cache_limit():

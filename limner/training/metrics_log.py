@@ -54,4 +54,4 @@ def _tensorboard(folder: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(folder / "tensorboard"))

@@ -1,8 +1,9 @@
 """Hard negatives: for each anchor, the hardest of a pool of random candidates.
 
-The released code of dual-path encodes 256 random sentences for every batch and keeps each image's hardest. **Decided**: candidates are
-compared by a bank of embeddings that is refreshed at the start of each epoch, so that mining costs one
-encoding of the split an epoch instead of one of `candidates` sentences a step; both modalities are mined.
+The released code of dual-path encodes 256 random sentences for every batch and keeps each image's hardest.
+**Decided**: candidates are compared by a bank of embeddings that is refreshed at the start of each epoch, so that
+mining costs one encoding of the split an epoch instead of one of `candidates` sentences a step; both modalities are
+mined.
 """
 
 from dataclasses import dataclass

@@ -47,8 +47,9 @@ class Objective(nn.Module):
 
         `groups` say what matches; `classes` what the classifier tells apart: the same unless pseudo-classes are used.
 
-        `pictures` are pixels (rows, 3, height, width) or cached pooled features (rows, channels). Rows beyond the batch, of
-        pictures and of sentences, are mined negatives with groups of their own: they enter the ranking loss only.
+        `pictures` are pixels (rows, 3, height, width) or cached pooled features (rows, channels). Rows beyond the
+        batch, of pictures and of sentences, are mined negatives with groups of their own: they enter the ranking
+        loss only.
         """
         batch = len(groups)
         pooled = pictures.float() if pictures.dim() == 2 else self.model.pool_images(pictures)

@@ -39,7 +39,7 @@ def _nearest(
     features: Float[Tensor, "images channels"], centres: Float[Tensor, "classes channels"]
 ) -> tuple[Float[Tensor, " images"], Int64[Tensor, " images"]]:
     distances, nearest = [], []
-    for block in features.split(4096):
+    for block in torch.split(features, 4096):
         found = torch.cdist(block, centres).min(dim=1)
         distances.append(found.values)
         nearest.append(found.indices)

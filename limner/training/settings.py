@@ -62,7 +62,7 @@ class OptimiserSettings(Settings):
     """Nesterov momentum (released code)."""
     weight_decay: float = Field(default=0.0, ge=0)
     """L2 weight decay on matrices; vectors (biases, batch norm) go without."""
-    multipliers: dict[Part, float] = {}
+    multipliers: dict[Part, float] = Field(default_factory=dict)
     """Factor on the rate of single parts, e.g. {"words": 0.001}."""
     clip: float | None = Field(default=None, gt=0)
     """Largest norm of the whole gradient; None = unclipped."""

@@ -8,7 +8,17 @@ from limner.errors import DataError
 
 
 def test_words_are_lower_case_runs_of_letters_and_digits() -> None:
-    assert words("A man's T-shirt_x, size 42. Größe!") == ["a", "man", "s", "t", "shirt", "x", "size", "42", "größe"]
+    assert words("A man's T-shirt_x, size 42. Größe!") == [
+        "a",
+        "man",
+        "s",
+        "t",
+        "shirt",
+        "x",
+        "size",
+        "42",
+        "größe",
+    ]
 
 
 def test_most_frequent_first_and_ties_by_letter() -> None:

@@ -9,7 +9,9 @@ from limner.losses import InstanceLoss
 from tests.reference.losses import instance_loss
 
 
-def _case(seed: int, batch: int, dim: int, identities: int) -> tuple[InstanceLoss, torch.Tensor, torch.Tensor]:
+def _case(
+    seed: int, batch: int, dim: int, identities: int
+) -> tuple[InstanceLoss, torch.Tensor, torch.Tensor]:
     torch.manual_seed(seed)
     loss = InstanceLoss(dim, identities).double()
     return loss, torch.randn(batch, dim, dtype=torch.float64), torch.randint(identities, (batch,))
@@ -59,7 +61,9 @@ def test_untrained_loss_is_that_of_guessing() -> None:
     identities = 2000
     loss = InstanceLoss(64, identities)
     features = 1e-3 * torch.randn(50, 64)
-    assert loss(features, torch.randint(identities, (50,))).item() == pytest.approx(math.log(identities), rel=0.01)
+    assert loss(features, torch.randint(identities, (50,))).item() == pytest.approx(
+        math.log(identities), rel=0.01
+    )
 
 
 def test_scaled_cosine_ignores_lengths() -> None:

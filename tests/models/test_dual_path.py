@@ -31,7 +31,7 @@ def test_both_paths_end_in_one_space_and_learn() -> None:
     images = model.embed_images(model.pool_images(torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8)))
     texts = model.encode_texts(torch.randint(30, (4, 8)))
     assert images.shape == texts.shape == (4, 16)
-    (images * texts).sum().backward()
+    torch.autograd.backward((images * texts).sum())
     for name, parameters in model.parts().items():
         assert all(parameter.grad is not None for parameter in parameters), name
 

@@ -31,7 +31,9 @@ def test_matrix_products_equal_convolutions(text_blocks: str) -> None:
         ({"text_blocks": "released"}, [3, 4, 6, 1], [32, 16, 8, 8]),
     ],
 )
-def test_stages_are_those_of_the_paper(changes: dict[str, str], counts: list[int], lengths: list[int]) -> None:
+def test_stages_are_those_of_the_paper(
+    changes: dict[str, str], counts: list[int], lengths: list[int]
+) -> None:
     encoder = _small(**changes)
     x = torch.randn(2, 32, 20)
     found: dict[tuple[int, int], int] = {}

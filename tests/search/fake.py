@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from limner.errors import ImageError
+from limner.errors import DataError, ImageError
 from limner.types import Pixels
 
 Rows = npt.NDArray[np.float32]
@@ -39,6 +39,10 @@ class FakeEncoder:
 
     def encode_images(self, paths: Sequence[str | Path]) -> Rows:
         return self.encode_pixels(np.stack([self.prepare_image(path) for path in paths]))
+
+    def check_query(self, sentence: str) -> None:
+        if not sentence.split():
+            raise DataError("the query is empty")
 
     def encode_texts(self, sentences: Sequence[str]) -> Rows:
         rows = np.zeros((len(sentences), self.dim), np.float32)

@@ -18,7 +18,7 @@ from tests.toy import toy_recipe
 STATE = "last.safetensors"
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """Stands for the end of the process."""
 
 
@@ -30,7 +30,11 @@ def _same_run(one: Path, other: Path) -> None:
             assert torch.equal(tensor, theirs[name]), f"{file}: {name}"
     rows = [
         [
-            {name: value for name, value in json.loads(line).items() if name not in {"seconds", "pairs_per_second"}}
+            {
+                name: value
+                for name, value in json.loads(line).items()
+                if name not in {"seconds", "pairs_per_second"}
+            }
             for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         ]
         for folder in (one, other)
@@ -49,10 +53,10 @@ def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
         if isinstance(event, Stepped | EpochEnded | StageEnded):
             seen += 1
             if seen == kill_at:
-                raise Killed
+                raise KilledError
 
     arguments = (toy_recipe(), toys.split("train"), toys.split("val"), tmp_path / "run")
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         train(*arguments, listener=listen, cpu=True)
     train(*arguments, resume=True, cpu=True)
     _same_run(tmp_path / "run", toy_run)
@@ -131,7 +135,11 @@ def test_diverging_loss_is_one_clear_error(toys: Dataset, tmp_path: Path) -> Non
     )
     with pytest.raises(CheckpointError, match=r"the loss became .* in stage 'stage-1'"):
         train(
-            recipe.replace(stages=(wild, second)), toys.split("train"), toys.split("val"), tmp_path / "r", cpu=True
+            recipe.replace(stages=(wild, second)),
+            toys.split("train"),
+            toys.split("val"),
+            tmp_path / "r",
+            cpu=True,
         )
 
 

@@ -1,0 +1,85 @@
+"""Timing side by side, and results that say on which machine they were measured.
+
+Machines are shared and clocks change, so a claim is a ratio: the reference and what is compared with it take turns
+within one run, and the median of the turns counts.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def repeats(default: int) -> int:
+    """How often each contestant has its turn: `--repeats N`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repeats", type=int, default=default, help=f"turns of each, default {default}")
+    given: int = parser.parse_args().repeats
+    return max(1, given)
+
+
+def taking_turns(contestants: Mapping[str, Callable[[], object]], turns: int) -> dict[str, float]:
+    """Median seconds of each, after one turn that does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(turns + 1):
+        for name, run in contestants.items():
+            began = time.perf_counter()
+            run()
+            if turn:
+                seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def speeds(seconds: Mapping[str, float], items: float, *, reference: str) -> dict[str, dict[str, float]]:
+    """Items a second of each, and how many times the reference's speed that is."""
+    return {
+        name: {"per_second": items / taken, "ratio": seconds[reference] / taken}
+        for name, taken in seconds.items()
+    }
+
+
+def publish(
+    name: str, *, unit: str, groups: Mapping[str, Mapping[str, Mapping[str, float]]], about: Mapping[str, Any]
+) -> None:
+    """Print the table and write the JSON; `groups` are `speeds` by what they were measured on."""
+    width = max(len(label) for rows in groups.values() for label in rows)
+    for group, rows in groups.items():
+        print(group)
+        for label, values in rows.items():
+            print(f"  {label:<{width}}  {values['per_second']:>10,.1f} {unit}/s  {values['ratio']:>6.2f}×")
+    content = {"benchmark": name, "unit": unit, **about, "groups": groups, "machine": machine()}
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, versions, date, and how busy the machine was with other things."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "features": sorted(name for name, there in torch.cpu.get_capabilities().items() if there is True),
+        "load": round(os.getloadavg()[0], 1),
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.machine()

@@ -1,0 +1,113 @@
+"""`limner ablate`: a table of a paper, trained and measured here, beside the published figures."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table as Grid
+
+from limner.cli.console import err, out
+from limner.cli.training_progress import TrainingProgress
+from limner.data.readers import open_dataset
+from limner.errors import SettingsError
+from limner.recipes import change, get_recipe
+from limner.recipes.ablations import TABLES, get_table, variants
+from limner.runs.checkpoint import write_text
+from limner.training.ablation import Outcome, measure_variant, train_variant
+from limner.training.ablation_report import AblationReport
+
+
+def ablate_command(
+    table: Annotated[str, typer.Argument(help=f"One of {', '.join(TABLES)}.")],
+    data: Annotated[str, typer.Option("--data", help="FORMAT:PATH of the dataset.")],
+    folder: Annotated[Path, typer.Option("--out", help="Folder of the runs and of the table.")],
+    recipe: Annotated[str, typer.Option(help="Recipe that the rows change.")] = "dual-path-flickr8k",
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a setting of all rows, key=value; may be repeated."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Split to measure on; the papers' tables are on val.")] = "val",
+    stage: Annotated[str | None, typer.Option(help="Only the rows of this stage, I or II.")] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            help="Table 5: the two numbers of classes (default: the paper's shares of the pictures)."
+        ),
+    ] = None,
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")
+    ] = False,
+) -> None:
+    """Train each row of a paper's table with each seed, measure it, and set it beside the paper's figures.
+
+    Run it again to go on where it stopped: finished runs are kept. Writes table.md, table.csv and table.json.
+    """
+    chosen, given = get_table(table), tuple(settings or ())
+    if stage is not None and stage not in chosen.stages:
+        raise SettingsError(f"--stage {stage}: {table} has rows of stage {' and '.join(chosen.stages)}")
+    numbers = _numbers("--seeds", seeds)
+    two = None if classes is None else _two(_numbers("--classes", classes))
+    standard = get_recipe(recipe)
+    changed = change(standard, given)
+    if any(setting.partition("=")[0] == "seed" for setting in given):
+        raise SettingsError("--set seed: the seeds of a table are given by --seeds, e.g. --seeds 0,1,2")
+    dataset = open_dataset(data)
+    rows = variants(chosen, changed, training_pictures=len(dataset.split("train")), classes=two)
+    ranked = dataset.split(split)
+    outcomes = []
+    for key, variant in rows.items():
+        if stage is not None and variant.stage != stage:
+            continue
+        trials = []
+        for seed in numbers:
+            err.print(f"{variant.label}, stage {variant.stage}, seed {seed}", markup=False, style="bold")
+            with TrainingProgress(err) as progress:
+                run = train_variant(rows, key, seed, dataset, folder, listener=progress.listen, cpu=cpu)
+            with err.status("encoding and ranking"):
+                trials.append(measure_variant(variant, seed, ranked, split, run))
+        outcomes.append(Outcome(variant, tuple(trials)))
+    report = AblationReport(
+        table,
+        chosen.title,
+        chosen.published_on,
+        data,
+        split,
+        ranked.fingerprint,
+        standard,
+        changed,
+        given,
+        tuple(numbers),
+        tuple(outcomes),
+    )
+    for name, text in (
+        ("table.md", report.to_markdown()),
+        ("table.csv", report.to_csv()),
+        ("table.json", report.to_json()),
+    ):
+        write_text(folder / name, text)
+    _show(report)
+
+
+def _show(report: AblationReport) -> None:
+    grid = Grid(title=report.title)
+    for index, title in enumerate(report.header):
+        grid.add_column(title, justify="left" if index < 2 else "right")
+    for row in report.rows:
+        grid.add_row(*row)
+    out.print(grid)
+    for remark in report.remarks:
+        out.print(remark, markup=False)
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts) or len(set(parts)) != len(parts):
+        raise SettingsError(f"{option}: expected different whole numbers such as 0,1,2, got '{text}'")
+    return [int(part) for part in parts]
+
+
+def _two(numbers: list[int]) -> tuple[int, int]:
+    if len(numbers) != 2:
+        raise SettingsError(f"--classes: expected two numbers such as 160,530, got {len(numbers)}")
+    return numbers[0], numbers[1]

@@ -1,0 +1,130 @@
+"""Train and evaluate the rows of an ablation table, each with several seeds.
+
+Every (row, seed) is a run folder of its own below one folder. Calling it again keeps what is finished and goes on with
+what is not. Rows of a second stage branch off the row whose first stage they share, which is trained once.
+"""
+
+import itertools
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from limner.data.records import Dataset
+from limner.runs import load_run
+from limner.runs.evaluating import evaluate_run
+from limner.runs.run import RUN_FILE
+from limner.training.branch import branch
+from limner.training.events import Listener, silent
+from limner.training.loop import train
+from limner.training.settings import Recipe
+from limner.training.state import STATE_FILE, read_progress
+
+DIRECTIONS = ("image_to_text", "text_to_image")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of a table.
+
+    - `stage`: the stage as the paper counts, "I" or "II"; the last of `recipe` is the one that is measured.
+    - `published`: the paper's figures by "direction measure", e.g. "image_to_text R@1", in percent.
+    - `after`: key of the row whose first stage this one starts from; its recipe is this one's without the second stage.
+    - `settings`: what was changed in the recipe, as `limner train --set` takes it.
+    """
+
+    key: str
+    label: str
+    stage: str
+    recipe: Recipe
+    published: Mapping[str, float]
+    after: str | None = None
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One row with one seed: its folder, the epoch that validation chose, the epochs run, and the evaluation report."""
+
+    seed: int
+    folder: Path
+    epoch: int
+    epochs_run: int
+    seconds: float
+    report: Mapping[str, Any]
+
+    def measured(self, name: str) -> float:
+        """A measure by "direction measure"."""
+        direction, measure = name.split(" ", 1)
+        return float(self.report[direction][measure])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A row with all its seeds."""
+
+    variant: Variant
+    trials: tuple[Trial, ...]
+
+    def mean(self, name: str) -> float:
+        """Mean of a measure over the seeds."""
+        return statistics.fmean(trial.measured(name) for trial in self.trials)
+
+    def deviation(self, name: str) -> float | None:
+        """Sample standard deviation over the seeds; None for a single one."""
+        values = [trial.measured(name) for trial in self.trials]
+        return statistics.stdev(values) if len(values) > 1 else None
+
+
+def train_variant(
+    variants: Mapping[str, Variant],
+    key: str,
+    seed: int,
+    dataset: Dataset,
+    out: Path,
+    *,
+    listener: Listener = silent,
+    cpu: bool = False,
+) -> Path:
+    """Train one row with one seed, or what is left of it; returns its run folder `out/KEY/seed-SEED`."""
+    variant = variants[key]
+    recipe = variant.recipe.replace(seed=seed)
+    folder = run_folder(out, key, seed)
+    if variant.after is not None and not (folder / STATE_FILE).exists():
+        start = train_variant(variants, variant.after, seed, dataset, out, listener=listener, cpu=cpu)
+        branch(start, recipe, folder)
+    return train(
+        recipe,
+        dataset.split("train"),
+        dataset.split("val"),
+        folder,
+        resume=True,
+        listener=listener,
+        cpu=cpu,
+    )
+
+
+def measure_variant(variant: Variant, seed: int, ranked: Dataset, split: str, folder: Path) -> Trial:
+    """Evaluate the checkpoint of a trained row's last stage on a split (`ranked` holds its records alone)."""
+    name = variant.recipe.stages[-1].name
+    report = evaluate_run(load_run(folder, stage=name), ranked, split)
+    listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+    chosen = next(stage for stage in listing["stages"] if stage["name"] == name)
+    progress, _ = read_progress(folder)
+    return Trial(seed, folder, chosen["epoch"], progress.epoch, progress.seconds, report.to_dict())
+
+
+def run_folder(out: Path, key: str, seed: int) -> Path:
+    """The run folder of a row and a seed."""
+    return out / key / f"seed-{seed}"
+
+
+def order(outcomes: Sequence[Outcome], value: Callable[[Outcome], float]) -> str:
+    """The rows' keys, best first, e.g. "both-1 > ranking-1 = instance-1"."""
+    ranked = sorted(outcomes, key=value, reverse=True)
+    text = ranked[0].variant.key
+    for better, worse in itertools.pairwise(ranked):
+        text += f" {'=' if value(better) == value(worse) else '>'} {worse.variant.key}"
+    return text

@@ -1,0 +1,204 @@
+"""An ablation beside the paper's figures: a table for the terminal, Markdown, CSV and JSON."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from limner.training.ablation import DIRECTIONS, Outcome, order
+from limner.training.outcome import versions
+from limner.training.settings import Recipe
+
+_ARROWS = {"image_to_text": "image→text", "text_to_image": "text→image"}
+
+
+@dataclass(frozen=True)
+class AblationReport:
+    """Everything that the written tables say.
+
+    - `table`, `title`, `published_on`: name, title and the set that the paper's figures are of.
+    - `standard`, `recipe`: the recipe as it stands, and as changed by `settings`; fewer epochs are called shortened.
+    """
+
+    table: str
+    title: str
+    published_on: str
+    data: str
+    split: str
+    split_fingerprint: str
+    standard: Recipe
+    recipe: Recipe
+    settings: tuple[str, ...]
+    seeds: tuple[int, ...]
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def measures(self) -> list[str]:
+        """The measures that the paper prints for any of the rows, image→text first."""
+        found = {name for outcome in self.outcomes for name in outcome.variant.published}
+        return sorted(found, key=lambda name: (DIRECTIONS.index(name.split()[0]), int(name.split("@")[1])))
+
+    @property
+    def header(self) -> list[str]:
+        """Column titles of `rows`."""
+        return ["row", "stage", "epoch", *(f"{_title(name)} (paper)" for name in self.measures)]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """One line a row: mean ± sample deviation over the seeds, the paper's figure in brackets."""
+        return [
+            [
+                outcome.variant.label,
+                outcome.variant.stage,
+                "/".join(str(trial.epoch) for trial in outcome.trials),
+                *(_cell(outcome, name) for name in self.measures),
+            ]
+            for outcome in self.outcomes
+        ]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader has to know: data, seeds, lengths, and whether the order is the paper's."""
+        one = len(self.seeds) == 1
+        lines = [
+            f"Ours: {self.recipe.name} on {self.data}, split {self.split} ({self.split_fingerprint}), "
+            + (f"seed {self.seeds[0]}" if one else f"mean ± deviation over seeds {_listed(self.seeds)}")
+            + "; the checkpoint of each row is chosen on val. "
+            f"In brackets: the paper, {self.published_on}.",
+            *self._lengths(),
+            *self._orders(),
+        ]
+        if self.split == "test":
+            lines.append("Measured on the test split; the paper's tables are on validation.")
+        return lines
+
+    def _lengths(self) -> Iterator[str]:
+        for index, stage in enumerate(self.recipe.stages):
+            if not any(len(outcome.variant.recipe.stages) > index for outcome in self.outcomes):
+                continue
+            usual = [known.epochs for known in self.standard.stages if known.name == stage.name]
+            shortened = f", shortened: the recipe has {usual[0]}" if usual and stage.epochs < usual[0] else ""
+            patience = (
+                f", at most {stage.patience} validations without a better one" if stage.patience else ""
+            )
+            yield f"Length: {stage.name} up to {stage.epochs} epochs{patience}{shortened}."
+
+    def _orders(self) -> Iterator[str]:
+        for stage in sorted({outcome.variant.stage for outcome in self.outcomes}):
+            rows = [outcome for outcome in self.outcomes if outcome.variant.stage == stage]
+            for name in self.measures:
+                known = [outcome for outcome in rows if name in outcome.variant.published]
+                if len(known) > 1:
+                    yield f"Order, stage {stage}, {_title(name)}: {_order(known, name)}."
+
+    def to_markdown(self) -> str:
+        """The table and the remarks."""
+        lines = [
+            f"# {self.title}",
+            "",
+            _line(self.header),
+            _line(["---"] * len(self.header)),
+            *map(_line, self.rows),
+            "",
+            *(f"- {remark}" for remark in self.remarks),
+        ]
+        if self.settings:
+            lines.append(f"- Settings: `{' '.join(self.settings)}`")
+        return "\n".join(lines) + "\n"
+
+    def to_csv(self) -> str:
+        """One line a row and measure, unrounded."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(
+            ["row", "label", "stage", "direction", "measure", "mean", "deviation", "seeds", "paper"]
+        )
+        for outcome in self.outcomes:
+            variant = outcome.variant
+            for name in self.measures:
+                deviation, paper = outcome.deviation(name), variant.published.get(name)
+                writer.writerow(
+                    [
+                        variant.key,
+                        variant.label,
+                        variant.stage,
+                        *name.split(" ", 1),
+                        outcome.mean(name),
+                        "" if deviation is None else deviation,
+                        len(outcome.trials),
+                        "" if paper is None else paper,
+                    ]
+                )
+        return text.getvalue()
+
+    def to_json(self) -> str:
+        """All of it, with each run's whole measures and the settings that repeat it."""
+        content: dict[str, Any] = {
+            "table": self.table,
+            "title": self.title,
+            "published_on": self.published_on,
+            "data": self.data,
+            "split": self.split,
+            "split_fingerprint": self.split_fingerprint,
+            "recipe": self.recipe.name,
+            "settings": list(self.settings),
+            "seeds": list(self.seeds),
+            "remarks": self.remarks,
+            "rows": [self._row(outcome) for outcome in self.outcomes],
+            "versions": versions(),
+        }
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+    def _row(self, outcome: Outcome) -> dict[str, Any]:
+        variant = outcome.variant
+        return {
+            "key": variant.key,
+            "label": variant.label,
+            "stage": variant.stage,
+            "starts_from": variant.after,
+            "settings": list(variant.settings),
+            "epochs": {stage.name: stage.epochs for stage in variant.recipe.stages},
+            "mean": {name: outcome.mean(name) for name in self.measures},
+            "deviation": {name: outcome.deviation(name) for name in self.measures},
+            "paper": dict(variant.published),
+            "runs": [
+                {
+                    "seed": trial.seed,
+                    "folder": f"{trial.folder.parent.name}/{trial.folder.name}",
+                    "epoch": trial.epoch,
+                    "epochs_run": trial.epochs_run,
+                    "seconds": round(trial.seconds, 1),
+                    **{direction: trial.report[direction] for direction in DIRECTIONS},
+                    "model_fingerprint": trial.report["provenance"]["model_fingerprint"],
+                    "precision": trial.report["provenance"]["precision"],
+                }
+                for trial in outcome.trials
+            ],
+        }
+
+
+def _title(name: str) -> str:
+    direction, measure = name.split(" ", 1)
+    return f"{_ARROWS[direction]} {measure}"
+
+
+def _order(outcomes: Sequence[Outcome], name: str) -> str:
+    here = order(outcomes, lambda outcome: outcome.mean(name))
+    paper = order(outcomes, lambda outcome: outcome.variant.published[name])
+    return f"{here}; {'agrees' if here == paper else f'differs from the paper: {paper}'}"
+
+
+def _cell(outcome: Outcome, name: str) -> str:
+    deviation, paper = outcome.deviation(name), outcome.variant.published.get(name)
+    ours = f"{outcome.mean(name):.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
+    return ours if paper is None else f"{ours} ({paper:.1f})"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,358 @@
+"""The commands from end to end on toys, and what a user's mistakes look like."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from limner.cli import app, main
+from limner.data.records import Dataset
+from limner.recipes import RECIPES
+from limner.runs.checkpoint import read_checkpoint, write_checkpoint
+from limner.training.settings import Recipe
+from tests.toy import draw_toys, toy_recipe
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+Limner = Callable[..., Result]
+
+
+@pytest.fixture
+def limner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Limner:
+    """Runs a command in this process, through the error boundary."""
+
+    def run(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["limner", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        said = capsys.readouterr()
+        return Result(code, said.out, said.err)
+
+    return run
+
+
+def refused(result: Result, message: str) -> None:
+    """A user's mistake: exactly one line on stderr, nothing else, exit code 2."""
+    assert result.code == 2, result
+    assert result.out == ""
+    assert re.fullmatch(r"limner: [^\n]+\n", result.err), result.err
+    assert re.search(message, result.err), result.err
+
+
+@pytest.fixture(scope="session")
+def pictures(toys: Dataset) -> Path:
+    return toys.records[0].image.parent
+
+
+@pytest.fixture(scope="session")
+def store(toy_run: Path, pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the toys with their identities, made by the command."""
+    folder = tmp_path_factory.mktemp("stores") / "store"
+    notes = _metadata(pictures, folder.parent)
+    command = ["index", str(toy_run), str(folder), str(pictures), "--metadata", str(notes)]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    return folder
+
+
+def _metadata(pictures: Path, folder: Path) -> Path:
+    rows = [
+        json.loads(line) for line in (pictures / "captions.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    notes = [{"file": str(pictures / row["file"]), "identity": row["identity"], "shelf": 3} for row in rows]
+    file = folder / "metadata.jsonl"
+    file.write_text("\n".join(map(json.dumps, notes)), encoding="utf-8")
+    return file
+
+
+def _sets(recipe: Recipe) -> list[str]:
+    """The `--set` options that make any recipe this one."""
+    values = json.loads(recipe.model_dump_json())
+    return [
+        part
+        for name, value in values.items()
+        if name != "name"
+        for part in ("--set", f"{name}={json.dumps(value)}")
+    ]
+
+
+def test_version_and_help(limner: Limner) -> None:
+    assert re.fullmatch(r"limner \d+\.\d+\.\S+\n", limner("--version").out)
+    shown = limner("--help").out
+    for command in ("train", "evaluate", "index", "search", "demo", "data", "recipes"):
+        assert command in shown
+
+
+def test_as_a_module_in_a_process_of_its_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "limner", "evaluate", str(tmp_path / "none"), "--data", "folder:x"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    refused(Result(done.returncode, done.stdout, done.stderr), "no trained run here")
+
+
+def test_recipes_list_and_show(limner: Limner) -> None:
+    listed = limner("recipes", "list").out.splitlines()
+    assert [line.split()[0] for line in listed] == list(RECIPES)
+    shown = limner(
+        "recipes", "show", "dual-path-people", "--set", "seed=4", "--set", "stages.stage-2.epochs=1"
+    )
+    recipe = Recipe.parse(json.loads(shown.out))
+    assert (recipe.name, recipe.seed, recipe.stages[1].epochs) == ("dual-path-people", 4, 1)
+
+
+def test_data_check(limner: Limner, pictures: Path, tmp_path: Path) -> None:
+    sound = limner("data", "check", f"folder:{pictures}")
+    assert (sound.code, "No problem found." in sound.out) == (0, True)
+    copy = shutil.copytree(pictures, tmp_path / "copy")
+    (copy / "00-0.png").unlink()
+    (copy / "01-0.png").write_bytes(b"no picture")
+    spoilt = limner("data", "check", f"folder:{copy}", "--json")
+    assert spoilt.code == 1
+    problems = {problem["kind"]: problem for problem in json.loads(spoilt.out)["problems"]}
+    assert problems.keys() == {"missing-picture", "unreadable-picture"}
+    assert problems["missing-picture"]["example"] == "00-0.png"
+    fast = limner("data", "check", f"folder:{copy}", "--fast")
+    assert fast.code == 1
+    assert "cannot be read" not in fast.out
+
+
+def test_data_people(limner: Limner, tmp_path: Path) -> None:
+    folder = tmp_path / "people"
+    command = ("data", "people", folder, "--identities", 4, "--val", 1, "--test", 1, "--workers", 1)
+    drawn = limner(*command)
+    assert drawn.code == 0
+    assert re.search(r"4 people, \d+ pictures, \d+ sentences; use it as cuhk-pedes:", drawn.out)
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*.jpg")}
+    assert limner(*command).out == drawn.out
+    assert {file: file.stat().st_mtime_ns for file in folder.rglob("*.jpg")} == before
+    assert limner("data", "check", f"cuhk-pedes:{folder}").code == 0
+    refused(limner(*command, "--seed", 1), "seed 0 there, 1 asked for")
+    refused(limner("data", "people", tmp_path / "x", "--identities", 0), "identities must be 1 or more")
+
+
+def test_train_resume_evaluate(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> None:
+    """The command with every setting given trains exactly what the library does."""
+    run, data = tmp_path / "run", f"folder:{pictures}"
+    command = ("train", "dual-path-people", "--data", data, "--out", run, "--cpu", *_sets(toy_recipe()))
+    trained = limner(*command)
+    assert trained.code == 0
+    assert f"{run}: trained; next: limner evaluate {run}" in trained.out.replace("\n", " ")
+    assert "stage-1 3" in trained.err
+    ours, _ = read_checkpoint(run / "stage-2.safetensors")
+    theirs, _ = read_checkpoint(toy_run / "stage-2.safetensors")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    refused(limner(*command), "there is a run in this folder; give --resume")
+    assert limner(*command, "--resume").code == 0
+    refused(
+        limner(*command, "--resume", "--set", "seed=8"), r"cannot resume, recipe\.seed is 8 now and was 3"
+    )
+
+    file = tmp_path / "report.json"
+    evaluated = limner("evaluate", run, "--data", data, "--split", "test", "--json", file)
+    assert evaluated.code == 0
+    assert "text → image" in evaluated.out
+    report = json.loads(file.read_text(encoding="utf-8"))
+    assert list(report) == ["protocol", "split", "counts", "image_to_text", "text_to_image", "provenance"]
+    assert (report["split"], report["counts"]["images"], report["counts"]["sentences"]) == ("test", 7, 14)
+    for direction in ("image_to_text", "text_to_image"):
+        assert {"R@1", "R@5", "R@10", "median_rank", "mAP"} <= report[direction].keys()
+        assert 0 <= report[direction]["R@1"] <= report[direction]["R@10"] <= 100
+    assert report["provenance"]["selected"]["split"] == "val"
+    first = limner("evaluate", run, "--data", data, "--split", "val", "--stage", "stage-1")
+    assert first.code == 0
+    assert "val" in first.out
+
+
+def test_index_adds_what_is_new_and_lists_what_cannot_be_read(
+    limner: Limner, toy_run: Path, tmp_path: Path
+) -> None:
+    pictures, store = draw_toys(tmp_path / "pictures"), tmp_path / "store"
+    (pictures / "broken.jpg").write_bytes(b"no picture")
+    command = ("index", toy_run, store, pictures)
+    first = limner(*command)
+    assert first.code == 0
+    assert f"{store}: 36 pictures; 36 added, 0 updated, 0 unchanged, 1 skipped" in first.out
+    assert re.search(r"skipped .*broken\.jpg: not a picture", first.err)
+    again = limner(*command, "--metadata", _metadata(pictures, tmp_path))
+    assert "36 pictures; 0 added, 36 updated, 0 unchanged, 1 skipped" in again.out
+    assert "0 added, 0 updated, 36 unchanged, 1 skipped" in limner(*command).out
+    Image.new("RGB", (40, 40), "purple").save(pictures / "new.png")
+    assert "37 pictures; 1 added" in limner(*command, "--batch", 5).out
+
+
+def test_search_by_text(limner: Limner, store: Path, tmp_path: Path) -> None:
+    lines = limner("search", store, "a red square on white", "-k", 4).out.splitlines()
+    assert [line.split()[0] for line in lines] == ["1", "2", "3", "4"]
+    scores = [float(line.split()[1]) for line in lines]
+    assert scores == sorted(scores, reverse=True)
+    sheet = tmp_path / "sheet.jpg"
+    command = (
+        "search",
+        store,
+        "a red square on white",
+        "--json",
+        "--sheet",
+        sheet,
+        "--truth",
+        "red square white",
+    )
+    found = limner(*command)
+    hits = json.loads(found.out)
+    assert [hit["rank"] for hit in hits] == list(range(1, 11))
+    assert hits[0].keys() == {"rank", "score", "path", "id", "identity", "metadata"}
+    assert hits[0]["metadata"] == {"shelf": 3}
+    assert f"{hits[3]['score']:+.3f}" == lines[3].split()[1]
+    assert f"drawn to {sheet}" in found.err
+    with Image.open(sheet) as drawn:
+        assert drawn.format == "JPEG"
+
+
+def test_search_by_picture_finds_itself(limner: Limner, store: Path, pictures: Path) -> None:
+    hits = json.loads(limner("search", store, "--image", pictures / "05-0.png", "-k", 1, "--json").out)
+    assert Path(hits[0]["path"]).name == "05-0.png"
+    assert hits[0]["score"] == pytest.approx(1, abs=1e-2)
+
+
+def test_a_model_that_has_moved_is_found_with_run(
+    limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    assert limner("index", run, tmp_path / "store", pictures).code == 0
+    run.rename(tmp_path / "moved")
+    refused(limner("search", tmp_path / "store", "red"), "the model of this store cannot be loaded")
+    assert limner("search", tmp_path / "store", "red", "--run", tmp_path / "moved").code == 0
+
+
+def test_mistakes_in_recipes_and_data(limner: Limner, pictures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train = ("train", "dual-path-people", "--out", out)
+    refused(limner("recipes", "show", "dual-pth"), "unknown recipe 'dual-pth'; did you mean 'dual-path'")
+    refused(limner("train", "nothing", "--data", f"folder:{pictures}", "--out", out), "unknown recipe")
+    refused(limner(*train, "--data", f"folder:{pictures}", "--set", "sed=1"), "did you mean 'seed'")
+    refused(limner(*train, "--data", f"folder:{pictures}", "--set", "a\nb=1"), "unknown setting 'a b'")
+    refused(limner(*train, "--data", f"folder:{tmp_path / 'none'}"), "there is no such folder or file")
+    refused(
+        limner(*train, "--data", f"foldr:{pictures}"), "unknown dataset format 'foldr'; did you mean 'folder'"
+    )
+    refused(limner(*train, "--data", pictures), "its files suggest folder:")
+    refused(limner("data", "check", f"cuhk-pedes:{pictures}"), "annotation file was expected")
+    refused(limner("data", "check", f"mscoco:{pictures}"), r"dataset_coco\.json was expected")
+    assert not out.exists()
+    out.write_text("a file", encoding="utf-8")
+    refused(
+        limner(*train, "--data", f"folder:{pictures}"), "a folder for the run was expected, this is a file"
+    )
+
+
+def test_mistakes_with_runs(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> None:
+    data = ("--data", f"folder:{pictures}")
+    refused(limner("evaluate", tmp_path, *data), "no trained run here")
+    refused(limner("index", tmp_path / "none", tmp_path / "store", pictures), "no trained run here")
+    refused(
+        limner("evaluate", toy_run, *data, "--split", "dev"), "no picture in split 'dev'; splits here: train"
+    )
+    refused(limner("evaluate", toy_run, *data, "--stage", "x"), "no checkpoint of stage 'x'")
+    nowhere = tmp_path / "not" / "there.json"
+    refused(_last_line(limner("evaluate", toy_run, *data, "--json", nowhere)), "cannot be written")
+    damaged = shutil.copytree(toy_run, tmp_path / "damaged")
+    for file in damaged.glob("*.safetensors"):
+        file.write_bytes(file.read_bytes()[:-100])
+    refused(limner("evaluate", damaged, *data), "damaged checkpoint")
+    refused(limner("evaluate", toy_run / "last.safetensors", *data), "not the checkpoint of a model")
+
+
+def _last_line(result: Result) -> Result:
+    """For a command that fails after it has said something useful on stdout."""
+    return Result(result.code, "", result.err)
+
+
+def test_mistakes_with_stores(
+    limner: Limner, toy_run: Path, store: Path, pictures: Path, tmp_path: Path
+) -> None:
+    other = shutil.copytree(toy_run, tmp_path / "other")
+    for file in (other / "stage-1.safetensors", other / "stage-2.safetensors"):
+        tensors, description = read_checkpoint(file)
+        tensors["image_head.0.weight"] += 0.01
+        write_checkpoint(file, tensors, description)
+    refused(limner("index", other, store, pictures), "built with model [0-9a-f]{12} ")
+    refused(limner("search", store, "red", "--run", other), "built with model [0-9a-f]{12} ")
+    refused(limner("search", tmp_path / "none", "red"), "no such store; build one with")
+    refused(limner("search", tmp_path, "red"), "not a store")
+    refused(limner("index", toy_run, tmp_path / "new", tmp_path / "none"), "no such file or folder")
+    refused(limner("index", toy_run, tmp_path / "new", pictures, "--batch", 0), "batch size and workers")
+    notes = tmp_path / "notes.txt"
+    refused(limner("index", toy_run, tmp_path / "new", pictures, "--metadata", notes), r"\.csv or \.jsonl")
+
+
+def test_mistakes_in_queries(limner: Limner, store: Path, pictures: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(b"no picture")
+    refused(limner("search", store, ""), "the query is empty")
+    refused(limner("search", store, " "), "the query is empty")
+    refused(limner("search", store, "zebra crossing"), "knows no word of the query 'zebra crossing'")
+    refused(limner("search", store, "--image", broken), r"broken\.jpg: not a picture")
+    refused(limner("search", store, "--image", tmp_path / "none.jpg"), "there is no such file")
+    refused(limner("search", store, "red", "-k", 0), "k: expected at least 1, got 0")
+    refused(limner("search", store, "red", "-k", -3), "k: expected at least 1, got -3")
+    refused(limner("search", store, "red", "--image", pictures / "05-0.png"), "either a text or --image")
+    refused(limner("search", store), "either a text or --image")
+    for name in ("sheet.xyz", "not/there.jpg"):
+        result = limner("search", store, "red", "--sheet", tmp_path / name)
+        refused(_last_line(result), "the sheet cannot be saved")
+
+
+def test_a_bug_keeps_its_stack_trace(limner: Limner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: str) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("limner.cli.recipes.get_recipe", broken)
+    with pytest.raises(ZeroDivisionError):
+        limner("recipes", "show", "dual-path")
+
+
+def test_ctrl_c_says_that_nothing_is_lost(limner: Limner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("limner.cli.recipes.get_recipe", interrupted)
+    stopped = limner("recipes", "show", "dual-path")
+    assert (stopped.code, stopped.out) == (130, "")
+    assert stopped.err == "limner: stopped; what was finished is kept\n"
+
+
+def test_demo(limner: Limner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All five steps, on so few people and epochs that nothing is learnt."""
+    monkeypatch.setattr("limner.cli.demo.VAL", 2)
+    monkeypatch.setattr("limner.cli.demo.TEST", 3)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    small = toy_recipe().replace(
+        images=toy_recipe().images.replace(resize=(48, 24), crop=(48, 24)), stages=toy_recipe().stages[1:]
+    )
+    command = ("demo", "--out", tmp_path, "--identities", 9, *_sets(small))
+    done = limner(*command)
+    assert done.code == 0, done.err
+    summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    assert 0 <= summary["text_to_image R@1"] <= 100
+    assert f"a bag of colours {summary['colours R@1']:.1f}%" in done.out
+    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["counts"]["groups"] == 3
+    for number in (1, 2, 3):
+        with Image.open(tmp_path / f"search-{number}.png") as sheet:
+            assert sheet.width > 400
+    assert limner(*command).code == 0

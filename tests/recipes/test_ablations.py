@@ -1,0 +1,109 @@
+import re
+
+import pytest
+
+from limner.errors import SettingsError
+from limner.recipes import RECIPES, get_recipe
+from limner.recipes.ablations import TABLES, get_table, scaled_classes, variants
+from limner.training.ablation import Variant
+from limner.training.settings import LossSettings
+
+
+def _rows(table: str, recipe: str = "dual-path-flickr8k") -> dict[str, Variant]:
+    return variants(get_table(table), get_recipe(recipe), training_pictures=6000)
+
+
+def _weights(losses: LossSettings) -> tuple[float, float, float, float]:
+    return losses.ranking, losses.visual, losses.textual, losses.joint
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("recipe", [name for name, make in RECIPES.items() if len(make().stages) == 2])
+def test_every_table_fits_every_recipe_of_two_stages(name: str, recipe: str) -> None:
+    rows = _rows(name, recipe)
+    assert list(rows) == [row.key for row in TABLES[name].rows]
+    for variant in rows.values():
+        assert len(variant.recipe.stages) == {"I": 1, "II": 2}[variant.stage]
+        assert not re.search(r"[{}]", variant.label + "".join(variant.settings))
+        if variant.after is not None:
+            start = rows[variant.after].recipe
+            assert variant.recipe.replace(stages=variant.recipe.stages[:1]) == start
+
+
+def test_table_4_switches_the_losses_of_each_stage() -> None:
+    rows = _rows("dual-path-table-4")
+    first = {key: _weights(row.recipe.stages[0].losses) for key, row in rows.items()}
+    assert first["ranking-1"] == (1, 0, 0, 0)
+    assert first["both-1"] == (1, 1, 1, 0)
+    assert {first[key] for key in ("instance-1", "instance-2", "ranking-2", "both-2")} == {(0, 1, 1, 0)}
+    second = {key: _weights(row.recipe.stages[1].losses) for key, row in rows.items() if row.stage == "II"}
+    assert second == {"instance-2": (0, 1, 1, 0), "ranking-2": (1, 0, 0, 0), "both-2": (1, 1, 1, 0)}
+
+
+def test_ranking_of_stage_one_is_that_of_the_recipes_second_stage() -> None:
+    recipe = get_recipe("dual-path-released")
+    losses = _rows("dual-path-table-4", "dual-path-released")["ranking-1"].recipe.stages[0].losses
+    expected = recipe.stages[1].losses
+    assert (losses.candidates, losses.margin, losses.negatives) == (
+        expected.candidates,
+        expected.margin,
+        expected.negatives,
+    )
+    assert losses.candidates == 256
+    assert losses.dropout == recipe.stages[0].losses.dropout
+
+
+def test_figures_keep_the_papers_order() -> None:
+    published = {key: row.published for key, row in _rows("dual-path-table-4").items()}
+    # section 6.4: instance loss alone is best in stage I, both together in stage II
+    for measure in ("image_to_text R@1", "image_to_text R@10", "text_to_image R@1", "text_to_image R@10"):
+        assert (
+            published["instance-1"][measure] > published["both-1"][measure] > published["ranking-1"][measure]
+        )
+        assert (
+            published["both-2"][measure] > published["instance-2"][measure] > published["ranking-2"][measure]
+        )
+    assert set(_rows("dual-path-table-5")["few"].published) == {"image_to_text R@1", "text_to_image R@1"}
+    shift = _rows("dual-path-table-7")
+    assert shift["shift"].published == published["instance-1"]
+    assert shift["shift"].published["image_to_text R@1"] - shift["left"].published["image_to_text R@1"] > 5
+
+
+def test_single_switches() -> None:
+    rows = _rows("dual-path-table-7")
+    assert not rows["left"].recipe.stages[0].position_shift
+    assert rows["shift"].recipe.stages[0].position_shift
+    assert _weights(_rows("dual-path-table-8")["sum"].recipe.stages[0].losses) == (0, 0, 0, 1)
+    words = _rows("dual-path-table-6")
+    assert words["random"].recipe.vocabulary.vectors == "random"
+    assert words["vectors"].recipe.vocabulary.vectors == "captions"
+
+
+def test_word_vectors_of_the_recipe_are_used_where_it_has_some() -> None:
+    recipe = get_recipe("dual-path")
+    recipe = recipe.replace(vocabulary=recipe.vocabulary.replace(vectors="word2vec.bin"))
+    rows = variants(get_table("dual-path-table-6"), recipe, training_pictures=100)
+    assert [row.recipe.vocabulary.vectors for row in rows.values()] == ["random", "word2vec.bin"]
+
+
+def test_classes_are_the_papers_shares_or_as_given() -> None:
+    assert scaled_classes(113_287) == (3_000, 10_000)
+    few, many = scaled_classes(6_000)
+    assert few / 6_000 == pytest.approx(3_000 / 113_287, rel=0.01)
+    assert many / 6_000 == pytest.approx(10_000 / 113_287, rel=0.01)
+    assert scaled_classes(10) == (2, 3)
+    rows = variants(
+        get_table("dual-path-table-5"), get_recipe("dual-path"), training_pictures=50, classes=(7, 9)
+    )
+    assert [row.recipe.classes for row in rows.values()] == [7, 9, None]
+    assert rows["few"].label == "7 categories"
+
+
+def test_refusals() -> None:
+    with pytest.raises(SettingsError, match="did you mean 'dual-path-table-4'"):
+        get_table("dual-path-table4")
+    recipe = get_recipe("dual-path")
+    single = recipe.replace(stages=recipe.stages[:1])
+    with pytest.raises(SettingsError, match="has one stage, the table has rows of stages I and II"):
+        variants(get_table("dual-path-table-4"), single, training_pictures=10)
+    assert len(variants(get_table("dual-path-table-7"), single, training_pictures=10)) == 2

@@ -1,0 +1,144 @@
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from limner.errors import SettingsError
+from limner.recipes import RECIPES, change, get_recipe
+from limner.training.settings import Recipe
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_has_its_name_and_survives_json(name: str) -> None:
+    recipe = get_recipe(name)
+    assert recipe.name == name
+    assert Recipe.parse(json.loads(recipe.model_dump_json())) == recipe
+    assert change(recipe, []) == recipe
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_says_what_it_is_and_how_to_run_it(name: str) -> None:
+    first, *rest = (RECIPES[name].__doc__ or "").strip().splitlines()
+    assert first.rstrip().endswith(".")
+    assert f"limner train {name} --data" in " ".join(" ".join(rest).split())
+
+
+def test_the_two_stages_of_section_5() -> None:
+    """λ = (0, 1, 1) with the backbone frozen, then (1, 1, 1) on the whole network; α = 1, dropout 0.75."""
+    first, second = get_recipe("dual-path").stages
+    weights = [(stage.losses.ranking, stage.losses.visual, stage.losses.textual) for stage in (first, second)]
+    assert weights == [(0, 1, 1), (1, 1, 1)]
+    assert (first.frozen, second.frozen) == (("backbone",), ())
+    assert second.losses.margin == 1
+    for stage in (first, second):
+        assert stage.losses.dropout == 0.75
+        assert (stage.optimiser.name, stage.optimiser.rate, stage.optimiser.momentum) == ("sgd", 0.001, 0.9)
+
+
+def test_unknown_recipes_get_the_nearest_name() -> None:
+    with pytest.raises(SettingsError, match="unknown recipe 'dual-pth'; did you mean 'dual-path'"):
+        get_recipe("dual-pth")
+    with pytest.raises(SettingsError, match="there are: dual-path, "):
+        get_recipe("zzz")
+
+
+def test_settings_are_put_where_they_say() -> None:
+    recipe = change(
+        get_recipe("dual-path"),
+        [
+            "seed=5",
+            "stages.stage-1.epochs=3",
+            "stages.1.losses.margin=0.2",
+            "model.backbone.weights=a=b.pth",
+            "vocabulary.vectors=captions",
+            'stages.stage-1.optimiser.multipliers={"words": 0.5}',
+            "stages.stage-1.optimiser.multipliers.text=2",
+            "images.resize=[300, 200]",
+            "images.crop=[200,200]",
+            "stages.stage-1.patience=null",
+        ],
+    )
+    first, second = recipe.stages
+    assert (recipe.seed, first.epochs, second.losses.margin) == (5, 3, 0.2)
+    assert recipe.model.backbone.weights == "a=b.pth"
+    assert recipe.vocabulary.vectors == "captions"
+    assert first.optimiser.multipliers == {"words": 0.5, "text": 2}
+    assert (recipe.images.resize, recipe.images.crop) == ((300, 200), (200, 200))
+    assert first.patience is None
+
+
+def test_later_settings_win_and_may_depend_on_earlier_ones() -> None:
+    recipe = change(
+        get_recipe("dual-path"), ["seed=1", "seed=2", 'stages=[{"name": "only"}]', "stages.only.batch=4"]
+    )
+    assert recipe.seed == 2
+    assert [(stage.name, stage.batch) for stage in recipe.stages] == [("only", 4)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("seed", "setting 'seed': expected key=value"),
+        ("=1", "setting '=1': expected key=value"),
+        ("seed=\udcff", "expected Unicode text"),
+        ("\udcff=1", "expected Unicode text"),
+        ('name="\\ud800"', "expected Unicode text"),
+        ("sed=1", "unknown setting 'sed'; did you mean 'seed'"),
+        ("seed=-1", "setting 'seed': .*got -1"),
+        ("seed=one", "setting 'seed': .*got 'one'"),
+        ("modle.dim=3", "setting 'modle.dim': unknown part 'modle'; did you mean 'model'"),
+        ("model.dimm=3", r"unknown setting 'model\.dimm'; did you mean 'dim'"),
+        ("stages.stage-3.epochs=1", r"no entry 'stage-3' among 2 \(stage-1, stage-2\)"),
+        ("stages.7.epochs=1", "no entry '7' among 2"),
+        ("stages.-1.epochs=1", "no entry '-1' among 2"),
+        ("seed.x=1", "'seed' is a single value and has no 'x'"),
+        ("images.resize.0=5", "'resize' is a single value and has no '0'"),
+        ("model=5", "setting 'model'"),
+        ("stages=[]", "setting 'stages'"),
+        ("stages.stage-1.losses.dropout=1", "less than 1"),
+        ("stages.stage-1.losses.margin=NaN", "greater than or equal to 0"),
+        ('stages.stage-1.frozen=["head"]', "setting 'stages.0.frozen.0'"),
+        ("seed=" + "9" * 5000, "setting 'seed'"),
+        ("model=" + "[" * 100_000, "setting 'model'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(setting: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as caught:
+        change(get_recipe("dual-path"), [setting])
+    assert "\n" not in str(caught.value)
+
+
+_NAMES = sorted(
+    {
+        "model",
+        "backbone",
+        "text",
+        "images",
+        "stages",
+        "stage-1",
+        "0",
+        "losses",
+        "optimiser",
+        "multipliers",
+        "words",
+    }
+    | {"seed", "select", "frozen", "classes", "resize", "crop", "name", "epochs", "", "vocabulary", "vectors"}
+)
+_KEYS = st.lists(st.sampled_from(_NAMES) | st.text(max_size=5), min_size=1, max_size=5).map(".".join)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_NAMES), inner, max_size=3),
+    max_leaves=6,
+).map(json.dumps)
+_SETTINGS = st.builds("{}={}".format, _KEYS, _JSON | st.text()) | st.text()
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(_SETTINGS, min_size=1, max_size=3))
+def test_any_settings_give_a_recipe_or_a_settings_error(strings: list[str]) -> None:
+    try:
+        changed = change(get_recipe("dual-path"), strings)
+    except SettingsError:
+        return
+    assert isinstance(changed, Recipe)

@@ -1,0 +1,204 @@
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from limner.data.records import Dataset
+from limner.data.transforms import ImageSettings
+from limner.errors import DataError
+from limner.models.dual_path import DualPath
+from limner.training import feature_cache as module
+from limner.training.feature_cache import cache_folder, cache_limit, pooled_views
+from limner.training.pictures import Pictures
+from tests.toy import toy_recipe
+
+CHANNELS = 64
+SIZE = 20
+
+
+@pytest.fixture
+def model() -> DualPath:
+    torch.manual_seed(0)
+    return DualPath(toy_recipe().model, 10)
+
+
+@pytest.fixture
+def pictures(toys: Dataset, tmp_path: Path) -> Pictures:
+    """Copies, so that a test may change them."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    paths = [Path(shutil.copy(record.image, folder)) for record in toys.records[:SIZE]]
+    return Pictures(paths, toy_recipe().images)
+
+
+def _direct(model: DualPath, pixels: np.ndarray) -> np.ndarray:
+    model.eval()
+    with torch.no_grad():
+        return model.pool_images(torch.from_numpy(pixels.copy()).permute(0, 3, 1, 2)).numpy()
+
+
+def _views(model: DualPath, pictures: Pictures, folder: Path, views: int = 3, **more: object) -> np.ndarray:
+    arguments = {"seed": 5, "precision": "fp32", **more}
+    return pooled_views(model, pictures, views, folder=folder, **arguments)  # type: ignore[arg-type]
+
+
+def _entries(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_views_are_the_plain_the_flipped_and_random_crops(
+    model: DualPath, pictures: Pictures, tmp_path: Path
+) -> None:
+    model.train()
+    found = _views(model, pictures, tmp_path / "cache", 4)
+    assert found.shape == (SIZE, 4, CHANNELS)
+    assert found.dtype == np.float16
+    assert model.training
+    centred = pictures.centred(range(SIZE))
+    np.testing.assert_allclose(found[:, 0], _direct(model, centred), rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(found[:, 1], _direct(model, centred[:, :, ::-1]), rtol=2e-3, atol=2e-3)
+    other = [np.asarray(found[:, view], dtype=np.float32) for view in (0, 2, 3)]
+    assert not np.allclose(other[0], other[1], atol=2e-3)
+    assert not np.allclose(other[1], other[2], atol=2e-3)
+
+
+def test_second_call_reads_what_the_first_wrote(
+    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = np.array(_views(model, pictures, tmp_path / "cache"))
+
+    def never(*arguments: object) -> None:
+        pytest.fail("computed again")
+
+    monkeypatch.setattr(module, "_compute", never)
+    np.testing.assert_array_equal(_views(model, pictures, tmp_path / "cache"), first)
+    assert len(_entries(tmp_path / "cache")) == 1
+
+
+def test_key_changes_with_whatever_changes_the_features(
+    model: DualPath, pictures: Pictures, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+
+    def is_new(**more: object) -> bool:
+        before = _entries(cache) if cache.exists() else set()
+        _views(model, pictures, cache, **more)  # type: ignore[arg-type]
+        return _entries(cache) != before
+
+    assert is_new()
+    assert not is_new()
+    assert is_new(views=2)
+    assert is_new(seed=6)
+    with torch.no_grad():
+        next(iter(model.text.parameters())).add_(1.0)
+    assert not is_new(), "the text path has no part in it"
+    with torch.no_grad():
+        next(iter(model.backbone.parameters()))[0, 0, 0, 0] += 0.01
+    assert is_new()
+    os.utime(pictures.paths[3], ns=(1, 1))
+    assert is_new()
+    changed = pictures.settings.replace(flip=False)
+    assert isinstance(changed, ImageSettings)
+    pictures = Pictures(pictures.paths, changed)
+    assert is_new()
+
+
+def test_interrupted_computation_goes_on_where_it_stopped(
+    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CHUNK", 1)  # progress is noted every sixteenth chunk
+    whole = np.array(_views(model, pictures, tmp_path / "whole"))
+
+    def stop(done: int, total: int) -> None:
+        if done == 18:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _views(model, pictures, tmp_path / "cache", report=stop)
+    assert not list((tmp_path / "cache").glob("*.npy"))
+    reported: list[int] = []
+    again = _views(model, pictures, tmp_path / "cache", report=lambda done, total: reported.append(done))
+    assert reported == [17, 18, 19, 20]
+    np.testing.assert_array_equal(again, whole)
+    assert len(_entries(tmp_path / "cache")) == 1
+
+
+def test_note_of_progress_without_its_part_is_not_believed(
+    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CHUNK", 1)
+    cache = tmp_path / "cache"
+
+    def stop_at(number: int) -> module.Report:
+        def report(done: int, total: int) -> None:
+            if done == number:
+                raise KeyboardInterrupt
+
+        return report
+
+    with pytest.raises(KeyboardInterrupt):
+        _views(model, pictures, cache, report=stop_at(18))
+    next(cache.glob("*.part")).unlink()
+    with pytest.raises(KeyboardInterrupt):
+        _views(model, pictures, cache, report=stop_at(4))
+    found = np.array(_views(model, pictures, cache))
+    assert np.abs(found).sum(axis=(1, 2)).min() > 0
+
+
+def test_oldest_entries_make_room(
+    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    size = 2 * SIZE * 3 * CHANNELS + 128  # float16 values and NumPy's header
+    monkeypatch.setenv("LIMNER_CACHE_GB", str(2.5 * size / 1e9))
+    names: list[str] = []
+    for seed in (0, 1):
+        _views(model, pictures, cache, seed=seed)
+        names.append(next(iter(_entries(cache) - set(names))))
+        os.utime(cache / names[-1], (1000 + seed, 1000 + seed))
+    _views(model, pictures, cache, seed=0)  # used again: now the younger of the two
+    _views(model, pictures, cache, seed=2)
+    assert names[0] in _entries(cache)
+    assert names[1] not in _entries(cache)
+    assert sum(path.stat().st_size for path in cache.iterdir()) <= cache_limit()
+
+
+def test_abandoned_parts_count_and_make_room(
+    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    size = 2 * SIZE * 3 * CHANNELS + 128
+    monkeypatch.setenv("LIMNER_CACHE_GB", str(1.5 * size / 1e9))
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _views(model, pictures, cache, seed=1, report=stop)
+    _views(model, pictures, cache, seed=2)
+    assert sum(path.stat().st_size for path in cache.iterdir()) <= cache_limit()
+
+
+def test_refusals(
+    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures.paths[2].unlink()
+    with pytest.raises(DataError, match=r"missing picture .*limner data check"):
+        _views(model, pictures, tmp_path / "cache")
+    monkeypatch.setenv("LIMNER_CACHE_GB", "0.000001")
+    with pytest.raises(DataError, match=r"20 pictures × 3 views .* set LIMNER_CACHE_GB higher"):
+        _views(model, pictures, tmp_path / "cache")
+    monkeypatch.setenv("LIMNER_CACHE_GB", "much")
+    with pytest.raises(DataError, match="must be a number of gigabytes, got 'much'"):
+        cache_limit()
+
+
+def test_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIMNER_CACHE", "there")
+    assert cache_folder() == Path("there")
+    monkeypatch.delenv("LIMNER_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "own")
+    assert cache_folder() == Path("own/limner")

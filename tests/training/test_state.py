@@ -1,0 +1,71 @@
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from limner.errors import CheckpointError
+from limner.training.optimiser import make_optimiser
+from limner.training.settings import OptimiserSettings
+from limner.training.state import Progress, StageBest, read_progress, restore, write_state
+
+
+def _network(width: int = 5) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1))
+
+
+def _optimiser(network: nn.Module, name: str) -> torch.optim.Optimizer:
+    settings = OptimiserSettings.parse({"name": name, "rate": 0.05, "weight_decay": 0.01})
+    return make_optimiser({"text": list(network.parameters())}, settings)
+
+
+def _steps(network: nn.Module, optimiser: torch.optim.Optimizer, first: int, last: int) -> None:
+    for step in range(first, last):
+        inputs = torch.randn(6, 4, generator=torch.Generator().manual_seed(step))
+        optimiser.zero_grad()
+        network(inputs).square().sum().backward()
+        optimiser.step()
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_restored_training_goes_on_as_if_never_stopped(tmp_path: Path, name: str) -> None:
+    network = _network()
+    optimiser = _optimiser(network, name)
+    _steps(network, optimiser, 0, 3)
+    write_state(tmp_path, network, optimiser, Progress(), {})
+    _steps(network, optimiser, 3, 6)
+
+    other = _network()
+    _steps(other, _optimiser(other, name), 9, 11)  # to have something to overwrite
+    again = _optimiser(other, name)
+    restore(tmp_path, other, again)
+    _steps(other, again, 3, 6)
+    for ours, theirs in zip(network.state_dict().values(), other.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_without_moments_the_continuation_is_another(tmp_path: Path) -> None:
+    network = _network()
+    optimiser = _optimiser(network, "sgd")
+    _steps(network, optimiser, 0, 3)
+    other = copy.deepcopy(network)
+    _steps(network, optimiser, 3, 6)
+    _steps(other, _optimiser(other, "sgd"), 3, 6)
+    assert not torch.equal(network[0].weight, other[0].weight)  # type: ignore[index]
+
+
+def test_progress_and_identity_come_back(tmp_path: Path) -> None:
+    progress = Progress(1, 4, [StageBest(2, 33.5), StageBest()], 1234, 5.5, False)
+    identity = {"recipe": {"name": "ü"}, "data": {"train": "abc"}}
+    write_state(tmp_path, _network(), None, progress, identity)
+    assert read_progress(tmp_path) == (progress, identity)
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
+        restore(tmp_path, _network(), None)
+    write_state(tmp_path, _network(), None, Progress(), {})
+    with pytest.raises(CheckpointError, match=r"has shape \(5, 4\), expected \(6, 4\)"):
+        restore(tmp_path, _network(6), None)

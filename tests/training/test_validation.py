@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+import torch
+
+from limner.data.records import Dataset
+from limner.evaluation.report import Report
+from limner.runs.encoding import Encoding
+from limner.training.feature_cache import pooled_views
+from limner.training.setup import Prepared, prepare
+from limner.training.validation import score, validate
+from tests.reference.ranking import first_match_rank, recall_at
+from tests.toy import toy_recipe
+
+KEYS = ("R@1", "R@5", "R@10", "mAP")
+
+
+def _report() -> Report:
+    return Report(
+        "validation",
+        "val",
+        {},
+        dict(zip(KEYS, (1.0, 2.0, 4.0, 64.0), strict=True)),
+        dict(zip(KEYS, (8.0, 16.0, 32.0, 128.0), strict=True)),
+    )
+
+
+@pytest.fixture(scope="module")
+def prepared(toys: Dataset) -> Prepared:
+    return prepare(toy_recipe(), toys.split("train"), toys.split("val"))
+
+
+def test_scores() -> None:
+    report = _report()
+    assert score(report, "rsum") == 1 + 2 + 4 + 8 + 16 + 32
+    assert score(report, "text_to_image R@1") == 8
+    assert score(report, "image_to_text R@1") == 1
+    assert score(report, "text_to_image mAP") == 128
+
+
+def test_measures_are_those_of_the_networks_own_embeddings(prepared: Prepared) -> None:
+    model = prepared.objective.model
+    report = validate(prepared, Encoding(model, "fp32"), None)
+    crops = torch.from_numpy(prepared.val_pictures.centred(range(len(prepared.val)))).permute(0, 3, 1, 2)
+    model.eval()
+    with torch.no_grad():
+        both = [model.embed_images(model.pool_images(pixels)) for pixels in (crops, crops.flip(3))]
+        images = torch.nn.functional.normalize((both[0] + both[1]) / 2, dim=1)
+        texts = torch.nn.functional.normalize(
+            model.encode_texts(torch.from_numpy(prepared.val_numbers)), dim=1
+        )
+    scores = (texts @ images.T).tolist()
+    groups = prepared.val_image_groups.tolist()
+    ranks = [
+        first_match_rank(row, [group == own for group in groups])
+        for row, own in zip(scores, prepared.val_sentence_groups.tolist(), strict=True)
+    ]
+    assert report.text_to_image["R@1"] == pytest.approx(recall_at(1, ranks))
+    assert report.text_to_image["R@5"] == pytest.approx(recall_at(5, ranks))
+    assert report.split == "val"
+
+
+def test_cached_features_measure_what_pixels_measure(prepared: Prepared) -> None:
+    model = prepared.objective.model
+    pooled = pooled_views(model, prepared.val_pictures, 3, seed=0, precision="fp32")
+    encoding = Encoding(model, "fp32")
+    cached, direct = validate(prepared, encoding, pooled), validate(prepared, encoding, None)
+    assert cached.counts == direct.counts
+    # float16 features may swap near ties; 7 pictures and 14 sentences of steps 1/7 and 1/14
+    assert cached.text_to_image["mAP"] == pytest.approx(direct.text_to_image["mAP"], abs=100 / 14)
+    only_two = validate(prepared, encoding, np.array(pooled[:, :2]))
+    assert only_two.to_dict() == cached.to_dict()
+
+
+def test_mode_of_the_network_is_kept(prepared: Prepared) -> None:
+    model = prepared.objective.model
+    for mode in (True, False):
+        model.train(mode)
+        validate(prepared, Encoding(model, "fp32"), None)
+        assert model.training is mode
