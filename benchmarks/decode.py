@@ -1,4 +1,4 @@
-"""Photographs a second from JPEG to a picture of 256 pixels: Pillow's full decoding against decoding at a reduced size."""
+"""Photographs a second from JPEG to a shorter side of 256 pixels: full decoding against decoding at a reduced size."""
 
 import io
 from functools import partial

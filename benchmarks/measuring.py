@@ -68,7 +68,9 @@ def machine() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "features": sorted(name for name, there in torch.cpu.get_capabilities().items() if there is True),
+        "native_bf16": [
+            name for name in ("amx_bf16", "avx512_bf16") if torch.cpu.get_capabilities().get(name)
+        ],
         "load": round(os.getloadavg()[0], 1),
         "torch": str(torch.__version__),
         "python": platform.python_version(),

@@ -27,7 +27,6 @@ def main() -> None:
         apart = (plain(by_channels).mean(2) - encoder.blocks(by_words).mean(1)).abs().max().item()
     contestants = {
         REFERENCE: _step(plain, by_channels, 2, bf16=False),
-        "nn.Conv1d, bf16": _step(plain, by_channels, 2, bf16=True),
         "limner, fp32": _step(encoder.blocks, by_words, 1, bf16=False),
         "limner, bf16": _step(encoder.blocks, by_words, 1, bf16=True),
     }

@@ -125,8 +125,8 @@ def settings_page() -> str:
         "# Settings",
         "Each is a field of a [recipe](recipes.md). On the command line, `--set` takes its path: `--set seed=1`, "
         "`--set model.dim=512`, `--set stages.stage-1.epochs=20` (stages by name, or by number from 0). Values are "
-        "read as JSON where they are JSON, else as text; `null` is None. Unknown names and values out of range are refused in "
-        "one line. `limner recipes show RECIPE` prints a recipe's values.",
+        "read as JSON where they are JSON, else as text; `null` is None. Unknown names and values out of range are "
+        "refused in one line. `limner recipes show RECIPE` prints a recipe's values.",
     ]
     parts += [_settings_class(cls, where) for cls, where in reachable(Recipe).items()]
     return "\n\n".join(parts) + "\n"
@@ -229,8 +229,8 @@ def recipes_page() -> str:
         NOTE,
         "# Recipes",
         "A recipe is a whole configuration by name, for `limner train RECIPE --data FORMAT:PATH --out RUN`. Below each "
-        "stand the values in which it differs from the defaults of the [settings](settings.md), as `--set` would write them; "
-        "`limner recipes show RECIPE` prints all of them.",
+        "stand the values in which it differs from the defaults of the [settings](settings.md), as `--set` would "
+        "write them; `limner recipes show RECIPE` prints all of them.",
         "| Recipe | What it is |\n|---|---|\n"
         + "\n".join(f"| [`{name}`](#{name}) | {_paragraphs(make)[0]} |" for name, make in RECIPES.items()),
     ]

@@ -1,5 +1,6 @@
 """`limner train`: a recipe, a dataset, a run folder."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -43,4 +44,8 @@ def train_command(
             listener=progress.listen,
             cpu=cpu,
         )
-    out.print(f"{folder}: trained; next: limner evaluate {folder} --data {data} --split test", markup=False)
+    # of several processes, the launcher's first one speaks
+    if os.environ.get("RANK", "0") == "0":
+        out.print(
+            f"{folder}: trained; next: limner evaluate {folder} --data {data} --split test", markup=False
+        )

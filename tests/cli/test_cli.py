@@ -356,3 +356,13 @@ def test_demo(limner: Limner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         with Image.open(tmp_path / f"search-{number}.png") as sheet:
             assert sheet.width > 400
     assert limner(*command).code == 0
+
+
+def test_of_several_processes_the_first_one_speaks(
+    limner: Limner, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("limner.cli.train.train", lambda *_, **__: tmp_path)
+    command = ("train", "dual-path-people", "--data", f"folder:{pictures}", "--out", tmp_path)
+    for rank, speaks in (("0", True), ("1", False)):
+        monkeypatch.setenv("RANK", rank)
+        assert bool(limner(*command).out) == speaks

@@ -2,11 +2,15 @@ import statistics
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
-from limner.training.ablation import Outcome, Trial, Variant, order, run_folder
+from limner.data.records import Dataset
+from limner.training.ablation import Outcome, Trial, Variant, order, run_folder, train_variant
 from limner.training.ablation_report import AblationReport
+from limner.training.events import Event, Stepped
 from tests.toy import toy_recipe
 
 NAME = "text_to_image R@1"
@@ -63,3 +67,25 @@ def test_report_says_whether_the_order_is_the_papers() -> None:
 def test_folders_of_runs_differ() -> None:
     names = {run_folder(Path("out"), key, seed) for key in ("a", "b") for seed in (0, 1)}
     assert len(names) == 4
+
+
+@pytest.mark.parametrize(("stage", "epoch"), [("stage-1", 2), ("stage-2", 1)])
+def test_stopped_and_run_again_is_the_whole_run(
+    toys: Dataset, toy_run: Path, tmp_path: Path, stage: str, epoch: int
+) -> None:
+    recipe = toy_recipe()
+    variants = {
+        "first": Variant("first", "first", "I", recipe.replace(stages=recipe.stages[:1]), {}),
+        "second": Variant("second", "second", "II", recipe, {}, "first"),
+    }
+
+    def stop(event: Event) -> None:
+        if isinstance(event, Stepped) and (event.stage, event.epoch) == (stage, epoch):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_variant(variants, "second", recipe.seed, toys, tmp_path, listener=stop, cpu=True)
+    folder = train_variant(variants, "second", recipe.seed, toys, tmp_path, cpu=True)
+    assert folder == run_folder(tmp_path, "second", recipe.seed)
+    ours, whole = (load_file(run / "last.safetensors") for run in (folder, toy_run))
+    assert all(torch.equal(ours[name], whole[name]) for name in ours | whole)

@@ -1,0 +1,94 @@
+"""Embeddings of a network: the test-time path that validation, evaluation and search all share."""
+
+from functools import cached_property
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
+
+from limner.models.backbones import ImageEncoder, folded
+from limner.models.dual_path import DualPath
+from limner.runs.precision import Precision, autocast, pick_precision
+
+
+class Encoding:
+    """Encodes with a network in eval mode: average of the plain and the flipped picture, then L2 norm.
+
+    Source: dual-path TOMM 2020, section 6.2. **Decided**: the two f_img are averaged before they are
+    normalised. The network's mode is restored afterwards, so that training can validate with it; the image backbone
+    runs as a copy with its batch norm folded, taken at the first picture, so a network that has learnt
+    since needs a new `Encoding`.
+    """
+
+    def __init__(
+        self, model: DualPath, precision: Precision = "auto", *, flip: bool = True, batch: int = 64
+    ) -> None:
+        self.model = model
+        self.device = next(model.parameters()).device
+        self.precision = pick_precision(precision, self.device)
+        self.flip = flip
+        self.batch = batch
+
+    @cached_property
+    def backbone(self) -> ImageEncoder:
+        """The folded copy of the image backbone."""
+        return folded(self.model.backbone)
+
+    @torch.inference_mode()
+    def pool(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Float[Tensor, "images channels"]:
+        """Pooled backbone features of cropped pictures, on the network's device."""
+        block = torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2)
+        with autocast(self.precision, self.device):
+            pooled: Tensor = self.backbone(block)
+        return pooled
+
+    @torch.inference_mode()
+    def pixels(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Float[Tensor, "images dim"]:
+        """Unit embeddings of cropped pictures, on the CPU."""
+        rows = []
+        for start in range(0, len(pixels), self.batch):
+            block = pixels[start : start + self.batch]
+            views = [block, block[:, :, ::-1]] if self.flip else [block]
+            rows.append(self._embed([self.pool(view) for view in views]))
+        return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
+
+    @torch.inference_mode()
+    def pooled(self, pooled: Float[Tensor, "images views channels"]) -> Float[Tensor, "images dim"]:
+        """Unit embeddings of cached backbone features; the views are averaged as the plain and the flipped one are."""
+        rows = []
+        for start in range(0, len(pooled), 512):
+            block = pooled[start : start + 512].to(self.device).float()
+            rows.append(self._embed(list(block.unbind(1))))
+        return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
+
+    def _embed(self, pooled: list[Tensor]) -> Tensor:
+        with _evaluating(self.model), autocast(self.precision, self.device):
+            embedded = torch.stack([self.model.embed_images(view).float() for view in pooled]).mean(dim=0)
+        return F.normalize(embedded, dim=1).cpu()
+
+    @torch.inference_mode()
+    def numbers(self, numbers: Int64[np.ndarray, "sentences words"]) -> Float[Tensor, "sentences dim"]:
+        """Unit embeddings of sentences given as word numbers, on the CPU."""
+        rows = []
+        for start in range(0, len(numbers), 256):
+            block = torch.from_numpy(numbers[start : start + 256]).to(self.device)
+            with _evaluating(self.model), autocast(self.precision, self.device):
+                embedded = self.model.encode_texts(block).float()
+            rows.append(F.normalize(embedded, dim=1).cpu())
+        return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
+
+
+class _evaluating:  # noqa: N801 - a context, used like a function
+    """Eval mode inside, the former mode afterwards."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+
+    def __enter__(self) -> None:
+        self.was_training = self.model.training
+        self.model.eval()
+
+    def __exit__(self, *error: object) -> None:
+        self.model.train(self.was_training)

@@ -1,0 +1,42 @@
+"""Evaluate a run on a split of a dataset: encode, rank, report."""
+
+from limner.data.records import Dataset, group_numbers
+from limner.errors import DataError
+from limner.evaluation.protocol import evaluate
+from limner.evaluation.report import Report
+from limner.runs.run import Run
+
+
+def evaluate_run(run: Run, dataset: Dataset, split: str) -> Report:
+    """Both directions over the records of one split; the gallery holds each picture once.
+
+    The report carries the split's fingerprint, the model's, what selected the checkpoint, seed and versions. Raises
+    `DataError` when the split has no sentence, `ImageError` for the first picture that cannot be read.
+    """
+    image_groups, sentence_groups = group_numbers(dataset)
+    if not len(sentence_groups):
+        raise DataError(
+            f"{dataset.source}: the pictures of split '{split}' have no sentence to evaluate with"
+        )
+    images = run.encode_images([record.image for record in dataset.records])
+    texts = run.encode_texts([sentence for record in dataset.records for sentence in record.sentences])
+    described = run.description
+    return evaluate(
+        images,
+        texts,
+        image_groups,
+        sentence_groups,
+        protocol=f"{dataset.source.partition(':')[0]}, same {dataset.group_kind}",
+        split=split,
+        extra={
+            "split_fingerprint": dataset.fingerprint,
+            "model_fingerprint": run.fingerprint,
+            "checkpoint": run.path.name,
+            "recipe": described["recipe"]["name"],
+            "selected": described["selected"],
+            "trained_on": described["data"],
+            "seed": described["seed"],
+            "precision": run.encoding.precision,
+            "versions": described["versions"],
+        },
+    )

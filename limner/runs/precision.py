@@ -1,0 +1,39 @@
+"""Which arithmetic a forward pass uses on this device."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
+
+import torch
+
+Precision = Literal["auto", "fp32", "bf16"]
+
+
+def pick_precision(wanted: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
+    """Resolve "auto": bf16 where the device multiplies it natively, else fp32.
+
+    On a CPU that means AMX tiles or AVX-512 BF16; emulated bf16 is slower than fp32.
+    """
+    if wanted != "auto":
+        return wanted
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    if device.type != "cpu":
+        return "fp32"
+    can = torch.cpu.get_capabilities()
+    return "bf16" if can.get("amx_bf16") or can.get("avx512_bf16") else "fp32"
+
+
+def autocast(precision: Literal["fp32", "bf16"], device: torch.device) -> AbstractContextManager[object]:
+    """The context a forward pass runs in."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)
+
+
+def default_device() -> torch.device:
+    """The accelerator where there is one, else the CPU."""
+    if torch.accelerator.is_available():
+        found = torch.accelerator.current_accelerator()
+        if found is not None:
+            return found
+    return torch.device("cpu")

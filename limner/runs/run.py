@@ -1,0 +1,149 @@
+"""A trained run, ready to encode pictures and sentences: what `limner.load` returns."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+
+from limner.data.transforms import ImageSettings, centre_crop, load
+from limner.data.vocabulary import Vocabulary
+from limner.errors import CheckpointError, DataError, SettingsError
+from limner.models.dual_path import DualPath, DualPathSettings
+from limner.runs.checkpoint import load_into, read_checkpoint
+from limner.runs.encoding import Encoding
+from limner.runs.precision import Precision, default_device
+from limner.types import Pixels
+
+RUN_FILE = "run.json"
+"""Names the chosen checkpoint of a run folder and those of its stages."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A network with its vocabulary and transform; a `limner.types.Encoder`.
+
+    - `path`: the checkpoint file it came from.
+    - `description`: the checkpoint's JSON (`limner.runs.checkpoint`).
+    """
+
+    path: Path
+    description: dict[str, Any]
+    model: DualPath
+    vocabulary: Vocabulary
+    images: ImageSettings
+    encoding: Encoding
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hex digest of weights, vocabulary and test transform: embeddings of equal fingerprints can be compared."""
+        digest = hashlib.sha256()
+        # where the backbone's weights once came from, and how training cropped, change no embedding
+        backbone = {**self.description["model"].get("backbone", {}), "weights": None}
+        model = {**self.description["model"], "backbone": backbone}
+        parts = (model, self.images.resize, self.images.crop, self.vocabulary.entries)
+        digest.update(json.dumps(parts, sort_keys=True).encode())
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    @property
+    def dim(self) -> int:
+        """Width of the embedding."""
+        return self.model.dim
+
+    def prepare_image(self, path: str | Path) -> Pixels:
+        """Decode, resize and centre-crop one picture. Raises `ImageError`."""
+        return centre_crop(load(path, self.images), self.images)
+
+    def encode_pixels(
+        self, pixels: UInt8[np.ndarray, "batch height width 3"]
+    ) -> Float[np.ndarray, "batch dim"]:
+        """Unit embeddings, float32 (batch, dim), of pictures that `prepare_image` gave."""
+        return self.encoding.pixels(pixels).numpy()
+
+    def encode_images(self, paths: Sequence[str | Path]) -> Float[np.ndarray, "batch dim"]:
+        """Unit embeddings, float32 (len(paths), dim), of picture files.
+
+        Pictures are decoded in threads beside the network, a few batches at a time. The first unreadable one
+        raises `ImageError`.
+        """
+        step = 4 * self.encoding.batch
+        rows = []
+        with ThreadPoolExecutor() as threads:
+            for start in range(0, len(paths), step):
+                pixels = list(threads.map(self.prepare_image, paths[start : start + step]))
+                rows.append(self.encode_pixels(np.stack(pixels)))
+        return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
+
+    def encode_texts(self, sentences: Sequence[str]) -> Float[np.ndarray, "batch dim"]:
+        """Unit embeddings, float32 (len(sentences), dim), of sentences; unknown words are dropped (section 3.2)."""
+        numbers = self.vocabulary.encode(sentences, self.model.settings.text.words)
+        return self.encoding.numbers(numbers).numpy()
+
+    def check_query(self, sentence: str) -> None:
+        """Raise `DataError` when the model knows no word of a query, since its answer would be arbitrary."""
+        if not sentence.strip():
+            raise DataError("the query is empty; say what to look for")
+        if not self.vocabulary.numbers(sentence):
+            raise DataError(
+                f"the model knows no word of the query {sentence!r}; it has learnt {len(self.vocabulary)} words, "
+                f"e.g. {', '.join(self.vocabulary.entries[:8])}"
+            )
+
+
+def load_run(
+    folder: str | Path, *, stage: str | None = None, device: str | None = None, precision: Precision = "auto"
+) -> Run:
+    """Load a run folder's chosen checkpoint, that of one `stage`, or a checkpoint file itself.
+
+    Raises `CheckpointError` when there is none or it is damaged.
+    """
+    path = checkpoint_path(Path(folder), stage)
+    tensors, description = read_checkpoint(path)
+    try:
+        vocabulary = Vocabulary(tuple(description["vocabulary"]))
+        settings = DualPathSettings.parse(dict(description["model"]))
+        images = ImageSettings.parse(dict(description["images"]))
+    except KeyError as error:
+        raise CheckpointError(
+            f"{path}: not the checkpoint of a model (its description lacks {error}); give the run's folder"
+        ) from None
+    except (SettingsError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: its description does not fit this limner ({error}); use the version that wrote it"
+        ) from None
+    # the checkpoint holds the backbone's weights; the file they once came from need not exist any more
+    model = DualPath(settings, len(vocabulary), load_weights=False)
+    load_into(model, tensors, path)
+    model.to(torch.device(device) if device else default_device()).eval()
+    return Run(path, description, model, vocabulary, images, Encoding(model, precision))
+
+
+def checkpoint_path(folder: Path, stage: str | None) -> Path:
+    """The checkpoint file that a run folder's `run.json` names."""
+    if folder.is_file():
+        return folder
+    try:
+        listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        stages = {str(entry["name"]): str(entry["file"]) for entry in listing["stages"]}
+        best = str(listing["best"])
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{folder}: no trained run here ({RUN_FILE} is missing); train one with `limner train`"
+        ) from None
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise CheckpointError(f"{folder / RUN_FILE}: damaged ({error}); resume the run to mend it") from None
+    if stage is None:
+        return folder / best
+    if stage not in stages:
+        raise CheckpointError(f"{folder}: no checkpoint of stage '{stage}'; there are: {', '.join(stages)}")
+    return folder / stages[stage]

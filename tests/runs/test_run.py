@@ -1,0 +1,242 @@
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from limner.data.records import Dataset
+from limner.data.vocabulary import PADDING
+from limner.errors import CheckpointError, DataError, ImageError
+from limner.runs.checkpoint import read_checkpoint, write_checkpoint
+from limner.runs.encoding import Encoding
+from limner.runs.run import Run, load_run
+from limner.types import Encoder
+
+SENTENCES = ["a red square on white", "on black ground, a bar in blue", "a green zebra", "a"]
+
+
+@pytest.fixture(scope="module")
+def run(toy_run: Path) -> Run:
+    return load_run(toy_run, device="cpu", precision="fp32")
+
+
+@pytest.fixture(scope="module")
+def paths(toys: Dataset) -> list[Path]:
+    return [record.image for record in toys.records[:7]]
+
+
+def test_a_run_is_an_encoder(run: Run) -> None:
+    assert isinstance(run, Encoder)
+    assert run.dim == 16
+    assert len(run.fingerprint) == 64
+
+
+def test_embeddings_are_float32_rows_of_unit_length(run: Run, paths: list[Path]) -> None:
+    for rows, count in ((run.encode_images(paths), 7), (run.encode_texts(SENTENCES), 4)):
+        assert rows.dtype == np.float32
+        assert rows.shape == (count, 16)
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+    assert run.encode_images([]).shape == run.encode_texts([]).shape == (0, 16)
+
+
+def test_order_is_kept_and_twice_is_the_same(run: Run, paths: list[Path]) -> None:
+    rows = run.encode_images(paths)
+    np.testing.assert_array_equal(rows, run.encode_images(paths))
+    np.testing.assert_allclose(run.encode_images(paths[::-1]), rows[::-1], atol=1e-6)
+    np.testing.assert_allclose(run.encode_images([str(paths[3])])[0], rows[3], atol=1e-6)
+    texts = run.encode_texts(SENTENCES)
+    np.testing.assert_array_equal(texts, run.encode_texts(SENTENCES))
+    np.testing.assert_allclose(run.encode_texts(SENTENCES[::-1]), texts[::-1], atol=1e-6)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5, 100])
+def test_batch_size_changes_rounding_only(run: Run, paths: list[Path], batch: int) -> None:
+    other = dataclasses.replace(run, encoding=Encoding(run.model, "fp32", batch=batch))
+    np.testing.assert_allclose(other.encode_images(paths), run.encode_images(paths), atol=1e-6)
+
+
+def test_image_embedding_is_the_mean_of_plain_and_flipped(run: Run, paths: list[Path]) -> None:
+    """Written out from section 6.2: both features, their mean, then the norm."""
+    for path in paths[:3]:
+        with Image.open(path) as picture:
+            resized = picture.convert("RGB").resize((36, 36), Image.Resampling.BILINEAR)
+        cropped = np.asarray(resized)[2:34, 2:34]
+        both = []
+        for view in (cropped, cropped[:, ::-1]):
+            pixels = torch.from_numpy(np.ascontiguousarray(view)).permute(2, 0, 1)[None]
+            with torch.no_grad():
+                both.append(run.model.embed_images(run.model.pool_images(pixels)))
+        expected = F.normalize((both[0] + both[1]) / 2, dim=1)[0].numpy()
+        np.testing.assert_allclose(run.encode_images([path])[0], expected, atol=1e-5)
+        assert not torch.allclose(both[0], both[1], atol=1e-4)  # else the test would show nothing
+        plain = Encoding(run.model, "fp32", flip=False).pixels(cropped[None])
+        np.testing.assert_allclose(plain[0].numpy(), F.normalize(both[0], dim=1)[0].numpy(), atol=1e-5)
+
+
+def test_text_embedding_is_left_aligned_without_unknown_words(run: Run) -> None:
+    known = {word: number for number, word in enumerate(run.vocabulary.entries, start=1)}
+    numbers = torch.full((1, 10), PADDING)
+    numbers[0, :4] = torch.tensor([known[word] for word in ("a", "red", "square", "on")])
+    with torch.no_grad():
+        expected = F.normalize(run.model.encode_texts(numbers), dim=1)[0].numpy()
+    np.testing.assert_allclose(run.encode_texts(["A red, huge SQUARE on"])[0], expected, atol=1e-6)
+
+
+def test_encoding_leaves_the_network_as_it_was(run: Run, paths: list[Path]) -> None:
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    run.model.train()
+    try:
+        run.encode_images(paths)
+        run.encode_texts(SENTENCES)
+        assert run.model.training
+    finally:
+        run.model.eval()
+    for name, tensor in run.model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_bf16_is_near(toy_run: Path, run: Run, paths: list[Path]) -> None:
+    half = load_run(toy_run, device="cpu", precision="bf16")
+    cosine = (half.encode_images(paths) * run.encode_images(paths)).sum(axis=1)
+    assert (cosine > 0.99).all()
+    assert half.encode_images(paths).dtype == np.float32
+
+
+def test_an_unreadable_picture_is_named(run: Run, paths: list[Path], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(b"no picture")
+    with pytest.raises(ImageError, match=r"broken\.jpg: not a picture"):
+        run.encode_images([*paths, broken])
+
+
+def test_a_query_without_a_known_word_is_refused(run: Run) -> None:
+    run.check_query("an unknown thing, but red")
+    with pytest.raises(
+        DataError, match=r"knows no word of the query 'zebra crossing'; it has learnt \d+ words"
+    ):
+        run.check_query("zebra crossing")
+    with pytest.raises(DataError, match="the query is empty"):
+        run.check_query(" \n")
+
+
+@pytest.fixture
+def copy(toy_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(toy_run, tmp_path / "copy"))
+
+
+def _best(folder: Path) -> Path:
+    return folder / str(json.loads((folder / "run.json").read_text(encoding="utf-8"))["best"])
+
+
+def _rewritten(folder: Path, change: dict[str, Any], *, nudge: bool = False) -> Run:
+    """The run after its checkpoint's description, and with `nudge` one weight, was changed."""
+    path = _best(folder)
+    tensors, description = read_checkpoint(path)
+    if nudge:
+        name = next(name for name in tensors if name.endswith("weight"))
+        tensors[name].view(-1)[0] += 1e-3
+    write_checkpoint(path, tensors, {**description, **change})
+    return load_run(folder, device="cpu", precision="fp32")
+
+
+def test_fingerprint_changes_with_what_changes_embeddings(run: Run, copy: Path) -> None:
+    words = list(run.vocabulary.entries)
+    images = run.images.model_dump(mode="json")
+    seen = {run.fingerprint}
+    for change, nudge in (
+        ({}, True),
+        ({"vocabulary": [words[1], words[0], *words[2:]]}, False),
+        ({"images": {**images, "resize": [40, 40]}}, False),
+        ({"images": {**images, "crop": [24, 24]}}, False),
+    ):
+        seen.add(_rewritten(copy, {**_description(run), **change}, nudge=nudge).fingerprint)
+    assert len(seen) == 5
+
+
+def test_fingerprint_changes_with_nothing_else(run: Run, copy: Path, tmp_path: Path) -> None:
+    described = _description(run)
+    model = {**described["model"], "backbone": {**described["model"]["backbone"], "weights": "elsewhere.pth"}}
+    images = {**described["images"], "train_crop": "pad", "pad": 3, "flip": False}
+    change = {
+        "seed": 99,
+        "versions": {},
+        "selected": {},
+        "data": {},
+        "recipe": {},
+        "model": model,
+        "images": images,
+    }
+    assert _rewritten(copy, change).fingerprint == run.fingerprint
+    moved = copy.rename(tmp_path / "moved")
+    assert load_run(moved, device="cpu", precision="bf16").fingerprint == run.fingerprint
+
+
+def _description(run: Run) -> dict[str, Any]:
+    return {name: value for name, value in run.description.items() if name != "format"}
+
+
+def test_one_stage_the_best_and_a_file(toy_run: Path) -> None:
+    first, second = load_run(toy_run, stage="stage-1"), load_run(toy_run, stage="stage-2")
+    assert first.path.name == "stage-1.safetensors"
+    assert first.description["selected"]["stage"] == "stage-1"
+    assert first.fingerprint != second.fingerprint
+    best = load_run(toy_run)
+    assert best.path == _best(toy_run)
+    assert load_run(_best(toy_run)).fingerprint == best.fingerprint
+    with pytest.raises(
+        CheckpointError, match="no checkpoint of stage 'stage-3'; there are: stage-1, stage-2"
+    ):
+        load_run(toy_run, stage="stage-3")
+
+
+def test_folders_without_a_run_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no trained run here"):
+        load_run(tmp_path)
+    with pytest.raises(CheckpointError, match="no trained run here"):
+        load_run(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "5", "{}", '{"stages": 3, "best": "x"}', '{"stages": [1], "best": "x"}']
+)
+def test_a_damaged_listing_is_refused(copy: Path, text: str) -> None:
+    (copy / "run.json").write_text(text, encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"run\.json: damaged"):
+        load_run(copy)
+
+
+def test_a_listing_that_names_a_lost_checkpoint(copy: Path) -> None:
+    _best(copy).unlink()
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
+        load_run(copy)
+
+
+def test_files_that_are_no_model_are_refused(toy_run: Path) -> None:
+    for name in ("stage-1-classifier.safetensors", "last.safetensors"):
+        with pytest.raises(CheckpointError, match=r"not the checkpoint of a model .* lacks 'vocabulary'"):
+            load_run(toy_run / name)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": {"dim": 0}}, r"does not fit this limner \(setting 'dim'"),
+        ({"model": {"dimm": 16}}, r"unknown setting 'dimm'; did you mean 'dim'"),
+        ({"model": 5}, "does not fit this limner"),
+        ({"images": {"crop": 5}}, "does not fit this limner"),
+        ({"vocabulary": 5}, "does not fit this limner"),
+        ({"vocabulary": ["one"]}, r"tensor 'text\.table\.weight' has shape"),
+    ],
+)
+def test_a_description_that_does_not_fit_is_refused(
+    copy: Path, run: Run, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CheckpointError, match=message) as caught:
+        _rewritten(copy, {**_description(run), **change})
+    assert "\n" not in str(caught.value)
