@@ -1,4 +1,4 @@
-"""`python -m limner`, which is what `accelerate launch -m limner train …` starts."""
+"""`python -m limner`, which is what `torchrun -m limner train …` starts."""
 
 from limner.cli import main
 

@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from limner.errors import SettingsError
 
+_SHOWN = 80
+"""Characters of a refused value that an error repeats."""
+
 S = TypeVar("S", bound="Settings")
 
 
@@ -46,7 +49,9 @@ def _one_line(cls: type[BaseModel], error: ValidationError) -> str:
         name = str(first["loc"][-1])
         return f"unknown setting '{where}'{_nearest(name, _names(cls, first['loc'][:-1]))}{more}"
     message = first["msg"].removeprefix("Value error, ")
-    return f"setting '{where}': {message}, got {first['input']!r}{more}"
+    got = repr(first["input"])
+    shown = got if len(got) <= _SHOWN else f"{got[:_SHOWN]}…"
+    return f"setting '{where}': {message}, got {shown}{more}"
 
 
 def _names(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:

@@ -31,7 +31,8 @@ from limner.search.store import Store
 from limner.training.loop import train
 
 RECIPE = "dual-path-people"
-PEOPLE, VAL, TEST = 1000, 100, 200
+PEOPLE, VAL, TEST = 1800, 100, 200
+VIEWS = (2, 2)
 
 
 def demo_command(
@@ -54,7 +55,7 @@ def demo_command(
     out.print(f"1. Drawing {identities} people", markup=False)
     with counting("people") as progress:
         drawn = generate_people(
-            people, identities, 0, val=VAL, test=TEST, workers=os.cpu_count() or 1, progress=progress
+            people, identities, 0, val=VAL, test=TEST, views=VIEWS, workers=os.cpu_count() or 1, progress=progress
         )
     out.print(f"   {drawn.images} pictures, {drawn.sentences} sentences in {people}", markup=False)
 

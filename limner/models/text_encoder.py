@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
+from pydantic import Field
 from torch import Tensor, nn
 
 from limner.data.vocabulary import PADDING
@@ -29,19 +30,19 @@ _WIDTHS = (256, 512, 1024, 2048)
 class TextEncoderSettings(Settings):
     """The text path up to its pooled feature."""
 
-    words: int = 32
+    words: int = Field(default=32, ge=8, le=1024)
     """Length of a sentence in words; longer ones lose their end (paper: 32, and 56 for CUHK-PEDES)."""
-    word_dim: int = 300
+    word_dim: int = Field(default=300, ge=1)
     """Width of a word vector."""
     layout: Layout = "resnet-50"
     """Blocks per stage: "resnet-50" is 3, 4, 6, 3; "resnet-152" is 3, 8, 36, 3."""
     text_blocks: Literal["paper", "released"] = "paper"
     """"paper" as the text says; "released" as the authors' MATLAB, see `TextEncoder`."""
-    width: float = 1.0
+    width: float = Field(default=1.0, gt=0, le=4, allow_inf_nan=False)
     """Factor on all widths (256, 512, 1024, 2048), for small configurations."""
     still_start: bool = False
     """Begin with every residual branch at zero (its last batch norm's weight), so that depth is learnt gradually."""
-    word_dropout: float = 0.0
+    word_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Probability with which a word of a training sentence is replaced by an empty position (not in the paper)."""
 
 

@@ -14,6 +14,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "dual-path-released": dual_path.dual_path_released,
     "dual-path-cuhk-pedes": dual_path.dual_path_cuhk_pedes,
     "dual-path-flickr8k": dual_path.dual_path_flickr8k,
+    "dual-path-flickr8k-strong": dual_path.dual_path_flickr8k_strong,
     "dual-path-people": dual_path.dual_path_people,
 }
 """Every recipe by the name that `limner train` takes."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from limner.data.records import Dataset
@@ -205,7 +206,7 @@ class _Training:
             if stage.optimiser.clip is not None:
                 self.accelerator.clip_grad_norm_(self.objective.parameters(), stage.optimiser.clip)
             self._optimiser.step()
-            done += len(batch.images)
+            done += len(batch.images) * self.accelerator.num_processes
             for name, value in losses.items():
                 sums[name] = sums.get(name, 0.0) + float(value.detach())
             means = {name: total / (step + 1) for name, total in sums.items()}
@@ -274,7 +275,7 @@ class _Training:
         """Measure, note the measures in the row, and keep the weights if they are the stage's best."""
         report = validate(self.data, Encoding(self.model, self.precision), pooled)
         value = score(report, self.recipe.select)
-        measured = report.to_dict()
+        value, measured = self._of_main((value, report.to_dict()))
         row |= {
             "image_to_text": measured["image_to_text"],
             "text_to_image": measured["text_to_image"],
@@ -288,6 +289,13 @@ class _Training:
             write_stage_checkpoint(self.out, self.data, stage.name, self.progress, row)
             write_outcome(self.out, self.data, self.progress)
         return True
+
+    def _of_main(self, found: tuple[float, dict[str, Any]]) -> tuple[float, dict[str, Any]]:
+        """The main process's validation: batch norm statistics differ between processes, decisions must not."""
+        if self.accelerator.num_processes == 1:
+            return found
+        shared: list[tuple[float, dict[str, Any]]] = broadcast_object_list([found])
+        return shared[0]
 
     def _patience_is_over(self, stage: StageSettings) -> bool:
         if stage.patience is None:

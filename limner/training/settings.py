@@ -1,6 +1,6 @@
 """What a training run can be told: stages, their losses, optimiser and schedule, and the whole recipe."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,15 +16,15 @@ Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_i
 class LossSettings(Settings):
     """The weighted sum of Eq. 9; a weight of 0 leaves its loss out."""
 
-    ranking: float = Field(default=0.0, ge=0)
+    ranking: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """λ1, weight of the ranking loss (Eq. 4)."""
-    visual: float = Field(default=1.0, ge=0)
+    visual: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """λ2, weight of the instance loss on images (Eq. 6)."""
-    textual: float = Field(default=1.0, ge=0)
+    textual: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """λ3, weight of the instance loss on sentences (Eq. 8)."""
-    joint: float = Field(default=0.0, ge=0)
+    joint: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Weight of the one loss on f_img + f_text (Eq. 11–12), an ablation."""
-    margin: float = Field(default=1.0, ge=0)
+    margin: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """α of the ranking loss, in cosine similarity."""
     negatives: Negatives = "hardest"
     """"hardest" negative of each anchor, or the "sum" over all of them."""
@@ -54,7 +54,7 @@ class OptimiserSettings(Settings):
 
     name: Literal["sgd", "adamw"] = "sgd"
     """"sgd" with momentum as the paper, or "adamw"."""
-    rate: float = Field(default=0.001, gt=0)
+    rate: float = Field(default=0.001, gt=0, allow_inf_nan=False)
     """Base learning rate (section 6.2: 0.001)."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Momentum of SGD; first moment of AdamW."""
@@ -62,7 +62,7 @@ class OptimiserSettings(Settings):
     """Nesterov momentum (released code)."""
     weight_decay: float = Field(default=0.0, ge=0)
     """L2 weight decay on matrices; vectors (biases, batch norm) go without."""
-    multipliers: dict[Part, float] = Field(default_factory=dict)
+    multipliers: dict[Part, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(default_factory=dict)
     """Factor on the rate of single parts, e.g. {"words": 0.001}."""
     clip: float | None = Field(default=None, gt=0)
     """Largest norm of the whole gradient; None = unclipped."""
@@ -73,7 +73,7 @@ class ScheduleSettings(Settings):
 
     kind: Literal["constant", "steps", "cosine"] = "constant"
     """Constant; multiplied by 0.1 at each of `drops`; or a half cosine down to 0."""
-    drops: tuple[int, ...] = ()
+    drops: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """Epochs (from 0) at which "steps" multiplies the rate by 0.1."""
     warmup: float = Field(default=0.0, ge=0)
     """Epochs over which the rate rises linearly from 0."""

@@ -66,11 +66,13 @@ def write_state(
 
 def read_progress(folder: Path) -> tuple[Progress, dict[str, Any]]:
     """Where a run stopped, and its identity. Raises `CheckpointError`."""
-    state = read_description(folder / STATE_FILE)["state"]
-    progress = Progress(
-        **{**state["progress"], "best": [StageBest(**best) for best in state["progress"]["best"]]}
-    )
-    return progress, state["identity"]
+    path = folder / STATE_FILE
+    try:
+        state = read_description(path)["state"]
+        best = [StageBest(**entry) for entry in state["progress"]["best"]]
+        return Progress(**{**state["progress"], "best": best}), state["identity"]
+    except (KeyError, TypeError):
+        raise CheckpointError(f"{path}: not the state of a training run; train into another folder") from None
 
 
 def restore(folder: Path, objective: nn.Module, optimiser: torch.optim.Optimizer | None) -> None:
