@@ -28,7 +28,7 @@ def train_command(
 ) -> None:
     """Train a recipe on a dataset's training split, choosing the checkpoint on its validation split.
 
-    Stop it at any moment and go on with --resume. On several processes: `accelerate launch -m limner train …`.
+    Stop it at any moment and go on with --resume. On several processes: `torchrun -m limner train …`.
     """
     chosen = change(get_recipe(recipe), settings or [])
     if out_folder.exists() and not out_folder.is_dir():

@@ -97,7 +97,7 @@ def test_later_settings_win_and_may_depend_on_earlier_ones() -> None:
         ("model=5", "setting 'model'"),
         ("stages=[]", "setting 'stages'"),
         ("stages.stage-1.losses.dropout=1", "less than 1"),
-        ("stages.stage-1.losses.margin=NaN", "greater than or equal to 0"),
+        ("stages.stage-1.losses.margin=NaN", "finite number"),
         ('stages.stage-1.frozen=["head"]', "setting 'stages.0.frozen.0'"),
         ("seed=" + "9" * 5000, "setting 'seed'"),
         ("model=" + "[" * 100_000, "setting 'model'"),
