@@ -178,7 +178,7 @@ class _Training:
                         report=lambda done, total, what=what: self.listener(Preparing(what, done, total)),  # type: ignore[misc]
                     )
                 )
-        return np.array(found[0]), np.array(found[1])
+        return found[0], found[1]
 
     def _epoch(
         self, index: int, stage: StageSettings, epoch: int, pooled: np.ndarray | None
@@ -260,7 +260,7 @@ class _Training:
         pairs, pictures = self.data.pairs, self.data.train_pictures
         encoding = Encoding(self.model, self.precision)
         if pooled is not None:
-            images = encoding.pooled(torch.from_numpy(pooled[:, :1]))
+            images = encoding.pooled(torch.from_numpy(np.array(pooled[:, :1])))
         else:
             starts = range(0, len(pictures), 64)
             blocks = ahead(
