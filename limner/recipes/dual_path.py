@@ -183,7 +183,7 @@ def dual_path_people() -> Recipe:
             first,
             first.replace(
                 name="stage-2",
-                epochs=24,
+                epochs=32,
                 losses=losses.replace(ranking=0.2, margin=0.2, negatives="sum"),
                 schedule=ScheduleSettings(kind="cosine", warmup=1),
             ),
