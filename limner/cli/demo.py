@@ -55,7 +55,14 @@ def demo_command(
     out.print(f"1. Drawing {identities} people", markup=False)
     with counting("people") as progress:
         drawn = generate_people(
-            people, identities, 0, val=VAL, test=TEST, views=VIEWS, workers=os.cpu_count() or 1, progress=progress
+            people,
+            identities,
+            0,
+            val=VAL,
+            test=TEST,
+            views=VIEWS,
+            workers=os.cpu_count() or 1,
+            progress=progress,
         )
     out.print(f"   {drawn.images} pictures, {drawn.sentences} sentences in {people}", markup=False)
 
