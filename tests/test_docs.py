@@ -162,7 +162,10 @@ def _tree_entries(text: str) -> Iterator[str]:
     A line is its depth (blanks and box-drawing signs), one or more names separated by " · " or ", ", and after two
     blanks what it is about.
     """
-    for block in re.findall(r"^```(?:text)?\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
+    # every fence is matched, whatever its language, so that the end of one is not taken for the start of the next
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
+        if language not in {"", "text"}:
+            continue
         lines = [line for line in block.splitlines() if line.strip()]
         parents: list[tuple[int, str]] = []
         if not any(re.match(r"limner/(\s|$)", line.strip(" │├└─")) for line in lines):

@@ -118,7 +118,8 @@ def test_a_sound_dataset_or_one_line(name: str, tmp_path_factory: pytest.TempPat
     source = f"{FILES[name]}:{root}"
     outcomes: set[type] = set()
 
-    @settings(max_examples=150, deadline=None)
+    # the same examples every time, since both outcomes must be among them
+    @settings(max_examples=200, deadline=None, derandomize=True)
     @given(NEARLY[name] | NEARLY[name] | GARBAGE)
     def check(content: bytes) -> None:
         (root / name).write_bytes(content)
