@@ -49,24 +49,6 @@ class Identity:
         return dataclasses.asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
-    """One identity of a set.
-
-    - `number`: its id, from 1; `split`: "train", "val" or "test".
-    - `twin`: id of its near-twin, which is in the same split; None for most.
-    - `detail`: the one detail that tells the twins apart: a field of `Identity` or "swapped colours".
-    - `looks`: seed of what no sentence names (skin, build, shades); twins share it.
-    """
-
-    number: int
-    split: str
-    identity: Identity
-    twin: int | None
-    detail: str | None
-    looks: int
-
-
 HAIR_STYLES: Final = {
     "man": ("short", "short", "short", "short", "bald", "curly", "long"),
     "woman": ("long", "long", "long", "ponytail", "ponytail", "bun", "short", "curly"),
