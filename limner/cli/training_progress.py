@@ -9,11 +9,18 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from limner.training.events import EpochEnded, Event, Preparing, StageEnded, Stepped
 
+SECONDS_BETWEEN_LINES = 60
+"""How often a run says where it stands when nobody watches a bar."""
+
 
 class TrainingProgress:
-    """Listens to training events; use it as a context."""
+    """Listens to training events; use it as a context.
+
+    Where the console is no terminal (a log file), a plain line every minute takes the bar's place.
+    """
 
     def __init__(self, console: Console) -> None:
+        self._said = time.monotonic()
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -56,6 +63,10 @@ class TrainingProgress:
 
     def _show(self, what: str, done: int, total: int, note: str) -> None:
         self._progress.update(self._task, description=what, completed=done, total=total, note=note)
+        if self._progress.disable and time.monotonic() - self._said >= SECONDS_BETWEEN_LINES:
+            self._said = time.monotonic()
+            line = f"{what}  {done}/{total}  {note}".rstrip()
+            self._progress.console.print(line, markup=False, highlight=False)
 
     def _left(self, event: Stepped) -> str:
         """Time left in the stage at its rate so far, validation included."""

@@ -10,6 +10,7 @@ one-hot tensor. Filters of width 1 and 2 over a sentence are matrix products ove
 (`benchmarks/text_path.py`).
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -25,6 +26,8 @@ Layout = Literal["resnet-50", "resnet-152"]
 
 _BLOCKS: dict[str, tuple[int, int, int, int]] = {"resnet-50": (3, 4, 6, 3), "resnet-152": (3, 8, 36, 3)}
 _WIDTHS = (256, 512, 1024, 2048)
+_NEARLY_LINEAR = 2.0
+"""A bias in standard deviations, at which a ReLU behind a batch norm cuts one value in fifty."""
 
 
 class TextEncoderSettings(Settings):
@@ -40,8 +43,8 @@ class TextEncoderSettings(Settings):
     """"paper" as the text says; "released" as the authors' MATLAB, see `TextEncoder`."""
     width: float = Field(default=1.0, gt=0, le=4, allow_inf_nan=False)
     """Factor on all widths (256, 512, 1024, 2048), for small configurations."""
-    still_start: bool = False
-    """Begin with every residual branch at zero (its last batch norm's weight), so that depth is learnt gradually."""
+    start: Literal["random", "still", "bag-of-words"] = "random"
+    """He's start; or "still", residual branches at zero; or a sum of words, see `start_as_bag_of_words`."""
     word_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Probability with which a word of a training sentence is replaced by an empty position (not in the paper)."""
 
@@ -51,7 +54,8 @@ class WordConv(nn.Module):
 
     With two taps, `y[t] = W₀·x[t·stride − 1] + W₁·x[t·stride]`: one zero is padded on the left, so that stride 1
     keeps the length and stride 2 halves it (**Decided**: the side of the one-sided padding is that of the released
-    code). `weight` has the shape of `nn.Conv1d`'s, (out, in, taps).
+    code). So an even length loses its last place at each halving: of 32 words the paper's layout sees the first 25, the
+    released one the first 29. `weight` has the shape of `nn.Conv1d`'s, (out, in, taps).
     """
 
     def __init__(self, inputs: int, outputs: int, taps: Literal[1, 2], stride: Literal[1, 2] = 1) -> None:
@@ -139,7 +143,9 @@ class TextEncoder(nn.Module):
                 blocks.append(TextBlock(width, middle, outputs, 2 if halve else 1))
                 width = outputs
         self.blocks = nn.Sequential(*blocks)
-        if settings.still_start:
+        if settings.start == "bag-of-words":
+            start_as_bag_of_words([block for block in self.blocks if isinstance(block, TextBlock)])
+        elif settings.start == "still":
             for block in self.blocks:
                 if isinstance(block, TextBlock):
                     nn.init.zeros_(block.bn3.weight)
@@ -153,3 +159,45 @@ class TextEncoder(nn.Module):
         x = self.word_norm(self.table(numbers))
         out: Tensor = self.blocks(x).mean(dim=1)
         return out
+
+
+@torch.no_grad()
+def start_as_bag_of_words(blocks: Sequence[TextBlock]) -> None:
+    """Set the blocks so that their average over positions is close to a sum of projected word vectors.
+
+    A departure in the start alone; the network and what it can learn stay the same. From He's start the average
+    says little about the words: a strided shortcut drops every other word, three times over, and the branches give
+    the same word another code at every position. Here the first shortcut holds orthonormal rows, d of them, as often as they fit
+    its channels (d: the narrowest middle of the strided blocks); later shortcuts copy these d features; the branch of a strided block
+    carries the features of the word that its shortcut drops; all other branches end in zero (their last batch norm's
+    weight). Biases of two standard deviations keep the ReLUs on the way nearly linear, and of four on the strided shortcuts, since
+    the branch at the first position sees padding, which lies two below.
+    """
+    strided = [block for block in blocks if block.conv2.stride == 2]
+    features = min(len(blocks[0].conv3.weight), *(len(block.conv1.weight) for block in strided))
+    for block in blocks:
+        if block.conv2.stride == 2:
+            _copy_features(block.conv1, features, rows=features)
+            _copy_features(block.conv2, features, rows=features)
+            _copy_features(block.conv3, features)
+            for norm in (block.bn1, block.bn2):
+                norm.bias[:features] = _NEARLY_LINEAR
+        else:
+            nn.init.zeros_(block.bn3.weight)
+        if isinstance(block.shortcut, nn.Sequential):
+            projection, norm = block.shortcut
+            assert isinstance(projection, WordConv) and isinstance(norm, ChannelNorm)
+            if block is blocks[0]:
+                first = nn.init.orthogonal_(torch.empty(features, projection.weight.shape[1]))
+                copies = torch.arange(len(projection.weight)) % features
+                projection.weight[:, :, 0] = first[copies]
+            else:
+                _copy_features(projection, features)
+            norm.bias.fill_(_NEARLY_LINEAR if block is blocks[0] else 2 * _NEARLY_LINEAR)
+
+
+def _copy_features(conv: WordConv, features: int, *, rows: int | None = None) -> None:
+    """Make the first outputs (all by default) copies of input channels 0 … features − 1, of the earlier tap."""
+    for output in range(rows or len(conv.weight)):
+        conv.weight[output] = 0
+        conv.weight[output, output % features, 0] = 1

@@ -100,39 +100,50 @@ def dual_path_flickr8k() -> Recipe:
     return text.replace(
         name="dual-path-flickr8k",
         model=DualPathSettings(backbone=BackboneSettings(name="mobilenet-v2", weights="imagenet")),
-        stages=(first.replace(validate_every=2), second.replace(epochs=10, patience=3)),
+        stages=(
+            first.replace(validate_every=2),
+            second.replace(epochs=10, patience=3, backbone_statistics="fixed"),
+        ),
     )
 
 
 def dual_path_flickr8k_strong() -> Recipe:
-    """The same network and losses on Flickr8k, with the training changed to suit 6,000 pictures and two cores.
+    """The network and losses on Flickr8k, with the training changed to suit 6,000 pictures and two cores.
 
-    Departures from the paper, each named in its setting: word vectors learnt from the training captions, AdamW with
-    a cosine schedule, cosine logits and the classifier started at the pictures' embeddings, word dropout, residual
-    branches that start at zero, every sentence in every epoch, and the ranking loss (summed hinges, margin 0.2) from
-    stage I on. Stage I after 12 epochs (18 minutes on two cores), validation R@1: 11.3 / 10.1.
+    The released text blocks at half width, on 24 words. Departures from the paper, each named in its setting: word vectors
+    learnt from the training captions, the text CNN started as a sum of words, AdamW with a cosine schedule and a
+    lower rate for the text CNN, cosine logits and the classifier started at the pictures' embeddings, word dropout
+    in place of the position shift, every sentence in every epoch, and the ranking loss (summed hinges, margin 0.2) from stage I on.
+    Stage II keeps the backbone's batch norm as it came. On two cores stage I takes 8 minutes, stage II 5; test R@1
+    image→text / text→image after stage I 20.5 / 16.4 (seed 0).
     `limner train dual-path-flickr8k-strong --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`
     """
-    optimiser = OptimiserSettings(name="adamw", rate=0.001, weight_decay=0.01, clip=2.0)
+    optimiser = OptimiserSettings(
+        name="adamw", rate=0.001, weight_decay=0.1, clip=2.0, multipliers={"text": 0.1, "words": 3.0}
+    )
     losses = LossSettings(
         ranking=1.0, visual=1.0, textual=1.0, margin=0.2, negatives="sum", dropout=0.3, scale=20.0
     )
     first = StageSettings(
         name="stage-1",
-        epochs=12,
+        epochs=8,
         batch=128,
         sentences="all",
+        position_shift=False,
         frozen=("backbone",),
         views=5,
         losses=losses,
         optimiser=optimiser,
         schedule=ScheduleSettings(kind="cosine", warmup=0.5),
     )
+    multipliers = {**optimiser.multipliers, "backbone": 0.2}
     return dual_path_flickr8k().replace(
         name="dual-path-flickr8k-strong",
         model=DualPathSettings(
             backbone=BackboneSettings(name="mobilenet-v2", weights="imagenet"),
-            text=TextEncoderSettings(word_dropout=0.1, still_start=True),
+            text=TextEncoderSettings(
+                words=24, text_blocks="released", width=0.5, start="bag-of-words", word_dropout=0.15
+            ),
             dim=1024,
         ),
         vocabulary=VocabularySettings(min_count=2, vectors="captions"),
@@ -141,12 +152,13 @@ def dual_path_flickr8k_strong() -> Recipe:
             first,
             first.replace(
                 name="stage-2",
-                epochs=6,
+                epochs=1,
                 frozen=(),
+                backbone_statistics="fixed",
                 sentences="one",
                 batch=64,
                 losses=losses.replace(negatives="hardest"),
-                optimiser=optimiser.replace(rate=0.0002, multipliers={"backbone": 0.2}),
+                optimiser=optimiser.replace(rate=0.0002, multipliers=multipliers),
             ),
         ),
     )
@@ -176,7 +188,7 @@ def dual_path_people() -> Recipe:
         name="dual-path-people",
         model=DualPathSettings(
             backbone=BackboneSettings(name="resnet-18", width=0.5),
-            text=TextEncoderSettings(words=40, word_dim=128, width=0.25, still_start=True),
+            text=TextEncoderSettings(words=40, word_dim=128, width=0.25, start="still"),
             dim=256,
         ),
         images=ImageSettings(resize=(128, 64), crop=(128, 64), train_crop="pad", pad=6),

@@ -105,7 +105,9 @@ class _Training:
         self.objective.use(stage.losses)
         parts = self.objective.parts()
         freeze_parts(parts, stage)
-        self.model.backbone.set_frozen("backbone" in stage.frozen)
+        self.model.backbone.set_frozen(
+            "backbone" in stage.frozen, fixed_statistics=stage.backbone_statistics == "fixed"
+        )
         optimiser = make_optimiser(parts, stage.optimiser)
         if resumed:
             restore(self.out, self.objective, optimiser)

@@ -33,9 +33,9 @@ def make_optimiser(
                 )
     if settings.name == "sgd":
         return torch.optim.SGD(
-            groups, lr=settings.rate, momentum=settings.momentum, nesterov=settings.nesterov
+            groups, lr=settings.rate, momentum=settings.momentum, nesterov=settings.nesterov, fused=True
         )
-    return torch.optim.AdamW(groups, lr=settings.rate, betas=(settings.momentum, 0.999))
+    return torch.optim.AdamW(groups, lr=settings.rate, betas=(settings.momentum, 0.999), fused=True)
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:

@@ -77,3 +77,50 @@ def test_word_dropout_only_while_training() -> None:
 def test_released_form_normalises_word_vectors() -> None:
     assert isinstance(_small(text_blocks="released").word_norm, nn.BatchNorm1d)
     assert isinstance(_small().word_norm, nn.Identity)
+
+
+@pytest.mark.parametrize("text_blocks", ["paper", "released"])
+@pytest.mark.parametrize("width", [1 / 8, 0.3])
+def test_start_as_bag_of_words_sums_the_words(text_blocks: str, width: float) -> None:
+    """A sentence is nearest to its own words in another order, which from He's start it is not."""
+
+    def found(start: str) -> float:
+        encoder = _small(text_blocks=text_blocks, start=start, width=width, word_dim=40)
+        order = torch.stack([torch.randperm(25) for _ in range(256)])
+        numbers = torch.zeros(512, 32, dtype=torch.int64)
+        numbers[:, :25] = torch.randint(1, 51, (256, 25)).repeat(2, 1)
+        numbers[256:, :25] = numbers[256:, :25].gather(1, order)
+        with torch.no_grad():
+            features = encoder(numbers)
+        first, second = nn.functional.normalize(features - features.mean(dim=0), dim=1).chunk(2)
+        return ((first @ second.T).argmax(dim=1) == torch.arange(256)).float().mean().item()
+
+    assert found("bag-of-words") > 0.9
+    assert found("random") < 0.5
+
+
+@pytest.mark.parametrize(("text_blocks", "seen"), [("paper", 25), ("released", 29)])
+def test_start_as_bag_of_words_leaves_every_word_a_say(text_blocks: str, seen: int) -> None:
+    """Strides drop no word of the places that the filters see, and changing any of them changes the feature about as much."""
+    encoder = _small(start="bag-of-words", text_blocks=text_blocks, width=1 / 8, word_dim=40)
+    base = torch.randint(1, 51, (64, 32))
+    changed = []
+    for place in range(seen):
+        numbers = base.clone()
+        numbers[:, place] = numbers[:, place] % 50 + 1
+        with torch.no_grad():
+            changed.append((encoder(numbers) - encoder(base)).norm(dim=1).mean().item())
+    assert min(changed) > 0.5 * max(changed)
+
+
+@pytest.mark.parametrize(("text_blocks", "seen"), [("paper", 25), ("released", 29)])
+def test_the_filters_see_the_first_places_of_a_row(text_blocks: str, seen: int) -> None:
+    """With the padding on the left, each halving drops the last place, so that the end of a full row has no say."""
+    encoder = _small(text_blocks=text_blocks).eval()
+    base = torch.randint(1, 51, (4, 32))
+    for place in range(32):
+        numbers = base.clone()
+        numbers[:, place] = numbers[:, place] % 50 + 1
+        with torch.no_grad():
+            same = torch.equal(encoder(numbers), encoder(base))
+        assert same == (place >= seen), place

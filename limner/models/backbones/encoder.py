@@ -52,6 +52,7 @@ class ImageEncoder(nn.Module, ABC):
         self.channels = channels
         self.map_channels = map_channels
         self._frozen = False
+        self._fixed_statistics = False
         self._asked_to_train = True
         # Not persistent: weight files of others do not have them.
         self.register_buffer("pixel_mean", torch.tensor(normalisation.mean).view(3, 1, 1), persistent=False)
@@ -82,20 +83,27 @@ class ImageEncoder(nn.Module, ABC):
         """Whether the encoder is held fixed."""
         return self._frozen
 
-    def set_frozen(self: EncoderT, frozen: bool) -> EncoderT:
+    def set_frozen(self: EncoderT, frozen: bool, *, fixed_statistics: bool = False) -> EncoderT:
         """Hold the encoder fixed, or let it learn again.
 
         A frozen encoder has no gradients and stays in eval mode when a parent's `train()` is called: its
-        batch norm neither uses nor gathers the batch's statistics, and dropout is off.
+        batch norm neither uses nor gathers the batch's statistics, and dropout is off. With `fixed_statistics` that
+        goes for the batch norm of a learning encoder too; its weights and biases learn.
         """
         self._frozen = frozen
+        self._fixed_statistics = fixed_statistics
         self.requires_grad_(not frozen)
         return self.train(self._asked_to_train)
 
     def train(self: EncoderT, mode: bool = True) -> EncoderT:
-        """Switch to training mode, except while frozen."""
+        """Switch to training mode, except while frozen and except for batch norm with fixed statistics."""
         self._asked_to_train = mode
-        return super().train(mode and not self._frozen)
+        super().train(mode and not self._frozen)
+        if self._fixed_statistics:
+            for module in self.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+        return self
 
     def _normalise(self, pixels: PixelBatch) -> Float[Tensor, "batch 3 height width"]:
         images = (pixels.to(self.pixel_mean.dtype) - self.pixel_mean) / self.pixel_std

@@ -127,6 +127,21 @@ def test_unfrozen_encoder_follows_its_parent_again() -> None:
     assert not encoder.set_frozen(True).set_frozen(False).training
 
 
+def test_fixed_statistics_survive_while_the_weights_learn() -> None:
+    encoder, pixels = small(), some_pixels()
+    parent = nn.Sequential(encoder)
+    encoder.set_frozen(False, fixed_statistics=True)
+    parent.train()
+    assert encoder.training
+    before, in_training = norm_statistics(encoder), encoder(pixels)
+    in_training.square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in encoder.parameters())
+    assert all(torch.equal(before[name], value) for name, value in norm_statistics(encoder).items())
+    assert torch.equal(parent.eval()(pixels), in_training)
+    encoder.set_frozen(False)
+    assert not torch.allclose(parent.train()(pixels), in_training)
+
+
 def test_frozen_vgg_has_no_dropout() -> None:
     torch.manual_seed(0)
     encoder, pixels = VGG(16, width=0.02).set_frozen(True).train(), some_pixels(32)
