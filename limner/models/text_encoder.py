@@ -143,12 +143,12 @@ class TextEncoder(nn.Module):
                 blocks.append(TextBlock(width, middle, outputs, 2 if halve else 1))
                 width = outputs
         self.blocks = nn.Sequential(*blocks)
+        residual = [block for block in self.blocks if isinstance(block, TextBlock)]
         if settings.start == "bag-of-words":
-            start_as_bag_of_words([block for block in self.blocks if isinstance(block, TextBlock)])
+            start_as_bag_of_words(residual)
         elif settings.start == "still":
-            for block in self.blocks:
-                if isinstance(block, TextBlock):
-                    nn.init.zeros_(block.bn3.weight)
+            for block in residual:
+                nn.init.zeros_(block.bn3.weight)
         self.channels = width
 
     def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch channels"]:
@@ -166,12 +166,13 @@ def start_as_bag_of_words(blocks: Sequence[TextBlock]) -> None:
     """Set the blocks so that their average over positions is close to a sum of projected word vectors.
 
     A departure in the start alone; the network and what it can learn stay the same. From He's start the average
-    says little about the words: a strided shortcut drops every other word, three times over, and the branches give
-    the same word another code at every position. Here the first shortcut holds orthonormal rows, d of them, as often as they fit
-    its channels (d: the narrowest middle of the strided blocks); later shortcuts copy these d features; the branch of a strided block
-    carries the features of the word that its shortcut drops; all other branches end in zero (their last batch norm's
-    weight). Biases of two standard deviations keep the ReLUs on the way nearly linear, and of four on the strided shortcuts, since
-    the branch at the first position sees padding, which lies two below.
+    says little about the words: a strided shortcut drops every other word, three times over, and the branches
+    give the same word another code at every position. Here the first shortcut holds d orthonormal rows (d: the
+    narrowest middle of the strided blocks), repeated until its channels are full; later shortcuts copy these d
+    features; the branch of a strided block carries the features of the word that its shortcut drops; all other
+    branches end in zero (their last batch norm's weight). Biases of two standard deviations keep the ReLUs on
+    the way nearly linear; strided shortcuts have four, since their branch lies two below at the first position,
+    where it sees padding.
     """
     strided = [block for block in blocks if block.conv2.stride == 2]
     features = min(len(blocks[0].conv3.weight), *(len(block.conv1.weight) for block in strided))
@@ -185,15 +186,16 @@ def start_as_bag_of_words(blocks: Sequence[TextBlock]) -> None:
         else:
             nn.init.zeros_(block.bn3.weight)
         if isinstance(block.shortcut, nn.Sequential):
-            projection, norm = block.shortcut
-            assert isinstance(projection, WordConv) and isinstance(norm, ChannelNorm)
+            projection, shortcut_norm = block.shortcut
+            assert isinstance(projection, WordConv)
+            assert isinstance(shortcut_norm, ChannelNorm)
             if block is blocks[0]:
                 first = nn.init.orthogonal_(torch.empty(features, projection.weight.shape[1]))
                 copies = torch.arange(len(projection.weight)) % features
                 projection.weight[:, :, 0] = first[copies]
             else:
                 _copy_features(projection, features)
-            norm.bias.fill_(_NEARLY_LINEAR if block is blocks[0] else 2 * _NEARLY_LINEAR)
+            shortcut_norm.bias.fill_(_NEARLY_LINEAR if block is blocks[0] else 2 * _NEARLY_LINEAR)
 
 
 def _copy_features(conv: WordConv, features: int, *, rows: int | None = None) -> None:

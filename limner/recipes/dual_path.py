@@ -110,12 +110,12 @@ def dual_path_flickr8k() -> Recipe:
 def dual_path_flickr8k_strong() -> Recipe:
     """The network and losses on Flickr8k, with the training changed to suit 6,000 pictures and two cores.
 
-    The released text blocks at half width, on 24 words. Departures from the paper, each named in its setting: word vectors
-    learnt from the training captions, the text CNN started as a sum of words, AdamW with a cosine schedule and a
-    lower rate for the text CNN, cosine logits and the classifier started at the pictures' embeddings, word dropout
-    in place of the position shift, every sentence in every epoch, and the ranking loss (summed hinges, margin 0.2) from stage I on.
-    Stage II keeps the backbone's batch norm as it came. On two cores stage I takes 8 minutes, stage II 5; test R@1
-    image→text / text→image after stage I 20.5 / 16.4 (seed 0).
+    The released text blocks at half width, on 24 words. Departures from the paper, each named in its setting: word
+    vectors learnt from the training captions, the text CNN started as a sum of words, AdamW with a cosine schedule
+    and a lower rate for the text CNN, cosine logits and the classifier started at the pictures' embeddings, word
+    dropout in place of the position shift, every sentence in every epoch, and the ranking loss (summed hinges,
+    margin 0.2) from stage I on. Stage II keeps the backbone's batch norm as it came. On two cores stage I takes 8
+    minutes, stage II 5; test R@1 image→text / text→image after stage I 20.5 / 16.4 (seed 0).
     `limner train dual-path-flickr8k-strong --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`
     """
     optimiser = OptimiserSettings(

@@ -99,7 +99,7 @@ class StageSettings(Settings):
     frozen: tuple[Part, ...] = ()
     """Parts that do not learn; a frozen backbone keeps its batch norm in eval mode."""
     backbone_statistics: Literal["batch", "fixed"] = "batch"
-    """Batch norm of a learning backbone: of the batch, or fixed as loaded (needed where weights come with it folded)."""
+    """Batch norm of a learning backbone: of the batch, or fixed as loaded (for weights that come with it folded)."""
     views: int = Field(default=10, ge=0)
     """Cached views of each picture (crops and flips) while the backbone is frozen; 0 = compute new ones every epoch."""
     losses: LossSettings = LossSettings()

@@ -101,7 +101,7 @@ def test_start_as_bag_of_words_sums_the_words(text_blocks: str, width: float) ->
 
 @pytest.mark.parametrize(("text_blocks", "seen"), [("paper", 25), ("released", 29)])
 def test_start_as_bag_of_words_leaves_every_word_a_say(text_blocks: str, seen: int) -> None:
-    """Strides drop no word of the places that the filters see, and changing any of them changes the feature about as much."""
+    """Strides drop no word of the places that the filters see: changing any changes the feature about as much."""
     encoder = _small(start="bag-of-words", text_blocks=text_blocks, width=1 / 8, word_dim=40)
     base = torch.randint(1, 51, (64, 32))
     changed = []
