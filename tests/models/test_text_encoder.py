@@ -124,3 +124,10 @@ def test_the_filters_see_the_first_places_of_a_row(text_blocks: str, seen: int) 
         with torch.no_grad():
             same = torch.equal(encoder(numbers), encoder(base))
         assert same == (place >= seen), place
+
+
+def test_still_start_leaves_the_shortcuts_alone() -> None:
+    """With the branches at zero a block that keeps its width passes on what it gets."""
+    encoder = _small(start="still")
+    x = encoder.blocks[0](torch.randn(2, 32, 20))
+    assert torch.equal(encoder.blocks[1](x), x)
