@@ -93,6 +93,7 @@ def dual_path_cuhk_pedes() -> Recipe:
 def dual_path_flickr8k() -> Recipe:
     """The faithful recipe for two cores: the paper's network on MobileNetV2 in place of ResNet-50.
 
+    One departure: stage II keeps the backbone's batch norm statistics, since weights may come with theirs folded.
     `limner train dual-path-flickr8k --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`
     """
     text = dual_path()
