@@ -10,6 +10,7 @@ from jaxtyping import Float, Int64, UInt8
 from pydantic import Field
 from torch import Tensor, nn
 
+from limner.errors import SettingsError
 from limner.models.backbones import BackboneSettings, build_backbone
 from limner.models.text_encoder import TextEncoder, TextEncoderSettings
 from limner.settings import Settings
@@ -57,9 +58,24 @@ class DualPath(nn.Module):
     def pool_images(
         self, pixels: UInt8[Tensor, "batch 3 height width"] | Float[Tensor, "batch 3 height width"]
     ) -> Float[Tensor, "batch channels"]:
-        """The backbone's pooled features of RGB pixels in 0 … 255; what the feature cache keeps."""
+        """The backbone's pooled features of RGB pixels in 0 … 255."""
         pooled: Tensor = self.backbone(pixels)
         return pooled
+
+    def pool_cached(
+        self,
+        cached: Float[Tensor, "batch channels"] | Float[Tensor, "batch height width map_channels"],
+    ) -> Float[Tensor, "batch channels"]:
+        """The backbone's pooled features of what the feature cache keeps.
+
+        These are the features themselves while the backbone is frozen, and maps, channels last, for the layer
+        `backbone.learns_from` while it learns from there on.
+        """
+        if cached.dim() == 2:
+            return cached.float()
+        if self.backbone.learns_from is None:
+            raise SettingsError("cached maps need a backbone that is frozen up to some layer")
+        return self.backbone.forward_from(cached.permute(0, 3, 1, 2).float(), self.backbone.learns_from)
 
     def embed_images(self, pooled: Float[Tensor, "batch channels"]) -> Float[Tensor, "batch dim"]:
         """`f_img` of pooled features, not normalised."""

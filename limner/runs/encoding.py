@@ -39,10 +39,20 @@ class Encoding:
     @torch.inference_mode()
     def pool(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Float[Tensor, "images channels"]:
         """Pooled backbone features of cropped pictures, on the network's device."""
-        block = torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2)
         with autocast(self.precision, self.device):
-            pooled: Tensor = self.backbone(block)
+            pooled: Tensor = self.backbone(self._block(pixels))
         return pooled
+
+    @torch.inference_mode()
+    def map_until(
+        self, pixels: UInt8[np.ndarray, "images height width 3"], layer: str
+    ) -> Float[Tensor, "images _height _width channels"]:
+        """The map that a layer of the backbone reads, of cropped pictures, channels last, on the network's device."""
+        with autocast(self.precision, self.device):
+            return self.backbone.forward_until(self._block(pixels), layer).permute(0, 2, 3, 1)
+
+    def _block(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2)
 
     @torch.inference_mode()
     def pixels(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Float[Tensor, "images dim"]:
@@ -55,12 +65,14 @@ class Encoding:
         return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
 
     @torch.inference_mode()
-    def pooled(self, pooled: Float[Tensor, "images views channels"]) -> Float[Tensor, "images dim"]:
-        """Unit embeddings of cached backbone features; the views are averaged as the plain and the flipped one are."""
+    def cached(self, views: Float[np.ndarray, "images views ..."]) -> Float[Tensor, "images dim"]:
+        """Unit embeddings of what the feature cache keeps (`DualPath.pool_cached`), averaged over the views."""
         rows = []
-        for start in range(0, len(pooled), 512):
-            block = pooled[start : start + 512].to(self.device).float()
-            rows.append(self._embed(list(block.unbind(1))))
+        for start in range(0, len(views), self.batch):
+            block = torch.from_numpy(views[start : start + self.batch]).to(self.device)
+            with _evaluating(self.model), autocast(self.precision, self.device):
+                pooled = [self.model.pool_cached(view) for view in block.unbind(1)]
+            rows.append(self._embed(pooled))
         return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
 
     def _embed(self, pooled: list[Tensor]) -> Tensor:

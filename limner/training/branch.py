@@ -14,7 +14,7 @@ from limner.runs.run import RUN_FILE
 from limner.training.metrics_log import LOG_FILE
 from limner.training.outcome import classifier_file, stage_file
 from limner.training.settings import Recipe
-from limner.training.state import STATE_FILE
+from limner.training.state import STATE_FILE, in_full
 
 
 def branch(source: Path, recipe: Recipe, out: Path) -> None:
@@ -29,7 +29,7 @@ def branch(source: Path, recipe: Recipe, out: Path) -> None:
     if not state["progress"]["finished"]:
         raise CheckpointError(f"{source}: this run is not finished; resume it before branching off")
     wanted = json.loads(recipe.model_dump_json())
-    there = state["identity"]["recipe"]
+    there = in_full(state["identity"]["recipe"])
     for name, value in {**wanted, "stages": wanted["stages"][:1]}.items():
         if there.get(name) != value:
             raise CheckpointError(

@@ -1,9 +1,10 @@
-"""Pooled features of a frozen backbone, computed once for several views of each picture and kept on disk.
+"""What a frozen backbone gives, computed once for several views of each picture and kept on disk.
 
-While the backbone is frozen, its pooled feature of a given crop never changes. A stage therefore draws from a
+While the backbone is frozen, its pooled feature of a given crop never changes; while it learns from some layer on, the
+map that this layer reads does not. A stage therefore draws from a
 fixed number of views a picture instead of running the backbone in every epoch: view 0 is the centre crop, view 1
 its flip (the two that testing averages), the others random crops and flips. Values are float16: the cache of 6,000
-pictures × 10 views × 1,280 channels takes 154 MB.
+pictures × 10 views × 1,280 channels takes 154 MB, maps of 7 × 7 × 160 six times that.
 """
 
 import hashlib
@@ -12,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+from filelock import FileLock
+from jaxtyping import Float, UInt8
 
 from limner.errors import DataError
 from limner.models.dual_path import DualPath
@@ -43,48 +45,53 @@ def cache_limit() -> int:
         raise DataError(f"LIMNER_CACHE_GB must be a number of gigabytes, got {text!r}") from None
 
 
-def pooled_views(
+def cached_views(
     model: DualPath,
     pictures: Pictures,
     views: int,
     *,
     seed: int,
     precision: Precision,
+    until: str | None = None,
     report: Report | None = None,
     folder: Path | None = None,
-) -> Float[np.ndarray, "images views channels"]:
+) -> Float[np.ndarray, "images views ..."]:
     """Features of `views` ≥ 1 views of each picture, memory-mapped float16; read from the cache or computed.
 
-    The key covers the backbone's weights, the transform, the seed, the arithmetic and each file's path, size and time
-    of change. An interrupted computation continues where it stopped. Older entries are removed when the
-    cache would exceed `cache_limit()`; a single entry above it raises `DataError`.
+    Their shape is (images, views, channels); with `until`, they are the maps that this layer of the backbone reads:
+    (images, views, height, width, channels). The key covers the weights that take part, the transform, the seed, the
+    arithmetic and each file's path, size and time of change. An interrupted computation continues where it
+    stopped. Older entries are removed when the cache would exceed `cache_limit()`; a single entry above it raises
+    `DataError`.
     """
     folder = folder or cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    shape = (len(pictures), views, model.backbone.channels)
+    encoding = Encoding(model, precision)
+    shape = (len(pictures), views, *_encode(encoding, pictures.centred(range(1)), until).shape[1:])
     size = 2 * int(np.prod(shape))
     if size > cache_limit():
         raise DataError(
             f"features of {shape[0]} pictures × {views} views take {size / 1e9:.1f} GB, the cache may hold "
             f"{cache_limit() / 1e9:.1f}; set LIMNER_CACHE_GB higher or the stage's views lower (0 = no cache)"
         )
-    key = _key(model, pictures, views, seed, precision)
+    key = _key(model, pictures, views, seed, precision, until)
     final, part = folder / f"{key}.npy", folder / f"{key}.part"
-    if not final.exists():
-        _make_room(folder, size, keep=key)
-        _compute(model, pictures, shape, seed, precision, part, report)
-        part.replace(final)
-    os.utime(final)
-    found: Float[np.ndarray, "images views channels"] = np.load(final, mmap_mode="r")
+    with FileLock(folder / f"{key}.lock"):  # another run that wants the same waits and then reads it
+        if not final.exists():
+            _make_room(folder, size, keep=key)
+            _compute(encoding, pictures, shape, seed, until, part, report)
+            part.replace(final)
+        os.utime(final)
+    found: Float[np.ndarray, "images views ..."] = np.load(final, mmap_mode="r")
     return found
 
 
 def _compute(
-    model: DualPath,
+    encoding: Encoding,
     pictures: Pictures,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     seed: int,
-    precision: Precision,
+    until: str | None,
     part: Path,
     report: Report | None,
 ) -> None:
@@ -95,7 +102,6 @@ def _compute(
         progress.unlink(missing_ok=True)  # of a part that is gone: this one begins anew
     mode = "r+" if done else "w+"
     store = np.lib.format.open_memmap(part, mode=mode, dtype=np.float16, shape=None if done else shape)
-    encoding = Encoding(model, precision)
 
     def prepare(start: int) -> tuple[int, list[np.ndarray]]:
         numbers = range(start, min(start + _CHUNK, shape[0]))
@@ -107,7 +113,7 @@ def _compute(
     for start, views in ahead(range(done, shape[0], _CHUNK), prepare):
         complete = min(start + _CHUNK, shape[0])
         for view, pixels in enumerate(views):
-            store[start:complete, view] = encoding.pool(pixels).half().cpu().numpy()
+            store[start:complete, view] = _encode(encoding, pixels, until)
         if (start // _CHUNK) % 16 == 15 or complete == shape[0]:
             store.flush()
             progress.write_text(str(complete))
@@ -116,10 +122,25 @@ def _compute(
     progress.unlink(missing_ok=True)
 
 
-def _key(model: DualPath, pictures: Pictures, views: int, seed: int, precision: Precision) -> str:
+def _encode(
+    encoding: Encoding, pixels: UInt8[np.ndarray, "images height width 3"], until: str | None
+) -> Float[np.ndarray, "images ..."]:
+    found = encoding.pool(pixels) if until is None else encoding.map_until(pixels, until)
+    half: Float[np.ndarray, "images ..."] = found.half().cpu().numpy()
+    return half
+
+
+def _key(
+    model: DualPath, pictures: Pictures, views: int, seed: int, precision: Precision, until: str | None
+) -> str:
     digest = hashlib.sha256(f"{views} {seed} {precision} {pictures.settings.model_dump_json()}".encode())
     digest.update(model.settings.backbone.replace(weights=None).model_dump_json().encode())
+    layers = [name for name, _ in model.backbone.layers()]
+    behind = () if until is None else tuple(f"{name}." for name in layers[layers.index(until) :])
+    digest.update(f"{until}".encode())
     for name, tensor in sorted(model.backbone.state_dict().items()):
+        if name.startswith(behind):
+            continue  # what such layers know changes no map before them
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
     for path in pictures.paths:

@@ -22,7 +22,7 @@ from limner.runs.checkpoint import load_into, read_checkpoint
 from limner.runs.encoding import Encoding
 from limner.runs.precision import pick_precision
 from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, Stepped, silent
-from limner.training.feature_cache import pooled_views
+from limner.training.feature_cache import cached_views
 from limner.training.metrics_log import MetricsLog
 from limner.training.mining import Bank
 from limner.training.optimiser import freeze_parts, make_optimiser, rate_at, set_rate
@@ -106,26 +106,24 @@ class _Training:
         parts = self.objective.parts()
         freeze_parts(parts, stage)
         self.model.backbone.set_frozen(
-            "backbone" in stage.frozen, fixed_statistics=stage.backbone_statistics == "fixed"
+            "backbone" in stage.frozen,
+            fixed_statistics=stage.backbone_statistics == "fixed",
+            until=stage.backbone_from,
         )
         optimiser = make_optimiser(parts, stage.optimiser)
         if resumed:
             restore(self.out, self.objective, optimiser)
         else:
             self._begin_stage(index)
-        train_pooled, val_pooled = self._pooled(stage)
+        ended = self._ended(stage)
+        train_cached, val_cached = (None, None) if ended else self._cached(stage)
         if index == 0 and not resumed and self.recipe.classifier_start == "images":
-            self._start_classifier(train_pooled)
+            self._start_classifier(train_cached)
         self._step_module, self._optimiser = self.accelerator.prepare(self.objective, optimiser)
-        reason = "all epochs"
-        while self.progress.epoch < stage.epochs:
-            # before the epoch, since a run may have been killed just after its patience ended
-            if self._patience_is_over(stage):
-                reason = f"no better validation in {stage.patience}"
-                break
+        while not ended:
             began = time.monotonic()
             epoch = self.progress.epoch
-            losses, rate, pairs_per_second = self._epoch(index, stage, epoch, train_pooled)
+            losses, rate, pairs_per_second = self._epoch(index, stage, epoch, train_cached)
             self.progress.epoch += 1
             self.progress.seconds += time.monotonic() - began
             row: dict[str, Any] = {
@@ -139,12 +137,13 @@ class _Training:
             improved = False
             last = self.progress.epoch == stage.epochs
             if self.progress.epoch % stage.validate_every == 0 or last:
-                improved = self._validate(stage, val_pooled, row)
+                improved = self._validate(stage, val_cached, row)
             self.progress.log_bytes = self.log.add(row)
             self._write_state(optimiser)
             self.listener(EpochEnded(row, improved))
+            ended = self._ended(stage)
         best = self.progress.best[index]
-        self.listener(StageEnded(stage.name, reason, best.epoch, best.score))
+        self.listener(StageEnded(stage.name, ended, best.epoch, best.score))
         self.accelerator.free_memory()
 
     def _begin_stage(self, index: int) -> None:
@@ -160,9 +159,9 @@ class _Training:
         self.progress.stage, self.progress.epoch = index, 0
         self.progress.best = [*self.progress.best[:index], StageBest()]
 
-    def _pooled(self, stage: StageSettings) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Cached features of both splits while the backbone is frozen and the stage allows it."""
-        if "backbone" not in stage.frozen or not stage.views:
+    def _cached(self, stage: StageSettings) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """What is cached of both splits while the backbone is frozen, all or in part, and the stage allows it."""
+        if not stage.views or ("backbone" not in stage.frozen and stage.backbone_from is None):
             return None, None
         found = []
         with self.accelerator.main_process_first():
@@ -171,10 +170,11 @@ class _Training:
                 ("validation features", self.data.val_pictures, 2),
             ):
                 found.append(
-                    pooled_views(
+                    cached_views(
                         self.model,
                         pictures,
                         views,
+                        until=stage.backbone_from,
                         seed=self.recipe.seed,
                         precision=self.precision,
                         report=lambda done, total, what=what: self.listener(Preparing(what, done, total)),  # type: ignore[misc]
@@ -183,15 +183,15 @@ class _Training:
         return found[0], found[1]
 
     def _epoch(
-        self, index: int, stage: StageSettings, epoch: int, pooled: np.ndarray | None
+        self, index: int, stage: StageSettings, epoch: int, cached: np.ndarray | None
     ) -> tuple[dict[str, float], float, float]:
         """One epoch; returns mean losses, the last rate and pairs per second."""
         steps = steps_per_epoch(self.data.pairs, stage)
-        bank = self._bank(pooled) if stage.losses.ranking and stage.losses.candidates else None
+        bank = self._bank(cached) if stage.losses.ranking and stage.losses.candidates else None
         self.objective.train()
         sums: dict[str, float] = {}
         done, began, rate = 0, time.monotonic(), 0.0
-        for step, (batch, inputs) in enumerate(self._inputs(index, stage, epoch, pooled, bank)):
+        for step, (batch, inputs) in enumerate(self._inputs(index, stage, epoch, cached, bank)):
             rate = rate_at(epoch + step / steps, stage.epochs, stage.optimiser.rate, stage.schedule)
             set_rate(self._optimiser.optimizer, rate)
             torch.manual_seed(_mix(self.recipe.seed, index, epoch, step, self.accelerator.process_index))
@@ -217,7 +217,7 @@ class _Training:
         return {name: total / steps for name, total in sums.items()}, rate, per_second
 
     def _inputs(
-        self, index: int, stage: StageSettings, epoch: int, pooled: np.ndarray | None, bank: Bank | None
+        self, index: int, stage: StageSettings, epoch: int, cached: np.ndarray | None, bank: Bank | None
     ) -> Iterator[tuple[Batch, dict[str, Any]]]:
         """The batches of an epoch as what the objective takes; this process's share of each."""
         pairs, words = self.data.pairs, self.recipe.model.text.words
@@ -246,9 +246,9 @@ class _Training:
                 inputs["extra_image_groups"] = torch.from_numpy(pairs.groups[extra])
                 inputs["extra_text_groups"] = torch.from_numpy(pairs.groups[pairs.sentence_image[texts]])
             inputs["numbers"] = torch.from_numpy(numbers)
-            if pooled is not None:
+            if cached is not None:
                 inputs["pictures"] = torch.from_numpy(
-                    pooled[images, rng.integers(pooled.shape[1], size=len(images))]
+                    cached[images, rng.integers(cached.shape[1], size=len(images))]
                 )
             else:
                 pixels = self.data.train_pictures.random(images, self.recipe.seed, index, epoch)
@@ -257,12 +257,12 @@ class _Training:
 
         return ahead(enumerate(batches), make)
 
-    def _bank(self, pooled: np.ndarray | None) -> Bank:
+    def _bank(self, cached: np.ndarray | None) -> Bank:
         """Embeddings of the training split as the network stands now."""
         pairs, pictures = self.data.pairs, self.data.train_pictures
         encoding = Encoding(self.model, self.precision)
-        if pooled is not None:
-            images = encoding.pooled(torch.from_numpy(np.array(pooled[:, :1])))
+        if cached is not None:
+            images = encoding.cached(np.array(cached[:, :1]))
         else:
             starts = range(0, len(pictures), 64)
             blocks = ahead(
@@ -273,9 +273,9 @@ class _Training:
         texts = encoding.numbers(numbers)
         return Bank(images, pairs.groups, texts, pairs.groups[pairs.sentence_image])
 
-    def _validate(self, stage: StageSettings, pooled: np.ndarray | None, row: dict[str, Any]) -> bool:
+    def _validate(self, stage: StageSettings, cached: np.ndarray | None, row: dict[str, Any]) -> bool:
         """Measure, note the measures in the row, and keep the weights if they are the stage's best."""
-        report = validate(self.data, Encoding(self.model, self.precision), pooled)
+        report = validate(self.data, Encoding(self.model, self.precision), cached)
         value = score(report, self.recipe.select)
         value, measured = self._of_main((value, report.to_dict()))
         row |= {
@@ -299,24 +299,27 @@ class _Training:
         shared: list[tuple[float, dict[str, Any]]] = broadcast_object_list([found])
         return shared[0]
 
-    def _patience_is_over(self, stage: StageSettings) -> bool:
-        if stage.patience is None:
-            return False
+    def _ended(self, stage: StageSettings) -> str:
+        """Why the stage is over, empty while it is not; a function of the progress, so a resumed run knows it too."""
+        if self.progress.epoch >= stage.epochs:
+            return "all epochs"
         waited = self.progress.epoch - self.progress.best[-1].epoch
-        return waited >= stage.patience * stage.validate_every
+        if stage.patience is not None and waited >= stage.patience * stage.validate_every:
+            return f"no better validation in {stage.patience}"
+        return ""
 
     def _pseudo_classes(self, count: int) -> np.ndarray:
-        pooled = pooled_views(
+        pooled = cached_views(
             self.model, self.data.train_pictures, 1, seed=self.recipe.seed, precision=self.precision
         )
         found = pseudo_classes(torch.from_numpy(np.array(pooled[:, 0])).float(), count, seed=self.recipe.seed)
         return found.numpy()
 
     @torch.no_grad()
-    def _start_classifier(self, pooled: np.ndarray | None) -> None:
+    def _start_classifier(self, cached: np.ndarray | None) -> None:
         """Rows of W at the mean embedding of their class's pictures, at the scale that random rows have."""
         means = torch.zeros_like(self.objective.classifier.weight, device="cpu")
-        means.index_add_(0, torch.from_numpy(self.classes), self._bank(pooled).images)
+        means.index_add_(0, torch.from_numpy(self.classes), self._bank(cached).images)
         unit = torch.nn.functional.normalize(means - means.mean(dim=0), dim=1)
         self.objective.classifier.weight.copy_(unit)
 

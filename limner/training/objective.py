@@ -47,12 +47,13 @@ class Objective(nn.Module):
 
         `groups` say what matches; `classes` what the classifier tells apart: the same unless pseudo-classes are used.
 
-        `pictures` are pixels (rows, 3, height, width) or cached pooled features (rows, channels). Rows beyond the
+        `pictures` are pixels, uint8 (rows, 3, height, width), or what `DualPath.pool_cached` takes. Rows beyond the
         batch, of pictures and of sentences, are mined negatives with groups of their own: they enter the ranking
         loss only.
         """
         batch = len(groups)
-        pooled = pictures.float() if pictures.dim() == 2 else self.model.pool_images(pictures)
+        pixels = pictures.dtype == torch.uint8
+        pooled = self.model.pool_images(pictures) if pixels else self.model.pool_cached(pictures)
         all_images = self.model.embed_images(pooled)
         all_texts = self.model.encode_texts(numbers)
         images, texts = all_images[:batch], all_texts[:batch]

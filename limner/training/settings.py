@@ -98,10 +98,12 @@ class StageSettings(Settings):
     """Random padding before and after a sentence; False = left alignment (Table 7)."""
     frozen: tuple[Part, ...] = ()
     """Parts that do not learn; a frozen backbone keeps its batch norm in eval mode."""
+    backbone_from: str | None = None
+    """First layer of the backbone that learns, e.g. "features.15" (torchvision's names); None = every layer."""
     backbone_statistics: Literal["batch", "fixed"] = "batch"
     """Batch norm of a learning backbone: of the batch, or fixed as loaded (for weights that come with it folded)."""
     views: int = Field(default=10, ge=0)
-    """Cached views of each picture (crops and flips) while the backbone is frozen; 0 = compute new ones every epoch."""
+    """Cached views of each picture (crops, flips) where the backbone is frozen, also in part; 0 = new every epoch."""
     losses: LossSettings = LossSettings()
     """The losses and their weights."""
     optimiser: OptimiserSettings = OptimiserSettings()
@@ -115,6 +117,8 @@ class StageSettings(Settings):
     def _parts_fit(self) -> "StageSettings":
         if "classifier" in self.frozen and self.losses.classifies and len(set(self.frozen)) == 6:
             raise ValueError("every part is frozen; nothing is left to learn")
+        if "backbone" in self.frozen and self.backbone_from is not None:
+            raise ValueError("frozen holds the whole backbone, backbone_from a part of it; give one of them")
         return self
 
 

@@ -68,6 +68,9 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
     if table is not None:
         with torch.no_grad():
             model.text.table.weight[1:] = torch.from_numpy(table)
+    for stage in recipe.stages:
+        if stage.backbone_from is not None:
+            model.backbone.find_layer(stage.backbone_from)
     pairs = TrainingPairs.of(train, vocabulary)
     objective = Objective(model, recipe.classes or pairs.identities, bias=recipe.classifier_bias)
     image_groups, sentence_groups = group_numbers(val)

@@ -4,6 +4,7 @@ Random numbers are drawn anew for each step from (seed, stage, epoch, step), pic
 the same, so a state holds just the weights, the optimiser's moments, where the run is, and what was best.
 """
 
+import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from limner.errors import CheckpointError
+from limner.errors import CheckpointError, SettingsError
 from limner.runs.checkpoint import load_into, read_checkpoint, read_description, write_checkpoint
+from limner.training.settings import Recipe
 
 STATE_FILE = "last.safetensors"
 
@@ -70,9 +72,22 @@ def read_progress(folder: Path) -> tuple[Progress, dict[str, Any]]:
     try:
         state = read_description(path)["state"]
         best = [StageBest(**entry) for entry in state["progress"]["best"]]
-        return Progress(**{**state["progress"], "best": best}), state["identity"]
+        progress = Progress(**{**state["progress"], "best": best})
+        return progress, {**state["identity"], "recipe": in_full(state["identity"]["recipe"])}
     except (KeyError, TypeError):
         raise CheckpointError(f"{path}: not the state of a training run; train into another folder") from None
+
+
+def in_full(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recipe's values as a state holds them, with the defaults of settings that are newer than the state.
+
+    A recipe that this version cannot read comes back as it is: it will not agree with any.
+    """
+    try:
+        whole: dict[str, Any] = json.loads(Recipe.parse(recipe).model_dump_json())
+    except SettingsError:
+        return recipe
+    return whole
 
 
 def restore(folder: Path, objective: nn.Module, optimiser: torch.optim.Optimizer | None) -> None:

@@ -13,11 +13,11 @@ from limner.training.setup import Prepared
 
 
 def validate(
-    prepared: Prepared, encoding: Encoding, pooled: Float[np.ndarray, "images views channels"] | None
+    prepared: Prepared, encoding: Encoding, cached: Float[np.ndarray, "images views ..."] | None
 ) -> Report:
-    """Both directions on the validation split, from cached features (plain and flipped view) or from pixels."""
-    if pooled is not None:
-        images = encoding.pooled(torch.from_numpy(np.array(pooled[:, :2])))
+    """Both directions on the validation split, from the feature cache (plain and flipped view) or from pixels."""
+    if cached is not None:
+        images = encoding.cached(np.array(cached[:, :2]))
     else:
         pictures = prepared.val_pictures
         starts = range(0, len(pictures), 64)

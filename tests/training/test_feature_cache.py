@@ -1,5 +1,6 @@
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,10 @@ import torch
 
 from limner.data.records import Dataset
 from limner.data.transforms import ImageSettings
-from limner.errors import DataError
+from limner.errors import DataError, SettingsError
 from limner.models.dual_path import DualPath
 from limner.training import feature_cache as module
-from limner.training.feature_cache import cache_folder, cache_limit, pooled_views
+from limner.training.feature_cache import cache_folder, cache_limit, cached_views
 from limner.training.pictures import Pictures
 from tests.toy import toy_recipe
 
@@ -42,11 +43,11 @@ def _direct(model: DualPath, pixels: np.ndarray) -> np.ndarray:
 
 def _views(model: DualPath, pictures: Pictures, folder: Path, views: int = 3, **more: object) -> np.ndarray:
     arguments = {"seed": 5, "precision": "fp32", **more}
-    return pooled_views(model, pictures, views, folder=folder, **arguments)  # type: ignore[arg-type]
+    return cached_views(model, pictures, views, folder=folder, **arguments)  # type: ignore[arg-type]
 
 
 def _entries(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+    return {path.name for path in folder.iterdir() if path.suffix != ".lock"}
 
 
 def test_views_are_the_plain_the_flipped_and_random_crops(
@@ -78,6 +79,23 @@ def test_second_call_reads_what_the_first_wrote(
     assert len(_entries(tmp_path / "cache")) == 1
 
 
+def test_runs_that_want_the_same_at_once_compute_it_once(
+    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[str] = []
+    compute = module._compute
+
+    def counted(*arguments: object) -> None:
+        computed.append("once")
+        compute(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "_compute", counted)
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(lambda _: np.array(_views(model, pictures, tmp_path / "cache")), range(3)))
+    assert computed == ["once"]
+    np.testing.assert_array_equal(found[0], found[2])
+
+
 def test_key_changes_with_whatever_changes_the_features(
     model: DualPath, pictures: Pictures, tmp_path: Path
 ) -> None:
@@ -104,6 +122,36 @@ def test_key_changes_with_whatever_changes_the_features(
     assert isinstance(changed, ImageSettings)
     pictures = Pictures(pictures.paths, changed)
     assert is_new()
+
+
+def test_maps_are_what_a_layer_reads(model: DualPath, pictures: Pictures, tmp_path: Path) -> None:
+    found = _views(model, pictures, tmp_path / "cache", until="layer4.0")
+    assert found.shape == (SIZE, 3, 2, 2, 32)
+    features = _views(model, pictures, tmp_path / "cache")
+    model.eval().backbone.set_frozen(False, until="layer4.0")
+    with torch.no_grad():
+        pooled = model.pool_cached(torch.from_numpy(np.array(found[:, 2]))).numpy()
+    np.testing.assert_allclose(pooled, features[:, 2], rtol=5e-3, atol=5e-3)
+    model.backbone.set_frozen(False)
+    with pytest.raises(SettingsError, match="frozen up to some layer"):
+        model.pool_cached(torch.from_numpy(np.array(found[:, 2])))
+
+
+def test_key_of_maps_leaves_out_the_layers_behind(
+    model: DualPath, pictures: Pictures, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    _views(model, pictures, cache, until="layer4.0")
+    with torch.no_grad():
+        model.backbone.get_parameter("layer4.1.conv1.weight").add_(1.0)
+    _views(model, pictures, cache, until="layer4.0")
+    assert len(_entries(cache)) == 1
+    with torch.no_grad():
+        model.backbone.get_parameter("layer3.1.conv1.weight").add_(1.0)
+    _views(model, pictures, cache, until="layer4.0")
+    assert len(_entries(cache)) == 2
+    _views(model, pictures, cache, until="layer4.1")
+    assert len(_entries(cache)) == 3
 
 
 def test_interrupted_computation_goes_on_where_it_stopped(

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from limner.data.records import Dataset
-from limner.errors import CheckpointError, DataError
+from limner.errors import CheckpointError, DataError, SettingsError
 from limner.training.events import EpochEnded, Event, StageEnded, Stepped
 from limner.training.loop import train
 from tests.toy import toy_recipe
@@ -148,3 +148,33 @@ def test_pseudo_classes_and_classifier_start(toys: Dataset, tmp_path: Path) -> N
     recipe = recipe.replace(classes=5, classifier_start="images", stages=recipe.stages[:1])
     out = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "r", cpu=True)
     assert load_file(out / "stage-1-classifier.safetensors")["weight"].shape == (5, 16)
+
+
+@pytest.mark.parametrize("views", [0, 3])
+def test_last_layers_of_the_backbone_learn_alone(toys: Dataset, tmp_path: Path, views: int) -> None:
+    recipe = toy_recipe()
+    first, second = recipe.stages
+    second = second.replace(backbone_from="layer4.1", backbone_statistics="fixed", views=views)
+    recipe = recipe.replace(stages=(first.replace(epochs=1), second.replace(epochs=1)))
+    out = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "r", cpu=True)
+    before, after = (load_file(out / f"stage-{number}.safetensors") for number in (1, 2))
+    moved = {
+        name for name in before if name.startswith("backbone.") and not torch.equal(before[name], after[name])
+    }
+    learnt = ("conv1.weight", "bn1.weight", "bn1.bias", "conv2.weight", "bn2.weight", "bn2.bias")
+    assert moved == {f"backbone.layer4.1.{name}" for name in learnt}
+
+
+def test_unknown_layer_is_refused_before_anything_is_computed(toys: Dataset, tmp_path: Path) -> None:
+    recipe = toy_recipe()
+    second = recipe.stages[1].replace(backbone_from="layer5")
+    with pytest.raises(SettingsError, match=r"no layer 'layer5'; there are: conv1, .*layer4\.1"):
+        train(
+            recipe.replace(stages=(recipe.stages[0], second)),
+            toys.split("train"),
+            toys.split("val"),
+            tmp_path / "r",
+            cpu=True,
+        )
+    with pytest.raises(SettingsError, match="give one of them"):
+        recipe.stages[0].replace(backbone_from="layer4")

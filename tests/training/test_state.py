@@ -1,4 +1,5 @@
 import copy
+import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ from torch import nn
 from limner.errors import CheckpointError
 from limner.training.optimiser import make_optimiser
 from limner.training.settings import OptimiserSettings
-from limner.training.state import Progress, StageBest, read_progress, restore, write_state
+from limner.training.state import Progress, StageBest, in_full, read_progress, restore, write_state
+from tests.toy import toy_recipe
 
 
 def _network(width: int = 5) -> nn.Module:
@@ -61,6 +63,17 @@ def test_progress_and_identity_come_back(tmp_path: Path) -> None:
     identity = {"recipe": {"name": "ü"}, "data": {"train": "abc"}}
     write_state(tmp_path, _network(), None, progress, identity)
     assert read_progress(tmp_path) == (progress, identity)
+
+
+def test_settings_newer_than_the_state_have_their_defaults(tmp_path: Path) -> None:
+    now = json.loads(toy_recipe().model_dump_json())
+    older = json.loads(toy_recipe().model_dump_json())
+    for stage in older["stages"]:
+        del stage["backbone_from"]
+    write_state(tmp_path, _network(), None, Progress(), {"recipe": older, "data": {}})
+    assert read_progress(tmp_path)[1]["recipe"] == now
+    older["model"]["of_another_time"] = 1
+    assert in_full(older) == older
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import torch
 from limner.data.records import Dataset
 from limner.evaluation.report import Report
 from limner.runs.encoding import Encoding
-from limner.training.feature_cache import pooled_views
+from limner.training.feature_cache import cached_views
 from limner.training.setup import Prepared, prepare
 from limner.training.validation import score, validate
 from tests.reference.ranking import first_match_rank, recall_at
@@ -61,7 +61,7 @@ def test_measures_are_those_of_the_networks_own_embeddings(prepared: Prepared) -
 
 def test_cached_features_measure_what_pixels_measure(prepared: Prepared) -> None:
     model = prepared.objective.model
-    pooled = pooled_views(model, prepared.val_pictures, 3, seed=0, precision="fp32")
+    pooled = cached_views(model, prepared.val_pictures, 3, seed=0, precision="fp32")
     encoding = Encoding(model, "fp32")
     cached, direct = validate(prepared, encoding, pooled), validate(prepared, encoding, None)
     assert cached.counts == direct.counts

@@ -6,11 +6,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from limner.errors import CheckpointError
-from limner.models.backbones.encoder import IMAGENET, ImageEncoder, Normalisation
+from limner.models.backbones.encoder import IMAGENET, ImageEncoder, Layer, Normalisation
 
 _MAY_BE_MISSING = "hidden_states_norms."
 """Layer norms that transformers puts behind a backbone's stages.
@@ -37,12 +36,9 @@ class AutoEncoder(ImageEncoder):
         super().__init__(channels, channels, normalisation)
         self.backbone = backbone
 
-    def extract(
-        self, images: Float[Tensor, "batch 3 height width"]
-    ) -> Float[Tensor, "batch {self.map_channels} _height _width"]:
-        """The last feature map that the model's configuration names in `out_features`."""
-        feature_map: Tensor = self.backbone(images).feature_maps[-1]
-        return feature_map
+    def layers(self) -> list[Layer]:
+        """The whole network as one layer: up to the last map that its configuration names in `out_features`."""
+        return [("backbone", lambda images: self.backbone(images).feature_maps[-1])]
 
 
 def load_auto(model: str, *, load_weights: bool = True) -> AutoEncoder:

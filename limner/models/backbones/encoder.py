@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -9,8 +10,13 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
+from limner.errors import SettingsError
+
 PixelBatch = UInt8[Tensor, "batch 3 height width"] | Float[Tensor, "batch 3 height width"]
 """RGB pixels, 0..255, as they were decoded."""
+
+Layer = tuple[str, Callable[[Tensor], Tensor]]
+"""A layer by torchvision's name and what it does."""
 
 # typing.Self would say it shorter, but the run-time check of shapes refuses it on single methods.
 EncoderT = TypeVar("EncoderT", bound="ImageEncoder")
@@ -52,6 +58,7 @@ class ImageEncoder(nn.Module, ABC):
         self.channels = channels
         self.map_channels = map_channels
         self._frozen = False
+        self._learns_from: str | None = None
         self._fixed_statistics = False
         self._asked_to_train = True
         # Not persistent: weight files of others do not have them.
@@ -59,10 +66,11 @@ class ImageEncoder(nn.Module, ABC):
         self.register_buffer("pixel_std", torch.tensor(normalisation.std).view(3, 1, 1), persistent=False)
 
     @abstractmethod
-    def extract(
-        self, images: Float[Tensor, "batch 3 height width"]
-    ) -> Float[Tensor, "batch {self.map_channels} _height _width"]:
-        """The last feature map of normalised images."""
+    def layers(self) -> list[Layer]:
+        """The layers between normalised images and the last feature map, in the order in which they are applied.
+
+        A layer without parameters may occur more than once.
+        """
 
     def pool(
         self, feature_map: Float[Tensor, "batch {self.map_channels} height width"]
@@ -72,42 +80,84 @@ class ImageEncoder(nn.Module, ABC):
 
     def forward_map(self, pixels: PixelBatch) -> Float[Tensor, "batch {self.map_channels} _height _width"]:
         """The last feature map of raw pixels, in autocast's type where the caller applies it."""
-        return self.extract(self._normalise(pixels))
+        return _apply(self.layers(), self._normalise(pixels))
 
     def forward(self, pixels: PixelBatch) -> Float[Tensor, "batch {self.channels}"]:
         """The pooled feature of raw pixels, float32 also under autocast."""
         return self.pool(self.forward_map(pixels)).float()
+
+    def forward_until(
+        self, pixels: PixelBatch, layer: str
+    ) -> Float[Tensor, "batch _channels _height _width"]:
+        """The map that `layer` reads, of raw pixels. Raises `SettingsError` for an unknown layer."""
+        return _apply(self.layers()[: self.find_layer(layer)], self._normalise(pixels))
+
+    def forward_from(
+        self, feature_map: Float[Tensor, "batch _channels height width"], layer: str
+    ) -> Float[Tensor, "batch {self.channels}"]:
+        """The pooled feature from the map that `layer` reads: what is left of `forward` behind `forward_until`."""
+        return self.pool(_apply(self.layers()[self.find_layer(layer) :], feature_map)).float()
 
     @property
     def frozen(self) -> bool:
         """Whether the encoder is held fixed."""
         return self._frozen
 
-    def set_frozen(self: EncoderT, frozen: bool, *, fixed_statistics: bool = False) -> EncoderT:
-        """Hold the encoder fixed, or let it learn again.
+    @property
+    def learns_from(self) -> str | None:
+        """The first layer that learns while those before it are held fixed; None = no such division."""
+        return self._learns_from
 
-        A frozen encoder has no gradients and stays in eval mode when a parent's `train()` is called: its
+    def set_frozen(
+        self: EncoderT, frozen: bool, *, fixed_statistics: bool = False, until: str | None = None
+    ) -> EncoderT:
+        """Hold the encoder fixed, or let it learn again, as a whole or from the layer `until` on.
+
+        What is frozen has no gradients and stays in eval mode when a parent's `train()` is called: its
         batch norm neither uses nor gathers the batch's statistics, and dropout is off. With `fixed_statistics` that
-        goes for the batch norm of a learning encoder too; its weights and biases learn.
+        goes for the batch norm of a learning encoder too; its weights and biases learn. Raises
+        `SettingsError` for an unknown layer.
         """
+        held = [] if until is None else self.layers()[: self.find_layer(until)]
         self._frozen = frozen
+        self._learns_from = until
         self._fixed_statistics = fixed_statistics
         self.requires_grad_(not frozen)
+        for name, _ in held:
+            self.get_submodule(name).requires_grad_(False)
         return self.train(self._asked_to_train)
 
     def train(self: EncoderT, mode: bool = True) -> EncoderT:
-        """Switch to training mode, except while frozen and except for batch norm with fixed statistics."""
+        """Switch to training mode, except for what is frozen and for batch norm with fixed statistics."""
         self._asked_to_train = mode
         super().train(mode and not self._frozen)
+        if self._learns_from is not None:
+            for name, _ in self.layers()[: self.find_layer(self._learns_from)]:
+                self.get_submodule(name).eval()
         if self._fixed_statistics:
             for module in self.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
         return self
 
+    def find_layer(self, layer: str) -> int:
+        """Place of a layer (of its first occurrence) in `layers()`. Raises `SettingsError` for an unknown one."""
+        names = [name for name, _ in self.layers()]
+        if layer not in names:
+            raise SettingsError(
+                f"the backbone has no layer '{layer}'; there are: {', '.join(dict.fromkeys(names))}"
+            )
+        return names.index(layer)
+
     def _normalise(self, pixels: PixelBatch) -> Float[Tensor, "batch 3 height width"]:
         images = (pixels.to(self.pixel_mean.dtype) - self.pixel_mean) / self.pixel_std
         return images.contiguous(memory_format=torch.channels_last)
+
+
+def _apply(layers: Iterable[Layer], x: Tensor) -> Tensor:
+    for _, layer in layers:
+        x = layer(x)
+    return x
 
 
 def scale_channels(channels: int, width: float) -> int:

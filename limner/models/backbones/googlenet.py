@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from limner.models.backbones.encoder import ImageEncoder, Normalisation, initialise, scale_channels
+from limner.models.backbones.encoder import ImageEncoder, Layer, Normalisation, initialise, scale_channels
 
 TRANSFORMED_INPUT = Normalisation(mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5))
 """Input of torchvision's weights.
@@ -97,16 +97,10 @@ class GoogLeNet(ImageEncoder):
             inputs = block.outputs
         initialise(self)
 
-    def extract(
-        self, images: Float[Tensor, "batch 3 height width"]
-    ) -> Float[Tensor, "batch {self.map_channels} _height _width"]:
-        """The map of inception (5b)."""
-        x: Tensor = self.maxpool(self.conv1(images))
-        x = self.maxpool(self.conv3(self.conv2(x)))
+    def layers(self) -> list[Layer]:
+        """conv1 to conv3 and inception3a to inception5b, with the pools between them."""
+        names = ["conv1", "maxpool", "conv2", "conv3", "maxpool"]
+        pools = {"inception3b": ["maxpool"], "inception4e": ["maxpool4"]}
         for name, _ in _BLOCKS:
-            x = self.get_submodule(name)(x)
-            if name == "inception3b":
-                x = self.maxpool(x)
-            elif name == "inception4e":
-                x = self.maxpool4(x)
-        return x
+            names += [name, *pools.get(name, [])]
+        return [(name, self.get_submodule(name)) for name in names]

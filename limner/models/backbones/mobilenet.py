@@ -6,7 +6,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from limner.models.backbones.encoder import IMAGENET, ImageEncoder, Normalisation, initialise, scale_channels
+from limner.models.backbones.encoder import (
+    IMAGENET,
+    ImageEncoder,
+    Layer,
+    Normalisation,
+    initialise,
+    scale_channels,
+)
 
 Padding = Literal["symmetric", "same"]
 
@@ -83,6 +90,7 @@ class _InvertedResidual(nn.Module):
 class MobileNetV2(ImageEncoder):
     """MobileNetV2; 1,280 channels in map and feature, and no fewer for a `width` below 1 (section 6.1).
 
+    The feature map, of the last 1×1 convolution, has 1/32 of the picture's height and width, rounded up.
     `padding="same"` is for weights that were trained in TensorFlow; no parameter differs.
     """
 
@@ -107,9 +115,6 @@ class MobileNetV2(ImageEncoder):
         self.features = nn.Sequential(*layers)
         initialise(self)
 
-    def extract(
-        self, images: Float[Tensor, "batch 3 height width"]
-    ) -> Float[Tensor, "batch {self.map_channels} _height _width"]:
-        """The map of the last 1×1 convolution: 1/32 of the picture's height and width, rounded up."""
-        feature_map: Tensor = self.features(images)
-        return feature_map
+    def layers(self) -> list[Layer]:
+        """The first convolution, the 17 blocks, and the last convolution as `features.0` to `features.18`."""
+        return [(f"features.{number}", layer) for number, layer in enumerate(self.features)]

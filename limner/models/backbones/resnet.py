@@ -6,7 +6,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from limner.models.backbones.encoder import IMAGENET, ImageEncoder, Normalisation, initialise, scale_channels
+from limner.models.backbones.encoder import (
+    IMAGENET,
+    ImageEncoder,
+    Layer,
+    Normalisation,
+    initialise,
+    scale_channels,
+)
 
 ResNetDepth = Literal[18, 34, 50, 101, 152]
 
@@ -117,11 +124,11 @@ class ResNet(ImageEncoder):
             inputs = outputs
         initialise(self)
 
-    def extract(
-        self, images: Float[Tensor, "batch 3 height width"]
-    ) -> Float[Tensor, "batch {self.map_channels} _height _width"]:
-        """The map of conv5_x, after its ReLU."""
-        x: Tensor = self.maxpool(self.relu(self.bn1(self.conv1(images))))
+    def layers(self) -> list[Layer]:
+        """conv1, bn1, relu, maxpool and each block as `layer1.0`, `layer1.1` and so on."""
+        names = ["conv1", "bn1", "relu", "maxpool"]
         for stage in range(1, 5):
-            x = self.get_submodule(f"layer{stage}")(x)
-        return x
+            names += [
+                f"layer{stage}.{name}" for name, _ in self.get_submodule(f"layer{stage}").named_children()
+            ]
+        return [(name, self.get_submodule(name)) for name in names]

@@ -5,7 +5,14 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from limner.models.backbones.encoder import IMAGENET, ImageEncoder, Normalisation, initialise, scale_channels
+from limner.models.backbones.encoder import (
+    IMAGENET,
+    ImageEncoder,
+    Layer,
+    Normalisation,
+    initialise,
+    scale_channels,
+)
 
 VGGDepth = Literal[16, 19]
 
@@ -16,6 +23,8 @@ _GRID = 7
 
 class VGG(ImageEncoder):
     """VGG-16 and VGG-19 without batch norm; the pooled feature is fc7 (4,096), the map is pool5 (512).
+
+    pool5 has 1/32 of the picture's height and width.
 
     fc7 is taken after its ReLU and dropout (0.5, in training only). fc6 needs a map of 7×7, so `pool` brings
     others to that by adaptive average pooling, as torchvision does; at 224 × 224 this changes nothing.
@@ -48,12 +57,9 @@ class VGG(ImageEncoder):
         )
         initialise(self)
 
-    def extract(
-        self, images: Float[Tensor, "batch 3 height width"]
-    ) -> Float[Tensor, "batch {self.map_channels} _height _width"]:
-        """The map of pool5: 1/32 of the picture's height and width."""
-        feature_map: Tensor = self.features(images)
-        return feature_map
+    def layers(self) -> list[Layer]:
+        """Convolutions, ReLUs and pools up to pool5 as `features.0` and so on."""
+        return [(f"features.{number}", layer) for number, layer in enumerate(self.features)]
 
     def pool(
         self, feature_map: Float[Tensor, "batch {self.map_channels} height width"]

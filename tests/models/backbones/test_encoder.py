@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -6,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from limner.models.backbones import IMAGENET, TENSORFLOW, VGG, MobileNetV2, ResNet
-from limner.models.backbones.encoder import scale_channels
+from limner.errors import SettingsError
+from limner.models.backbones import IMAGENET, TENSORFLOW, VGG, GoogLeNet, ImageEncoder, MobileNetV2, ResNet
+from limner.models.backbones.encoder import Layer, scale_channels
 
 
 def some_pixels(size: int = 40, batch: int = 3) -> Tensor:
@@ -32,8 +34,8 @@ def test_normalisations_are_the_published_ones() -> None:
 
 def test_pixels_are_normalised_inside() -> None:
     class Identity(ResNet):
-        def extract(self, images: Tensor) -> Tensor:
-            return images
+        def layers(self) -> list[Layer]:
+            return []
 
     pixels = some_pixels()
     encoder = Identity(18, width=0.125)
@@ -140,6 +142,53 @@ def test_fixed_statistics_survive_while_the_weights_learn() -> None:
     assert torch.equal(parent.eval()(pixels), in_training)
     encoder.set_frozen(False)
     assert not torch.allclose(parent.train()(pixels), in_training)
+
+
+@pytest.mark.parametrize(
+    ("build", "layer"),
+    [
+        (lambda: ResNet(18, width=0.125), "layer3.1"),
+        (lambda: VGG(16, width=0.02), "features.17"),
+        (lambda: GoogLeNet(width=0.125), "inception4e"),
+        (lambda: MobileNetV2(width=0.125, padding="same"), "features.15"),
+    ],
+)
+def test_divided_at_a_layer_it_is_the_same_function(build: Callable[[], ImageEncoder], layer: str) -> None:
+    torch.manual_seed(0)
+    encoder, pixels = build().eval(), some_pixels(64)
+    before = encoder.forward_until(pixels, layer)
+    torch.testing.assert_close(encoder.forward_from(before, layer), encoder(pixels))
+    first = encoder.layers()[0][0]
+    torch.testing.assert_close(
+        encoder.forward_from(encoder.forward_until(pixels, first), first), encoder(pixels)
+    )
+    with pytest.raises(SettingsError, match=r"no layer 'head'; there are: .*" + layer):
+        encoder.forward_until(pixels, "head")
+
+
+def test_learning_from_a_layer_on_leaves_those_before_it_alone() -> None:
+    encoder, pixels = small(), some_pixels()
+    encoder.set_frozen(False, until="layer3.1")
+    assert encoder.learns_from == "layer3.1"
+    nn.Sequential(encoder).train()
+    before = norm_statistics(encoder)
+    encoder(pixels).square().sum().backward()
+    learning = ("layer3.1.", "layer4.")
+    for name, parameter in encoder.named_parameters():
+        assert (parameter.grad is not None) == name.startswith(learning), name
+    for name, value in norm_statistics(encoder).items():
+        assert torch.equal(before[name], value) != name.startswith(learning), name
+    encoder.set_frozen(False)
+    assert encoder.learns_from is None
+    assert all(p.requires_grad for p in encoder.parameters())
+    assert all(module.training for module in encoder.modules())
+
+
+def test_fc_layers_of_vgg_lie_behind_every_layer() -> None:
+    torch.manual_seed(0)
+    encoder = VGG(16, width=0.02).set_frozen(False, until="features.28")
+    learning = {name for name, parameter in encoder.named_parameters() if parameter.requires_grad}
+    assert {name.rsplit(".", 1)[0] for name in learning} == {"features.28", "classifier.0", "classifier.3"}
 
 
 def test_frozen_vgg_has_no_dropout() -> None:
