@@ -114,9 +114,10 @@ def dual_path_flickr8k_strong() -> Recipe:
     The released text blocks at half width, on 24 words. Departures from the paper, each named in its setting: word
     vectors learnt from the training captions, the text CNN started as a sum of words, AdamW with a cosine schedule
     and a lower rate for the text CNN, cosine logits and the classifier started at the pictures' embeddings, word
-    dropout in place of the position shift, every sentence in every epoch, and the ranking loss (summed hinges,
-    margin 0.2) from stage I on. Stage II keeps the backbone's batch norm as it came. On two cores stage I takes 8
-    minutes, stage II 5; test R@1 image→text / text→image after stage I 20.5 / 16.4 (seed 0).
+    dropout in place of the position shift, whole pictures squeezed to 224×224 and crops of 80–100% of them, every
+    sentence in every epoch, and the ranking loss (summed hinges, margin 0.2) from stage I on. Stage II lets the last
+    four layers of the backbone learn, a quarter of its work and most of its weights, and keeps its batch norm as it
+    came.
     `limner train dual-path-flickr8k-strong --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`
     """
     optimiser = OptimiserSettings(
@@ -127,7 +128,7 @@ def dual_path_flickr8k_strong() -> Recipe:
     )
     first = StageSettings(
         name="stage-1",
-        epochs=8,
+        epochs=4,
         batch=128,
         sentences="all",
         position_shift=False,
@@ -137,7 +138,6 @@ def dual_path_flickr8k_strong() -> Recipe:
         optimiser=optimiser,
         schedule=ScheduleSettings(kind="cosine", warmup=0.5),
     )
-    multipliers = {**optimiser.multipliers, "backbone": 0.2}
     return dual_path_flickr8k().replace(
         name="dual-path-flickr8k-strong",
         model=DualPathSettings(
@@ -147,19 +147,18 @@ def dual_path_flickr8k_strong() -> Recipe:
             ),
             dim=1024,
         ),
+        images=ImageSettings(resize=(224, 224), train_crop="scaled"),
         vocabulary=VocabularySettings(min_count=2, vectors="captions"),
         classifier_start="images",
         stages=(
             first,
             first.replace(
                 name="stage-2",
-                epochs=1,
+                epochs=5,
                 frozen=(),
+                backbone_from="features.15",
                 backbone_statistics="fixed",
-                sentences="one",
-                batch=64,
                 losses=losses.replace(negatives="hardest"),
-                optimiser=optimiser.replace(rate=0.0002, multipliers=multipliers),
             ),
         ),
     )
