@@ -66,10 +66,13 @@ class Encoding:
 
     @torch.inference_mode()
     def cached(self, views: Float[np.ndarray, "images views ..."]) -> Float[Tensor, "images dim"]:
-        """Unit embeddings of what the feature cache keeps (`DualPath.pool_cached`), averaged over the views."""
+        """Unit embeddings of what the feature cache keeps (`DualPath.pool_cached`), averaged over the views.
+
+        Layers of the backbone that are left to do run unfolded. A memory map is read batch by batch.
+        """
         rows = []
         for start in range(0, len(views), self.batch):
-            block = torch.from_numpy(views[start : start + self.batch]).to(self.device)
+            block = torch.from_numpy(np.array(views[start : start + self.batch])).to(self.device)
             with _evaluating(self.model), autocast(self.precision, self.device):
                 pooled = [self.model.pool_cached(view) for view in block.unbind(1)]
             rows.append(self._embed(pooled))

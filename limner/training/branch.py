@@ -30,7 +30,9 @@ def branch(source: Path, recipe: Recipe, out: Path) -> None:
         raise CheckpointError(f"{source}: this run is not finished; resume it before branching off")
     wanted = json.loads(recipe.model_dump_json())
     there = in_full(state["identity"]["recipe"])
-    for name, value in {**wanted, "stages": wanted["stages"][:1]}.items():
+    first_alone = {**wanted, "stages": wanted["stages"][:1]}
+    for name in first_alone | there:
+        value = first_alone.get(name)
         if there.get(name) != value:
             raise CheckpointError(
                 f"{source}: cannot branch off, recipe.{name} is {there.get(name)!r} there and {value!r} here; "

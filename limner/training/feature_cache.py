@@ -10,10 +10,11 @@ pictures × 10 views × 1,280 channels takes 154 MB, maps of 7 × 7 × 160 six t
 import hashlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from jaxtyping import Float, UInt8
 
 from limner.errors import DataError
@@ -66,23 +67,23 @@ def cached_views(
     """
     folder = folder or cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    encoding = Encoding(model, precision)
-    shape = (len(pictures), views, *_encode(encoding, pictures.centred(range(1)), until).shape[1:])
-    size = 2 * int(np.prod(shape))
-    if size > cache_limit():
-        raise DataError(
-            f"features of {shape[0]} pictures × {views} views take {size / 1e9:.1f} GB, the cache may hold "
-            f"{cache_limit() / 1e9:.1f}; set LIMNER_CACHE_GB higher or the stage's views lower (0 = no cache)"
-        )
     key = _key(model, pictures, views, seed, precision, until)
     final, part = folder / f"{key}.npy", folder / f"{key}.part"
-    with FileLock(folder / f"{key}.lock"):  # another run that wants the same waits and then reads it
+    with _lock(folder, key):  # another run that wants the same waits and then reads it
         if not final.exists():
+            encoding = Encoding(model, precision)
+            shape = (len(pictures), views, *_encode(encoding, pictures.centred(range(1)), until).shape[1:])
+            size = 2 * int(np.prod(shape))
+            if size > cache_limit():
+                raise DataError(
+                    f"features of {shape[0]} pictures × {views} views take {size / 1e9:.1f} GB, the cache may hold "
+                    f"{cache_limit() / 1e9:.1f}; set LIMNER_CACHE_GB higher or the stage's views lower (0 = no cache)"
+                )
             _make_room(folder, size, keep=key)
             _compute(encoding, pictures, shape, seed, until, part, report)
             part.replace(final)
         os.utime(final)
-    found: Float[np.ndarray, "images views ..."] = np.load(final, mmap_mode="r")
+        found: Float[np.ndarray, "images views ..."] = np.load(final, mmap_mode="r")
     return found
 
 
@@ -135,12 +136,14 @@ def _key(
 ) -> str:
     digest = hashlib.sha256(f"{views} {seed} {precision} {pictures.settings.model_dump_json()}".encode())
     digest.update(model.settings.backbone.replace(weights=None).model_dump_json().encode())
-    layers = [name for name, _ in model.backbone.layers()]
-    behind = () if until is None else tuple(f"{name}." for name in layers[layers.index(until) :])
-    digest.update(f"{until}".encode())
+    before: tuple[str, ...] = ("",)
+    if until is not None:
+        digest.update(until.encode())
+        layers = model.backbone.layers()[: model.backbone.find_layer(until)]
+        before = tuple(f"{name}." for name, _ in layers)
     for name, tensor in sorted(model.backbone.state_dict().items()):
-        if name.startswith(behind):
-            continue  # what such layers know changes no map before them
+        if not name.startswith(before):
+            continue  # what other layers know changes no map before them
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
     for path in pictures.paths:
@@ -153,13 +156,25 @@ def _key(
 
 
 def _make_room(folder: Path, needed: int, *, keep: str) -> None:
-    # parts that were given up count as well
-    found = [path for path in folder.iterdir() if path.suffix in {".npy", ".part"}]
-    entries = sorted(found, key=lambda path: path.stat().st_mtime)
-    total = sum(path.stat().st_size for path in entries)
-    for path in entries:
+    entries = []
+    for path in folder.iterdir():
+        if path.suffix in {".npy", ".part"}:  # parts that were given up count as well
+            with suppress(FileNotFoundError):  # another run may remove or rename it meanwhile
+                status = path.stat()
+                entries.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries):
         if total + needed <= cache_limit():
             return
-        if path.stem != keep:
-            total -= path.stat().st_size
+        if path.stem == keep:
+            continue
+        with (
+            suppress(Timeout),
+            _lock(folder, path.stem, wait=False),
+        ):  # a part that is being written is locked
             path.unlink(missing_ok=True)
+            total -= size
+
+
+def _lock(folder: Path, key: str, *, wait: bool = True) -> FileLock:
+    return FileLock(folder / f"{key}.lock", blocking=wait)

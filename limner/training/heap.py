@@ -10,17 +10,21 @@ import platform
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's <malloc.h>."""
-_KEPT_BYTES, _LARGEST_BYTES = 2**31 - 1, 2**30
+_KEPT_BYTES = 2**31 - 1
+_LARGEST_BYTES = (2**30, 2**25)
+"""Blocks up to this size come from the heap; older versions of glibc take no more than the second."""
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep up to 2 GiB that it has freed; returns whether it was done.
+    """Let this process keep what it has freed, up to 2 GiB at the top of each heap; returns whether it was done.
 
-    Done with glibc only, and not where the environment already configures its `malloc`. `benchmarks/text_path.py`
-    shows what it saves.
+    Done with glibc only, and not where the environment already configures its `malloc` (`MALLOC_…`, `GLIBC_TUNABLES`).
     """
     chosen = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
     if chosen or platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    return bool(mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)) and bool(mallopt(_MMAP_THRESHOLD, _LARGEST_BYTES))
+    # this one first: to set either stops glibc from adapting both
+    if not any(mallopt(_MMAP_THRESHOLD, size) for size in _LARGEST_BYTES):
+        return False
+    return bool(mallopt(_TRIM_THRESHOLD, _KEPT_BYTES))

@@ -264,7 +264,7 @@ class _Training:
         pairs, pictures = self.data.pairs, self.data.train_pictures
         encoding = Encoding(self.model, self.precision)
         if cached is not None:
-            images = encoding.cached(np.array(cached[:, :1]))
+            images = encoding.cached(cached[:, :1])
         else:
             starts = range(0, len(pictures), 64)
             blocks = ahead(
@@ -338,7 +338,8 @@ def _mix(*numbers: int) -> int:
 
 def _must_agree(out: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
     for part in ("recipe", "data"):
-        for name, value in here[part].items():
+        for name in here[part] | there[part]:
+            value = here[part].get(name)
             if there[part].get(name) != value:
                 raise CheckpointError(
                     f"{out}: cannot resume, {part}.{name} is {value!r} now and was {there[part].get(name)!r}; resume "

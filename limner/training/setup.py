@@ -70,7 +70,10 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
             model.text.table.weight[1:] = torch.from_numpy(table)
     for stage in recipe.stages:
         if stage.backbone_from is not None:
-            model.backbone.find_layer(stage.backbone_from)
+            try:
+                model.backbone.find_layer(stage.backbone_from)
+            except SettingsError as error:
+                raise SettingsError(f"setting 'stages.{stage.name}.backbone_from': {error}") from None
     pairs = TrainingPairs.of(train, vocabulary)
     objective = Objective(model, recipe.classes or pairs.identities, bias=recipe.classifier_bias)
     image_groups, sentence_groups = group_numbers(val)

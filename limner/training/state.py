@@ -81,7 +81,7 @@ def read_progress(folder: Path) -> tuple[Progress, dict[str, Any]]:
 def in_full(recipe: dict[str, Any]) -> dict[str, Any]:
     """A recipe's values as a state holds them, with the defaults of settings that are newer than the state.
 
-    A recipe that this version cannot read comes back as it is: it will not agree with any.
+    A recipe that this version cannot read comes back as it is, and will not agree with any that it can.
     """
     try:
         whole: dict[str, Any] = json.loads(Recipe.parse(recipe).model_dump_json())

@@ -17,7 +17,7 @@ def validate(
 ) -> Report:
     """Both directions on the validation split, from the feature cache (plain and flipped view) or from pixels."""
     if cached is not None:
-        images = encoding.cached(np.array(cached[:, :2]))
+        images = encoding.cached(cached[:, :2])
     else:
         pictures = prepared.val_pictures
         starts = range(0, len(pictures), 64)

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ from safetensors.torch import load_file
 
 from limner.data.records import Dataset
 from limner.errors import CheckpointError
+from limner.runs.checkpoint import read_checkpoint, write_checkpoint
 from limner.training.branch import branch
 from limner.training.events import Event, Stepped
 from limner.training.loop import train
@@ -45,6 +47,16 @@ def test_another_recipe_or_an_unfinished_run_is_refused(
     with pytest.raises(CheckpointError, match=r"cannot branch off, recipe\.seed is 3 there and 9 here"):
         branch(first_stage, toy_recipe().replace(seed=9), tmp_path / "other")
     assert not (tmp_path / "other").exists()
+    later = tmp_path / "later"
+    shutil.copytree(first_stage, later)
+    tensors, description = read_checkpoint(later / "last.safetensors")
+    description["state"]["identity"]["recipe"]["of_a_later_version"] = 1
+    write_checkpoint(later / "last.safetensors", tensors, description)
+    with pytest.raises(CheckpointError, match=r"recipe\.of_a_later_version is 1 there and None here"):
+        branch(later, toy_recipe(), tmp_path / "other")
+    alone = toy_recipe().replace(stages=toy_recipe().stages[:1])
+    with pytest.raises(CheckpointError, match=r"recipe\.of_a_later_version is None now and was 1"):
+        train(alone, toys.split("train"), toys.split("val"), later, resume=True, cpu=True)
 
     def listen(event: Event) -> None:
         if isinstance(event, Stepped) and event.epoch == 2:

@@ -10,6 +10,7 @@ import torch
 from limner.data.records import Dataset
 from limner.data.transforms import ImageSettings
 from limner.errors import DataError, SettingsError
+from limner.models.backbones import BackboneSettings
 from limner.models.dual_path import DualPath
 from limner.training import feature_cache as module
 from limner.training.feature_cache import cache_folder, cache_limit, cached_views
@@ -230,18 +231,49 @@ def test_abandoned_parts_count_and_make_room(
     assert sum(path.stat().st_size for path in cache.iterdir()) <= cache_limit()
 
 
+def test_part_that_another_run_is_writing_is_not_taken_for_abandoned(
+    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    size = 2 * SIZE * 3 * CHANNELS + 128
+    monkeypatch.setenv("LIMNER_CACHE_GB", str(1.5 * size / 1e9))
+    whole: list[np.ndarray] = []
+
+    def meanwhile(done: int, total: int) -> None:
+        if not whole:
+            whole.append(np.array(_views(model, pictures, cache, seed=2)))
+
+    found = np.array(_views(model, pictures, cache, seed=1, report=meanwhile))
+    np.testing.assert_array_equal(found, _views(model, pictures, tmp_path / "other", seed=1))
+
+
+def test_key_of_maps_leaves_out_what_lies_behind_the_last_map(pictures: Pictures, tmp_path: Path) -> None:
+    """fc6 and fc7 of VGG are no layers of the map, yet they learn; a resumed run must find its entry."""
+    settings = toy_recipe().model.replace(backbone=BackboneSettings(name="vgg-16", width=0.02))
+    model = DualPath(settings, 10)
+    _views(model, pictures, tmp_path, until="features.28")
+    with torch.no_grad():
+        model.backbone.get_parameter("classifier.0.weight").add_(1.0)
+    _views(model, pictures, tmp_path, until="features.28")
+    assert len(_entries(tmp_path) - {"pictures"}) == 1
+
+
 def test_refusals(
     model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pictures.paths[2].unlink()
-    with pytest.raises(DataError, match=r"missing picture .*limner data check"):
-        _views(model, pictures, tmp_path / "cache")
     monkeypatch.setenv("LIMNER_CACHE_GB", "0.000001")
     with pytest.raises(DataError, match=r"20 pictures × 3 views .* set LIMNER_CACHE_GB higher"):
         _views(model, pictures, tmp_path / "cache")
     monkeypatch.setenv("LIMNER_CACHE_GB", "much")
     with pytest.raises(DataError, match="must be a number of gigabytes, got 'much'"):
         cache_limit()
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_missing_picture_is_named(model: DualPath, pictures: Pictures, tmp_path: Path, number: int) -> None:
+    pictures.paths[number].unlink()
+    with pytest.raises(DataError, match=r"missing picture .*limner data check"):
+        _views(model, pictures, tmp_path / "cache")
 
 
 def test_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

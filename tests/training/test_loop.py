@@ -165,10 +165,41 @@ def test_last_layers_of_the_backbone_learn_alone(toys: Dataset, tmp_path: Path, 
     assert moved == {f"backbone.layer4.1.{name}" for name in learnt}
 
 
+@pytest.mark.parametrize("kill_at", [8, 9, 10])
+def test_stopped_while_the_last_layers_learn_and_resumed_is_the_uninterrupted_run(
+    toys: Dataset, tmp_path: Path, kill_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIMNER_CACHE", str(tmp_path / "cache"))
+    recipe = toy_recipe()
+    first, second = recipe.stages
+    second = second.replace(backbone_from="layer4.1", views=3)
+    recipe = recipe.replace(stages=(first.replace(epochs=1), second))
+    seen = 0
+
+    def listen(event: Event) -> None:
+        nonlocal seen
+        if isinstance(event, Stepped | EpochEnded | StageEnded):
+            seen += 1
+            if seen == kill_at:
+                raise KilledError
+
+    arguments = (recipe, toys.split("train"), toys.split("val"))
+    whole = train(*arguments, tmp_path / "whole", cpu=True)
+    entries = set((tmp_path / "cache").iterdir())
+    with pytest.raises(KilledError):
+        train(*arguments, tmp_path / "run", listener=listen, cpu=True)
+    train(*arguments, tmp_path / "run", resume=True, cpu=True)
+    _same_run(tmp_path / "run", whole)
+    assert set((tmp_path / "cache").iterdir()) == entries
+
+
 def test_unknown_layer_is_refused_before_anything_is_computed(toys: Dataset, tmp_path: Path) -> None:
     recipe = toy_recipe()
     second = recipe.stages[1].replace(backbone_from="layer5")
-    with pytest.raises(SettingsError, match=r"no layer 'layer5'; there are: conv1, .*layer4\.1"):
+    with pytest.raises(
+        SettingsError,
+        match=r"stages\.stage-2\.backbone_from': .* no layer 'layer5' .*: conv1, relu, .*layer4\.1",
+    ):
         train(
             recipe.replace(stages=(recipe.stages[0], second)),
             toys.split("train"),

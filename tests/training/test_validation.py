@@ -67,6 +67,10 @@ def test_cached_features_measure_what_pixels_measure(prepared: Prepared) -> None
     assert cached.counts == direct.counts
     # float16 features may swap near ties; 7 pictures and 14 sentences of steps 1/7 and 1/14
     assert cached.text_to_image["mAP"] == pytest.approx(direct.text_to_image["mAP"], abs=100 / 14)
+    model.backbone.set_frozen(False, until="layer4.0")
+    maps = cached_views(model, prepared.val_pictures, 2, seed=0, precision="fp32", until="layer4.0")
+    from_maps = validate(prepared, encoding, maps)
+    assert from_maps.text_to_image["mAP"] == pytest.approx(direct.text_to_image["mAP"], abs=100 / 14)
     only_two = validate(prepared, encoding, np.array(pooled[:, :2]))
     assert only_two.to_dict() == cached.to_dict()
 

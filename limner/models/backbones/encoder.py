@@ -95,7 +95,10 @@ class ImageEncoder(nn.Module, ABC):
     def forward_from(
         self, feature_map: Float[Tensor, "batch _channels height width"], layer: str
     ) -> Float[Tensor, "batch {self.channels}"]:
-        """The pooled feature from the map that `layer` reads: what is left of `forward` behind `forward_until`."""
+        """The pooled feature from the map that `layer` reads: what is left of `forward` behind `forward_until`.
+
+        A layer that works in place (a ReLU) overwrites the map.
+        """
         return self.pool(_apply(self.layers()[self.find_layer(layer) :], feature_map)).float()
 
     @property
@@ -141,11 +144,16 @@ class ImageEncoder(nn.Module, ABC):
         return self
 
     def find_layer(self, layer: str) -> int:
-        """Place of a layer (of its first occurrence) in `layers()`. Raises `SettingsError` for an unknown one."""
+        """Place of a layer (of its first occurrence) in `layers()`.
+
+        A batch norm is no place to divide the encoder at, since it belongs to the convolution before it (`folded`).
+        Raises `SettingsError` for such a layer and for an unknown one.
+        """
         names = [name for name, _ in self.layers()]
-        if layer not in names:
+        offered = [name for name, run in self.layers() if not isinstance(run, nn.BatchNorm2d)]
+        if layer not in offered:
             raise SettingsError(
-                f"the backbone has no layer '{layer}'; there are: {', '.join(dict.fromkeys(names))}"
+                f"the backbone has no layer '{layer}' to begin at; there are: {', '.join(dict.fromkeys(offered))}"
             )
         return names.index(layer)
 

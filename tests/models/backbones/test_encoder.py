@@ -162,7 +162,7 @@ def test_divided_at_a_layer_it_is_the_same_function(build: Callable[[], ImageEnc
     torch.testing.assert_close(
         encoder.forward_from(encoder.forward_until(pixels, first), first), encoder(pixels)
     )
-    with pytest.raises(SettingsError, match=r"no layer 'head'; there are: .*" + layer):
+    with pytest.raises(SettingsError, match=r"no layer 'head' to begin at; there are: .*" + layer):
         encoder.forward_until(pixels, "head")
 
 

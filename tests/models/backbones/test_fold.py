@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from limner.errors import SettingsError
 from limner.models.backbones import VGG, GoogLeNet, ImageEncoder, MobileNetV2, ResNet, folded
 
 
@@ -42,6 +43,26 @@ def test_folded_network_is_the_same_function(name: str) -> None:
     with torch.no_grad():
         plain = encoder(pixels)
         torch.testing.assert_close(without(pixels), plain, rtol=1e-3, atol=1e-4 * float(plain.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["resnet-18", "googlenet", "mobilenet-v2 same"])
+def test_folded_up_to_any_layer_and_plain_from_there_is_the_same_function(name: str) -> None:
+    encoder = _learnt(_network(name)).eval()
+    pixels = torch.randint(
+        0, 256, (1, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    without, divided = folded(encoder), 0
+    with torch.no_grad():
+        plain = encoder(pixels)
+        for layer, run in encoder.layers():
+            if isinstance(run, nn.BatchNorm2d):
+                with pytest.raises(SettingsError, match=f"no layer '{layer}' to begin at"):
+                    encoder.find_layer(layer)
+                continue
+            found = encoder.forward_from(without.forward_until(pixels, layer), layer)
+            torch.testing.assert_close(found, plain, rtol=1e-3, atol=1e-4 * float(plain.abs().max()))
+            divided += 1
+    assert divided >= 10
 
 
 def test_the_original_stays_as_it_is() -> None:
