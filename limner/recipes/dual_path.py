@@ -117,7 +117,7 @@ def dual_path_flickr8k_strong() -> Recipe:
     dropout in place of the position shift, whole pictures squeezed to 224×224 and crops of 80–100% of them, every
     sentence in every epoch, and the ranking loss (summed hinges, margin 0.2) from stage I on. Stage II lets the last
     four layers of the backbone learn, a quarter of its work and most of its weights, and keeps its batch norm as it
-    came. About 20 minutes on two cores; Flickr8k test R@1 image→text / text→image after stage I 19.3 / 15.3, after
+    came. About 35 minutes on one thread; Flickr8k test R@1 image→text / text→image after stage I 19.3 / 15.3, after
     stage II 25.2 / 18.8 (means of seeds 0, 1, 2).
     `limner train dual-path-flickr8k-strong --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`
     """
