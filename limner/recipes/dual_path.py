@@ -29,8 +29,7 @@ def dual_path() -> Recipe:
         stages=(
             StageSettings(
                 name="stage-1",
-                epochs=240,
-                patience=20,
+                epochs=240,  # no patience: the text path is at chance for dozens of epochs before it begins to learn
                 frozen=("backbone",),
                 losses=LossSettings(ranking=0, visual=1, textual=1),
             ),
@@ -61,9 +60,7 @@ def dual_path_released() -> Recipe:
         images=ImageSettings(resize=(256, 256), train_crop="scaled"),
         classifier_bias=True,
         stages=(
-            first.replace(
-                epochs=180, patience=None, optimiser=optimiser, losses=first.losses.replace(dropout=0.8)
-            ),
+            first.replace(epochs=180, optimiser=optimiser, losses=first.losses.replace(dropout=0.8)),
             second.replace(
                 patience=None,
                 optimiser=optimiser,
