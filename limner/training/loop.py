@@ -23,7 +23,7 @@ from limner.runs.encoding import Encoding
 from limner.runs.precision import pick_precision
 from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, Stepped, silent
 from limner.training.feature_cache import cached_views
-from limner.training.heap import keep_freed_memory
+from limner.training.freed_memory import keep_freed_memory
 from limner.training.metrics_log import MetricsLog
 from limner.training.mining import Bank
 from limner.training.optimiser import freeze_parts, make_optimiser, rate_at, set_rate

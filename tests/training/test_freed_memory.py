@@ -9,7 +9,7 @@ import pytest
 _SCRIPT = """
 import resource, sys
 import numpy as np
-from limner.training.heap import keep_freed_memory
+from limner.training.freed_memory import keep_freed_memory
 
 kept = keep_freed_memory()
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
-from limner.training.events import EpochEnded, Event, StageEnded, Stepped
+from limner.training.events import EpochEnded, Event, Listener, StageEnded, Stepped
 from limner.training.loop import train
 from tests.toy import toy_recipe
 
@@ -20,6 +20,20 @@ STATE = "last.safetensors"
 
 class KilledError(Exception):
     """Stands for the end of the process."""
+
+
+def _killer(kill_at: int) -> Listener:
+    """A listener that ends the run at its `kill_at`-th event, from 1."""
+    seen = 0
+
+    def listen(event: Event) -> None:
+        nonlocal seen
+        if isinstance(event, Stepped | EpochEnded | StageEnded):
+            seen += 1
+            if seen == kill_at:
+                raise KilledError
+
+    return listen
 
 
 def _same_run(one: Path, other: Path) -> None:
@@ -46,18 +60,9 @@ def _same_run(one: Path, other: Path) -> None:
 def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
     toys: Dataset, toy_run: Path, tmp_path: Path, kill_at: int
 ) -> None:
-    seen = 0
-
-    def listen(event: Event) -> None:
-        nonlocal seen
-        if isinstance(event, Stepped | EpochEnded | StageEnded):
-            seen += 1
-            if seen == kill_at:
-                raise KilledError
-
     arguments = (toy_recipe(), toys.split("train"), toys.split("val"), tmp_path / "run")
     with pytest.raises(KilledError):
-        train(*arguments, listener=listen, cpu=True)
+        train(*arguments, listener=_killer(kill_at), cpu=True)
     train(*arguments, resume=True, cpu=True)
     _same_run(tmp_path / "run", toy_run)
 
@@ -174,20 +179,11 @@ def test_stopped_while_the_last_layers_learn_and_resumed_is_the_uninterrupted_ru
     first, second = recipe.stages
     second = second.replace(backbone_from="layer4.1", views=3)
     recipe = recipe.replace(stages=(first.replace(epochs=1), second))
-    seen = 0
-
-    def listen(event: Event) -> None:
-        nonlocal seen
-        if isinstance(event, Stepped | EpochEnded | StageEnded):
-            seen += 1
-            if seen == kill_at:
-                raise KilledError
-
     arguments = (recipe, toys.split("train"), toys.split("val"))
     whole = train(*arguments, tmp_path / "whole", cpu=True)
     entries = set((tmp_path / "cache").iterdir())
     with pytest.raises(KilledError):
-        train(*arguments, tmp_path / "run", listener=listen, cpu=True)
+        train(*arguments, tmp_path / "run", listener=_killer(kill_at), cpu=True)
     train(*arguments, tmp_path / "run", resume=True, cpu=True)
     _same_run(tmp_path / "run", whole)
     assert set((tmp_path / "cache").iterdir()) == entries

@@ -121,22 +121,21 @@ class ImageEncoder(nn.Module, ABC):
         goes for the batch norm of a learning encoder too; its weights and biases learn. Raises
         `SettingsError` for an unknown layer.
         """
-        held = [] if until is None else self.layers()[: self.find_layer(until)]
+        held = self._before(until)
         self._frozen = frozen
         self._learns_from = until
         self._fixed_statistics = fixed_statistics
         self.requires_grad_(not frozen)
-        for name, _ in held:
-            self.get_submodule(name).requires_grad_(False)
+        for module in held:
+            module.requires_grad_(False)
         return self.train(self._asked_to_train)
 
     def train(self: EncoderT, mode: bool = True) -> EncoderT:
         """Switch to training mode, except for what is frozen and for batch norm with fixed statistics."""
         self._asked_to_train = mode
         super().train(mode and not self._frozen)
-        if self._learns_from is not None:
-            for name, _ in self.layers()[: self.find_layer(self._learns_from)]:
-                self.get_submodule(name).eval()
+        for module in self._before(self._learns_from):
+            module.eval()
         if self._fixed_statistics:
             for module in self.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -156,6 +155,12 @@ class ImageEncoder(nn.Module, ABC):
                 f"the backbone has no layer '{layer}' to begin at; there are: {', '.join(dict.fromkeys(offered))}"
             )
         return names.index(layer)
+
+    def _before(self, layer: str | None) -> list[nn.Module]:
+        """The modules that are applied before a layer; None = no layer is named, so none are."""
+        if layer is None:
+            return []
+        return [self.get_submodule(name) for name, _ in self.layers()[: self.find_layer(layer)]]
 
     def _normalise(self, pixels: PixelBatch) -> Float[Tensor, "batch 3 height width"]:
         images = (pixels.to(self.pixel_mean.dtype) - self.pixel_mean) / self.pixel_std
