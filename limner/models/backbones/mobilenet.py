@@ -1,10 +1,9 @@
 """MobileNetV2: Sandler et al., "Inverted Residuals and Linear Bottlenecks", CVPR 2018, Tables 1 and 2."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from limner.models.backbones.encoder import (
     IMAGENET,
@@ -14,8 +13,7 @@ from limner.models.backbones.encoder import (
     initialise,
     scale_channels,
 )
-
-Padding = Literal["symmetric", "same"]
+from limner.models.backbones.strided import Padding, StridedConvolution
 
 _STAGES = (
     (1, 16, 1, 1),
@@ -29,37 +27,16 @@ _STAGES = (
 """Table 2's t (expansion), c (channels), n (blocks), s (stride of the first block)."""
 
 
-class _SameConvolution(nn.Conv2d):
-    """A stride-2 3×3 convolution with TensorFlow's SAME padding.
-
-    The output has ⌈side / 2⌉ rows and columns. An odd side is padded by 1 at both ends, an even one by 1 at
-    the right or bottom only, which shifts the samples by a pixel against symmetric padding.
-    """
-
-    def forward(
-        self, input: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch _channels _height _width"]:
-        # Padding the picture would copy it, a quarter of the network's time. Padding the filter does not:
-        # behind a row of zeros, symmetric padding puts its three rows where SAME wants them.
-        left, top = 1 - input.shape[3] % 2, 1 - input.shape[2] % 2
-        weight = F.pad(self.weight, (left, 0, top, 0))
-        return F.conv2d(input, weight, self.bias, self.stride, padding=1, groups=self.groups)
-
-
 class _Convolution(nn.Sequential):
     """Convolution, batch norm, ReLU6."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, groups: int = 1, padding: Padding
     ) -> None:
-        if padding == "same" and stride == 2:
-            convolution: nn.Conv2d = _SameConvolution(
-                inputs, outputs, kernel, stride, groups=groups, bias=False
-            )
+        if stride == 2:
+            convolution: nn.Conv2d = StridedConvolution(inputs, outputs, groups=groups, padding=padding)
         else:
-            convolution = nn.Conv2d(
-                inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False
-            )
+            convolution = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, groups=groups, bias=False)
         super().__init__(convolution, nn.BatchNorm2d(outputs), nn.ReLU6(inplace=True))
 
 

@@ -5,12 +5,9 @@ from typing import Literal
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from limner.models.backbones import VGG, GoogLeNet, ImageEncoder, MobileNetV2, ResNet
-from limner.models.backbones.mobilenet import _SameConvolution
 from tests.models.backbones import reference
 
 # Parameters of torchvision's model with its 1000-way classifier; inputs of that classifier; convolutions with
@@ -194,17 +191,3 @@ def test_mobilenet_agrees_with_its_twin(padding: Literal["symmetric", "same"], s
     pixels, images = pixels_and_images(encoder, *size)
     expected = reference.mobilenet_map(encoder.state_dict(), images, same=padding == "same")
     torch.testing.assert_close(encoder.forward_map(pixels), expected)
-
-
-@given(st.integers(1, 12), st.integers(1, 12), st.booleans())
-@settings(deadline=None, max_examples=40)
-def test_same_padding_is_tensorflow_s(height: int, width: int, by_depth: bool) -> None:
-    groups = 4 if by_depth else 1
-    layer = _SameConvolution(4, 4, 3, 2, groups=groups, bias=False).double()
-    x = torch.rand((1, 4, height, width), dtype=torch.float64)
-    expected = reference.same_conv(x, layer.weight, 2, groups)
-    ours = layer(x)
-    torch.testing.assert_close(ours, expected)
-    (ours_gradient,) = torch.autograd.grad(ours.square().sum(), layer.weight)
-    (gradient,) = torch.autograd.grad(expected.square().sum(), layer.weight)
-    torch.testing.assert_close(ours_gradient, gradient)
