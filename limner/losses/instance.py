@@ -47,6 +47,12 @@ class InstanceLoss(nn.Module):
         self, features: Float[Tensor, "batch dim"], groups: Int64[Tensor, " batch"]
     ) -> Float[Tensor, ""]:
         """The mean loss of a batch of one modality; `groups` are in 0 … identities − 1."""
+        return self.each(features, groups).mean()
+
+    def each(
+        self, features: Float[Tensor, "rows dim"], groups: Int64[Tensor, " rows"]
+    ) -> Float[Tensor, " rows"]:
+        """The loss of each feature: one pass over W for both modalities, where two calls would take two."""
         if self.scale is None:
             logits = F.linear(F.dropout(features, self.dropout, self.training), self.weight, self.bias)
         else:
@@ -54,4 +60,4 @@ class InstanceLoss(nn.Module):
             # dividing the logits by the lengths of W's rows spares several passes over all of W
             cosine = F.linear(unit, self.weight) / self.weight.norm(dim=1).clamp(min=1e-12)
             logits = self.scale * cosine if self.bias is None else self.scale * cosine + self.bias
-        return F.cross_entropy(logits.float(), groups, label_smoothing=self.smoothing)
+        return F.cross_entropy(logits.float(), groups, label_smoothing=self.smoothing, reduction="none")

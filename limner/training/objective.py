@@ -59,9 +59,12 @@ class Objective(nn.Module):
         images, texts = all_images[:batch], all_texts[:batch]
         weights = self.losses
         parts: dict[str, Tensor] = {}
-        if weights.visual:
+        if weights.visual and weights.textual:
+            each = self.classifier.each(torch.cat([images, texts]), classes.repeat(2))
+            parts["visual"], parts["textual"] = each[:batch].mean(), each[batch:].mean()
+        elif weights.visual:
             parts["visual"] = self.classifier(images, classes)
-        if weights.textual:
+        elif weights.textual:
             parts["textual"] = self.classifier(texts, classes)
         if weights.joint:
             parts["joint"] = self.classifier(images + texts, classes)

@@ -89,3 +89,13 @@ def test_bias_and_smoothing() -> None:
     target = torch.full((5, 4), 0.1 / 4)
     target[torch.arange(5), groups] += 0.9
     torch.testing.assert_close(loss(features, groups), -(target * logits).sum(dim=1).mean())
+
+
+@pytest.mark.parametrize("scale", [None, 16.0])
+def test_one_pass_for_both_modalities_is_two_calls(scale: float | None) -> None:
+    loss = InstanceLoss(8, 5, scale=scale, smoothing=0.1).double()
+    images, texts = torch.randn(2, 3, 8, dtype=torch.float64)
+    groups = torch.tensor([4, 0, 4])
+    each = loss.each(torch.cat([images, texts]), groups.repeat(2))
+    torch.testing.assert_close(each[:3].mean(), loss(images, groups))
+    torch.testing.assert_close(each[3:].mean(), loss(texts, groups))
