@@ -5,7 +5,6 @@ flips it half of the time, testing takes the centre crop, plain and flipped. The
 differently; person re-identification pads first. All three are choices of `train_crop`.
 """
 
-import hashlib
 import math
 from pathlib import Path
 from typing import Annotated, Literal
@@ -49,7 +48,7 @@ class ImageSettings(Settings):
     """Pixels added to each side with the edge's colours where train_crop is "pad"."""
 
     flip: bool = True
-    """Whether half of the training views are mirrored; switch off where left and right are described."""
+    """Mirror half of the training views, average plain and mirrored at test; off where left and right are described."""
 
     @model_validator(mode="after")
     def _crop_fits(self) -> "ImageSettings":
@@ -62,9 +61,9 @@ class ImageSettings(Settings):
         return self
 
     @property
-    def fingerprint(self) -> str:
-        """Twelve hex digits that change with any field: part of the key of cached features."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
+    def test_views(self) -> int:
+        """Views of a picture that testing averages: the centre crop and, with `flip`, its mirror image."""
+        return 2 if self.flip else 1
 
 
 def load(source: str | Path | bytes, settings: ImageSettings, *, name: str | None = None) -> Pixels:

@@ -60,4 +60,5 @@ class InstanceLoss(nn.Module):
             # dividing the logits by the lengths of W's rows spares several passes over all of W
             cosine = F.linear(unit, self.weight) / self.weight.norm(dim=1).clamp(min=1e-12)
             logits = self.scale * cosine if self.bias is None else self.scale * cosine + self.bias
-        return F.cross_entropy(logits.float(), groups, label_smoothing=self.smoothing, reduction="none")
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return F.cross_entropy(logits, groups, label_smoothing=self.smoothing, reduction="none")

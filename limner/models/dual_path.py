@@ -4,6 +4,7 @@ Source: dual-path TOMM 2020, section 3 and Figure 2. Where the authors' released
 text is the default and the release is a named variant (`head="released"`, `text.text_blocks="released"`).
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
 from jaxtyping import Float, Int64, UInt8
@@ -90,11 +91,24 @@ class DualPath(nn.Module):
     def parts(self) -> dict[str, list[nn.Parameter]]:
         """The parameters by the names that stages freeze and scale rates by; every one is in exactly one part."""
         return {
-            "backbone": list(self.backbone.parameters()),
-            "image_head": list(self.image_head.parameters()),
-            "words": list(self.text.table.parameters()),
-            "text": [*self.text.word_norm.parameters(), *self.text.blocks.parameters()],
-            "text_head": list(self.text_head.parameters()),
+            name: [parameter for module in modules for parameter in module.parameters()]
+            for name, modules in self._modules_of_parts().items()
+        }
+
+    def eval_parts(self, names: Iterable[str]) -> None:
+        """Put parts into eval mode, so that their batch norm neither uses nor gathers the batch's statistics."""
+        modules = self._modules_of_parts()
+        for name in names:
+            for module in modules.get(name, ()):
+                module.eval()
+
+    def _modules_of_parts(self) -> dict[str, list[nn.Module]]:
+        return {
+            "backbone": [self.backbone],
+            "image_head": [self.image_head],
+            "words": [self.text.table],
+            "text": [self.text.word_norm, self.text.blocks],
+            "text_head": [self.text_head],
         }
 
 

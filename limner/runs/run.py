@@ -48,7 +48,7 @@ class Run:
         # where the backbone's weights once came from, and how training cropped, change no embedding
         backbone = {**self.description["model"].get("backbone", {}), "weights": None}
         model = {**self.description["model"], "backbone": backbone}
-        parts = (model, self.images.resize, self.images.crop, self.vocabulary.entries)
+        parts = (model, self.images.resize, self.images.crop, self.images.flip, self.vocabulary.entries)
         digest.update(json.dumps(parts, sort_keys=True).encode())
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(name.encode())
@@ -125,7 +125,8 @@ def load_run(
     model = DualPath(settings, len(vocabulary), load_weights=False)
     load_into(model, tensors, path)
     model.to(torch.device(device) if device else default_device()).eval()
-    return Run(path, description, model, vocabulary, images, Encoding(model, precision))
+    encoding = Encoding(model, precision, flip=images.flip)
+    return Run(path, description, model, vocabulary, images, encoding)
 
 
 def checkpoint_path(folder: Path, stage: str | None) -> Path:

@@ -14,7 +14,7 @@ from limner.runs.run import RUN_FILE
 from limner.training.metrics_log import LOG_FILE
 from limner.training.outcome import classifier_file, stage_file
 from limner.training.settings import Recipe
-from limner.training.state import STATE_FILE, in_full
+from limner.training.state import STATE_FILE, first_difference, in_full
 
 
 def branch(source: Path, recipe: Recipe, out: Path) -> None:
@@ -31,13 +31,12 @@ def branch(source: Path, recipe: Recipe, out: Path) -> None:
     wanted = json.loads(recipe.model_dump_json())
     there = in_full(state["identity"]["recipe"])
     first_alone = {**wanted, "stages": wanted["stages"][:1]}
-    for name in first_alone | there:
-        value = first_alone.get(name)
-        if there.get(name) != value:
-            raise CheckpointError(
-                f"{source}: cannot branch off, recipe.{name} is {there.get(name)!r} there and {value!r} here; "
-                "branch off a run of the same recipe with its first stage alone"
-            )
+    if (difference := first_difference({"recipe": there}, {"recipe": first_alone})) is not None:
+        name, was, now = difference
+        raise CheckpointError(
+            f"{source}: cannot branch off, {name} is {was!r} there and {now!r} here; branch off a run of the same "
+            "recipe with its first stage alone"
+        )
     out.mkdir(parents=True, exist_ok=True)
     first = recipe.stages[0].name
     for file in (stage_file(first), classifier_file(first), RUN_FILE, LOG_FILE):

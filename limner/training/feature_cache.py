@@ -1,12 +1,13 @@
 """What a frozen backbone gives, computed once for several views of each picture and kept on disk.
 
 While the backbone is frozen, its pooled feature of a given crop never changes; while it learns from some layer on, the
-map that this layer reads does not. A stage therefore draws from a
-fixed number of views a picture instead of running the backbone in every epoch: view 0 is the centre crop, view 1
-its flip (the two that testing averages), the others random crops and flips. Values are float16: the cache of 6,000
-pictures × 10 views × 1,280 channels takes 154 MB, maps of 7 × 7 × 160 six times that.
+map that this layer reads does not. A stage therefore draws from a fixed number of views a picture instead of running
+the backbone in every epoch: first those that testing averages (the centre crop, and its mirror image unless pictures
+are not to be mirrored), then random crops and flips. Values are float16: the cache of 6,000 pictures × 10 views × 1,280
+channels takes 154 MB, maps of 7 × 7 × 160 six times that.
 """
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from jaxtyping import Float, UInt8
 
 from limner.errors import DataError
 from limner.models.dual_path import DualPath
+from limner.runs.checkpoint import write_text
 from limner.runs.encoding import Encoding
 from limner.runs.precision import Precision
 from limner.training.pictures import Pictures, ahead
@@ -27,6 +29,9 @@ Report = Callable[[int, int], None]
 """Called with pictures done and pictures in all."""
 
 _CHUNK = 32
+
+_FORMAT = 2
+"""Raised when the same settings come to give other views or values."""
 
 
 def cache_folder() -> Path:
@@ -98,18 +103,19 @@ def _compute(
 ) -> None:
     """Fill the file chunk by chunk; `.done` beside it counts the pictures that are complete."""
     progress = part.with_suffix(".done")
-    done = int(progress.read_text()) if part.exists() and progress.exists() else 0
+    done = _complete(progress) if part.exists() else 0
     if not done:
         progress.unlink(missing_ok=True)  # of a part that is gone: this one begins anew
-    mode = "r+" if done else "w+"
-    store = np.lib.format.open_memmap(part, mode=mode, dtype=np.float16, shape=None if done else shape)
+        np.lib.format.open_memmap(part, mode="w+", dtype=np.float16, shape=shape)
+        _claim_disk(part)
+    store = np.lib.format.open_memmap(part, mode="r+")
 
     def prepare(start: int) -> tuple[int, list[np.ndarray]]:
         numbers = range(start, min(start + _CHUNK, shape[0]))
         centred = pictures.centred(numbers)
-        own = [centred, centred[:, :, ::-1]]
-        own += [pictures.random(numbers, seed, 7, view) for view in range(2, shape[1])]
-        return start, own[: shape[1]]
+        tested = [centred, centred[:, :, ::-1]][: pictures.settings.test_views]
+        drawn = [pictures.random(numbers, seed, 7, view) for view in range(len(tested), shape[1])]
+        return start, (tested + drawn)[: shape[1]]
 
     for start, views in ahead(range(done, shape[0], _CHUNK), prepare):
         complete = min(start + _CHUNK, shape[0])
@@ -117,10 +123,32 @@ def _compute(
             store[start:complete, view] = _encode(encoding, pixels, until)
         if (start // _CHUNK) % 16 == 15 or complete == shape[0]:
             store.flush()
-            progress.write_text(str(complete))
+            write_text(progress, str(complete))
         if report is not None:
             report(complete, shape[0])
     progress.unlink(missing_ok=True)
+
+
+def _complete(progress: Path) -> int:
+    try:
+        return int(progress.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0
+
+
+def _claim_disk(path: Path) -> None:
+    """Take the file's blocks now, where the system can: a memory map that finds the disk full kills the process."""
+    size = path.stat().st_size
+    try:
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+    except (AttributeError, OSError) as error:
+        if getattr(error, "errno", None) == errno.ENOSPC:
+            path.unlink()
+            raise DataError(
+                f"{path.parent}: no space left for {size / 1e9:.1f} GB of cached features; make room, or set "
+                "LIMNER_CACHE to a folder on another disk"
+            ) from None
 
 
 def _encode(
@@ -134,7 +162,10 @@ def _encode(
 def _key(
     model: DualPath, pictures: Pictures, views: int, seed: int, precision: Precision, until: str | None
 ) -> str:
-    digest = hashlib.sha256(f"{views} {seed} {precision} {pictures.settings.model_dump_json()}".encode())
+    settings = pictures.settings
+    if views <= settings.test_views:  # nothing random in them
+        seed, settings = 0, settings.replace(train_crop="random", pad=0)
+    digest = hashlib.sha256(f"{_FORMAT} {views} {seed} {precision} {settings.model_dump_json()}".encode())
     digest.update(model.settings.backbone.replace(weights=None).model_dump_json().encode())
     before: tuple[str, ...] = ("",)
     if until is not None:
@@ -162,7 +193,7 @@ def _make_room(folder: Path, needed: int, *, keep: str) -> None:
             with suppress(FileNotFoundError):  # another run may remove or rename it meanwhile
                 status = path.stat()
                 entries.append((status.st_mtime, status.st_size, path))
-    total = sum(size for _, size, _ in entries)
+    total = sum(size for _, size, path in entries if path.stem != keep)
     for _, size, path in sorted(entries):
         if total + needed <= cache_limit():
             return

@@ -17,7 +17,7 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from limner.data.records import Dataset
-from limner.errors import CheckpointError
+from limner.errors import CheckpointError, DataError
 from limner.runs.checkpoint import load_into, read_checkpoint
 from limner.runs.encoding import Encoding
 from limner.runs.precision import pick_precision
@@ -33,7 +33,15 @@ from limner.training.pictures import ahead
 from limner.training.pseudo_classes import pseudo_classes
 from limner.training.settings import Recipe, StageSettings
 from limner.training.setup import Prepared, prepare
-from limner.training.state import STATE_FILE, Progress, StageBest, read_progress, restore, write_state
+from limner.training.state import (
+    STATE_FILE,
+    Progress,
+    StageBest,
+    first_difference,
+    read_progress,
+    restore,
+    write_state,
+)
 from limner.training.validation import score, validate
 
 
@@ -79,11 +87,22 @@ class _Training:
         self.listener = listener if self.accelerator.is_main_process else silent
         listener(Preparing("vocabulary and network", 0, 1))
         self.data: Prepared = prepare(recipe, train_split, val_split)
+        self._check_batches()
         self.objective = self.data.objective.to(self.device)
         self.model = self.objective.model
         self.progress = Progress()
         self.log = MetricsLog(out, enabled=self.accelerator.is_main_process)
         self.classes = self.data.pairs.groups
+
+    def _check_batches(self) -> None:
+        for stage in self.recipe.stages:
+            pairs = self.data.pairs
+            there = len(pairs.groups) if stage.sentences == "one" else len(pairs.sentences)
+            if min(there, stage.batch) < 2 * self.accelerator.num_processes:
+                raise DataError(
+                    f"stage '{stage.name}': a step needs at least 2 pairs for each of {self.accelerator.num_processes} "
+                    f"process(es), but there are {there} and stages.{stage.name}.batch is {stage.batch}"
+                )
 
     def run(self) -> Path:
         resumed = (self.out / STATE_FILE).exists()
@@ -92,7 +111,7 @@ class _Training:
             _must_agree(self.out, identity, self.data.identity)
             if self.progress.finished:
                 return self.out
-            self.log.cut(self.progress.log_bytes)
+        self.log.cut(self.progress.log_bytes)
         if self.recipe.classes is not None:
             self.classes = self._pseudo_classes(self.recipe.classes)
         for index in range(self.progress.stage, len(self.recipe.stages)):
@@ -119,6 +138,9 @@ class _Training:
             self._begin_stage(index)
         ended = self._ended(stage)
         train_cached, val_cached = (None, None) if ended else self._cached(stage)
+        if train_cached is not None:
+            self.data.train_pictures.forget()
+            self.data.val_pictures.forget()
         if index == 0 and not resumed and self.recipe.classifier_start == "images":
             self._start_classifier(train_cached)
         self._step_module, self._optimiser = self.accelerator.prepare(self.objective, optimiser)
@@ -168,8 +190,8 @@ class _Training:
         found = []
         with self.accelerator.main_process_first():
             for what, pictures, views in (
-                ("training features", self.data.train_pictures, max(stage.views, 1)),
-                ("validation features", self.data.val_pictures, 2),
+                ("training features", self.data.train_pictures, stage.views),
+                ("validation features", self.data.val_pictures, self.recipe.images.test_views),
             ):
                 found.append(
                     cached_views(
@@ -191,6 +213,7 @@ class _Training:
         steps = steps_per_epoch(self.data.pairs, stage)
         bank = self._bank(cached) if stage.losses.ranking and stage.losses.candidates else None
         self.objective.train()
+        self.model.eval_parts(stage.frozen)
         sums: dict[str, float] = {}
         done, began, rate = 0, time.monotonic(), 0.0
         for step, (batch, inputs) in enumerate(self._inputs(index, stage, epoch, cached, bank)):
@@ -202,8 +225,7 @@ class _Training:
             if not torch.isfinite(losses["loss"]):
                 raise CheckpointError(
                     f"{self.out}: the loss became {losses['loss'].item()} in stage '{stage.name}', epoch {epoch + 1}, "
-                    "step "
-                    f"{step + 1}; lower stages.{index}.optimiser.rate or set optimiser.clip, and start anew"
+                    f"step {step + 1}; lower stages.{stage.name}.optimiser.rate or set optimiser.clip, and start anew"
                 )
             self._optimiser.zero_grad()
             self.accelerator.backward(losses["loss"])
@@ -253,7 +275,9 @@ class _Training:
                     cached[images, rng.integers(cached.shape[1], size=len(images))]
                 )
             else:
-                pixels = self.data.train_pictures.random(images, self.recipe.seed, index, epoch)
+                # with every sentence in an epoch, a picture comes several times and should look different
+                where = (index, epoch) if stage.sentences == "one" else (index, epoch, step)
+                pixels = self.data.train_pictures.random(images, self.recipe.seed, *where)
                 inputs["pictures"] = torch.from_numpy(pixels).permute(0, 3, 1, 2)
             return batch, {name: value.to(self.device) for name, value in inputs.items()}
 
@@ -262,7 +286,7 @@ class _Training:
     def _bank(self, cached: np.ndarray | None) -> Bank:
         """Embeddings of the training split as the network stands now."""
         pairs, pictures = self.data.pairs, self.data.train_pictures
-        encoding = Encoding(self.model, self.precision)
+        encoding = Encoding(self.model, self.precision, flip=self.recipe.images.flip)
         if cached is not None:
             images = encoding.cached(cached[:, :1])
         else:
@@ -277,7 +301,8 @@ class _Training:
 
     def _validate(self, stage: StageSettings, cached: np.ndarray | None, row: dict[str, Any]) -> bool:
         """Measure, note the measures in the row, and keep the weights if they are the stage's best."""
-        report = validate(self.data, Encoding(self.model, self.precision), cached)
+        encoding = Encoding(self.model, self.precision, flip=self.recipe.images.flip)
+        report = validate(self.data, encoding, cached)
         value = score(report, self.recipe.select)
         value, measured = self._of_main((value, report.to_dict()))
         row |= {
@@ -337,11 +362,9 @@ def _mix(*numbers: int) -> int:
 
 
 def _must_agree(out: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
-    for part in ("recipe", "data"):
-        for name in here[part] | there[part]:
-            value = here[part].get(name)
-            if there[part].get(name) != value:
-                raise CheckpointError(
-                    f"{out}: cannot resume, {part}.{name} is {value!r} now and was {there[part].get(name)!r}; resume "
-                    "with the recipe and data it was started with, or use another folder"
-                )
+    if (difference := first_difference(there, here)) is not None:
+        name, was, now = difference
+        raise CheckpointError(
+            f"{out}: cannot resume, {name} is {now!r} now and was {was!r}; resume with the recipe and data it was "
+            "started with, or use another folder"
+        )

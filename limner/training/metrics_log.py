@@ -9,18 +9,25 @@ LOG_FILE = "metrics.jsonl"
 
 
 class MetricsLog:
-    """Appends rows; `cut` drops rows of epochs that a resumed run will run again."""
+    """Appends rows; `cut` first drops rows of epochs that a resumed run will run again.
+
+    TensorBoard counts epochs over all stages.
+    """
 
     def __init__(self, folder: Path, *, enabled: bool = True) -> None:
         self.path = folder / LOG_FILE
         self.enabled = enabled
-        self._writer = _tensorboard(folder) if enabled else None
+        self._rows = 0
+        self._writer: Any = None
 
     def cut(self, size: int) -> None:
-        """Keep the first `size` bytes."""
-        if self.enabled and self.path.exists():
-            with self.path.open("rb+") as log:
-                log.truncate(size)
+        """Keep the first `size` bytes; called once, before the first row."""
+        if not self.enabled:
+            return
+        with self.path.open("ab") as log:
+            log.truncate(size)
+        self._rows = self.path.read_bytes().count(b"\n")
+        self._writer = _tensorboard(self.path.parent, self._rows)
 
     def add(self, row: Mapping[str, Any]) -> int:
         """Append a row and return the log's length in bytes."""
@@ -30,9 +37,10 @@ class MetricsLog:
             log.write(json.dumps(row) + "\n")
             log.flush()
             size = log.tell()
+        self._rows += 1
         if self._writer is not None:
             for name, value in _flat(row):
-                self._writer.add_scalar(f"{row['stage']}/{name}", value, row["epoch"])
+                self._writer.add_scalar(f"{row['stage']}/{name}", value, self._rows)
         return size
 
     def close(self) -> None:
@@ -49,9 +57,10 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float
             yield prefix + name, float(value)
 
 
-def _tensorboard(folder: Path) -> Any:
+def _tensorboard(folder: Path, rows: int) -> Any:
+    """TensorBoard's writer, where it is installed; what it has of later rows is dropped."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=rows + 1)

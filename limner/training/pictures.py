@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import TypeVar
 
 import numpy as np
@@ -32,7 +33,8 @@ class Pictures:
         self.paths = tuple(paths)
         self.settings = settings
         self._kept: dict[int, Pixels] = {}
-        self._kept_bytes = 0
+        self._room = KEPT_BYTES
+        self._counting = Lock()
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -42,10 +44,17 @@ class Pictures:
         kept = self._kept.get(number)
         if kept is None:
             kept = load(self.paths[number], self.settings)
-            if self._kept_bytes + kept.nbytes <= KEPT_BYTES:
-                self._kept[number] = kept
-                self._kept_bytes += kept.nbytes
+            with self._counting:
+                if number not in self._kept and kept.nbytes <= self._room:
+                    self._kept[number] = kept
+                    self._room -= kept.nbytes
         return kept
+
+    def forget(self) -> None:
+        """Give back the memory of the pictures that were kept."""
+        with self._counting:
+            self._kept.clear()
+            self._room = KEPT_BYTES
 
     def centred(self, numbers: Numbers) -> UInt8[np.ndarray, "batch height width 3"]:
         """Centre crops, stacked."""

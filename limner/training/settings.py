@@ -1,6 +1,6 @@
 """What a training run can be told: stages, their losses, optimiser and schedule, and the whole recipe."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -32,7 +32,7 @@ class LossSettings(Settings):
     """Random candidates an anchor's extra hard negative is mined from; 0 = the batch alone (released code: 256)."""
     dropout: float = Field(default=0.75, ge=0, lt=1)
     """Dropout before the classifier (section 6.2: 0.75)."""
-    scale: float | None = Field(default=None, gt=0)
+    scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """None = plain logits as in the paper; a number = cosine logits times it (a departure)."""
     smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Label smoothing of the instance loss (paper: 0)."""
@@ -60,12 +60,18 @@ class OptimiserSettings(Settings):
     """Momentum of SGD; first moment of AdamW."""
     nesterov: bool = False
     """Nesterov momentum (released code)."""
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """L2 weight decay on matrices; vectors (biases, batch norm) go without."""
     multipliers: dict[Part, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(default_factory=dict)
     """Factor on the rate of single parts, e.g. {"words": 0.001}."""
-    clip: float | None = Field(default=None, gt=0)
+    clip: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Largest norm of the whole gradient; None = unclipped."""
+
+    @model_validator(mode="after")
+    def _nesterov_has_momentum(self) -> "OptimiserSettings":
+        if self.nesterov and (self.name != "sgd" or not self.momentum):
+            raise ValueError("nesterov needs name=sgd and a momentum above 0")
+        return self
 
 
 class ScheduleSettings(Settings):
@@ -75,7 +81,7 @@ class ScheduleSettings(Settings):
     """Constant; multiplied by 0.1 at each of `drops`; or a half cosine down to 0."""
     drops: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """Epochs (from 0) at which "steps" multiplies the rate by 0.1."""
-    warmup: float = Field(default=0.0, ge=0)
+    warmup: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Epochs over which the rate rises linearly from 0."""
 
 
@@ -115,10 +121,17 @@ class StageSettings(Settings):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "StageSettings":
-        if "classifier" in self.frozen and self.losses.classifies and len(set(self.frozen)) == 6:
-            raise ValueError("every part is frozen; nothing is left to learn")
+        learning = (
+            set(get_args(Part)) - set(self.frozen) - (set() if self.losses.classifies else {"classifier"})
+        )
+        if not learning:
+            raise ValueError("every part that the losses reach is frozen; nothing is left to learn")
         if "backbone" in self.frozen and self.backbone_from is not None:
             raise ValueError("frozen holds the whole backbone, backbone_from a part of it; give one of them")
+        if self.sentences == "all" and self.pairing == "group":
+            raise ValueError(
+                "pairing=group draws a sentence for each picture; with sentences=all there is none to draw"
+            )
         return self
 
 
@@ -164,4 +177,7 @@ class Recipe(Settings):
         names = [stage.name for stage in self.stages]
         if len(set(names)) != len(names):
             raise ValueError(f"stage names must differ, got {names}")
+        for name in names:
+            if name == "last" or name.endswith("-classifier"):
+                raise ValueError(f"stage name '{name}' is that of another file of a run; choose another")
         return self

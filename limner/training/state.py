@@ -90,6 +90,32 @@ def in_full(recipe: dict[str, Any]) -> dict[str, Any]:
     return whole
 
 
+def first_difference(there: Any, here: Any, where: str = "") -> tuple[str, Any, Any] | None:
+    """The first value in which two identities differ: its dotted path and both values; None if there is none.
+
+    Stages go by their names. How the dataset was spelled and which file the backbone's weights came from may differ:
+    the fingerprints say whether the data are the same, and a state holds all weights.
+    """
+    if where in {"data.source", "recipe.model.backbone.weights"}:
+        return None
+    if isinstance(there, list) and isinstance(here, list):
+        there, here = _by_name(there), _by_name(here)
+    if isinstance(there, dict) and isinstance(here, dict):
+        for name in here | there:
+            inner = f"{where}.{name}" if where else str(name)
+            if (found := first_difference(there.get(name), here.get(name), inner)) is not None:
+                return found
+        return None
+    return None if there == here else (where, there, here)
+
+
+def _by_name(values: list[Any]) -> dict[Any, Any]:
+    named = [
+        value.get("name", place) if isinstance(value, dict) else place for place, value in enumerate(values)
+    ]
+    return dict(zip(named, values, strict=True))
+
+
 def restore(folder: Path, objective: nn.Module, optimiser: torch.optim.Optimizer | None) -> None:
     """Load weights and, where given, the optimiser's moments. Raises `CheckpointError`."""
     path = folder / STATE_FILE

@@ -15,9 +15,9 @@ from limner.training.setup import Prepared
 def validate(
     prepared: Prepared, encoding: Encoding, cached: Float[np.ndarray, "images views ..."] | None
 ) -> Report:
-    """Both directions on the validation split, from the feature cache (plain and flipped view) or from pixels."""
+    """Both directions on the validation split, from cached views (those of testing come first) or pixels."""
     if cached is not None:
-        images = encoding.cached(cached[:, :2])
+        images = encoding.cached(cached[:, : prepared.recipe.images.test_views])
     else:
         pictures = prepared.val_pictures
         starts = range(0, len(pictures), 64)

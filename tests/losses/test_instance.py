@@ -80,15 +80,24 @@ def test_dropout_acts_in_training_only() -> None:
     assert torch.equal(loss(features, groups), loss(features, groups))
 
 
-def test_bias_and_smoothing() -> None:
+@pytest.mark.parametrize("scale", [None, 16.0])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("bias", [False, True])
+def test_departures_equal_their_twin(scale: float | None, smoothing: float, bias: bool) -> None:
     torch.manual_seed(0)
-    loss = InstanceLoss(3, 4, bias=True, smoothing=0.1)
-    assert loss.bias is not None
-    features, groups = torch.randn(5, 3), torch.randint(4, (5,))
-    logits = (features @ loss.weight.T + loss.bias).log_softmax(dim=1)
-    target = torch.full((5, 4), 0.1 / 4)
-    target[torch.arange(5), groups] += 0.9
-    torch.testing.assert_close(loss(features, groups), -(target * logits).sum(dim=1).mean())
+    loss = InstanceLoss(3, 4, bias=bias, scale=scale, smoothing=smoothing).double()
+    if loss.bias is not None:
+        torch.nn.init.normal_(loss.bias)
+    features, groups = torch.randn(5, 3, dtype=torch.float64), torch.randint(4, (5,))
+    expected = instance_loss(
+        features.tolist(),
+        loss.weight.tolist(),
+        groups.tolist(),
+        bias=None if loss.bias is None else loss.bias.tolist(),
+        scale=scale,
+        smoothing=smoothing,
+    )
+    assert loss(features, groups).item() == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("scale", [None, 16.0])

@@ -9,12 +9,33 @@ def cosine(x: list[float], y: list[float]) -> float:
     return dot / math.sqrt(sum(a * a for a in x)) / math.sqrt(sum(b * b for b in y))
 
 
-def instance_loss(features: list[list[float]], weight: list[list[float]], classes: list[int]) -> float:
-    """Eq. 5–6: P = softmax(Wᵀ f), L = −log P(c), the mean over the batch."""
+def instance_loss(
+    features: list[list[float]],
+    weight: list[list[float]],
+    classes: list[int],
+    *,
+    bias: list[float] | None = None,
+    scale: float | None = None,
+    smoothing: float = 0.0,
+) -> float:
+    """Eq. 5–6: P = softmax(Wᵀ f), L = −log P(c), the mean over the batch.
+
+    The departures: a bias; the cosine times `scale` for Wᵀ f; the target 1 − smoothing + smoothing / classes for the
+    true class and smoothing / classes for the others.
+    """
     total = 0.0
+    count = len(weight)
     for feature, c in zip(features, classes, strict=True):
-        logits = [sum(w * f for w, f in zip(row, feature, strict=True)) for row in weight]
-        total += -math.log(math.exp(logits[c]) / sum(math.exp(logit) for logit in logits))
+        logits = []
+        for k, row in enumerate(weight):
+            logit = sum(w * f for w, f in zip(row, feature, strict=True))
+            if scale is not None:
+                logit = scale * cosine(row, feature)
+            logits.append(logit + (bias[k] if bias is not None else 0.0))
+        partition = sum(math.exp(logit) for logit in logits)
+        for k, logit in enumerate(logits):
+            target = smoothing / count + (1 - smoothing if k == c else 0.0)
+            total -= target * math.log(math.exp(logit) / partition)
     return total / len(features)
 
 

@@ -46,3 +46,9 @@ def median_rank(ranks: Sequence[int]) -> float:
     if len(with_match) % 2:
         return float(with_match[middle])
     return (with_match[middle - 1] + with_match[middle]) / 2
+
+
+def mean_rank(ranks: Sequence[int]) -> float:
+    """Mean rank of the queries with a match."""
+    with_match = [rank for rank in ranks if rank]
+    return sum(with_match) / len(with_match)

@@ -154,15 +154,16 @@ def test_fingerprint_changes_with_what_changes_embeddings(run: Run, copy: Path) 
         ({"vocabulary": [words[1], words[0], *words[2:]]}, False),
         ({"images": {**images, "resize": [40, 40]}}, False),
         ({"images": {**images, "crop": [24, 24]}}, False),
+        ({"images": {**images, "flip": False}}, False),
     ):
         seen.add(_rewritten(copy, {**_description(run), **change}, nudge=nudge).fingerprint)
-    assert len(seen) == 5
+    assert len(seen) == 6
 
 
 def test_fingerprint_changes_with_nothing_else(run: Run, copy: Path, tmp_path: Path) -> None:
     described = _description(run)
     model = {**described["model"], "backbone": {**described["model"]["backbone"], "weights": "elsewhere.pth"}}
-    images = {**described["images"], "train_crop": "pad", "pad": 3, "flip": False}
+    images = {**described["images"], "train_crop": "pad", "pad": 3}
     change = {
         "seed": 99,
         "versions": {},

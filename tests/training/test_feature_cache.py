@@ -1,3 +1,4 @@
+import errno
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -65,6 +66,25 @@ def test_views_are_the_plain_the_flipped_and_random_crops(
     other = [np.asarray(found[:, view], dtype=np.float32) for view in (0, 2, 3)]
     assert not np.allclose(other[0], other[1], atol=2e-3)
     assert not np.allclose(other[1], other[2], atol=2e-3)
+
+
+def test_without_flips_no_view_is_mirrored(model: DualPath, pictures: Pictures, tmp_path: Path) -> None:
+    pictures = Pictures(pictures.paths, pictures.settings.replace(flip=False))
+    found = _views(model, pictures, tmp_path, 2)
+    centred = pictures.centred(range(SIZE))
+    np.testing.assert_allclose(found[:, 0], _direct(model, centred), rtol=2e-3, atol=2e-3)
+    drawn = pictures.random(range(SIZE), 5, 7, 1)
+    np.testing.assert_allclose(found[:, 1], _direct(model, drawn), rtol=2e-3, atol=2e-3)
+
+
+def test_test_views_are_shared_by_all_seeds_and_training_crops(
+    model: DualPath, pictures: Pictures, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    _views(model, pictures, cache, 2, seed=1)
+    other = Pictures(pictures.paths, pictures.settings.replace(train_crop="pad", pad=3))
+    _views(model, other, cache, 2, seed=2)
+    assert len(_entries(cache)) == 1
 
 
 def test_second_call_reads_what_the_first_wrote(
@@ -195,6 +215,35 @@ def test_note_of_progress_without_its_part_is_not_believed(
         _views(model, pictures, cache, report=stop_at(4))
     found = np.array(_views(model, pictures, cache))
     assert np.abs(found).sum(axis=(1, 2)).min() > 0
+
+
+def test_damaged_note_of_progress_is_not_believed(
+    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CHUNK", 1)
+    cache = tmp_path / "cache"
+
+    def stop(done: int, total: int) -> None:
+        if done == 18:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _views(model, pictures, cache, report=stop)
+    next(cache.glob("*.done")).write_text("")
+    whole = np.array(_views(model, pictures, tmp_path / "whole"))
+    np.testing.assert_array_equal(_views(model, pictures, cache), whole)
+
+
+def test_full_disk_is_said_before_anything_is_computed(
+    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(DataError, match=r"no space left for .* GB of cached features"):
+        _views(model, pictures, tmp_path / "cache")
+    assert not _entries(tmp_path / "cache")
 
 
 def test_oldest_entries_make_room(

@@ -9,10 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.training.events import EpochEnded, Event, Listener, StageEnded, Stepped
 from limner.training.loop import train
+from limner.training.settings import Recipe, VocabularySettings
 from tests.toy import toy_recipe
 
 STATE = "last.safetensors"
@@ -73,31 +75,113 @@ from pathlib import Path
 import torch
 from limner.training.events import Stepped
 from limner.training.loop import train
-from tests.toy import toy_dataset, toy_recipe
+from limner.training.settings import Recipe, VocabularySettings
+from limner.training.settings import Recipe
+from tests.toy import toy_dataset
 
 torch.set_num_threads(1)
+recipe = Recipe.model_validate_json(sys.argv[3])
 data = toy_dataset(Path(sys.argv[1]))
 def listen(event):
     if isinstance(event, Stepped):
         print(event.stage, event.epoch, event.step, flush=True)
-train(toy_recipe(), data.split("train"), data.split("val"), Path(sys.argv[2]), resume=True, listener=listen, cpu=True)
+train(recipe, data.split("train"), data.split("val"), Path(sys.argv[2]), resume=True, listener=listen, cpu=True)
 """
 
 
-def test_kill_9_and_resume_is_the_uninterrupted_run(toys: Dataset, toy_run: Path, tmp_path: Path) -> None:
-    folder = toys.records[0].image.parent
-    command = [sys.executable, "-c", _SCRIPT, str(folder), str(tmp_path / "run")]
+def _run_apart(toys: Dataset, recipe: Recipe, out: Path, *, kill_at: str | None = None) -> None:
+    """Train, or go on with it, in a process of its own; `kill_at` is "stage epoch step" of its last step."""
+    command = [
+        *(sys.executable, "-c", _SCRIPT, str(toys.records[0].image.parent), str(out)),
+        recipe.model_dump_json(),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     for line in process.stdout:
-        if line.startswith("stage-1 3 1"):
+        if line.strip() == kill_at:
             process.send_signal(signal.SIGKILL)
             break
     process.stdout.close()
-    assert process.wait() == -signal.SIGKILL
-    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    assert process.wait() == (0 if kill_at is None else -signal.SIGKILL)
+
+
+def test_kill_9_and_resume_is_the_uninterrupted_run(toys: Dataset, toy_run: Path, tmp_path: Path) -> None:
+    _run_apart(toys, toy_recipe(), tmp_path / "run", kill_at="stage-1 3 1")
+    _run_apart(toys, toy_recipe(), tmp_path / "run")
     _same_run(tmp_path / "run", toy_run)
+
+
+def test_kill_9_of_a_run_with_every_departure_switched_on(toys: Dataset, tmp_path: Path) -> None:
+    recipe = toy_recipe()
+    first, second = recipe.stages
+    first = first.replace(epochs=2, sentences="all", position_shift=False)
+    recipe = recipe.replace(
+        model=recipe.model.replace(text=recipe.model.text.replace(word_dropout=0.2, start="bag-of-words")),
+        classifier_start="images",
+        vocabulary=VocabularySettings(vectors="captions"),
+        precision="bf16",
+        stages=(
+            first,
+            second.replace(
+                sentences="all",
+                backbone_from="layer4.1",
+                backbone_statistics="fixed",
+                schedule={"kind": "cosine"},
+            ),
+        ),
+    )
+    _run_apart(toys, recipe, tmp_path / "whole")
+    for kill_at in ("stage-1 1 2", "stage-2 1 1", "stage-2 2 3"):
+        _run_apart(toys, recipe, tmp_path / "run", kill_at=kill_at)
+    _run_apart(toys, recipe, tmp_path / "run")
+    _same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_killed_while_the_first_state_is_written(
+    toys: Dataset, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KilledError
+
+    arguments = (toy_recipe(), toys.split("train"), toys.split("val"), tmp_path / "run")
+    with monkeypatch.context() as patched:
+        patched.setattr("limner.training.loop.write_state", killed)
+        with pytest.raises(KilledError):
+            train(*arguments, cpu=True)
+    train(*arguments, resume=True, cpu=True)
+    _same_run(tmp_path / "run", toy_run)
+
+
+def test_two_processes_train_and_resume(toys: Dataset, tmp_path: Path) -> None:
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
+        *("-m", "limner", "train", "dual-path", "--cpu", "--data", f"folder:{toys.records[0].image.parent}"),
+        *("--out", str(tmp_path / "run"), "--resume"),
+        *(part for setting in TWO_PROCESSES for part in ("--set", setting)),
+    ]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "LIMNER_CACHE": str(tmp_path / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(row)["stage"] for row in rows] == ["stage-1", "stage-2"]
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0, again.stderr
+    assert limner.load(tmp_path / "run", device="cpu").encode_texts(["a red bar"]).shape == (1, 16)
+
+
+TWO_PROCESSES = (
+    *("model.backbone.name=resnet-18", "model.backbone.weights=null", "model.backbone.width=0.125"),
+    *("model.text.words=10", "model.text.word_dim=12", "model.text.width=0.03125", "model.dim=16"),
+    *("images.resize=[36,36]", "images.crop=[32,32]"),
+    *("stages.stage-1.epochs=1", "stages.stage-1.batch=8", "stages.stage-1.views=2"),
+    *("stages.stage-2.epochs=1", "stages.stage-2.batch=8"),
+)
 
 
 def test_run_folder_names_the_best_of_validation(toy_run: Path) -> None:
@@ -205,3 +289,28 @@ def test_unknown_layer_is_refused_before_anything_is_computed(toys: Dataset, tmp
         )
     with pytest.raises(SettingsError, match="give one of them"):
         recipe.stages[0].replace(backbone_from="layer4")
+
+
+def test_frozen_parts_keep_their_batch_norm(toys: Dataset, tmp_path: Path) -> None:
+    recipe = toy_recipe()
+    first, second = recipe.stages
+    frozen = second.replace(epochs=1, frozen=("words", "text"))
+    out = train(
+        recipe.replace(stages=(first.replace(epochs=1), frozen)),
+        toys.split("train"),
+        toys.split("val"),
+        tmp_path / "run",
+        cpu=True,
+    )
+    before, after = load_file(out / "stage-1.safetensors"), load_file(out / "stage-2.safetensors")
+    held = [name for name in before if name.startswith("text.")]
+    assert any(name.endswith("running_mean") for name in held)
+    for name in held:
+        assert torch.equal(before[name], after[name]), name
+    assert not torch.equal(before["text_head.1.running_mean"], after["text_head.1.running_mean"])
+
+
+def test_a_single_pair_is_refused(toys: Dataset, tmp_path: Path) -> None:
+    one = Dataset(toys.source, toys.group_kind, toys.split("train").records[:1])
+    with pytest.raises(DataError, match=r"stage 'stage-1': a step needs at least 2 pairs .* there are 1"):
+        train(toy_recipe(), one, toys.split("val"), tmp_path / "run", cpu=True)

@@ -1,6 +1,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from limner.training.metrics_log import MetricsLog
 
 
@@ -43,3 +45,19 @@ def test_another_process_writes_nothing(tmp_path: Path) -> None:
     assert log.add(_row(1)) == 0
     log.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_tensorboard_drops_the_epochs_that_are_run_again(tmp_path: Path) -> None:
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    log = MetricsLog(tmp_path)
+    log.cut(0)
+    kept, _, _ = [log.add(_row(epoch)) for epoch in (1, 2, 3)]
+    log.close()
+    resumed = MetricsLog(tmp_path)
+    resumed.cut(kept)
+    resumed.add({**_row(1), "stage": "stage-2"})
+    resumed.close()
+    events = reading.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("stage-1/loss")] == [1]
+    assert [event.step for event in events.Scalars("stage-2/loss")] == [2]

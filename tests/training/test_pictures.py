@@ -125,3 +125,13 @@ def test_ahead_computes_no_more_than_its_depth_before_it_is_asked() -> None:
     source.close()  # type: ignore[attr-defined]
     time.sleep(0.02)
     assert len(started) <= 5 + 3
+
+
+def test_forgotten_pictures_are_decoded_again(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = Pictures(files, SETTINGS)
+    first = pictures.centred(range(5))
+    pictures.forget()
+    files[0].unlink()
+    with pytest.raises(ImageError, match=files[0].name):
+        pictures.centred(range(1))
+    np.testing.assert_array_equal(pictures.centred(range(1, 5)), first[1:])

@@ -1,6 +1,7 @@
 import copy
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,15 @@ from torch import nn
 from limner.errors import CheckpointError
 from limner.training.optimiser import make_optimiser
 from limner.training.settings import OptimiserSettings
-from limner.training.state import Progress, StageBest, in_full, read_progress, restore, write_state
+from limner.training.state import (
+    Progress,
+    StageBest,
+    first_difference,
+    in_full,
+    read_progress,
+    restore,
+    write_state,
+)
 from tests.toy import toy_recipe
 
 
@@ -82,3 +91,28 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     write_state(tmp_path, _network(), None, Progress(), {})
     with pytest.raises(CheckpointError, match=r"has shape \(5, 4\), expected \(6, 4\)"):
         restore(tmp_path, _network(6), None)
+
+
+def test_first_difference_is_named_by_its_path() -> None:
+    recipe = toy_recipe()
+    first, second = recipe.stages
+    longer = recipe.replace(stages=(first, second.replace(epochs=9)))
+    there, here = ({"recipe": json.loads(found.model_dump_json())} for found in (recipe, longer))
+    assert first_difference(there, here) == ("recipe.stages.stage-2.epochs", 2, 9)
+    assert first_difference(there, there) is None
+    alone = {"recipe": json.loads(recipe.replace(stages=(first,)).model_dump_json())}
+    found = first_difference(there, alone)
+    assert found is not None
+    assert found[0] == "recipe.stages.stage-2"
+
+
+def test_spelling_of_the_data_and_the_weights_makes_no_difference() -> None:
+    def identity(source: str, weights: str, train: str) -> dict[str, Any]:
+        return {
+            "recipe": {"model": {"backbone": {"weights": weights}}},
+            "data": {"source": source, "train": train},
+        }
+
+    there = identity("folder:a", "a.pth", "1")
+    assert first_difference(there, identity("folder:/b/a", "/b/a.pth", "1")) is None
+    assert first_difference(there, identity("folder:a", "a.pth", "2")) == ("data.train", "1", "2")
