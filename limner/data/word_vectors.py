@@ -4,64 +4,94 @@ The paper starts its word table from word2vec (dual-path TOMM 2020, section 3.2 
 file is at hand, `learn_word_vectors` makes vectors of the training captions themselves: a **departure**.
 """
 
-from collections.abc import Iterable
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
-from limner.data.vocabulary import Vocabulary, words
+from limner.data.vocabulary import Vocabulary, fold, words
 from limner.errors import DataError
 
 
 def read_word_vectors(path: Path, wanted: Iterable[str]) -> dict[str, Float[np.ndarray, " word_dim"]]:
-    """The vectors of the wanted words, from word2vec (`.bin`, or text with a header line) or GloVe text.
+    """The vectors of the wanted words, from word2vec (`.bin`, `.bin.gz`, or text with a header line) or GloVe text.
 
-    A file without a header line is read as GloVe. Words are matched in lower case, the first row wins. Raises
-    `DataError` when the file is missing, damaged or holds none of the words.
+    A file without a header line is read as GloVe; a word of it may hold blanks, as `. . .` in `glove.840B.300d.txt`
+    does. Words are matched in lower case, the first row wins. Raises `DataError` when the file is missing,
+    damaged or holds none of the words.
     """
     names = set(wanted)
     if not path.is_file():
         raise DataError(f"{path}: no such file of word vectors")
+    rows = _binary_rows(path) if path.name.endswith((".bin", ".bin.gz")) else _text_rows(path)
+    found: dict[str, Float[np.ndarray, " word_dim"]] = {}
     try:
-        found = _read_binary(path, names) if path.suffix == ".bin" else _read_text(path, names)
-    except (ValueError, EOFError, UnicodeDecodeError) as error:
+        for number, word, values in rows:
+            key = fold(word)
+            if key in names and key not in found:
+                found[key] = _vector(number, values)
+    except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: not word2vec or GloVe vectors ({error})") from None
     if not found:
         raise DataError(f"{path}: none of the {len(names)} words of the captions has a vector here")
     return found
 
 
-def _read_text(path: Path, names: set[str]) -> dict[str, Float[np.ndarray, " word_dim"]]:
-    found: dict[str, Float[np.ndarray, " word_dim"]] = {}
-    width: int | None = None
-    with path.open(encoding="utf-8", errors="replace") as lines:
+def _text_rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:
+    """Line number, word and its numbers, still as text: few rows are wanted, and reading numbers takes longest."""
+    width = 0
+    # Only "\n" ends a line: a word may hold other line ends of Unicode.
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
-            word, *values = line.rstrip().split(" ")
-            if number == 1 and len(values) == 1 and word.isdigit() and values[0].isdigit():
+            row = line.rstrip()
+            if number == 1 and re.fullmatch(r"[0-9]+ [0-9]{1,9}", row):
+                width = int(row.split(" ")[1])
                 continue
-            width = width or len(values)
-            if len(values) != width:
-                raise ValueError(f"line {number}: {len(values)} numbers, expected {width}")
-            key = word.lower()
-            if key in names and key not in found:
-                found[key] = np.array(values, dtype=np.float32)
-    return found
+            width = width or len(list(takewhile(_is_number, reversed(row.split(" ")[1:]))))
+            word, *values = row.rsplit(" ", width)
+            # A number at the end of the word is one too many.
+            if not width or len(values) != width or not _is_number(values[0]) or _ends_in_number(word):
+                raise ValueError(
+                    f"line {number}: expected a word and {width or 'its'} numbers, got {row[:40]!r}"
+                )
+            yield number, word, values
 
 
-def _read_binary(path: Path, names: set[str]) -> dict[str, Float[np.ndarray, " word_dim"]]:
+def _vector(
+    number: int, values: Sequence[str] | Float[np.ndarray, " word_dim"]
+) -> Float[np.ndarray, " word_dim"]:
+    try:
+        return np.array(values, dtype=np.float32)
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _ends_in_number(word: str) -> bool:
+    return " " in word and _is_number(word.rpartition(" ")[2])
+
+
+def _binary_rows(path: Path) -> Iterator[tuple[int, str, Float[np.ndarray, " word_dim"]]]:
     try:
         from gensim.models import KeyedVectors
     except ImportError:
         raise DataError(f"{path}: binary word2vec needs gensim; pip install 'limner[vectors]'") from None
     table = KeyedVectors.load_word2vec_format(str(path), binary=True)
-    found: dict[str, Float[np.ndarray, " word_dim"]] = {}
-    for word in table.index_to_key:
-        key = word.lower()
-        if key in names and key not in found:
-            found[key] = np.asarray(table[word], dtype=np.float32)
-    return found
+    for number, word in enumerate(table.index_to_key, start=1):
+        yield number, word, table[word]
 
 
 def learn_word_vectors(

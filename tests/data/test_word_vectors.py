@@ -1,3 +1,5 @@
+import gzip
+import re
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +20,41 @@ def test_glove_and_word2vec_text(tmp_path: Path) -> None:
     assert read_word_vectors(with_header, ["red"])["red"].tolist() == [1, 2]
 
 
-def test_word2vec_binary(tmp_path: Path) -> None:
+def test_a_word_of_glove_may_hold_blanks(tmp_path: Path) -> None:
+    glove = tmp_path / "glove.840B.2d.txt"
+    rows = ["red 1 2", ". . . -0.1 7e-2", "at name@domain.com 5 6", "a\x85b\u2028c 0 0", "blue 3 4"]
+    glove.write_text("\n".join(rows) + "\n", encoding="utf-8", newline="\n")
+    found = read_word_vectors(glove, ["red", "blue", "at"])
+    assert {word: row.tolist() for word, row in found.items()} == {"red": [1, 2], "blue": [3, 4]}
+    glove.write_text("\n".join(rows[1:]), encoding="utf-8", newline="\n")
+    assert read_word_vectors(glove, ["blue"])["blue"].tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("name", ["w2v.bin", "w2v.bin.gz"])
+def test_word2vec_binary(name: str, tmp_path: Path) -> None:
     pytest.importorskip("gensim")
-    file = tmp_path / "w2v.bin"
+    file = tmp_path / name
     row = np.array([0.5, -2], np.float32).tobytes()
-    file.write_bytes(b"2 2\nred " + row + b"\nBlue " + row + b"\n")
+    content = b"2 2\nred " + row + b"\nBlue " + row + b"\n"
+    file.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     assert read_word_vectors(file, ["blue"])["blue"].tolist() == [0.5, -2]
+
+
+def test_a_packed_binary_of_many_words_and_a_damaged_one(tmp_path: Path) -> None:
+    pytest.importorskip("gensim")
+    vectors = np.random.default_rng(0).random((3000, 30), np.float32)
+    rows = [f"w{number} ".encode() + row.tobytes() + b"\n" for number, row in enumerate(vectors)]
+    packed = gzip.compress(b"3000 30\n" + b"".join(rows))
+    file = tmp_path / "GoogleNews-vectors-negative300.bin.gz"
+    file.write_bytes(packed)
+    found = read_word_vectors(file, ["w0", "w2999"])
+    np.testing.assert_array_equal([found["w0"], found["w2999"]], vectors[[0, -1]])
+    middle = len(packed) // 2
+    damaged = (packed[:middle], b"3000 30\n" + packed, packed[:middle] + bytes(99) + packed[middle + 99 :])
+    for content in damaged:
+        file.write_bytes(content)
+        with pytest.raises(DataError, match=r"bin\.gz: not word2vec"):
+            read_word_vectors(file, ["w0"])
 
 
 @pytest.mark.parametrize("text", ["red 1 2\nblue 3\n", "red a b\n", ""])
@@ -34,6 +65,24 @@ def test_damaged_files_are_refused(tmp_path: Path, text: str) -> None:
         read_word_vectors(file, ["red", "blue"])
     with pytest.raises(DataError, match="no such file"):
         read_word_vectors(tmp_path / "none.txt", ["red"])
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("blue 3", "expected a word and 2 numbers, got 'blue 3'"),
+        ("blue 3 4 5", "expected a word and 2 numbers, got 'blue 3 4 5'"),
+        ("at name@domain.com 3", "expected a word and 2 numbers"),
+        ("blue 3 four", "'four'"),
+        ("", "got ''"),
+    ],
+)
+@pytest.mark.parametrize("first", ["2 2", "grey 1 2"])
+def test_a_damaged_row_is_named(first: str, row: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "vectors.txt"
+    file.write_text(f"{first}\nred 1 2\n{row}\n", encoding="utf-8")
+    with pytest.raises(DataError, match=rf"line 3: .*{re.escape(said)}"):
+        read_word_vectors(file, ["red", "blue"])
 
 
 def test_words_in_like_places_get_like_vectors() -> None:
