@@ -23,24 +23,26 @@ def read_word_vectors(path: Path, wanted: Iterable[str]) -> dict[str, Float[np.n
     """The vectors of the wanted words, from word2vec (`.bin`, `.bin.gz`, or text with a header line) or GloVe text.
 
     A file without a header line is read as GloVe; a word of it may hold blanks, as `. . .` in `glove.840B.300d.txt`
-    does. Words are matched in lower case, the first row wins. Raises `DataError` when the file is missing,
-    damaged or holds none of the words.
+    does. A wanted word gets the first row of just that word; where there is none, the first that equals it in lower
+    case (`us` gets that of `us`, not that of `US`). Raises `DataError` when the file is missing, damaged or
+    holds none of the words.
     """
     names = set(wanted)
     if not path.is_file():
         raise DataError(f"{path}: no such file of word vectors")
     rows = _binary_rows(path) if path.name.endswith((".bin", ".bin.gz")) else _text_rows(path)
-    found: dict[str, Float[np.ndarray, " word_dim"]] = {}
+    exact: dict[str, Float[np.ndarray, " word_dim"]] = {}
+    folded: dict[str, Float[np.ndarray, " word_dim"]] = {}
     try:
         for number, word, values in rows:
-            key = fold(word)
+            key, found = (word, exact) if word in names else (fold(word), folded)
             if key in names and key not in found:
                 found[key] = _vector(number, values)
     except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: not word2vec or GloVe vectors ({error})") from None
-    if not found:
+    if not exact and not folded:
         raise DataError(f"{path}: none of the {len(names)} words of the captions has a vector here")
-    return found
+    return folded | exact
 
 
 def _text_rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:

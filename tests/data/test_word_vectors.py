@@ -40,6 +40,29 @@ def test_word2vec_binary(name: str, tmp_path: Path) -> None:
     assert read_word_vectors(file, ["blue"])["blue"].tolist() == [0.5, -2]
 
 
+ROWS = (("US", 1), ("Rom", 2), ("us", 3), ("ROM", 4), ("us", 5), ("Cafe\u0301", 6))
+WANTED = ("us", "rom", "café", "them")
+MATCHED = {"us": [3, 3], "rom": [2, 2], "café": [6, 6]}
+
+
+def test_the_word_itself_beats_another_case_of_it_in_text(tmp_path: Path) -> None:
+    file = tmp_path / "glove.txt"
+    file.write_text("".join(f"{word} {value} {value}\n" for word, value in ROWS), encoding="utf-8")
+    found = read_word_vectors(file, WANTED)
+    assert {word: row.tolist() for word, row in found.items()} == MATCHED
+
+
+def test_the_word_itself_beats_another_case_of_it_in_a_binary(tmp_path: Path) -> None:
+    pytest.importorskip("gensim")
+    file = tmp_path / "w2v.bin"
+    rows = [
+        word.encode() + b" " + np.full(2, value, np.float32).tobytes() for word, value in ROWS if value != 5
+    ]
+    file.write_bytes(b"5 2\n" + b"\n".join(rows))
+    found = read_word_vectors(file, WANTED)
+    assert {word: row.tolist() for word, row in found.items()} == MATCHED
+
+
 def test_a_packed_binary_of_many_words_and_a_damaged_one(tmp_path: Path) -> None:
     pytest.importorskip("gensim")
     vectors = np.random.default_rng(0).random((3000, 30), np.float32)
