@@ -16,7 +16,13 @@ import torch
 from jaxtyping import Float
 
 from limner.data.vocabulary import Vocabulary, fold, words
-from limner.errors import DataError
+from limner.errors import DataError, SettingsError
+
+_MOST_WORDS = 30_000
+"""Largest vocabulary that vectors are learnt for: a float32 for each two words, 3.6 GB."""
+
+_BLOCK = 256
+"""Rows of that matrix that are computed at once."""
 
 
 def read_word_vectors(path: Path, wanted: Iterable[str]) -> dict[str, Float[np.ndarray, " word_dim"]]:
@@ -105,8 +111,15 @@ def learn_word_vectors(
     smoothed by the power 0.75), factored by a truncated singular value decomposition, U·√Σ: Levy, Goldberg and Dagan,
     "Improving distributional similarity with lessons learned from word embeddings" (TACL 2015), sections
     3.1–3.3. Rows have unit length on average. Vocabularies smaller than `dim` leave the last columns 0.
+
+    Takes one matrix of vocabulary² float32. Raises `SettingsError` for more than 30,000 words.
     """
     size = len(vocabulary)
+    if size > _MOST_WORDS:
+        raise SettingsError(
+            f"setting 'vocabulary.vectors': captions can give vectors to at most {_MOST_WORDS:,} words, and the "
+            f"vocabulary has {size:,}; raise vocabulary.min_count"
+        )
     counts = np.zeros((size, size), dtype=np.float32)
     for sentence in sentences:
         numbers = np.array(
@@ -114,12 +127,8 @@ def learn_word_vectors(
         )
         for distance in range(1, min(window, len(numbers) - 1) + 1):
             np.add.at(counts, (numbers[:-distance], numbers[distance:]), 1.0 / distance)
-    counts += counts.T
-    context = counts.sum(axis=0) ** 0.75
-    expected = counts.sum(axis=1, keepdims=True) * (context / max(context.sum(), 1e-12))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        information = np.log(counts / expected)
-    positive = torch.from_numpy(np.where(counts > 0, np.maximum(information, 0.0), 0.0))
+    _to_information(counts)
+    positive = torch.from_numpy(counts)
     rank = min(dim, size)
     generator_state = torch.random.get_rng_state()
     torch.manual_seed(seed)
@@ -129,3 +138,20 @@ def learn_word_vectors(
     vectors[:, :rank] = (left[:, :rank] * values[:rank].sqrt()).numpy()
     lengths = np.linalg.norm(vectors, axis=1)
     return vectors / max(float(lengths.mean()), 1e-12)
+
+
+def _to_information(counts: Float[np.ndarray, "vocabulary vocabulary"]) -> None:
+    """Turn counts of (word, later word) into positive pointwise mutual information, in place: two would not fit."""
+    starts = range(0, len(counts), _BLOCK)
+    for start in starts:
+        rows = slice(start, start + _BLOCK)
+        both = counts[rows, start:] + counts[start:, rows].T
+        counts[rows, start:], counts[start:, rows] = both, both.T
+    context = counts.sum(axis=0) ** 0.75
+    share = context / max(context.sum(), 1e-12)
+    totals = counts.sum(axis=1, keepdims=True)
+    for start in starts:
+        rows = slice(start, start + _BLOCK)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            information = np.log(counts[rows] / (totals[rows] * share))
+        counts[rows] = np.where(counts[rows] > 0, np.maximum(information, 0.0), 0.0)

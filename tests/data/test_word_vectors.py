@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from limner.data.vocabulary import Vocabulary
-from limner.data.word_vectors import learn_word_vectors, read_word_vectors
-from limner.errors import DataError
+from limner.data.word_vectors import _to_information, learn_word_vectors, read_word_vectors
+from limner.errors import DataError, SettingsError
 
 
 def test_glove_and_word2vec_text(tmp_path: Path) -> None:
@@ -124,3 +124,34 @@ def test_words_in_like_places_get_like_vectors() -> None:
 def test_small_vocabularies_fill_with_zeros() -> None:
     vocabulary = Vocabulary.build(["red shirt"])
     assert learn_word_vectors(["red shirt"], vocabulary, dim=10).shape == (2, 10)
+
+
+def whole_information(counts: np.ndarray) -> np.ndarray:
+    """Levy, Goldberg and Dagan's definition on whole matrices."""
+    counts = counts + counts.T
+    context = counts.sum(axis=0) ** 0.75
+    expected = counts.sum(axis=1, keepdims=True) * (context / context.sum())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        information = np.log(counts / expected)
+    return np.where(counts > 0, np.maximum(information, 0.0), 0.0)
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 61])
+def test_blocks_of_rows_give_the_bits_of_the_whole(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("limner.data.word_vectors._BLOCK", 8)
+    rng = np.random.default_rng(size)
+    counts = (rng.poisson(0.3, (size, size)) * rng.random((size, size))).astype(np.float32)
+    counts[0, 0] = 1
+    counts[1:2] = counts[:, 1:2] = 0
+    expected = whole_information(counts)
+    _to_information(counts)
+    assert counts.tobytes() == expected.tobytes()
+
+
+def test_a_vocabulary_whose_counts_do_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("limner.data.word_vectors._MOST_WORDS", 2)
+    learn_word_vectors(["red shirt"], Vocabulary(("red", "shirt")), dim=2)
+    with pytest.raises(
+        SettingsError, match=r"at most 2 words, and the vocabulary has 3; raise vocabulary\.min_count"
+    ):
+        learn_word_vectors(["red shirt"], Vocabulary(("red", "shirt", "blue")), dim=2)
