@@ -10,7 +10,7 @@ from dataclasses import replace
 from limner.data.check_captions import caption_facts, caption_problems
 from limner.data.check_pictures import Progress, file_problems
 from limner.data.check_report import KINDS, Facts, Problem, Report, Severity, SplitFacts, render
-from limner.data.records import SPLITS, Dataset
+from limner.data.records import SPLITS, TRAINING_SPLITS, Dataset
 
 __all__ = ["KINDS", "Facts", "Problem", "Report", "SplitFacts", "check_dataset", "render"]
 
@@ -50,7 +50,9 @@ def _split_problems(dataset: Dataset) -> Iterator[Problem]:
         yield Problem("no-split", severity, len(without), without[0])
     empty = [name for name in SPLITS if name not in there]
     if empty and there != {None}:
-        yield Problem("split-missing", "warning", len(empty), empty[0])
+        yield Problem(
+            "split-missing", "error" if empty[0] in TRAINING_SPLITS else "warning", len(empty), empty[0]
+        )
     if dataset.group_kind == "identity":
         splits: dict[str, set[str]] = {}
         for record in dataset.records:

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
-from limner.data.check_report import Facts, Problem, SplitFacts
-from limner.data.records import SPLITS, Dataset, Record
+from limner.data.check_report import Facts, Problem, Severity, SplitFacts
+from limner.data.records import SPLITS, TRAINING_SPLITS, Dataset, Record
 from limner.data.vocabulary import words
 
 _LONG = 0.98
@@ -35,7 +35,7 @@ def caption_facts(dataset: Dataset, *, opened: bool) -> Facts:
 
 
 def caption_problems(dataset: Dataset) -> Iterator[Problem]:
-    """Sentences without a word, pictures without a sentence, and sentences that cannot tell groups apart."""
+    """Sentences without a word, what has no sentence at all, and sentences that cannot tell groups apart."""
     empty = [
         f"{record.image.name}, sentence {number} of {len(record.sentences)}: {text[:40]!r}"
         for record in dataset.records
@@ -44,9 +44,7 @@ def caption_problems(dataset: Dataset) -> Iterator[Problem]:
     ]
     if empty:
         yield Problem("empty-caption", "error", len(empty), empty[0])
-    bare = [record.image.name for record in dataset.records if not record.sentences]
-    if bare:
-        yield Problem("no-caption", "warning", len(bare), bare[0])
+    yield from _without_sentence(dataset.records)
     groups: dict[str, set[str]] = {}
     for record in dataset.records:
         for text in record.sentences:
@@ -57,6 +55,38 @@ def caption_problems(dataset: Dataset) -> Iterator[Problem]:
         line = " ".join(text.split())
         example = f'"{line if len(line) <= 60 else line[:59] + "…"}" ({len(names)} groups)'
         yield Problem("shared-caption", "warning", len(shared), example)
+
+
+def _without_sentence(records: Sequence[Record]) -> Iterator[Problem]:
+    """Splits, training groups and pictures without a sentence; a picture of such a split or group is named with it.
+
+    Errors are what `limner.training` refuses.
+    """
+    silent = _silent((record.split or "none", record) for record in records)
+    splits = [name for name in SPLITS if name in silent]
+    if splits:
+        severity: Severity = "error" if splits[0] in TRAINING_SPLITS else "warning"
+        yield Problem("split-without-caption", severity, len(splits), splits[0])
+    others = [record for record in records if record.split not in splits]
+    groups = _silent((record.group, record) for record in others if record.split == "train")
+    if groups:
+        yield Problem("group-without-caption", "error", len(groups), groups[0])
+    known = {("train", group) for group in groups}
+    bare = [
+        record.image.name
+        for record in others
+        if not record.sentences and (record.split, record.group) not in known
+    ]
+    if bare:
+        yield Problem("no-caption", "warning", len(bare), bare[0])
+
+
+def _silent(records: Iterable[tuple[str, Record]]) -> list[str]:
+    """The names none of whose records has a sentence, in order of first appearance."""
+    told: dict[str, bool] = {}
+    for name, record in records:
+        told[name] = told.get(name, False) or bool(record.sentences)
+    return [name for name, spoken in told.items() if not spoken]
 
 
 def _split_facts(

@@ -18,6 +18,8 @@ KINDS = {
     "no-split": "pictures without a split",
     "split-missing": "splits without a picture",
     "empty-caption": "captions without a word",
+    "split-without-caption": "splits without a caption",
+    "group-without-caption": "training groups without a caption",
     "no-caption": "pictures without a caption",
     "shared-caption": "captions that stand in more than one group",
     "unlisted-picture": "pictures in the folder that are not listed",

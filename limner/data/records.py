@@ -20,6 +20,9 @@ from limner.errors import DataError
 SPLITS = ("train", "val", "test")
 """The names of the splits; readers translate a dataset's own ("dev", "restval") to these."""
 
+TRAINING_SPLITS = ("train", "val")
+"""The splits that training asks for; without a picture or a sentence in each it refuses to begin."""
+
 GroupKind = Literal["image", "identity"]
 
 

@@ -4,64 +4,102 @@ The paper starts its word table from word2vec (dual-path TOMM 2020, section 3.2 
 file is at hand, `learn_word_vectors` makes vectors of the training captions themselves: a **departure**.
 """
 
-from collections.abc import Iterable
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
-from limner.data.vocabulary import Vocabulary, words
-from limner.errors import DataError
+from limner.data.vocabulary import Vocabulary, fold, words
+from limner.errors import DataError, SettingsError
+
+_MOST_WORDS = 30_000
+"""Largest vocabulary that vectors are learnt for: a float32 for each two words, 3.6 GB."""
+
+_BLOCK = 256
+"""Rows of that matrix that are computed at once."""
 
 
 def read_word_vectors(path: Path, wanted: Iterable[str]) -> dict[str, Float[np.ndarray, " word_dim"]]:
-    """The vectors of the wanted words, from word2vec (`.bin`, or text with a header line) or GloVe text.
+    """The vectors of the wanted words, from word2vec (`.bin`, `.bin.gz`, or text with a header line) or GloVe text.
 
-    A file without a header line is read as GloVe. Words are matched in lower case, the first row wins. Raises
-    `DataError` when the file is missing, damaged or holds none of the words.
+    A file without a header line is read as GloVe; a word of it may hold blanks, as `. . .` in `glove.840B.300d.txt`
+    does. A wanted word gets the first row of just that word; where there is none, the first that equals it in lower
+    case (`us` gets that of `us`, not that of `US`). Raises `DataError` when the file is missing, damaged or
+    holds none of the words.
     """
     names = set(wanted)
     if not path.is_file():
         raise DataError(f"{path}: no such file of word vectors")
+    rows = _binary_rows(path) if path.name.endswith((".bin", ".bin.gz")) else _text_rows(path)
+    exact: dict[str, Float[np.ndarray, " word_dim"]] = {}
+    folded: dict[str, Float[np.ndarray, " word_dim"]] = {}
     try:
-        found = _read_binary(path, names) if path.suffix == ".bin" else _read_text(path, names)
-    except (ValueError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not word2vec or GloVe vectors ({error})") from None
-    if not found:
-        raise DataError(f"{path}: none of the {len(names)} words of the captions has a vector here")
-    return found
-
-
-def _read_text(path: Path, names: set[str]) -> dict[str, Float[np.ndarray, " word_dim"]]:
-    found: dict[str, Float[np.ndarray, " word_dim"]] = {}
-    width: int | None = None
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            word, *values = line.rstrip().split(" ")
-            if number == 1 and len(values) == 1 and word.isdigit() and values[0].isdigit():
-                continue
-            width = width or len(values)
-            if len(values) != width:
-                raise ValueError(f"line {number}: {len(values)} numbers, expected {width}")
-            key = word.lower()
+        for number, word, values in rows:
+            key, found = (word, exact) if word in names else (fold(word), folded)
             if key in names and key not in found:
-                found[key] = np.array(values, dtype=np.float32)
-    return found
+                found[key] = _vector(number, values)
+    except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: not word2vec or GloVe vectors ({error})") from None
+    if not exact and not folded:
+        raise DataError(f"{path}: none of the {len(names)} words of the captions has a vector here")
+    return folded | exact
 
 
-def _read_binary(path: Path, names: set[str]) -> dict[str, Float[np.ndarray, " word_dim"]]:
+def _text_rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:
+    """Line number, word and its numbers, still as text: few rows are wanted, and reading numbers takes longest."""
+    width = 0
+    # Only "\n" ends a line: a word may hold other line ends of Unicode.
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+        for number, line in enumerate(lines, start=1):
+            row = line.rstrip()
+            if number == 1 and re.fullmatch(r"[0-9]+ [0-9]{1,9}", row):
+                width = int(row.split(" ")[1])
+                continue
+            width = width or len(list(takewhile(_is_number, reversed(row.split(" ")[1:]))))
+            word, *values = row.rsplit(" ", width)
+            # A number at the end of the word is one too many.
+            if not width or len(values) != width or not _is_number(values[0]) or _ends_in_number(word):
+                raise ValueError(
+                    f"line {number}: expected a word and {width or 'its'} numbers, got {row[:40]!r}"
+                )
+            yield number, word, values
+
+
+def _vector(
+    number: int, values: Sequence[str] | Float[np.ndarray, " word_dim"]
+) -> Float[np.ndarray, " word_dim"]:
+    try:
+        return np.array(values, dtype=np.float32)
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _ends_in_number(word: str) -> bool:
+    return " " in word and _is_number(word.rpartition(" ")[2])
+
+
+def _binary_rows(path: Path) -> Iterator[tuple[int, str, Float[np.ndarray, " word_dim"]]]:
     try:
         from gensim.models import KeyedVectors
     except ImportError:
         raise DataError(f"{path}: binary word2vec needs gensim; pip install 'limner[vectors]'") from None
     table = KeyedVectors.load_word2vec_format(str(path), binary=True)
-    found: dict[str, Float[np.ndarray, " word_dim"]] = {}
-    for word in table.index_to_key:
-        key = word.lower()
-        if key in names and key not in found:
-            found[key] = np.asarray(table[word], dtype=np.float32)
-    return found
+    for number, word in enumerate(table.index_to_key, start=1):
+        yield number, word, table[word]
 
 
 def learn_word_vectors(
@@ -73,8 +111,15 @@ def learn_word_vectors(
     smoothed by the power 0.75), factored by a truncated singular value decomposition, U·√Σ: Levy, Goldberg and Dagan,
     "Improving distributional similarity with lessons learned from word embeddings" (TACL 2015), sections
     3.1–3.3. Rows have unit length on average. Vocabularies smaller than `dim` leave the last columns 0.
+
+    Takes one matrix of vocabulary² float32. Raises `SettingsError` for more than 30,000 words.
     """
     size = len(vocabulary)
+    if size > _MOST_WORDS:
+        raise SettingsError(
+            f"setting 'vocabulary.vectors': captions can give vectors to at most {_MOST_WORDS:,} words, and the "
+            f"vocabulary has {size:,}; raise vocabulary.min_count"
+        )
     counts = np.zeros((size, size), dtype=np.float32)
     for sentence in sentences:
         numbers = np.array(
@@ -82,12 +127,8 @@ def learn_word_vectors(
         )
         for distance in range(1, min(window, len(numbers) - 1) + 1):
             np.add.at(counts, (numbers[:-distance], numbers[distance:]), 1.0 / distance)
-    counts += counts.T
-    context = counts.sum(axis=0) ** 0.75
-    expected = counts.sum(axis=1, keepdims=True) * (context / max(context.sum(), 1e-12))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        information = np.log(counts / expected)
-    positive = torch.from_numpy(np.where(counts > 0, np.maximum(information, 0.0), 0.0))
+    _to_information(counts)
+    positive = torch.from_numpy(counts)
     rank = min(dim, size)
     generator_state = torch.random.get_rng_state()
     torch.manual_seed(seed)
@@ -97,3 +138,20 @@ def learn_word_vectors(
     vectors[:, :rank] = (left[:, :rank] * values[:rank].sqrt()).numpy()
     lengths = np.linalg.norm(vectors, axis=1)
     return vectors / max(float(lengths.mean()), 1e-12)
+
+
+def _to_information(counts: Float[np.ndarray, "vocabulary vocabulary"]) -> None:
+    """Turn counts of (word, later word) into positive pointwise mutual information, in place: two would not fit."""
+    starts = range(0, len(counts), _BLOCK)
+    for start in starts:
+        rows = slice(start, start + _BLOCK)
+        both = counts[rows, start:] + counts[start:, rows].T
+        counts[rows, start:], counts[start:, rows] = both, both.T
+    context = counts.sum(axis=0) ** 0.75
+    share = context / max(context.sum(), 1e-12)
+    totals = counts.sum(axis=1, keepdims=True)
+    for start in starts:
+        rows = slice(start, start + _BLOCK)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            information = np.log(counts[rows] / (totals[rows] * share))
+        counts[rows] = np.where(counts[rows] > 0, np.maximum(information, 0.0), 0.0)

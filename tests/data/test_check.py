@@ -104,7 +104,8 @@ def test_each_fault_of_a_file_is_found_and_nothing_else(
     ("index", "change", "kind", "severity", "example"),
     [
         (1, {"captions": ("a tall man", ".")}, "empty-caption", "error", "a2.jpg, sentence 2 of 2: '.'"),
-        (1, {"captions": ()}, "no-caption", "warning", "a2.jpg"),
+        (3, {"captions": ()}, "split-without-caption", "error", "val"),
+        (4, {"captions": ()}, "split-without-caption", "warning", "test"),
         (
             3,
             {"captions": ROWS[2].captions},
@@ -113,12 +114,13 @@ def test_each_fault_of_a_file_is_found_and_nothing_else(
             '"a woman in a blue dress" (2 groups)',
         ),
         (4, {"split": "val"}, "split-missing", "warning", "test"),
+        (3, {"split": "test"}, "split-missing", "error", "val"),
     ],
 )
 def test_each_fault_of_a_row_is_found_and_nothing_else(
     form: str, index: int, change: dict[str, object], kind: str, severity: str, example: str, tmp_path: Path
 ) -> None:
-    if form == "flickr8k_text" and kind in ("no-caption", "split-missing"):
+    if form == "flickr8k_text" and kind in ("split-without-caption", "split-missing"):
         form = (
             "karpathy"  # Here the one has no line, and the other is an empty file, which the reader refuses.
         )
@@ -127,6 +129,58 @@ def test_each_fault_of_a_row_is_found_and_nothing_else(
     report = examine(form, tmp_path, tuple(rows))
     assert found(report) == {kind: (severity, 1)}
     assert report.problems[0].example == example
+
+
+NOT_A_LINE_A_SENTENCE = [form for form in FORMS if form != "flickr8k_text"]
+
+
+@pytest.mark.parametrize("form", NOT_A_LINE_A_SENTENCE)
+def test_a_training_group_without_a_caption_is_an_error(form: str, tmp_path: Path) -> None:
+    rows = tuple(replace(row, captions=()) if row.file == "b1.jpg" else row for row in ROWS)
+    report = examine(form, tmp_path, rows)
+    assert found(report) == {"group-without-caption": ("error", 1)}
+    groups = {record.image.name: record.group for record in open_dataset(report.source).records}
+    assert report.problems[0].example == groups["b1.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("form", "split"),
+    [
+        *((form, split) for form in NOT_A_LINE_A_SENTENCE for split in ("val", "test")),
+        *((form, "train") for form in WITH_IDENTITIES),
+    ],
+)
+def test_a_picture_without_a_caption_beside_others_is_a_warning(
+    form: str, split: str, tmp_path: Path
+) -> None:
+    rows = (*ROWS, Row("e1.jpg", (), split, "2" if split == "train" else "9"))
+    report = examine(form, tmp_path, rows)
+    assert found(report) == {"no-caption": ("warning", 1)}
+    assert report.problems[0].example == "e1.jpg"
+
+
+def test_what_has_no_caption_is_named_once_at_its_largest() -> None:
+    def bare(name: str, split: str | None, group: str) -> Record:
+        return Record(Path(name), (), group, split)
+
+    records = (
+        Record(Path("1"), ("a dog",), "spoken of", "train"),
+        bare("2", "train", "spoken of"),
+        bare("3", "train", "silent"),
+        bare("4", "train", "silent"),
+        bare("5", "val", "x"),
+        bare("6", "test", "y"),
+        bare("7", None, "z"),
+    )
+    report = check_dataset(Dataset("x", "identity", records), open_images=False)
+    without = {problem.kind: problem for problem in report.problems if "caption" in problem.kind}
+    assert {
+        kind: (problem.severity, problem.count, problem.example) for kind, problem in without.items()
+    } == {
+        "split-without-caption": ("error", 2, "val"),
+        "group-without-caption": ("error", 1, "silent"),
+        "no-caption": ("warning", 2, "2"),
+    }
 
 
 @pytest.mark.parametrize("form", WITH_IDENTITIES)

@@ -1,3 +1,7 @@
+import re
+import unicodedata
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,6 +23,39 @@ def test_words_are_lower_case_runs_of_letters_and_digits() -> None:
         "42",
         "größe",
     ]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("लाल कमीज़ में एक आदमी।", ["लाल", "कमीज़", "में", "एक", "आदमी"]),
+        ("một người mặc áo đỏ", ["một", "người", "mặc", "áo", "đỏ"]),
+        ("ผู้ชาย, เสื้อสีแดง", ["ผู้ชาย", "เสื้อสีแดง"]),
+        ("Café_Ångström 2", ["café", "ångström", "2"]),
+    ],
+)
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_marks_stay_in_words_and_the_coding_of_accents_does_not_matter(
+    form: Literal["NFC", "NFD"], sentence: str, expected: list[str]
+) -> None:
+    assert words(unicodedata.normalize(form, sentence)) == [
+        unicodedata.normalize("NFC", word) for word in expected
+    ]
+
+
+def test_a_mark_on_no_letter_is_no_word() -> None:
+    assert words("\u0301 ☺\ufe0f -\u0301a\u0301") == ["á"]
+
+
+@given(st.text(st.characters(codec="latin-1") | st.sampled_from("ĀăČđğŁœŠșŽẞ"), max_size=30))
+def test_composed_latin_text_is_split_at_all_but_letters_and_digits(sentence: str) -> None:
+    assert words(sentence) == re.findall(r"[^\W_]+", sentence.lower())
+
+
+@given(st.text(max_size=30))
+def test_words_are_their_own_words(sentence: str) -> None:
+    found = words(sentence)
+    assert words(" ".join(found)) == found
 
 
 def test_most_frequent_first_and_ties_by_letter() -> None:
