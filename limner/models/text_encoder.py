@@ -121,7 +121,7 @@ class TextEncoder(nn.Module):
         super().__init__()
         self.settings = settings
         self.table = nn.Embedding(vocabulary_size + 1, settings.word_dim, padding_idx=PADDING)
-        # fan-in initialisation of a 1×1 filter over a one-hot word: one input is on
+        # **Decided**: the paper says only that the table may start at random
         nn.init.normal_(self.table.weight, std=0.1)
         with torch.no_grad():
             self.table.weight[PADDING].zero_()

@@ -49,7 +49,7 @@ class Objective(nn.Module):
 
         `pictures` are pixels, uint8 (rows, 3, height, width), or what `DualPath.pool_cached` takes. Rows beyond the
         batch, of pictures and of sentences, are mined negatives with groups of their own: they enter the ranking
-        loss only.
+        loss only, though batch norm sees them.
         """
         batch = len(groups)
         pixels = pictures.dtype == torch.uint8

@@ -91,7 +91,7 @@ class StageSettings(Settings):
     name: str = Field(pattern=r"^[a-z0-9-]+$")
     """Name of the stage, of its checkpoint file and of its rows in metrics.jsonl."""
     epochs: int = Field(default=60, ge=1)
-    """Most epochs; one epoch shows every training picture once (see `sentences`)."""
+    """Most epochs; one shows every training picture once (see `sentences`), but for what does not fill a batch."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after so many validations without a better one; None = run all epochs."""
     batch: int = Field(default=32, ge=2)
@@ -103,7 +103,7 @@ class StageSettings(Settings):
     position_shift: bool = True
     """Random padding before and after a sentence; False = left alignment (Table 7)."""
     frozen: tuple[Part, ...] = ()
-    """Parts that do not learn; a frozen backbone keeps its batch norm in eval mode."""
+    """Parts that do not learn; their batch norm stays in eval mode."""
     backbone_from: str | None = None
     """First layer of the backbone that learns, e.g. "features.15" (torchvision's names); None = every layer."""
     backbone_statistics: Literal["batch", "fixed"] = "batch"
