@@ -49,7 +49,8 @@ def dual_path_released() -> Recipe:
 
     Base rate 0.1 for 240 epochs (word table × 0.001), then 40 epochs at 0.1 and 20 at 0.01 with the backbone × 0.001
     and weights 2, 1 and 0.1 of the ranking, image and sentence losses. Their code for other sets has other numbers,
-    see docs/dual-path.md, which also lists what is not as there. Not yet run here at that size. `limner train dual-path-released --data flickr30k:DIR --out RUN`
+    see docs/dual-path.md, which also lists what is not as there. Not yet run here at that size.
+    `limner train dual-path-released --data flickr30k:DIR --out RUN`
     """
     text = dual_path()
     optimiser = OptimiserSettings(
@@ -77,8 +78,8 @@ def dual_path_cuhk_pedes() -> Recipe:
     """The paper's text on persons: 56 words, an identity is a class. Reproduces Table 2, "Ours (ResNet-50)".
 
     Two things are of the released code, since the text says nothing of them: a picture meets a sentence of any picture
-    of its identity, and the classifier has a bias. Expected on CUHK-PEDES, text→image R@1: stage I 15.03, stage II 44.40. Not
-    yet run here at that size. `limner train dual-path-cuhk-pedes --data cuhk-pedes:DIR --out RUN`
+    of its identity, and the classifier has a bias. Expected on CUHK-PEDES, text→image R@1: stage I 15.03, stage II
+    44.40. Not yet run here at that size. `limner train dual-path-cuhk-pedes --data cuhk-pedes:DIR --out RUN`
     """
     text = dual_path()
     return text.replace(
