@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from limner.runs.provenance import processor
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -65,7 +67,7 @@ def publish(
 def machine() -> dict[str, Any]:
     """Processor, cores, versions, date, and how busy the machine was with other things."""
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "native_bf16": [
@@ -76,12 +78,3 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "date": datetime.now(UTC).date().isoformat(),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.machine()

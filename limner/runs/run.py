@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,9 @@ class Run:
     def fingerprint(self) -> str:
         """Hex digest of weights, vocabulary and test transform: embeddings of equal fingerprints can be compared."""
         digest = hashlib.sha256()
-        # where the backbone's weights once came from, and how training cropped, change no embedding
-        backbone = {**self.description["model"].get("backbone", {}), "weights": None}
-        model = {**self.description["model"], "backbone": backbone}
+        # where the backbone once came from, and how training cropped, change no embedding
+        named = {**self.description["model"].get("backbone", {}), "weights": None, "auto_model": None}
+        model = {**self.description["model"], "backbone": (named, self.description.get("backbone"))}
         parts = (model, self.images.resize, self.images.crop, self.images.flip, self.vocabulary.entries)
         digest.update(json.dumps(parts, sort_keys=True).encode())
         for name, tensor in sorted(self.model.state_dict().items()):
@@ -121,12 +122,22 @@ def load_run(
         raise CheckpointError(
             f"{path}: its description does not fit this limner ({error}); use the version that wrote it"
         ) from None
-    # the checkpoint holds the backbone's weights; the file they once came from need not exist any more
-    model = DualPath(settings, len(vocabulary), load_weights=False)
+    model = _network(settings, len(vocabulary), description)
     load_into(model, tensors, path)
     model.to(torch.device(device) if device else default_device()).eval()
     encoding = Encoding(model, precision, flip=images.flip)
     return Run(path, description, model, vocabulary, images, encoding)
+
+
+def _network(settings: DualPathSettings, vocabulary_size: int, description: dict[str, Any]) -> DualPath:
+    """The network without its weights; what the backbone was once made from need not exist any more."""
+    if "backbone" not in description:
+        return DualPath(settings, vocabulary_size, load_weights=False)
+    with TemporaryDirectory() as folder:
+        for name, content in description["backbone"].items():
+            (Path(folder) / Path(name).name).write_text(json.dumps(content), encoding="utf-8")
+        local = settings.replace(backbone=settings.backbone.replace(auto_model=folder))
+        return DualPath(local, vocabulary_size, load_weights=False)
 
 
 def checkpoint_path(folder: Path, stage: str | None) -> Path:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from limner.runs.provenance import versions
 from limner.training.ablation import DIRECTIONS, Outcome, order
-from limner.training.outcome import versions
 from limner.training.settings import Recipe
 
 _ARROWS = {"image_to_text": "image→text", "text_to_image": "text→image"}

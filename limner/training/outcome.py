@@ -1,14 +1,12 @@
 """What a run leaves behind: a checkpoint a stage, and `run.json`, which names the best of them."""
 
 import json
-import platform
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from limner.models.backbones import AutoEncoder
 from limner.runs.checkpoint import write_checkpoint, write_text
+from limner.runs.provenance import versions
 from limner.runs.run import RUN_FILE
 from limner.training.setup import Prepared
 from limner.training.state import Progress
@@ -30,7 +28,7 @@ def write_stage_checkpoint(
     """The network as it stands, with everything needed to use it and to know where it comes from."""
     recipe = data.recipe
     identity = data.identity
-    description = {
+    description: dict[str, Any] = {
         "system": recipe.system,
         "model": identity["recipe"]["model"],
         "images": identity["recipe"]["images"],
@@ -49,6 +47,9 @@ def write_stage_checkpoint(
         "seed": recipe.seed,
         "versions": versions(),
     }
+    backbone = data.objective.model.backbone
+    if isinstance(backbone, AutoEncoder):
+        description["backbone"] = backbone.files()
     write_checkpoint(out / classifier_file(stage), data.objective.classifier.state_dict(), {})
     write_checkpoint(out / stage_file(stage), data.objective.model.state_dict(), description)
 
@@ -72,13 +73,3 @@ def write_outcome(out: Path, data: Prepared, progress: Progress) -> None:
         "versions": versions(),
     }
     write_text(out / RUN_FILE, json.dumps(listing, indent=2) + "\n")
-
-
-def versions() -> dict[str, str]:
-    """What the numbers of a run may depend on beside its settings."""
-    return {
-        "limner": version("limner"),
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-    }

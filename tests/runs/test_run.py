@@ -13,10 +13,13 @@ from PIL import Image
 from limner.data.records import Dataset
 from limner.data.vocabulary import PADDING
 from limner.errors import CheckpointError, DataError, ImageError
+from limner.models.backbones import BackboneSettings
 from limner.runs.checkpoint import read_checkpoint, write_checkpoint
 from limner.runs.encoding import Encoding
 from limner.runs.run import Run, load_run
+from limner.training.loop import train
 from limner.types import Encoder
+from tests.toy import toy_recipe
 
 SENTENCES = ["a red square on white", "on black ground, a bar in blue", "a green zebra", "a"]
 
@@ -241,3 +244,28 @@ def test_a_description_that_does_not_fit_is_refused(
     with pytest.raises(CheckpointError, match=message) as caught:
         _rewritten(copy, {**_description(run), **change})
     assert "\n" not in str(caught.value)
+
+
+def test_a_run_on_a_transformers_backbone_needs_nothing_but_its_folder(toys: Dataset, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"
+    )
+    source = tmp_path / "source"
+    transformers.ResNetBackbone(config).save_pretrained(source)
+    means = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.5, 0.25, 0.2], "rescale_factor": 1 / 255}
+    (source / "preprocessor_config.json").write_text(json.dumps(means))
+    recipe = toy_recipe()
+    backbone = BackboneSettings(name="auto", auto_model=str(source))
+    recipe = recipe.replace(
+        model=recipe.model.replace(backbone=backbone), stages=(recipe.stages[0].replace(epochs=1),)
+    )
+    out = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
+    there = load_run(out, device="cpu", precision="fp32")
+    shutil.rmtree(source)
+    moved = load_run(out.rename(tmp_path / "moved"), device="cpu", precision="fp32")
+    picture = toys.records[0].image
+    np.testing.assert_array_equal(moved.encode_images([picture]), there.encode_images([picture]))
+    torch.testing.assert_close(moved.model.backbone.pixel_mean.flatten(), torch.tensor([127.5, 102.0, 76.5]))
+    assert moved.fingerprint == there.fingerprint

@@ -36,6 +36,19 @@ class AutoEncoder(ImageEncoder):
         super().__init__(channels, channels, normalisation)
         self.backbone = backbone
 
+    def files(self) -> dict[str, dict[str, Any]]:
+        """By file name, what a folder must hold for `load_auto` to build the same network without its weights."""
+        config: Any = self.backbone.config
+        return {
+            "config.json": config.to_dict(),
+            "preprocessor_config.json": {
+                "do_rescale": False,
+                "do_normalize": True,
+                "image_mean": self.pixel_mean.flatten().tolist(),
+                "image_std": self.pixel_std.flatten().tolist(),
+            },
+        }
+
     def layers(self) -> list[Layer]:
         """The whole network as one layer: up to the last map that its configuration names in `out_features`."""
         return [("backbone", lambda images: self.backbone(images).feature_maps[-1])]
