@@ -10,7 +10,7 @@ one-hot tensor. Filters of width 1 and 2 over a sentence are matrix products ove
 (`benchmarks/text_path.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -127,21 +127,11 @@ class TextEncoder(nn.Module):
             self.table.weight[PADDING].zero_()
         released = settings.text_blocks == "released"
         self.word_norm: nn.Module = ChannelNorm(settings.word_dim) if released else nn.Identity()
-        counts = _BLOCKS[settings.layout]
         blocks: list[nn.Module] = []
         width = settings.word_dim
-        for stage, (count, full) in enumerate(zip(counts, _WIDTHS, strict=True)):
-            outputs = max(8, round(full * settings.width))
-            if released and stage == 3:
-                count = 1
-            for index in range(count):
-                first = index == 0
-                middle = outputs // 4
-                if released and first:
-                    middle = outputs // 2 if stage == 0 else outputs
-                halve = first and stage > 0 and not (released and stage == 3)
-                blocks.append(TextBlock(width, middle, outputs, 2 if halve else 1))
-                width = outputs
+        for middle, outputs, stride in _block_shapes(settings):
+            blocks.append(TextBlock(width, middle, outputs, stride))
+            width = outputs
         self.blocks = nn.Sequential(*blocks)
         residual = [block for block in self.blocks if isinstance(block, TextBlock)]
         if settings.start == "bag-of-words":
@@ -159,6 +149,20 @@ class TextEncoder(nn.Module):
         x = self.word_norm(self.table(numbers))
         out: Tensor = self.blocks(x).mean(dim=1)
         return out
+
+
+def _block_shapes(settings: TextEncoderSettings) -> Iterator[tuple[int, int, Literal[1, 2]]]:
+    """Middle width, output width and stride of each block."""
+    released = settings.text_blocks == "released"
+    for stage, (count, full) in enumerate(zip(_BLOCKS[settings.layout], _WIDTHS, strict=True)):
+        outputs = max(8, round(full * settings.width))
+        last = released and stage == 3
+        first_middle = outputs // 4
+        if released:
+            first_middle = outputs // 2 if stage == 0 else outputs
+        yield first_middle, outputs, 1 if stage == 0 or last else 2
+        for _ in range(0 if last else count - 1):
+            yield outputs // 4, outputs, 1
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ from limner.training.mining import Bank
 from limner.training.optimiser import freeze_parts, make_optimiser, rate_at, set_rate
 from limner.training.outcome import classifier_file, stage_file, write_outcome, write_stage_checkpoint
 from limner.training.pairs import Batch, epoch_batches, generator, steps_per_epoch
-from limner.training.pictures import ahead
+from limner.training.pictures import ahead, encode_all
 from limner.training.pseudo_classes import pseudo_classes
 from limner.training.settings import Recipe, StageSettings
 from limner.training.setup import Prepared, prepare
@@ -283,26 +283,22 @@ class _Training:
 
         return ahead(enumerate(batches), make)
 
+    def _encoding(self) -> Encoding:
+        """The network as it stands now, at test."""
+        return Encoding(self.model, self.precision, flip=self.recipe.images.flip)
+
     def _bank(self, cached: np.ndarray | None) -> Bank:
         """Embeddings of the training split as the network stands now."""
         pairs, pictures = self.data.pairs, self.data.train_pictures
-        encoding = Encoding(self.model, self.precision, flip=self.recipe.images.flip)
-        if cached is not None:
-            images = encoding.cached(cached[:, :1])
-        else:
-            starts = range(0, len(pictures), 64)
-            blocks = ahead(
-                starts, lambda start: pictures.centred(range(start, min(start + 64, len(pictures))))
-            )
-            images = torch.cat([encoding.pixels(block) for block in blocks])
+        encoding = self._encoding()
+        images = encoding.cached(cached[:, :1]) if cached is not None else encode_all(pictures, encoding)
         numbers = pairs.layout(np.arange(len(pairs.sentences)), self.recipe.model.text.words, None)
         texts = encoding.numbers(numbers)
         return Bank(images, pairs.groups, texts, pairs.groups[pairs.sentence_image])
 
     def _validate(self, stage: StageSettings, cached: np.ndarray | None, row: dict[str, Any]) -> bool:
         """Measure, note the measures in the row, and keep the weights if they are the stage's best."""
-        encoding = Encoding(self.model, self.precision, flip=self.recipe.images.flip)
-        report = validate(self.data, encoding, cached)
+        report = validate(self.data, self._encoding(), cached)
         value = score(report, self.recipe.select)
         value, measured = self._of_main((value, report.to_dict()))
         row |= {

@@ -9,13 +9,19 @@ from threading import Lock
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
 
 from limner.data.transforms import ImageSettings, centre_crop, load, random_view
+from limner.runs.encoding import Encoding
 from limner.types import Pixels
 
 KEPT_BYTES = 2 << 30
 """Resized pictures are kept in memory up to this many bytes; the rest are decoded anew each time."""
+
+_BLOCK = 64
+"""Pictures encoded at once."""
 
 Numbers = range | Int64[np.ndarray, " batch"]
 
@@ -92,3 +98,12 @@ def ahead(
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def encode_all(pictures: Pictures, encoding: Encoding) -> Float[Tensor, "images dim"]:
+    """Unit embeddings of all pictures of a split, decoded in threads ahead of the network."""
+    blocks = ahead(
+        range(0, len(pictures), _BLOCK),
+        lambda start: pictures.centred(range(start, min(start + _BLOCK, len(pictures)))),
+    )
+    return torch.cat([encoding.pixels(block) for block in blocks])

@@ -1,13 +1,12 @@
 """The validation measures that choose a checkpoint."""
 
 import numpy as np
-import torch
 from jaxtyping import Float
 
 from limner.evaluation.protocol import evaluate
 from limner.evaluation.report import Report
 from limner.runs.encoding import Encoding
-from limner.training.pictures import ahead
+from limner.training.pictures import encode_all
 from limner.training.settings import Selection
 from limner.training.setup import Prepared
 
@@ -19,12 +18,7 @@ def validate(
     if cached is not None:
         images = encoding.cached(cached[:, : prepared.recipe.images.test_views])
     else:
-        pictures = prepared.val_pictures
-        starts = range(0, len(pictures), 64)
-        blocks = ahead(
-            starts, lambda start: pictures.centred(range(start, min(start + 64, len(pictures)))), threads=2
-        )
-        images = torch.cat([encoding.pixels(block) for block in blocks])
+        images = encode_all(prepared.val_pictures, encoding)
     texts = encoding.numbers(prepared.val_numbers)
     return evaluate(
         images,
