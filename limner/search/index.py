@@ -181,13 +181,13 @@ def _look(
         before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
         if not stat.S_ISREG(before.st_mode):
             return "not a regular file"
-        told = note or (_Note(stored.identity, stored.metadata) if stored else _Note())
+        known = note or (_Note(stored.identity, stored.metadata) if stored else _Note())
         # Time stamps change in a copy or a checkout, without the bytes.
         if stored and stored.size == before.st_size:
             if stored.mtime == before.st_mtime_ns:
-                return _settled(stored, told, stored.mtime)
+                return _settled(stored, known, stored.mtime)
             if _digest(path) == stored.sha256:
-                return _settled(stored, told, before.st_mtime_ns)
+                return _settled(stored, known, before.st_mtime_ns)
         # Decoded first: what is no picture is refused before all of it is read for the digest.
         pixels = prepare(path)
         digest = _digest(path)
@@ -200,15 +200,15 @@ def _look(
         return f"cannot be read ({error.strerror or error})"
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         return "changed while it was read; index again"
-    entry = Entry(path, digest, after.st_size, after.st_mtime_ns, told.identity, told.metadata)
+    entry = Entry(path, digest, after.st_size, after.st_mtime_ns, known.identity, known.metadata)
     return _Seen(entry, "updated" if stored else "added", pixels=pixels)
 
 
 def _settled(stored: Entry, note: _Note, mtime: int) -> _Seen:
     """A picture whose bytes are those that were embedded; its facts or time stamp may have changed."""
     now = replace(stored, mtime=mtime, identity=note.identity, metadata=note.metadata)
-    told = (stored.identity, to_json(stored.metadata)) != (now.identity, to_json(now.metadata))
-    return _Seen(now, "updated" if told else "unchanged", write=told or stored.mtime != mtime)
+    changed = (stored.identity, to_json(stored.metadata)) != (now.identity, to_json(now.metadata))
+    return _Seen(now, "updated" if changed else "unchanged", write=changed or stored.mtime != mtime)
 
 
 def _digest(path: str) -> str:
