@@ -79,33 +79,35 @@ def index_pictures(
     `metadata` gives facts by path, "identity" among them (see `limner.search.metadata`); a picture that it
     does not name keeps what it has. `batch_size` pictures are encoded and committed at once, `workers`
     threads decode (default: one a core), and at most two batches wait decoded, which bounds the memory.
-    `progress` is called with the pictures done and their total.
+    `progress` is called with the pictures done and their total. The store is held for writing from first to last.
 
-    Raises `StoreError` for another model's store, `DataError` for paths that do not exist and metadata that
-    JSON cannot hold, `SettingsError` for sizes below 1. A picture that cannot be read is skipped and listed.
+    Raises `StoreError` for another model's store and for one that another process writes to, `DataError` for
+    paths that do not exist and metadata that JSON cannot hold, `SettingsError` for sizes below 1. A picture that
+    cannot be read is skipped and listed.
     """
     workers = workers if workers is not None else os.cpu_count() or 1
     if batch_size < 1 or workers < 1:
         raise SettingsError(f"expected batch size and workers of at least 1, got {batch_size} and {workers}")
     store.check_model(encoder.fingerprint, encoder.dim)
     notes = _notes(metadata or {})
-    pictures, unlisted = find_pictures(paths)
-    stored = store.entries()
+    with store.writing():
+        pictures, unlisted = find_pictures(paths)
+        stored = store.entries()
 
-    def look(path: str) -> _Seen | str:
-        return _look(path, stored.get(path), notes.get(path), encoder.prepare_image)
+        def look(path: str) -> _Seen | str:
+            return _look(path, stored.get(path), notes.get(path), encoder.prepare_image)
 
-    writer = _Writer(encoder, store, batch_size)
-    skipped = list(unlisted)
-    with ThreadPoolExecutor(workers) as threads:
-        for done, (path, seen) in enumerate(_ahead(threads, look, pictures, 2 * batch_size), start=1):
-            if isinstance(seen, str):
-                skipped.append((path, seen))
-            else:
-                writer.take(seen)
-            if progress:
-                progress(done, len(pictures))
-    writer.finish()
+        writer = _Writer(encoder, store, batch_size)
+        skipped = list(unlisted)
+        with ThreadPoolExecutor(workers) as threads:
+            for done, (path, seen) in enumerate(_ahead(threads, look, pictures, 2 * batch_size), start=1):
+                if isinstance(seen, str):
+                    skipped.append((path, seen))
+                else:
+                    writer.take(seen)
+                if progress:
+                    progress(done, len(pictures))
+        writer.finish()
     unused = len(notes.keys() - set(pictures))
     return IndexSummary(**writer.counts, skipped=tuple(skipped), unused_metadata=unused)
 

@@ -18,6 +18,7 @@ from limner.cli import app, main
 from limner.data.records import Dataset
 from limner.recipes import RECIPES
 from limner.runs.checkpoint import read_checkpoint, write_checkpoint
+from limner.search.store import Store
 from limner.training.settings import Recipe
 from tests.toy import draw_toys, toy_recipe
 
@@ -297,6 +298,9 @@ def test_mistakes_with_stores(
     refused(limner("search", tmp_path, "red"), "not a store")
     refused(limner("index", toy_run, tmp_path / "new", tmp_path / "none"), "no such file or folder")
     refused(limner("index", toy_run, tmp_path / "new", pictures, "--batch", 0), "batch size and workers")
+    with Store.open(store).writing():
+        refused(limner("index", toy_run, store, pictures), "is being written by another process; try again")
+        assert limner("search", store, "red").code == 0
     notes = tmp_path / "notes.txt"
     refused(limner("index", toy_run, tmp_path / "new", pictures, "--metadata", notes), r"\.csv or \.jsonl")
 
