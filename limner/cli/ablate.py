@@ -61,7 +61,7 @@ def ablate_command(
             continue
         trials = []
         for seed in numbers:
-            err.print(f"{variant.label}, stage {variant.stage}, seed {seed}", markup=False, style="bold")
+            err.print(f"{variant.label}, stage {variant.stage}, seed {seed}", style="bold")
             with TrainingProgress(err) as progress:
                 run = train_variant(rows, key, seed, dataset, folder, listener=progress.listen, cpu=cpu)
             with err.status("encoding and ranking"):
@@ -97,7 +97,7 @@ def _show(report: AblationReport) -> None:
         grid.add_row(*row)
     out.print(grid)
     for remark in report.remarks:
-        out.print(remark, markup=False)
+        out.print(remark)
 
 
 def _numbers(option: str, text: str) -> list[int]:

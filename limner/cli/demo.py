@@ -52,7 +52,7 @@ def demo_command(
     """
     began = time.monotonic()
     people, run, store = folder / "people", folder / "run", folder / "store"
-    out.print(f"1. Drawing {identities} people", markup=False)
+    out.print(f"1. Drawing {identities} people")
     with counting("people") as progress:
         drawn = generate_people(
             people,
@@ -64,37 +64,33 @@ def demo_command(
             workers=os.cpu_count() or 1,
             progress=progress,
         )
-    out.print(f"   {drawn.images} pictures, {drawn.sentences} sentences in {people}", markup=False)
+    out.print(f"   {drawn.images} pictures, {drawn.sentences} sentences in {people}")
 
     recipe = change(get_recipe(RECIPE), settings or [])
     dataset = open_dataset(f"cuhk-pedes:{people}")
-    out.print(
-        f"2. Training '{recipe.name}', two stages; the best epoch is chosen on validation people",
-        markup=False,
-    )
+    out.print(f"2. Training '{recipe.name}', two stages; the best epoch is chosen on validation people")
     with TrainingProgress(err) as bars:
         train(recipe, dataset.split("train"), dataset.split("val"), run, resume=True, listener=bars.listen)
 
     test = dataset.split("test")
-    out.print(f"3. Evaluating on {TEST} people never seen ({len(test)} pictures)", markup=False)
+    out.print(f"3. Evaluating on {TEST} people never seen ({len(test)} pictures)")
     encoder = load_run(run)
     report = evaluate_run(encoder, test, "test")
     out.print(render(report))
     colours = colour_baseline(test)
     out.print(
         f"   text→image R@1 {report.text_to_image['R@1']:.1f}%, a bag of colours {colours:.1f}%, "
-        f"chance {chance(test):.1f}%",
-        markup=False,
+        f"chance {chance(test):.1f}%"
     )
     write_text(folder / "report.json", report.to_json())
 
-    out.print("4. Indexing the test people's pictures", markup=False)
+    out.print("4. Indexing the test people's pictures")
     shutil.rmtree(store, ignore_errors=True)
     opened = Store.create(store, fingerprint=encoder.fingerprint, dim=encoder.dim, run=run.resolve())
     facts = {str(record.image.resolve()): {"identity": record.group} for record in test.records}
     index_pictures(encoder, opened, list(facts), metadata=facts)
 
-    out.print("5. Searching", markup=False)
+    out.print("5. Searching")
     engine = Engine(opened, encoder)
     for number, (sentence, truth) in enumerate(examples(test), start=1):
         hits = engine.search(sentence, 10)
@@ -102,11 +98,9 @@ def demo_command(
         sheet = folder / f"search-{number}.png"
         contact_sheet(hits, query=sentence, truth=truth).save(sheet)
         where = f"found at rank {found}" if found else "not among the first 10"
-        out.print(f"   “{sentence}”\n   {where}; {sheet}", markup=False)
+        out.print(f"   “{sentence}”\n   {where}; {sheet}")
     minutes = (time.monotonic() - began) / 60
-    out.print(
-        f'Done in {minutes:.1f} minutes. Try: limner search {store} "a man in a red jacket"', markup=False
-    )
+    out.print(f'Done in {minutes:.1f} minutes. Try: limner search {store} "a man in a red jacket"')
     write_text(
         folder / "summary.json",
         json.dumps(

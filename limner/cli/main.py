@@ -49,7 +49,7 @@ def main() -> None:
         app()
     except LimnerError as error:
         # a file name in the message may hold a line break
-        err.print(f"limner: {' '.join(str(error).split())}", markup=False, style="red")
+        err.print(f"limner: {' '.join(str(error).split())}", style="red")
         sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as stop:
         # typer makes 130 of a Ctrl-C inside a command, and says nothing

@@ -41,18 +41,15 @@ def index_command(
             encoder, opened, pictures, metadata=notes, batch_size=batch, progress=progress
         )
     for path, reason in summary.skipped[:_SHOWN]:
-        err.print(f"skipped {path}: {reason}", markup=False)
+        err.print(f"skipped {path}: {reason}")
     if len(summary.skipped) > _SHOWN:
         err.print(f"… and {len(summary.skipped) - _SHOWN} more skipped")
     out.print(
         f"{store}: {len(opened)} pictures; {summary.added} added, {summary.updated} updated, "
-        f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped",
-        markup=False,
+        f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped"
     )
     if summary.unused_metadata:
-        err.print(
-            f"{summary.unused_metadata} entries of {metadata} name none of these pictures", markup=False
-        )
+        err.print(f"{summary.unused_metadata} entries of {metadata} name none of these pictures")
 
 
 def search_command(
@@ -77,7 +74,7 @@ def search_command(
     else:
         for hit in hits:
             identity = f"  [{hit.identity}]" if hit.identity is not None else ""
-            out.print(f"{hit.rank:>3}  {hit.score:+.3f}  {hit.path}{identity}", markup=False)
+            out.print(f"{hit.rank:>3}  {hit.score:+.3f}  {hit.path}{identity}")
         if not hits:
             err.print(f"{store}: the store is empty")
     if sheet is not None:
@@ -87,4 +84,4 @@ def search_command(
         # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
         except (OSError, ValueError) as error:
             raise SettingsError(f"{sheet}: the sheet cannot be saved ({error}); try a name in .jpg") from None
-        err.print(f"drawn to {sheet}", markup=False)
+        err.print(f"drawn to {sheet}")

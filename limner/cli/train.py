@@ -46,6 +46,4 @@ def train_command(
         )
     # of several processes, the launcher's first one speaks
     if os.environ.get("RANK", "0") == "0":
-        out.print(
-            f"{folder}: trained; next: limner evaluate {folder} --data {data} --split test", markup=False
-        )
+        out.print(f"{folder}: trained; next: limner evaluate {folder} --data {data} --split test")

@@ -22,9 +22,9 @@ class TrainingProgress:
     def __init__(self, console: Console) -> None:
         self._said = time.monotonic()
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             console=console,
             transient=True,
             disable=not console.is_terminal,

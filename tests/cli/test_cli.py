@@ -225,6 +225,30 @@ def test_search_by_text(limner: Limner, store: Path, tmp_path: Path) -> None:
         assert drawn.format == "JPEG"
 
 
+def test_names_that_look_like_markup_or_emoji_are_printed_as_they_are(
+    limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path
+) -> None:
+    folder, store = tmp_path / ":dog:", tmp_path / "[bold]store"
+    folder.mkdir()
+    named = [folder / "[red]a :x:.png", folder / "b[bold].png"]
+    for path, source in zip(named, sorted(pictures.glob("*.png")), strict=False):
+        shutil.copyfile(source, path)
+    (folder / ":cat:[i].png").write_bytes(b"no picture")
+    notes = folder / "facts.jsonl"
+    notes.write_text(json.dumps({"file": str(named[0]), "identity": ":x:[b]"}), encoding="utf-8")
+    indexed = limner("index", toy_run, store, folder, "--metadata", notes)
+    assert f"{store}: 2 pictures; 2 added" in indexed.out
+    assert f"skipped {folder / ':cat:[i].png'}: " in indexed.err
+    found = limner("search", store, "a red square on white", "--sheet", tmp_path / ":x:[b].jpg")
+    assert {line.split("  ", 3)[3] for line in found.out.splitlines()} == {
+        f"{named[0]}  [:x:[b]]",
+        str(named[1]),
+    }
+    assert f"drawn to {tmp_path / ':x:[b].jpg'}" in found.err
+    empty = Store.create(tmp_path / ":x:[b]", fingerprint="a" * 64, dim=16, run=toy_run)
+    refused(limner("search", empty.folder, "red"), re.escape(f"{empty.folder}: built with model"))
+
+
 def test_search_by_picture_finds_itself(limner: Limner, store: Path, pictures: Path) -> None:
     hits = json.loads(limner("search", store, "--image", pictures / "05-0.png", "-k", 1, "--json").out)
     assert Path(hits[0]["path"]).name == "05-0.png"
