@@ -2,7 +2,7 @@
 
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,17 +43,42 @@ def _root(
     pass
 
 
+# typer has a copy of click of its own from 0.26 on, and names the base of these errors in neither
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
 def main() -> None:
-    """Run a command; `LimnerError` becomes one line on stderr and exit code 2, Ctrl-C exit code 130."""
+    """Run a command; a mistake of the user's becomes one line on stderr and exit code 2, Ctrl-C exit code 130."""
     try:
-        app()
+        # 130 of a Ctrl-C, about which typer says nothing; else what a command gave to `typer.Exit`
+        code = app(standalone_mode=False)
     except LimnerError as error:
-        # a file name in the message may hold a line break
-        err.print(f"limner: {' '.join(str(error).split())}", style="red")
-        sys.exit(2)
-    except (KeyboardInterrupt, SystemExit) as stop:
-        # typer makes 130 of a Ctrl-C inside a command, and says nothing
-        if isinstance(stop, SystemExit) and stop.code != 130:
-            raise
+        code = _complain(str(error))
+    except _UsageError as error:
+        code = _misused(error)
+    except KeyboardInterrupt:
+        code = 130
+    if code == 130:
         err.print("limner: stopped; what was finished is kept")
-        sys.exit(130)
+    if code:
+        sys.exit(code)
+
+
+def _complain(message: str) -> int:
+    # a file name in the message may hold a line break
+    err.print(f"limner: {' '.join(message.split())}", style="red")
+    return 2
+
+
+def _misused(error: Any) -> int:
+    """A command line that cannot be read: an unknown option, one that is missing, a word for a number."""
+    message = error.format_message().strip()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        # a group alone asks for its help, which typer has printed if it prints with rich, and else is the message
+        if message:
+            typer.echo(message, err=True)
+        return 2
+    if error.ctx is not None and not message.endswith("?"):  # did you mean …?
+        command = error.ctx.command_path.removeprefix(error.ctx.find_root().command_path)
+        message = f"{message.removesuffix('.')}; see `limner{command} --help`"
+    return _complain(message)

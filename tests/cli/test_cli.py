@@ -265,6 +265,29 @@ def test_a_model_that_has_moved_is_found_with_run(
     assert limner("search", tmp_path / "store", "red", "--run", tmp_path / "moved").code == 0
 
 
+def test_mistakes_on_the_command_line(limner: Limner) -> None:
+    refused(limner("train", "dual-path"), r"limner: Missing option '--data'; see `limner train --help`\n$")
+    refused(limner("train", "dual-path", "--dat", "x"), r"No such option: --dat\b.*--data\b")
+    refused(limner("trian"), r"No such command 'trian'\. Did you mean 'train'\?\n$")
+    refused(limner("data", "chek", "x"), r"Did you mean 'check'\?\n$")
+    refused(limner("evaluate", "--data", "x"), "Missing argument 'run'; see `limner evaluate --help`")
+    refused(
+        limner("search", "s", "red", "-k", "many"), "Invalid value for '-k': .*; see `limner search --help`"
+    )
+    refused(limner("search", "s", "red", "blue"), "unexpected extra argument")
+    refused(limner("search", "s", "--image"), "Option '--image' requires an argument")
+    refused(limner("--version=3"), "Option '--version' does not take a value")
+    refused(limner("--nothing"), "No such option: --nothing; see `limner --help`")
+
+
+def test_a_group_alone_shows_its_help(limner: Limner) -> None:
+    for command in ((), ("data",), ("recipes",)):
+        alone = limner(*command)
+        assert alone.code == 2
+        assert alone.out.strip() == limner(*command, "--help").out.strip()
+        assert alone.err == ""
+
+
 def test_mistakes_in_recipes_and_data(limner: Limner, pictures: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     train = ("train", "dual-path-people", "--out", out)
