@@ -9,8 +9,9 @@ pictures × 10 views × 1,280 channels takes 154 MB, maps of 7 × 7 × 160 six t
 
 import hashlib
 import os
-from collections.abc import Callable
-from contextlib import suppress
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -62,29 +63,60 @@ def cached_views(
     Their shape is (images, views, channels); with `until`, they are the maps that this layer of the backbone reads:
     (images, views, height, width, channels). The key covers the weights that take part, the transform, the seed, the
     arithmetic and each file's path, size and time of change. An interrupted computation continues where it
-    stopped. Older entries are removed when the cache would exceed `cache_limit()`; a single entry above it raises
-    `DataError`.
+    stopped. Older entries are removed when the cache would exceed `cache_limit()`. Raises `DataError` for a single
+    entry above it, a disk without room for it, and a folder that cannot be written.
     """
     folder = folder or cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    key = _key(model, pictures, views, seed, precision, until)
-    final, part = folder / f"{key}.npy", folder / f"{key}.part"
-    with _lock(folder, key):  # another run that wants the same waits and then reads it
-        if not final.exists():
-            encoding = Encoding(model, precision)
-            shape = (len(pictures), views, *_encode(encoding, pictures.centred(range(1)), until).shape[1:])
-            size = 2 * int(np.prod(shape))
-            if size > cache_limit():
-                raise DataError(
-                    f"features of {shape[0]} pictures × {views} views take {size / 1e9:.1f} GB, the cache may hold "
-                    f"{cache_limit() / 1e9:.1f}; set LIMNER_CACHE_GB higher or the stage's views lower (0 = no cache)"
+    with _refusals(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        key = _key(model, pictures, views, seed, precision, until)
+        final, part = folder / f"{key}.npy", folder / f"{key}.part"
+        with _lock(folder, key):  # another run that wants the same waits and then reads it
+            if not final.exists():
+                encoding = Encoding(model, precision)
+                shape = (
+                    len(pictures),
+                    views,
+                    *_encode(encoding, pictures.centred(range(1)), until).shape[1:],
                 )
-            _make_room(folder, size, keep=key)
-            _compute(encoding, pictures, shape, seed, until, part, report)
-            part.replace(final)
-        os.utime(final)
-        found: Float[np.ndarray, "images views ..."] = np.load(final, mmap_mode="r")
+                _reserve(folder, shape, key, part)
+                _compute(encoding, pictures, shape, seed, until, part, report)
+                part.replace(final)
+            os.utime(final)
+            found: Float[np.ndarray, "images views ..."] = np.load(final, mmap_mode="r")
     return found
+
+
+def _reserve(folder: Path, shape: tuple[int, ...], key: str, part: Path) -> None:
+    """Make room for an entry; `DataError` where the cache may not or cannot hold it."""
+    size = 2 * int(np.prod(shape))
+    what = f"features of {shape[0]} pictures × {shape[1]} views take {size / 1e9:.1f} GB"
+    if size > cache_limit():
+        raise DataError(
+            f"{what}, the cache may hold {cache_limit() / 1e9:.1f}; set LIMNER_CACHE_GB higher or the stage's views "
+            "lower (0 = no cache)"
+        )
+    _make_room(folder, size, keep=key)
+    # A mapped file takes its room only when it is written, and a disk that is full then kills the process.
+    there = 512 * part.stat().st_blocks if part.exists() else 0
+    free = shutil.disk_usage(folder).free
+    if size - there > free:
+        raise DataError(
+            f"{what}, {folder} has room for {free / 1e9:.1f}; make room, set LIMNER_CACHE to a folder on another disk, "
+            "or the stage's views lower (0 = no cache)"
+        )
+
+
+@contextmanager
+def _refusals(folder: Path) -> Iterator[None]:
+    """What the system refuses in the cache, as `DataError`."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or folder}: no features can be kept here ({error.strerror or error}); set LIMNER_CACHE "
+            "to a folder that can be written, or the stage's views to 0 (no cache)"
+        ) from None
 
 
 def _compute(

@@ -17,7 +17,7 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from limner.data.records import Dataset
-from limner.errors import CheckpointError
+from limner.errors import CheckpointError, SettingsError
 from limner.runs.checkpoint import load_into, read_checkpoint
 from limner.runs.encoding import Encoding
 from limner.runs.precision import pick_precision
@@ -56,7 +56,12 @@ def train(
         raise CheckpointError(
             f"{out}: there is a run in this folder; give --resume to go on, or another folder"
         )
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(
+            f"--out {out}: the run's folder cannot be made ({error.strerror}); name a folder that can be written"
+        ) from None
     return _Training(recipe, train_split, val_split, out, listener, cpu).run()
 
 

@@ -1,6 +1,8 @@
 """The commands from end to end on toys, and what a user's mistakes look like."""
 
+import errno
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -309,6 +311,21 @@ def test_mistakes_in_recipes_and_data(limner: Limner, pictures: Path, tmp_path: 
     )
 
 
+def test_folders_that_cannot_be_made(
+    limner: Limner, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    train = ("train", "dual-path-people", "--data", f"folder:{pictures}", "--cpu", *_sets(toy_recipe()))
+    refused(
+        limner(*train, "--out", file / "run"), f"--out {file}/run: the run's folder cannot be made \\(Not a"
+    )
+    refused(limner("data", "people", file / "x", "--identities", 4), f"{file}/x: people cannot be drawn here")
+    refused(limner("data", "people", "/proc/people", "--identities", 4), "/proc/people: people cannot be")
+    monkeypatch.setenv("LIMNER_CACHE", str(file / "cache"))
+    refused(limner(*train, "--out", tmp_path / "run"), f"{file}/cache: no features can be kept here")
+
+
 def test_mistakes_with_runs(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> None:
     data = ("--data", f"folder:{pictures}")
     refused(limner("evaluate", tmp_path, *data), "no trained run here")
@@ -376,6 +393,45 @@ def test_a_bug_keeps_its_stack_trace(limner: Limner, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("limner.cli.recipes.get_recipe", broken)
     with pytest.raises(ZeroDivisionError):
         limner("recipes", "show", "dual-path")
+
+
+def test_what_the_system_refuses_is_one_line(limner: Limner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raising(error: OSError) -> Result:
+        def broken(_: str) -> None:
+            raise error
+
+        monkeypatch.setattr("limner.cli.recipes.get_recipe", broken)
+        return limner("recipes", "show", "dual-path")
+
+    denied = PermissionError(errno.EACCES, "Permission denied", "/there/:x:[b]\n.json")
+    refused(raising(denied), r"limner: /there/:x:\[b\] \.json: Permission denied; check the path")
+    refused(
+        raising(OSError(errno.EIO, "Input/output error", b"/bytes")), "limner: /bytes: Input/output error;"
+    )
+    refused(raising(OSError(errno.ENOSPC, "No space left on device")), "limner: No space left on device;")
+    for bug in (OSError("strange"), ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")):
+        with pytest.raises(OSError, match=r"strange|reset"):
+            raising(bug)
+
+
+@pytest.mark.parametrize("command", [("recipes", "list"), ("recipes", "show", "dual-path"), ("--help",)])
+def test_a_reader_that_has_gone_is_no_mistake(command: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        done = subprocess.run([sys.executable, "-m", "limner", *command], stdout=pipe, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_full_disk_behind_stdout_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "limner", "recipes", "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    refused(Result(done.returncode, "", done.stderr), "limner: No space left on device;")
 
 
 def test_ctrl_c_says_that_nothing_is_lost(limner: Limner, monkeypatch: pytest.MonkeyPatch) -> None:

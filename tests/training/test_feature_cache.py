@@ -269,6 +269,47 @@ def test_refusals(
         cache_limit()
 
 
+def test_a_disk_without_room_is_refused_before_anything_is_computed(
+    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Free:
+        free = 2 * SIZE * 3 * CHANNELS - 1
+
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Free)
+    with pytest.raises(DataError, match=r"20 pictures × 3 views .*cache has room for .* set LIMNER_CACHE"):
+        _views(model, pictures, tmp_path / "cache")
+    assert not _entries(tmp_path / "cache")
+    _views(model, pictures, tmp_path / "cache", views=2)
+
+
+def test_a_part_that_is_there_needs_no_room_again(
+    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CHUNK", 1)
+
+    def stop(done: int, total: int) -> None:
+        if done == 18:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _views(model, pictures, tmp_path / "cache", report=stop)
+
+    class Free:
+        free = 0
+
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Free)
+    assert len(_views(model, pictures, tmp_path / "cache")) == SIZE
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    model: DualPath, pictures: Pictures, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    cache = tmp_path / "file" / "cache"
+    with pytest.raises(DataError, match=r"file/cache: no features .* \(Not a directory\); set LIMNER_CACHE"):
+        _views(model, pictures, cache)
+
+
 @pytest.mark.parametrize("number", [0, 2])
 def test_missing_picture_is_named(model: DualPath, pictures: Pictures, tmp_path: Path, number: int) -> None:
     pictures.paths[number].unlink()

@@ -80,13 +80,25 @@ def generate_people(
     - `progress`: called with (identities done, all) as they are finished.
 
     A complete set of the same options is left as it is, an interrupted one is completed. Raises `DataError` when the
-    folder holds anything else, `SettingsError` when an option is out of range.
+    folder holds anything else or cannot be written, `SettingsError` when an option is out of range.
     """
     val = round(identities / 10) if val is None else val
     test = round(identities / 5) if test is None else test
     options = _Options(identities, seed, val, test, views, size)
     _check(options, workers)
     folder = Path(folder)
+    try:
+        return _generate(folder, options, workers, progress)
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or folder}: people cannot be drawn here ({error.strerror or error}); "
+            "name a folder that can be written, on a disk with room"
+        ) from None
+
+
+def _generate(
+    folder: Path, options: _Options, workers: int, progress: Callable[[int, int], None] | None
+) -> PeopleSummary:
     _claim(folder, options)
     people = options.people()
     parts = folder / _PARTS
@@ -103,7 +115,7 @@ def generate_people(
         shutil.rmtree(parts)
     records = json.loads((folder / _RECORDS).read_text(encoding="utf-8"))
     return PeopleSummary(
-        folder, identities, len(records), sum(len(record["captions"]) for record in records), drawn
+        folder, len(people), len(records), sum(len(record["captions"]) for record in records), drawn
     )
 
 
