@@ -7,6 +7,7 @@ import typer
 from rich.table import Table as Grid
 
 from limner.cli.console import err, out
+from limner.cli.options import Cpu
 from limner.cli.training_progress import TrainingProgress
 from limner.data.readers import open_dataset
 from limner.errors import SettingsError
@@ -35,9 +36,7 @@ def ablate_command(
             help="Table 5: the two numbers of classes (default: the paper's shares of the pictures)."
         ),
     ] = None,
-    cpu: Annotated[
-        bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")
-    ] = False,
+    cpu: Cpu = False,
 ) -> None:
     """Train each row of a paper's table with each seed, measure it, and set it beside the paper's figures.
 
@@ -65,7 +64,7 @@ def ablate_command(
             with TrainingProgress(err) as progress:
                 run = train_variant(rows, key, seed, dataset, folder, listener=progress.listen, cpu=cpu)
             with err.status("encoding and ranking"):
-                trials.append(measure_variant(variant, seed, ranked, split, run))
+                trials.append(measure_variant(variant, seed, ranked, split, run, cpu=cpu))
         outcomes.append(Outcome(variant, tuple(trials)))
     report = AblationReport(
         table,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from limner.cli.console import counting, err, out
+from limner.cli.options import Cpu, device
 from limner.errors import SettingsError
 from limner.runs import load_run
 from limner.search.card import FILE
@@ -28,10 +29,11 @@ def index_command(
         typer.Option(help="CSV or JSONL with a column 'file', optionally 'identity', and any others."),
     ] = None,
     batch: Annotated[int, typer.Option(help="Pictures encoded and committed at once.")] = 256,
+    cpu: Cpu = False,
 ) -> None:
     """Add pictures to a store. Running it again adds only what is new; what cannot be read is skipped and listed."""
     notes = read_metadata(metadata) if metadata is not None else None
-    encoder = load_run(run)
+    encoder = load_run(run, device=device(cpu))
     if (store / FILE).exists():
         opened = Store.open(store)
     else:
@@ -63,11 +65,12 @@ def search_command(
         str | None, typer.Option(help="The identity that is right: frames its pictures green, others red.")
     ] = None,
     run: Annotated[Path | None, typer.Option(help="Run folder of the model, if it has moved.")] = None,
+    cpu: Cpu = False,
 ) -> None:
     """Find the pictures of a store that fit a description, or that are like a picture."""
     if (text is None) == (image is None):
         raise SettingsError("give either a text or --image FILE to search for")
-    engine = open_store(store, run=run)
+    engine = open_store(store, run=run, device=device(cpu))
     hits = engine.search(text, k) if text is not None else engine.search_image(Path(image or ""), k)
     if as_json:
         typer.echo(json.dumps([hit.to_dict() for hit in hits], indent=2))

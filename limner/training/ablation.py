@@ -106,10 +106,12 @@ def train_variant(
     )
 
 
-def measure_variant(variant: Variant, seed: int, ranked: Dataset, split: str, folder: Path) -> Trial:
+def measure_variant(
+    variant: Variant, seed: int, ranked: Dataset, split: str, folder: Path, *, cpu: bool = False
+) -> Trial:
     """Evaluate the checkpoint of a trained row's last stage on a split (`ranked` holds its records alone)."""
     name = variant.recipe.stages[-1].name
-    report = evaluate_run(load_run(folder, stage=name), ranked, split)
+    report = evaluate_run(load_run(folder, stage=name, device="cpu" if cpu else None), ranked, split)
     listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     chosen = next(stage for stage in listing["stages"] if stage["name"] == name)
     progress, _ = read_progress(folder)

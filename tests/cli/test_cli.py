@@ -257,6 +257,20 @@ def test_search_by_picture_finds_itself(limner: Limner, store: Path, pictures: P
     assert hits[0]["score"] == pytest.approx(1, abs=1e-2)
 
 
+def test_cpu_is_used_where_there_is_an_accelerator(
+    limner: Limner, toy_run: Path, store: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("limner.runs.run.default_device", lambda: pytest.fail("the accelerator was taken"))
+    for command in (
+        ("evaluate", toy_run, "--data", f"folder:{pictures}"),
+        ("index", toy_run, store, pictures),
+        ("search", store, "red"),
+    ):
+        assert limner(*command, "--cpu").code == 0
+        with pytest.raises(pytest.fail.Exception, match="the accelerator was taken"):
+            limner(*command)
+
+
 def test_a_model_that_has_moved_is_found_with_run(
     limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path
 ) -> None:
