@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table as Grid
 
-from limner.cli.console import err, out
+from limner.cli.console import counting_each, err, out
 from limner.cli.options import Cpu
 from limner.cli.training_progress import TrainingProgress
 from limner.data.readers import open_dataset
@@ -63,8 +63,8 @@ def ablate_command(
             err.print(f"{variant.label}, stage {variant.stage}, seed {seed}", style="bold")
             with TrainingProgress(err) as progress:
                 run = train_variant(rows, key, seed, dataset, folder, listener=progress.listen, cpu=cpu)
-            with err.status("encoding and ranking"):
-                trials.append(measure_variant(variant, seed, ranked, split, run, cpu=cpu))
+            with counting_each("pictures") as count:
+                trials.append(measure_variant(variant, seed, ranked, split, run, cpu=cpu, progress=count))
         outcomes.append(Outcome(variant, tuple(trials)))
     report = AblationReport(
         table,

@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from limner.cli.console import counting, err, out
+from limner.cli.console import counting, counting_each, err, out
 from limner.cli.training_progress import TrainingProgress
 from limner.data.people import generate_people
 from limner.data.readers import open_dataset
@@ -75,7 +75,8 @@ def demo_command(
     test = dataset.split("test")
     out.print(f"3. Evaluating on {TEST} people never seen ({len(test)} pictures)")
     encoder = load_run(run)
-    report = evaluate_run(encoder, test, "test")
+    with counting_each("pictures") as count:
+        report = evaluate_run(encoder, test, "test", progress=count)
     out.print(render(report))
     colours = colour_baseline(test)
     out.print(
@@ -88,7 +89,8 @@ def demo_command(
     shutil.rmtree(store, ignore_errors=True)
     opened = Store.create(store, fingerprint=encoder.fingerprint, dim=encoder.dim, run=run.resolve())
     facts = {str(record.image.resolve()): {"identity": record.group} for record in test.records}
-    index_pictures(encoder, opened, list(facts), metadata=facts)
+    with counting("pictures") as progress:
+        index_pictures(encoder, opened, list(facts), metadata=facts, progress=progress)
 
     out.print("5. Searching")
     engine = Engine(opened, encoder)

@@ -22,7 +22,7 @@ from limner.runs.checkpoint import load_into, read_checkpoint
 from limner.runs.encoding import Encoding
 from limner.runs.precision import pick_precision
 from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, Stepped, silent
-from limner.training.feature_cache import cached_views
+from limner.training.feature_cache import Report, cached_views
 from limner.training.freed_memory import keep_freed_memory
 from limner.training.metrics_log import MetricsLog
 from limner.training.mining import Bank
@@ -184,10 +184,13 @@ class _Training:
                         until=stage.backbone_from,
                         seed=self.recipe.seed,
                         precision=self.precision,
-                        report=lambda done, total, what=what: self.listener(Preparing(what, done, total)),  # type: ignore[misc]
+                        report=self._preparing(what),
                     )
                 )
         return found[0], found[1]
+
+    def _preparing(self, what: str) -> Report:
+        return lambda done, total: self.listener(Preparing(what, done, total))
 
     def _epoch(
         self, index: int, stage: StageSettings, epoch: int, cached: np.ndarray | None
@@ -317,7 +320,12 @@ class _Training:
 
     def _pseudo_classes(self, count: int) -> np.ndarray:
         pooled = cached_views(
-            self.model, self.data.train_pictures, 1, seed=self.recipe.seed, precision=self.precision
+            self.model,
+            self.data.train_pictures,
+            1,
+            seed=self.recipe.seed,
+            precision=self.precision,
+            report=self._preparing("features for classes"),
         )
         found = pseudo_classes(torch.from_numpy(np.array(pooled[:, 0])).float(), count, seed=self.recipe.seed)
         return found.numpy()

@@ -1,6 +1,7 @@
 """The commands from end to end on toys, and what a user's mistakes look like."""
 
 import errno
+import io
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 from typer.testing import CliRunner
 
 from limner.cli import app, main
@@ -181,6 +183,16 @@ def test_train_resume_evaluate(limner: Limner, toy_run: Path, pictures: Path, tm
     first = limner("evaluate", run, "--data", data, "--split", "val", "--stage", "stage-1")
     assert first.code == 0
     assert "val" in first.out
+
+
+def test_evaluation_counts_pictures_and_sentences(
+    limner: Limner, toy_run: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr("limner.cli.console.err", Console(file=screen, force_terminal=True, width=100))
+    assert limner("evaluate", toy_run, "--data", f"folder:{pictures}").code == 0
+    for shown in ("pictures", "7/7", "sentences", "14/14"):
+        assert shown in screen.getvalue()
 
 
 def test_index_adds_what_is_new_and_lists_what_cannot_be_read(

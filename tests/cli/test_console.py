@@ -28,6 +28,15 @@ def test_a_bar_shows_its_name_as_it_is_with_count_and_time_left(terminal: io.Str
     assert "3/7" in terminal.getvalue()
 
 
+def test_each_thing_that_is_counted_has_a_bar(terminal: io.StringIO) -> None:
+    with console.counting_each("pictures") as progress:
+        for done in (3, 7):
+            progress("pictures", done, 7)
+        progress("sentences", 5, 14)
+    for shown in ("pictures", "7/7", "sentences", "5/14"):
+        assert shown in terminal.getvalue()
+
+
 def test_a_file_gets_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
     with console.counting("pictures") as progress:
         progress(3, 7)
