@@ -10,12 +10,10 @@ from limner.cli.console import counting, err, out
 from limner.cli.options import Cpu, device
 from limner.errors import SettingsError
 from limner.runs import load_run
-from limner.search.card import FILE
 from limner.search.index import index_pictures
 from limner.search.metadata import read_metadata
-from limner.search.opening import open_store
+from limner.search.opening import open_store, store_for
 from limner.search.sheet import contact_sheet
-from limner.search.store import Store
 
 _SHOWN = 20
 
@@ -34,10 +32,7 @@ def index_command(
     """Add pictures to a store. Running it again adds only what is new; what cannot be read is skipped and listed."""
     notes = read_metadata(metadata) if metadata is not None else None
     encoder = load_run(run, device=device(cpu))
-    if (store / FILE).exists():
-        opened = Store.open(store)
-    else:
-        opened = Store.create(store, fingerprint=encoder.fingerprint, dim=encoder.dim, run=run.resolve())
+    opened = store_for(encoder, run, store)
     with counting("pictures") as progress:
         summary = index_pictures(
             encoder, opened, pictures, metadata=notes, batch_size=batch, progress=progress

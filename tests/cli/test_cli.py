@@ -470,15 +470,21 @@ def test_ctrl_c_says_that_nothing_is_lost(limner: Limner, monkeypatch: pytest.Mo
     assert stopped.err == "limner: stopped; what was finished is kept\n"
 
 
-def test_demo(limner: Limner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """All five steps, on so few people and epochs that nothing is learnt."""
+@pytest.fixture
+def demo(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """The command on so few people and epochs that nothing is learnt; --out is missing."""
     monkeypatch.setattr("limner.cli.demo.VAL", 2)
     monkeypatch.setattr("limner.cli.demo.TEST", 3)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     small = toy_recipe().replace(
         images=toy_recipe().images.replace(resize=(48, 24), crop=(48, 24)), stages=toy_recipe().stages[1:]
     )
-    command = ("demo", "--out", tmp_path, "--identities", 9, *_sets(small))
+    return ("demo", "--identities", "9", *_sets(small))
+
+
+def test_demo(limner: Limner, demo: tuple[str, ...], tmp_path: Path) -> None:
+    """All five steps, and again."""
+    command = (*demo, "--out", tmp_path)
     done = limner(*command)
     assert done.code == 0, done.err
     summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
@@ -488,7 +494,34 @@ def test_demo(limner: Limner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     for number in (1, 2, 3):
         with Image.open(tmp_path / f"search-{number}.png") as sheet:
             assert sheet.width > 400
+    store = Store.open(tmp_path / "store")
+    version = store.snapshot().version
+    (store.folder / "notes.txt").write_text("mine", encoding="utf-8")
     assert limner(*command).code == 0
+    assert store.snapshot().version == version, "the store is indexed into again, not made anew"
+    assert (store.folder / "notes.txt").read_text(encoding="utf-8") == "mine"
+    shutil.rmtree(tmp_path / "run")
+    refused(limner(*command), "the run that its store was built with is gone; remove .*store, or name a new")
+    (store.folder / "store.json").unlink()
+    refused(limner(*command), r"store: not empty \(holds 'notes.txt'\)")
+    assert (store.folder / "notes.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["store/holiday.jpg", "run/notes.txt", "people/me.jpg", "report.json", "summary.json", "search-2.png"],
+)
+def test_demo_writes_over_nothing_that_it_has_not_made(
+    limner: Limner, demo: tuple[str, ...], tmp_path: Path, name: str
+) -> None:
+    mine = tmp_path / name
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine", encoding="utf-8")
+    result = limner(*demo, "--out", tmp_path)
+    refused(_last_line(result), "which is not of a demo|is not empty and holds no generated people")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
+    assert mine.read_text(encoding="utf-8") == "mine"
+    refused(limner(*demo, "--out", mine), f"--out {mine}: a folder was expected, this is a file")
 
 
 def test_of_several_processes_the_first_one_speaks(

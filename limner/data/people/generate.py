@@ -30,7 +30,10 @@ from limner.errors import DataError, SettingsError
 DRAWING: Final = 1
 """Raised whenever the same seed would give other pictures or sentences."""
 
-_OPTIONS, _ATTRIBUTES, _RECORDS, _PARTS = "people.json", "attributes.json", "reid_raw.json", ".parts"
+OPTIONS_FILE: Final = "people.json"
+"""Its presence means a set of ours, complete or not."""
+
+_ATTRIBUTES, _RECORDS, _PARTS = "attributes.json", "reid_raw.json", ".parts"
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ def _claim(folder: Path, options: _Options) -> None:
     """Make the folder ours, or see that it is."""
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file; name a folder for the generated people")
-    marker = folder / _OPTIONS
+    marker = folder / OPTIONS_FILE
     wanted = json.loads(json.dumps(asdict(options)))
     if marker.is_file():
         try:
@@ -172,7 +175,7 @@ def _claim(folder: Path, options: _Options) -> None:
 
 def _differences(found: object, wanted: dict[str, Any]) -> str:
     if not isinstance(found, dict):
-        return f"{_OPTIONS} cannot be read"
+        return f"{OPTIONS_FILE} cannot be read"
     names = [name for name in wanted if found.get(name) != wanted[name]]
     return (
         ", ".join(f"{name} {found.get(name)} there, {wanted[name]} asked for" for name in names)
