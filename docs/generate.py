@@ -41,8 +41,9 @@ def cli_page() -> str:
         NOTE,
         "# The command line",
         (app.info.help or "") + " `limner COMMAND --help` prints what stands here.",
-        "A mistake of the user ends in one line on stderr and exit code 2; `limner data check` ends with 1 when it "
-        "finds errors; Ctrl-C ends with 130. Results go to stdout, progress and complaints to stderr.",
+        "A mistake of the user, and a file or disk that the system refuses, end in one line on stderr and exit code 2; "
+        "`limner data check` ends with 1 when it finds errors; Ctrl-C ends with 130; a reader that has gone (`| head`) "
+        "with 141. Results go to stdout, progress and complaints to stderr.",
     ]
     assert app.registered_callback is not None
     parts += [_command("limner", app.registered_callback.callback, heading="limner", about=False)]

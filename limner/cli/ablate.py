@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 from rich.table import Table as Grid
 
-from limner.cli.console import err, out
+from limner.cli.console import counting_each, err, out
+from limner.cli.options import Cpu
 from limner.cli.training_progress import TrainingProgress
 from limner.data.readers import open_dataset
 from limner.errors import SettingsError
@@ -35,9 +36,7 @@ def ablate_command(
             help="Table 5: the two numbers of classes (default: the paper's shares of the pictures)."
         ),
     ] = None,
-    cpu: Annotated[
-        bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")
-    ] = False,
+    cpu: Cpu = False,
 ) -> None:
     """Train each row of a paper's table with each seed, measure it, and set it beside the paper's figures.
 
@@ -61,11 +60,11 @@ def ablate_command(
             continue
         trials = []
         for seed in numbers:
-            err.print(f"{variant.label}, stage {variant.stage}, seed {seed}", markup=False, style="bold")
+            err.print(f"{variant.label}, stage {variant.stage}, seed {seed}", style="bold")
             with TrainingProgress(err) as progress:
                 run = train_variant(rows, key, seed, dataset, folder, listener=progress.listen, cpu=cpu)
-            with err.status("encoding and ranking"):
-                trials.append(measure_variant(variant, seed, ranked, split, run))
+            with counting_each("pictures") as count:
+                trials.append(measure_variant(variant, seed, ranked, split, run, cpu=cpu, progress=count))
         outcomes.append(Outcome(variant, tuple(trials)))
     report = AblationReport(
         table,
@@ -97,7 +96,7 @@ def _show(report: AblationReport) -> None:
         grid.add_row(*row)
     out.print(grid)
     for remark in report.remarks:
-        out.print(remark, markup=False)
+        out.print(remark)
 
 
 def _numbers(option: str, text: str) -> list[int]:

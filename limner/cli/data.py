@@ -34,7 +34,7 @@ def check_command(
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:
-        out.print(render(report), markup=False)
+        out.print(render(report))
     if not report.sound:
         raise typer.Exit(1)
 
@@ -61,6 +61,5 @@ def people_command(
         )
     out.print(
         f"{folder}: {summary.identities} people, {summary.images} pictures, {summary.sentences} sentences; "
-        f"use it as cuhk-pedes:{folder}",
-        markup=False,
+        f"use it as cuhk-pedes:{folder}"
     )

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import time
 from pathlib import Path
 from typing import Annotated
@@ -10,11 +9,12 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from limner.cli.console import counting, err, out
+from limner.cli.console import counting, counting_each, err, out
 from limner.cli.training_progress import TrainingProgress
-from limner.data.people import generate_people
+from limner.data.people import OPTIONS_FILE, generate_people
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset, group_numbers
+from limner.errors import SettingsError
 from limner.evaluation.colour_baseline import colour_similarity
 from limner.evaluation.measures import parse_measure
 from limner.evaluation.ranking import rank_scores
@@ -24,15 +24,20 @@ from limner.recipes import change, get_recipe
 from limner.runs import load_run
 from limner.runs.checkpoint import write_text
 from limner.runs.evaluating import evaluate_run
+from limner.runs.run import RUN_FILE
+from limner.search.card import FILE as CARD
+from limner.search.card import read_card
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
+from limner.search.opening import store_for
 from limner.search.sheet import contact_sheet
-from limner.search.store import Store
+from limner.search.store import check_empty
 from limner.training.loop import train
 
 RECIPE = "dual-path-people"
 PEOPLE, VAL, TEST = 1800, 100, 200
 VIEWS = (2, 2)
+SHEETS = ("search-1.png", "search-2.png", "search-3.png")
 
 
 def demo_command(
@@ -48,11 +53,12 @@ def demo_command(
 ) -> None:
     """Draw people, train both stages, evaluate, index, and search three times.
 
-    Run again, it goes on where it stopped.
+    Run again, it goes on where it stopped. It writes over nothing that a demo has not made.
     """
     began = time.monotonic()
     people, run, store = folder / "people", folder / "run", folder / "store"
-    out.print(f"1. Drawing {identities} people", markup=False)
+    _claim(folder)
+    out.print(f"1. Drawing {identities} people")
     with counting("people") as progress:
         drawn = generate_people(
             people,
@@ -64,49 +70,44 @@ def demo_command(
             workers=os.cpu_count() or 1,
             progress=progress,
         )
-    out.print(f"   {drawn.images} pictures, {drawn.sentences} sentences in {people}", markup=False)
+    out.print(f"   {drawn.images} pictures, {drawn.sentences} sentences in {people}")
 
     recipe = change(get_recipe(RECIPE), settings or [])
     dataset = open_dataset(f"cuhk-pedes:{people}")
-    out.print(
-        f"2. Training '{recipe.name}', two stages; the best epoch is chosen on validation people",
-        markup=False,
-    )
+    out.print(f"2. Training '{recipe.name}', two stages; the best epoch is chosen on validation people")
     with TrainingProgress(err) as bars:
         train(recipe, dataset.split("train"), dataset.split("val"), run, resume=True, listener=bars.listen)
 
     test = dataset.split("test")
-    out.print(f"3. Evaluating on {TEST} people never seen ({len(test)} pictures)", markup=False)
+    out.print(f"3. Evaluating on {TEST} people never seen ({len(test)} pictures)")
     encoder = load_run(run)
-    report = evaluate_run(encoder, test, "test")
+    with counting_each("pictures") as count:
+        report = evaluate_run(encoder, test, "test", progress=count)
     out.print(render(report))
     colours = colour_baseline(test)
     out.print(
         f"   text→image R@1 {report.text_to_image['R@1']:.1f}%, a bag of colours {colours:.1f}%, "
-        f"chance {chance(test):.1f}%",
-        markup=False,
+        f"chance {chance(test):.1f}%"
     )
     write_text(folder / "report.json", report.to_json())
 
-    out.print("4. Indexing the test people's pictures", markup=False)
-    shutil.rmtree(store, ignore_errors=True)
-    opened = Store.create(store, fingerprint=encoder.fingerprint, dim=encoder.dim, run=run.resolve())
+    out.print("4. Indexing the test people's pictures")
+    opened = store_for(encoder, run, store)
     facts = {str(record.image.resolve()): {"identity": record.group} for record in test.records}
-    index_pictures(encoder, opened, list(facts), metadata=facts)
+    with counting("pictures") as progress:
+        index_pictures(encoder, opened, list(facts), metadata=facts, progress=progress)
 
-    out.print("5. Searching", markup=False)
+    out.print("5. Searching")
     engine = Engine(opened, encoder)
     for number, (sentence, truth) in enumerate(examples(test), start=1):
         hits = engine.search(sentence, 10)
         found = next((hit.rank for hit in hits if hit.identity == truth), None)
-        sheet = folder / f"search-{number}.png"
+        sheet = folder / SHEETS[number - 1]
         contact_sheet(hits, query=sentence, truth=truth).save(sheet)
         where = f"found at rank {found}" if found else "not among the first 10"
-        out.print(f"   “{sentence}”\n   {where}; {sheet}", markup=False)
+        out.print(f"   “{sentence}”\n   {where}; {sheet}")
     minutes = (time.monotonic() - began) / 60
-    out.print(
-        f'Done in {minutes:.1f} minutes. Try: limner search {store} "a man in a red jacket"', markup=False
-    )
+    out.print(f'Done in {minutes:.1f} minutes. Try: limner search {store} "a man in a red jacket"')
     write_text(
         folder / "summary.json",
         json.dumps(
@@ -114,6 +115,31 @@ def demo_command(
         )
         + "\n",
     )
+
+
+def _claim(folder: Path) -> None:
+    """Refuse to write over what no demo has made; drawing the people, its first step, refuses a foreign `people`."""
+    if folder.exists() and not folder.is_dir():
+        raise SettingsError(f"--out {folder}: a folder was expected, this is a file")
+    if not (folder / "people" / OPTIONS_FILE).exists():
+        for name in ("run", "store", "report.json", "summary.json", *SHEETS):
+            if (folder / name).exists() and not _is_empty(folder / name):
+                raise SettingsError(
+                    f"--out {folder}: holds '{name}', which is not of a demo; name a new or empty folder"
+                )
+    store = folder / "store"
+    if (store / CARD).exists():
+        read_card(store)
+        if not (folder / "run" / RUN_FILE).exists():
+            raise SettingsError(
+                f"--out {folder}: the run that its store was built with is gone; remove {store}, or name a new folder"
+            )
+    elif store.exists():
+        check_empty(store)
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
 
 
 def colour_baseline(dataset: Dataset) -> float:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from limner.cli.console import err, out
+from limner.cli.console import counting_each, out
+from limner.cli.options import Cpu, device
 from limner.data.readers import open_dataset
 from limner.evaluation.report import render
 from limner.runs import load_run
@@ -23,12 +24,13 @@ def evaluate_command(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the report to this file, too.")
     ] = None,
+    cpu: Cpu = False,
 ) -> None:
     """Measure R@1/5/10, median rank and mAP of a run in both directions."""
-    loaded = load_run(run, stage=stage)
+    loaded = load_run(run, stage=stage, device=device(cpu))
     dataset = open_dataset(data).split(split)
-    with err.status("encoding and ranking"):
-        report = evaluate_run(loaded, dataset, split)
+    with counting_each("pictures") as progress:
+        report = evaluate_run(loaded, dataset, split, progress=progress)
     out.print(render(report))
     if json_file is not None:
         write_text(json_file, report.to_json())

@@ -16,7 +16,7 @@ def list_command() -> None:
     width = max(map(len, RECIPES))
     for name, make in RECIPES.items():
         first = (make.__doc__ or "").strip().splitlines()[0]
-        out.print(f"{name:<{width}}  {first}", markup=False)
+        out.print(f"{name:<{width}}  {first}")
 
 
 @app.command("show")

@@ -7,14 +7,13 @@ from typing import Annotated
 import typer
 
 from limner.cli.console import counting, err, out
+from limner.cli.options import Cpu, device
 from limner.errors import SettingsError
 from limner.runs import load_run
-from limner.search.card import FILE
 from limner.search.index import index_pictures
 from limner.search.metadata import read_metadata
-from limner.search.opening import open_store
+from limner.search.opening import open_store, store_for
 from limner.search.sheet import contact_sheet
-from limner.search.store import Store
 
 _SHOWN = 20
 
@@ -28,31 +27,26 @@ def index_command(
         typer.Option(help="CSV or JSONL with a column 'file', optionally 'identity', and any others."),
     ] = None,
     batch: Annotated[int, typer.Option(help="Pictures encoded and committed at once.")] = 256,
+    cpu: Cpu = False,
 ) -> None:
     """Add pictures to a store. Running it again adds only what is new; what cannot be read is skipped and listed."""
     notes = read_metadata(metadata) if metadata is not None else None
-    encoder = load_run(run)
-    if (store / FILE).exists():
-        opened = Store.open(store)
-    else:
-        opened = Store.create(store, fingerprint=encoder.fingerprint, dim=encoder.dim, run=run.resolve())
+    encoder = load_run(run, device=device(cpu))
+    opened = store_for(encoder, run, store)
     with counting("pictures") as progress:
         summary = index_pictures(
             encoder, opened, pictures, metadata=notes, batch_size=batch, progress=progress
         )
     for path, reason in summary.skipped[:_SHOWN]:
-        err.print(f"skipped {path}: {reason}", markup=False)
+        err.print(f"skipped {path}: {reason}")
     if len(summary.skipped) > _SHOWN:
         err.print(f"… and {len(summary.skipped) - _SHOWN} more skipped")
     out.print(
         f"{store}: {len(opened)} pictures; {summary.added} added, {summary.updated} updated, "
-        f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped",
-        markup=False,
+        f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped"
     )
     if summary.unused_metadata:
-        err.print(
-            f"{summary.unused_metadata} entries of {metadata} name none of these pictures", markup=False
-        )
+        err.print(f"{summary.unused_metadata} entries of {metadata} name none of these pictures")
 
 
 def search_command(
@@ -66,18 +60,19 @@ def search_command(
         str | None, typer.Option(help="The identity that is right: frames its pictures green, others red.")
     ] = None,
     run: Annotated[Path | None, typer.Option(help="Run folder of the model, if it has moved.")] = None,
+    cpu: Cpu = False,
 ) -> None:
     """Find the pictures of a store that fit a description, or that are like a picture."""
     if (text is None) == (image is None):
         raise SettingsError("give either a text or --image FILE to search for")
-    engine = open_store(store, run=run)
+    engine = open_store(store, run=run, device=device(cpu))
     hits = engine.search(text, k) if text is not None else engine.search_image(Path(image or ""), k)
     if as_json:
         typer.echo(json.dumps([hit.to_dict() for hit in hits], indent=2))
     else:
         for hit in hits:
             identity = f"  [{hit.identity}]" if hit.identity is not None else ""
-            out.print(f"{hit.rank:>3}  {hit.score:+.3f}  {hit.path}{identity}", markup=False)
+            out.print(f"{hit.rank:>3}  {hit.score:+.3f}  {hit.path}{identity}")
         if not hits:
             err.print(f"{store}: the store is empty")
     if sheet is not None:
@@ -87,4 +82,4 @@ def search_command(
         # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
         except (OSError, ValueError) as error:
             raise SettingsError(f"{sheet}: the sheet cannot be saved ({error}); try a name in .jpg") from None
-        err.print(f"drawn to {sheet}", markup=False)
+        err.print(f"drawn to {sheet}")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from limner.cli.console import err, out
+from limner.cli.options import Cpu
 from limner.cli.training_progress import TrainingProgress
 from limner.data.readers import open_dataset
 from limner.errors import SettingsError
@@ -22,9 +23,7 @@ def train_command(
         list[str] | None, typer.Option("--set", help="Change a setting, key=value; may be repeated.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
-    cpu: Annotated[
-        bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")
-    ] = False,
+    cpu: Cpu = False,
 ) -> None:
     """Train a recipe on a dataset's training split, choosing the checkpoint on its validation split.
 
@@ -46,6 +45,4 @@ def train_command(
         )
     # of several processes, the launcher's first one speaks
     if os.environ.get("RANK", "0") == "0":
-        out.print(
-            f"{folder}: trained; next: limner evaluate {folder} --data {data} --split test", markup=False
-        )
+        out.print(f"{folder}: trained; next: limner evaluate {folder} --data {data} --split test")

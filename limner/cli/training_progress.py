@@ -22,15 +22,16 @@ class TrainingProgress:
     def __init__(self, console: Console) -> None:
         self._said = time.monotonic()
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
         self._task = self._progress.add_task("starting", total=None, note="")
         self._stage: tuple[str, float, int] | None = None
+        self._prepared: tuple[Preparing, float] | None = None
 
     def __enter__(self) -> "TrainingProgress":
         self._progress.start()
@@ -44,7 +45,7 @@ class TrainingProgress:
     def listen(self, event: Event) -> None:
         """Draw one event."""
         if isinstance(event, Preparing):
-            self._show(event.what, event.done, event.total, "")
+            self._show(event.what, event.done, event.total, self._speed(event))
         elif isinstance(event, Stepped):
             self._show(
                 f"{event.stage} {event.epoch}/{event.epochs}",
@@ -68,6 +69,17 @@ class TrainingProgress:
             line = f"{what}  {done}/{total}  {note}".rstrip()
             self._progress.console.print(line, markup=False, highlight=False)
 
+    def _speed(self, event: Preparing) -> str:
+        """Pictures per second since the first event of its kind, and time left; empty for that first one."""
+        now = time.monotonic()
+        first, began = self._prepared or (event, now)
+        if event.what != first.what or event.done <= first.done:
+            self._prepared = (event, now)
+            return ""
+        rate = (event.done - first.done) / max(now - began, 1e-3)
+        left = _clock((event.total - event.done) / rate)
+        return f"{rate:.{0 if rate >= 10 else 1}f} pictures/s  {left} left"
+
     def _left(self, event: Stepped) -> str:
         """Time left in the stage at its rate so far, validation included."""
         done = event.epoch - 1 + event.step / event.steps
@@ -78,8 +90,12 @@ class TrainingProgress:
         share = done - self._start
         if share <= 0:
             return "?"
-        seconds = int(passed / share * (event.epochs - done))
-        return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+        return _clock(passed / share * (event.epochs - done))
+
+
+def _clock(duration: float) -> str:
+    seconds = int(duration)
+    return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
 
 def _line(row: Mapping[str, object], improved: bool) -> str:

@@ -12,6 +12,9 @@ from limner.models.backbones import ImageEncoder, folded
 from limner.models.dual_path import DualPath
 from limner.runs.precision import Precision, autocast, pick_precision
 
+SENTENCES = 256
+"""Sentences encoded at once."""
+
 
 class Encoding:
     """Encodes with a network in eval mode: average of the plain and the flipped picture, then L2 norm.
@@ -87,8 +90,8 @@ class Encoding:
     def numbers(self, numbers: Int64[np.ndarray, "sentences words"]) -> Float[Tensor, "sentences dim"]:
         """Unit embeddings of sentences given as word numbers, on the CPU."""
         rows = []
-        for start in range(0, len(numbers), 256):
-            block = torch.from_numpy(numbers[start : start + 256]).to(self.device)
+        for start in range(0, len(numbers), SENTENCES):
+            block = torch.from_numpy(numbers[start : start + SENTENCES]).to(self.device)
             with _evaluating(self.model), autocast(self.precision, self.device):
                 embedded = self.model.encode_texts(block).float()
             rows.append(F.normalize(embedded, dim=1).cpu())

@@ -1,5 +1,8 @@
 """Evaluate a run on a split of a dataset: encode, rank, report."""
 
+from collections.abc import Callable
+from functools import partial
+
 from limner.data.records import Dataset, group_numbers
 from limner.errors import DataError
 from limner.evaluation.protocol import evaluate
@@ -7,19 +10,31 @@ from limner.evaluation.report import Report
 from limner.runs.run import Run
 
 
-def evaluate_run(run: Run, dataset: Dataset, split: str) -> Report:
+def evaluate_run(
+    run: Run,
+    dataset: Dataset,
+    split: str,
+    *,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Report:
     """Both directions over the records of one split; the gallery holds each picture once.
 
-    The report carries the split's fingerprint, the model's, what selected the checkpoint, seed and versions. Raises
-    `DataError` when the split has no sentence, `ImageError` for the first picture that cannot be read.
+    The report carries the split's fingerprint, the model's, what selected the checkpoint, seed and versions.
+    `progress` is called with what is encoded ("pictures", then "sentences"), how many of them are done and their
+    total. Raises `DataError` when the split has no sentence, `ImageError` for the first picture that cannot be read.
     """
     image_groups, sentence_groups = group_numbers(dataset)
     if not len(sentence_groups):
         raise DataError(
             f"{dataset.source}: the pictures of split '{split}' have no sentence to evaluate with"
         )
-    images = run.encode_images([record.image for record in dataset.records])
-    texts = run.encode_texts([sentence for record in dataset.records for sentence in record.sentences])
+    images = run.encode_images(
+        [record.image for record in dataset.records], progress=progress and partial(progress, "pictures")
+    )
+    texts = run.encode_texts(
+        [sentence for record in dataset.records for sentence in record.sentences],
+        progress=progress and partial(progress, "sentences"),
+    )
     described = run.description
     return evaluate(
         images,

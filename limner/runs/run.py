@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from limner.data.vocabulary import Vocabulary
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.models.dual_path import DualPath, DualPathSettings
 from limner.runs.checkpoint import load_into, read_checkpoint
-from limner.runs.encoding import Encoding
+from limner.runs.encoding import SENTENCES, Encoding
 from limner.runs.precision import Precision, default_device
 from limner.types import Pixels
 
@@ -71,24 +71,41 @@ class Run:
         """Unit embeddings, float32 (batch, dim), of pictures that `prepare_image` gave."""
         return self.encoding.pixels(pixels).numpy()
 
-    def encode_images(self, paths: Sequence[str | Path]) -> Float[np.ndarray, "batch dim"]:
+    def encode_images(
+        self, paths: Sequence[str | Path], *, progress: Callable[[int, int], None] | None = None
+    ) -> Float[np.ndarray, "batch dim"]:
         """Unit embeddings, float32 (len(paths), dim), of picture files.
 
         Pictures are decoded in threads beside the network, a few batches at a time. The first unreadable one
-        raises `ImageError`.
+        raises `ImageError`. `progress` is called after each batch with the pictures done and their total.
         """
-        step = 4 * self.encoding.batch
-        rows = []
+        batch = self.encoding.batch
+        rows: list[np.ndarray] = []
+        done = 0
         with ThreadPoolExecutor() as threads:
-            for start in range(0, len(paths), step):
-                pixels = list(threads.map(self.prepare_image, paths[start : start + step]))
-                rows.append(self.encode_pixels(np.stack(pixels)))
+            for start in range(0, len(paths), 4 * batch):
+                pixels = list(threads.map(self.prepare_image, paths[start : start + 4 * batch]))
+                for first in range(0, len(pixels), batch):
+                    rows.append(self.encode_pixels(np.stack(pixels[first : first + batch])))
+                    done += len(rows[-1])
+                    if progress is not None:
+                        progress(done, len(paths))
         return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
 
-    def encode_texts(self, sentences: Sequence[str]) -> Float[np.ndarray, "batch dim"]:
-        """Unit embeddings, float32 (len(sentences), dim), of sentences; unknown words are dropped (section 3.2)."""
+    def encode_texts(
+        self, sentences: Sequence[str], *, progress: Callable[[int, int], None] | None = None
+    ) -> Float[np.ndarray, "batch dim"]:
+        """Unit embeddings, float32 (len(sentences), dim), of sentences; unknown words are dropped (section 3.2).
+
+        `progress` is called after each batch with the sentences done and their total.
+        """
         numbers = self.vocabulary.encode(sentences, self.model.settings.text.words)
-        return self.encoding.numbers(numbers).numpy()
+        rows: list[np.ndarray] = []
+        for start in range(0, len(numbers), SENTENCES):
+            rows.append(self.encoding.numbers(numbers[start : start + SENTENCES]).numpy())
+            if progress is not None:
+                progress(start + len(rows[-1]), len(numbers))
+        return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
 
     def check_query(self, sentence: str) -> None:
         """Raise `DataError` when the model knows no word of a query, since its answer would be arbitrary."""

@@ -79,33 +79,35 @@ def index_pictures(
     `metadata` gives facts by path, "identity" among them (see `limner.search.metadata`); a picture that it
     does not name keeps what it has. `batch_size` pictures are encoded and committed at once, `workers`
     threads decode (default: one a core), and at most two batches wait decoded, which bounds the memory.
-    `progress` is called with the pictures done and their total.
+    `progress` is called with the pictures done and their total. The store is held for writing from first to last.
 
-    Raises `StoreError` for another model's store, `DataError` for paths that do not exist and metadata that
-    JSON cannot hold, `SettingsError` for sizes below 1. A picture that cannot be read is skipped and listed.
+    Raises `StoreError` for another model's store and for one that another process writes to, `DataError` for
+    paths that do not exist and metadata that JSON cannot hold, `SettingsError` for sizes below 1. A picture that
+    cannot be read is skipped and listed.
     """
     workers = workers if workers is not None else os.cpu_count() or 1
     if batch_size < 1 or workers < 1:
         raise SettingsError(f"expected batch size and workers of at least 1, got {batch_size} and {workers}")
     store.check_model(encoder.fingerprint, encoder.dim)
     notes = _notes(metadata or {})
-    pictures, unlisted = find_pictures(paths)
-    stored = store.entries()
+    with store.writing():
+        pictures, unlisted = find_pictures(paths)
+        stored = store.entries()
 
-    def look(path: str) -> _Seen | str:
-        return _look(path, stored.get(path), notes.get(path), encoder.prepare_image)
+        def look(path: str) -> _Seen | str:
+            return _look(path, stored.get(path), notes.get(path), encoder.prepare_image)
 
-    writer = _Writer(encoder, store, batch_size)
-    skipped = list(unlisted)
-    with ThreadPoolExecutor(workers) as threads:
-        for done, (path, seen) in enumerate(_ahead(threads, look, pictures, 2 * batch_size), start=1):
-            if isinstance(seen, str):
-                skipped.append((path, seen))
-            else:
-                writer.take(seen)
-            if progress:
-                progress(done, len(pictures))
-    writer.finish()
+        writer = _Writer(encoder, store, batch_size)
+        skipped = list(unlisted)
+        with ThreadPoolExecutor(workers) as threads:
+            for done, (path, seen) in enumerate(_ahead(threads, look, pictures, 2 * batch_size), start=1):
+                if isinstance(seen, str):
+                    skipped.append((path, seen))
+                else:
+                    writer.take(seen)
+                if progress:
+                    progress(done, len(pictures))
+        writer.finish()
     unused = len(notes.keys() - set(pictures))
     return IndexSummary(**writer.counts, skipped=tuple(skipped), unused_metadata=unused)
 
@@ -181,13 +183,13 @@ def _look(
         before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
         if not stat.S_ISREG(before.st_mode):
             return "not a regular file"
-        told = note or (_Note(stored.identity, stored.metadata) if stored else _Note())
+        known = note or (_Note(stored.identity, stored.metadata) if stored else _Note())
         # Time stamps change in a copy or a checkout, without the bytes.
         if stored and stored.size == before.st_size:
             if stored.mtime == before.st_mtime_ns:
-                return _settled(stored, told, stored.mtime)
+                return _settled(stored, known, stored.mtime)
             if _digest(path) == stored.sha256:
-                return _settled(stored, told, before.st_mtime_ns)
+                return _settled(stored, known, before.st_mtime_ns)
         # Decoded first: what is no picture is refused before all of it is read for the digest.
         pixels = prepare(path)
         digest = _digest(path)
@@ -200,15 +202,15 @@ def _look(
         return f"cannot be read ({error.strerror or error})"
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         return "changed while it was read; index again"
-    entry = Entry(path, digest, after.st_size, after.st_mtime_ns, told.identity, told.metadata)
+    entry = Entry(path, digest, after.st_size, after.st_mtime_ns, known.identity, known.metadata)
     return _Seen(entry, "updated" if stored else "added", pixels=pixels)
 
 
 def _settled(stored: Entry, note: _Note, mtime: int) -> _Seen:
     """A picture whose bytes are those that were embedded; its facts or time stamp may have changed."""
     now = replace(stored, mtime=mtime, identity=note.identity, metadata=note.metadata)
-    told = (stored.identity, to_json(stored.metadata)) != (now.identity, to_json(now.metadata))
-    return _Seen(now, "updated" if told else "unchanged", write=told or stored.mtime != mtime)
+    changed = (stored.identity, to_json(stored.metadata)) != (now.identity, to_json(now.metadata))
+    return _Seen(now, "updated" if changed else "unchanged", write=changed or stored.mtime != mtime)
 
 
 def _digest(path: str) -> str:

@@ -1,11 +1,13 @@
-"""Open a store together with the run that it was built with."""
+"""Open a store together with the run that it was built with, or for the run that it is to be built with."""
 
 from pathlib import Path
 
 from limner.errors import CheckpointError, StoreError
 from limner.runs import Run, load_run
+from limner.search.card import FILE
 from limner.search.engine import Engine
 from limner.search.store import Store
+from limner.types import Encoder
 
 
 def open_store(
@@ -26,3 +28,15 @@ def open_store(
             f"{folder}: the model of this store cannot be loaded: {error}; name it with run="
         ) from None
     return Engine(store, encoder)
+
+
+def store_for(encoder: Encoder, run: Path, folder: Path) -> Store:
+    """The store in a folder, made there if there is none, to index into with the model of a run.
+
+    Raises `StoreError` for a folder that holds anything else, a damaged store, and another model's.
+    """
+    if not (folder / FILE).exists():
+        return Store.create(folder, fingerprint=encoder.fingerprint, dim=encoder.dim, run=run.resolve())
+    store = Store.open(folder)
+    store.check_model(encoder.fingerprint, encoder.dim)
+    return store

@@ -2,12 +2,15 @@
 
     STORE/store.json       which model (see `limner.search.card`)
     STORE/pictures.lance   one row a picture: id, path, sha256, size, mtime, identity, metadata, vector
+    STORE/.store.lock      held by the one that writes (see `limner.search.lock`)
 
 Every change is one commit of the table: a reader sees all of a batch or nothing of it, and so does whoever
-opens the store after the writer was killed. One process writes at a time; any number read.
+opens the store after the writer was killed. One process writes at a time, a second is refused; any number read.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,9 +24,11 @@ from limner.errors import DataError, SettingsError, StoreError
 from limner.search.card import FILE, StoreCard, read_card, write_card
 from limner.search.entry import FIELDS, Entry, schema
 from limner.search.hits import Hit
+from limner.search.lock import LOCK_FILE, WriterLock
 from limner.search.snapshot import Snapshot, matrix_of
 
 _TABLE = "pictures"
+_LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE}  # by a create that was killed
 
 
 class Store:
@@ -32,6 +37,7 @@ class Store:
     def __init__(self, folder: Path, card: StoreCard) -> None:
         self.folder = folder
         self.card = card
+        self._lock = WriterLock(folder)
         # Without this a handle would not see what another process has added.
         self._database = lancedb.connect(folder, read_consistency_interval=timedelta(0))
         self._table: Any = None
@@ -49,13 +55,10 @@ class Store:
         card = StoreCard.parse({"fingerprint": fingerprint, "dim": dim, "run": str(run), "created": created})
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # The partial file is all that a create which was killed leaves behind.
-            others = [path.name for path in folder.iterdir() if path.name != f".{FILE}.partial"]
-            if others:
-                raise StoreError(
-                    f"{folder}: not empty (holds {min(others)!a}); choose a new folder for the store"
-                )
-            write_card(folder, card)
+            check_empty(folder)  # before the lock leaves a file in it
+            with WriterLock(folder).held():
+                check_empty(folder)
+                write_card(folder, card)
         except OSError as error:
             raise StoreError(f"{folder}: cannot be written ({error.strerror})") from None
         return cls(folder, card)
@@ -87,11 +90,18 @@ class Store:
         if dim != self.dim:
             raise StoreError(f"{self.folder}: holds vectors of width {self.dim}, the model gives {dim}")
 
+    def writing(self) -> AbstractContextManager[None]:
+        """Hold the store for several changes; each takes it for itself otherwise, and inside it again.
+
+        Raises `StoreError`, without waiting, while another handle or process writes.
+        """
+        return self._lock.held()
+
     def add(self, entries: Sequence[Entry], vectors: Float[np.ndarray, "images width"]) -> None:
         """Add pictures, or replace those of the same path, in one commit.
 
-        Raises `StoreError` for another width, `DataError` for NaN, a path given twice or metadata that JSON
-        cannot hold; the store is then as it was.
+        Raises `StoreError` for another width, while another process writes and where the disk refuses, `DataError`
+        for NaN, a path given twice or metadata that JSON cannot hold; the store is then as it was.
         """
         rows = [entry.to_row() for entry in entries]
         if not rows:
@@ -110,10 +120,11 @@ class Store:
         table = table.append_column(
             columns.field("vector"), pa.FixedSizeListArray.from_arrays(flat, self.dim)
         )
-        if self._opened() is None:
-            self._table = self._database.create_table(_TABLE, schema=columns, exist_ok=True)
-        merge = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-        merge.execute(table)
+        with self.writing(), self._refusals():
+            if self._opened() is None:
+                self._table = self._database.create_table(_TABLE, schema=columns, exist_ok=True)
+            merge = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+            merge.execute(table)
 
     def entries(self) -> dict[str, Entry]:
         """What is stored, by absolute path, without the vectors."""
@@ -168,9 +179,13 @@ class Store:
         return self._snapshot
 
     def compact(self) -> None:
-        """Join the small files that many commits leave; readers are not disturbed."""
-        if (table := self._opened()) is not None:
-            table.optimize()
+        """Join the small files that many commits leave; readers are not disturbed.
+
+        Raises `StoreError` while another process writes and where the disk refuses.
+        """
+        with self.writing(), self._refusals():
+            if (table := self._opened()) is not None:
+                table.optimize()
 
     def __len__(self) -> int:
         table = self._opened()
@@ -183,11 +198,31 @@ class Store:
                 table = self._database.open_table(_TABLE)
                 matches = table.schema.equals(schema(self.dim))
             except Exception as error:  # lancedb raises what its Rust side happens to call it
-                reason = str(error).splitlines()[0][:120]
                 raise StoreError(
-                    f"{self.folder}: its table is damaged ({reason}); index into a new folder"
+                    f"{self.folder}: its table is damaged ({_reason(error)}); index into a new folder"
                 ) from None
             if not matches:
                 raise StoreError(f"{self.folder}: its table has other columns than {FILE} says; index anew")
             self._table = table
         return self._table
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """What lancedb makes of a disk that is full or may not be written, as `StoreError`."""
+        try:
+            yield
+        except (OSError, RuntimeError) as error:
+            raise StoreError(f"{self.folder}: cannot be written ({_reason(error)})") from None
+
+
+def check_empty(folder: Path) -> None:
+    """Raise `StoreError` for a folder that holds anything but what the making of a store leaves when it is killed."""
+    others = {path.name for path in folder.iterdir()} - _LEFT_BEHIND
+    if others:
+        raise StoreError(f"{folder}: not empty (holds {min(others)!a}); choose a new folder for the store")
+
+
+def _reason(error: Exception) -> str:
+    """The system's words of a message of lancedb's, where it has them, else the beginning of it."""
+    said = re.search(r"([^:]+) \(os error \d+\)", str(error))
+    return said[1].strip() if said else str(error).splitlines()[0][:120]

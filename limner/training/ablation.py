@@ -106,14 +106,24 @@ def train_variant(
     )
 
 
-def measure_variant(variant: Variant, seed: int, ranked: Dataset, split: str, folder: Path) -> Trial:
+def measure_variant(
+    variant: Variant,
+    seed: int,
+    ranked: Dataset,
+    split: str,
+    folder: Path,
+    *,
+    cpu: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Trial:
     """Evaluate the checkpoint of a trained row's last stage on a split (`ranked` holds its records alone)."""
     name = variant.recipe.stages[-1].name
-    report = evaluate_run(load_run(folder, stage=name), ranked, split)
+    run = load_run(folder, stage=name, device="cpu" if cpu else None)
+    report = evaluate_run(run, ranked, split, progress=progress)
     listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     chosen = next(stage for stage in listing["stages"] if stage["name"] == name)
-    progress, _ = read_progress(folder)
-    return Trial(seed, folder, chosen["epoch"], progress.epoch, progress.seconds, report.to_dict())
+    stood, _ = read_progress(folder)
+    return Trial(seed, folder, chosen["epoch"], stood.epoch, stood.seconds, report.to_dict())
 
 
 def run_folder(out: Path, key: str, seed: int) -> Path:

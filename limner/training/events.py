@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Preparing:
-    """Something before the first step: `done` of `total` items of `what`."""
+    """Something before the first step: `what` is done for `done` of `total` pictures, or all at once (0 of 1)."""
 
     what: str
     done: int

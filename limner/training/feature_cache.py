@@ -10,8 +10,8 @@ channels takes 154 MB, maps of 7 × 7 × 160 six times that.
 import errno
 import hashlib
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -67,29 +67,51 @@ def cached_views(
     Their shape is (images, views, channels); with `until`, they are the maps that this layer of the backbone reads:
     (images, views, height, width, channels). The key covers the weights that take part, the transform, the seed, the
     arithmetic and each file's path, size and time of change. An interrupted computation continues where it
-    stopped. Older entries are removed when the cache would exceed `cache_limit()`; a single entry above it raises
-    `DataError`.
+    stopped. Older entries are removed when the cache would exceed `cache_limit()`. Raises `DataError` for a single
+    entry above it, a disk without room for it, and a folder that cannot be written.
     """
     folder = folder or cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    key = _key(model, pictures, views, seed, precision, until)
-    final, part = folder / f"{key}.npy", folder / f"{key}.part"
-    with _lock(folder, key):  # another run that wants the same waits and then reads it
-        if not final.exists():
-            encoding = Encoding(model, precision)
-            shape = (len(pictures), views, *_encode(encoding, pictures.centred(range(1)), until).shape[1:])
-            size = 2 * int(np.prod(shape))
-            if size > cache_limit():
-                raise DataError(
-                    f"features of {shape[0]} pictures × {views} views take {size / 1e9:.1f} GB, the cache may hold "
-                    f"{cache_limit() / 1e9:.1f}; set LIMNER_CACHE_GB higher or the stage's views lower (0 = no cache)"
+    with _refusals(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        key = _key(model, pictures, views, seed, precision, until)
+        final, part = folder / f"{key}.npy", folder / f"{key}.part"
+        with _lock(folder, key):  # another run that wants the same waits and then reads it
+            if not final.exists():
+                encoding = Encoding(model, precision)
+                shape = (
+                    len(pictures),
+                    views,
+                    *_encode(encoding, pictures.centred(range(1)), until).shape[1:],
                 )
-            _make_room(folder, size, keep=key)
-            _compute(encoding, pictures, shape, seed, until, part, report)
-            part.replace(final)
-        os.utime(final)
-        found: Float[np.ndarray, "images views ..."] = np.load(final, mmap_mode="r")
+                _reserve(folder, shape, key)
+                _compute(encoding, pictures, shape, seed, until, part, report)
+                part.replace(final)
+            os.utime(final)
+            found: Float[np.ndarray, "images views ..."] = np.load(final, mmap_mode="r")
     return found
+
+
+def _reserve(folder: Path, shape: tuple[int, ...], key: str) -> None:
+    """Make room for an entry; `DataError` where the cache may not hold it."""
+    size = 2 * int(np.prod(shape))
+    if size > cache_limit():
+        raise DataError(
+            f"features of {shape[0]} pictures × {shape[1]} views take {size / 1e9:.1f} GB, the cache may hold "
+            f"{cache_limit() / 1e9:.1f}; set LIMNER_CACHE_GB higher or the stage's views lower (0 = no cache)"
+        )
+    _make_room(folder, size, keep=key)
+
+
+@contextmanager
+def _refusals(folder: Path) -> Iterator[None]:
+    """What the system refuses in the cache, as `DataError`."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or folder}: no features can be kept here ({error.strerror or error}); set LIMNER_CACHE "
+            "to a folder that can be written, or the stage's views to 0 (no cache)"
+        ) from None
 
 
 def _compute(
@@ -138,17 +160,13 @@ def _complete(progress: Path) -> int:
 
 def _claim_disk(path: Path) -> None:
     """Take the file's blocks now, where the system can: a memory map that finds the disk full kills the process."""
-    size = path.stat().st_size
     try:
         with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     except (AttributeError, OSError) as error:
         if getattr(error, "errno", None) == errno.ENOSPC:
             path.unlink()
-            raise DataError(
-                f"{path.parent}: no space left for {size / 1e9:.1f} GB of cached features; make room, or set "
-                "LIMNER_CACHE to a folder on another disk"
-            ) from None
+            raise
 
 
 def _encode(

@@ -17,12 +17,12 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from limner.data.records import Dataset
-from limner.errors import CheckpointError, DataError
+from limner.errors import CheckpointError, DataError, SettingsError
 from limner.runs.checkpoint import load_into, read_checkpoint
 from limner.runs.encoding import Encoding
 from limner.runs.precision import pick_precision
 from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, Stepped, silent
-from limner.training.feature_cache import cached_views
+from limner.training.feature_cache import Report, cached_views
 from limner.training.freed_memory import keep_freed_memory
 from limner.training.metrics_log import MetricsLog
 from limner.training.mining import Bank
@@ -64,7 +64,12 @@ def train(
         raise CheckpointError(
             f"{out}: there is a run in this folder; give --resume to go on, or another folder"
         )
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(
+            f"--out {out}: the run's folder cannot be made ({error.strerror}); name a folder that can be written"
+        ) from None
     return _Training(recipe, train_split, val_split, out, listener, cpu).run()
 
 
@@ -201,10 +206,13 @@ class _Training:
                         until=stage.backbone_from,
                         seed=self.recipe.seed,
                         precision=self.precision,
-                        report=lambda done, total, what=what: self.listener(Preparing(what, done, total)),  # type: ignore[misc]
+                        report=self._preparing(what),
                     )
                 )
         return found[0], found[1]
+
+    def _preparing(self, what: str) -> Report:
+        return lambda done, total: self.listener(Preparing(what, done, total))
 
     def _epoch(
         self, index: int, stage: StageSettings, epoch: int, cached: np.ndarray | None
@@ -333,7 +341,12 @@ class _Training:
 
     def _pseudo_classes(self, count: int) -> np.ndarray:
         pooled = cached_views(
-            self.model, self.data.train_pictures, 1, seed=self.recipe.seed, precision=self.precision
+            self.model,
+            self.data.train_pictures,
+            1,
+            seed=self.recipe.seed,
+            precision=self.precision,
+            report=self._preparing("features for classes"),
         )
         found = pseudo_classes(torch.from_numpy(np.array(pooled[:, 0])).float(), count, seed=self.recipe.seed)
         return found.numpy()

@@ -2,8 +2,11 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from limner.errors import CheckpointError
 
 LOG_FILE = "metrics.jsonl"
 
@@ -11,7 +14,7 @@ LOG_FILE = "metrics.jsonl"
 class MetricsLog:
     """Appends rows; `cut` first drops rows of epochs that a resumed run will run again.
 
-    TensorBoard counts epochs over all stages.
+    TensorBoard counts epochs over all stages. Both raise `CheckpointError` when the disk refuses.
     """
 
     def __init__(self, folder: Path, *, enabled: bool = True) -> None:
@@ -24,16 +27,17 @@ class MetricsLog:
         """Keep the first `size` bytes; called once, before the first row."""
         if not self.enabled:
             return
-        with self.path.open("ab") as log:
+        with self._refusals(), self.path.open("ab+") as log:
             log.truncate(size)
-        self._rows = self.path.read_bytes().count(b"\n")
+            log.seek(0)
+            self._rows = log.read().count(b"\n")
         self._writer = _tensorboard(self.path.parent, self._rows)
 
     def add(self, row: Mapping[str, Any]) -> int:
         """Append a row and return the log's length in bytes."""
         if not self.enabled:
             return 0
-        with self.path.open("a", encoding="utf-8") as log:
+        with self._refusals(), self.path.open("a", encoding="utf-8") as log:
             log.write(json.dumps(row) + "\n")
             log.flush()
             size = log.tell()
@@ -47,6 +51,15 @@ class MetricsLog:
         """Flush TensorBoard's file."""
         if self._writer is not None:
             self._writer.close()
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path}: cannot be written ({error.strerror}); check the disk's space and rights, then resume"
+            ) from None
 
 
 def _flat(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -95,6 +95,11 @@ def test_figures_are_the_mean_and_deviation_of_the_evaluated_runs(toys: Dataset,
     assert "Order, stage I, image→text R@1" in page
 
 
+def test_cpu_is_for_measuring_too(toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("limner.runs.run.default_device", lambda: pytest.fail("the accelerator was taken"))
+    _ablate(toys, "dual-path-table-7", tmp_path, *SHORT)
+
+
 def test_stage_and_split_can_be_chosen(toys: Dataset, tmp_path: Path) -> None:
     output = _ablate(toys, "dual-path-table-4", tmp_path, *SHORT, "--stage", "II", "--split", "test")
     assert {row["stage"] for row in _table(tmp_path)["rows"]} == {"II"}

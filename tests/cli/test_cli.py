@@ -1,6 +1,9 @@
 """The commands from end to end on toys, and what a user's mistakes look like."""
 
+import errno
+import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,12 +15,14 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 from typer.testing import CliRunner
 
 from limner.cli import app, main
 from limner.data.records import Dataset
 from limner.recipes import RECIPES
 from limner.runs.checkpoint import read_checkpoint, write_checkpoint
+from limner.search.store import Store
 from limner.training.settings import Recipe
 from tests.toy import draw_toys, toy_recipe
 
@@ -180,6 +185,16 @@ def test_train_resume_evaluate(limner: Limner, toy_run: Path, pictures: Path, tm
     assert "val" in first.out
 
 
+def test_evaluation_counts_pictures_and_sentences(
+    limner: Limner, toy_run: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr("limner.cli.console.err", Console(file=screen, force_terminal=True, width=100))
+    assert limner("evaluate", toy_run, "--data", f"folder:{pictures}").code == 0
+    for shown in ("pictures", "7/7", "sentences", "14/14"):
+        assert shown in screen.getvalue()
+
+
 def test_index_adds_what_is_new_and_lists_what_cannot_be_read(
     limner: Limner, toy_run: Path, tmp_path: Path
 ) -> None:
@@ -224,10 +239,48 @@ def test_search_by_text(limner: Limner, store: Path, tmp_path: Path) -> None:
         assert drawn.format == "JPEG"
 
 
+def test_names_that_look_like_markup_or_emoji_are_printed_as_they_are(
+    limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path
+) -> None:
+    folder, store = tmp_path / ":dog:", tmp_path / "[bold]store"
+    folder.mkdir()
+    named = [folder / "[red]a :x:.png", folder / "b[bold].png"]
+    for path, source in zip(named, sorted(pictures.glob("*.png")), strict=False):
+        shutil.copyfile(source, path)
+    (folder / ":cat:[i].png").write_bytes(b"no picture")
+    notes = folder / "facts.jsonl"
+    notes.write_text(json.dumps({"file": str(named[0]), "identity": ":x:[b]"}), encoding="utf-8")
+    indexed = limner("index", toy_run, store, folder, "--metadata", notes)
+    assert f"{store}: 2 pictures; 2 added" in indexed.out
+    assert f"skipped {folder / ':cat:[i].png'}: " in indexed.err
+    found = limner("search", store, "a red square on white", "--sheet", tmp_path / ":x:[b].jpg")
+    assert {line.split("  ", 3)[3] for line in found.out.splitlines()} == {
+        f"{named[0]}  [:x:[b]]",
+        str(named[1]),
+    }
+    assert f"drawn to {tmp_path / ':x:[b].jpg'}" in found.err
+    empty = Store.create(tmp_path / ":x:[b]", fingerprint="a" * 64, dim=16, run=toy_run)
+    refused(limner("search", empty.folder, "red"), re.escape(f"{empty.folder}: built with model"))
+
+
 def test_search_by_picture_finds_itself(limner: Limner, store: Path, pictures: Path) -> None:
     hits = json.loads(limner("search", store, "--image", pictures / "05-0.png", "-k", 1, "--json").out)
     assert Path(hits[0]["path"]).name == "05-0.png"
     assert hits[0]["score"] == pytest.approx(1, abs=1e-2)
+
+
+def test_cpu_is_used_where_there_is_an_accelerator(
+    limner: Limner, toy_run: Path, store: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("limner.runs.run.default_device", lambda: pytest.fail("the accelerator was taken"))
+    for command in (
+        ("evaluate", toy_run, "--data", f"folder:{pictures}"),
+        ("index", toy_run, store, pictures),
+        ("search", store, "red"),
+    ):
+        assert limner(*command, "--cpu").code == 0
+        with pytest.raises(pytest.fail.Exception, match="the accelerator was taken"):
+            limner(*command)
 
 
 def test_a_model_that_has_moved_is_found_with_run(
@@ -238,6 +291,29 @@ def test_a_model_that_has_moved_is_found_with_run(
     run.rename(tmp_path / "moved")
     refused(limner("search", tmp_path / "store", "red"), "the model of this store cannot be loaded")
     assert limner("search", tmp_path / "store", "red", "--run", tmp_path / "moved").code == 0
+
+
+def test_mistakes_on_the_command_line(limner: Limner) -> None:
+    refused(limner("train", "dual-path"), r"limner: Missing option '--data'; see `limner train --help`\n$")
+    refused(limner("train", "dual-path", "--dat", "x"), r"No such option: --dat\b.*--data\b")
+    refused(limner("trian"), r"No such command 'trian'\. Did you mean 'train'\?\n$")
+    refused(limner("data", "chek", "x"), r"Did you mean 'check'\?\n$")
+    refused(limner("evaluate", "--data", "x"), "Missing argument 'run'; see `limner evaluate --help`")
+    refused(
+        limner("search", "s", "red", "-k", "many"), "Invalid value for '-k': .*; see `limner search --help`"
+    )
+    refused(limner("search", "s", "red", "blue"), "unexpected extra argument")
+    refused(limner("search", "s", "--image"), "Option '--image' requires an argument")
+    refused(limner("--version=3"), "Option '--version' does not take a value")
+    refused(limner("--nothing"), "No such option: --nothing; see `limner --help`")
+
+
+def test_a_group_alone_shows_its_help(limner: Limner) -> None:
+    for command in ((), ("data",), ("recipes",)):
+        alone = limner(*command)
+        assert alone.code == 2
+        assert alone.out.strip() == limner(*command, "--help").out.strip()
+        assert alone.err == ""
 
 
 def test_mistakes_in_recipes_and_data(limner: Limner, pictures: Path, tmp_path: Path) -> None:
@@ -259,6 +335,21 @@ def test_mistakes_in_recipes_and_data(limner: Limner, pictures: Path, tmp_path: 
     refused(
         limner(*train, "--data", f"folder:{pictures}"), "a folder for the run was expected, this is a file"
     )
+
+
+def test_folders_that_cannot_be_made(
+    limner: Limner, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    train = ("train", "dual-path-people", "--data", f"folder:{pictures}", "--cpu", *_sets(toy_recipe()))
+    refused(
+        limner(*train, "--out", file / "run"), f"--out {file}/run: the run's folder cannot be made \\(Not a"
+    )
+    refused(limner("data", "people", file / "x", "--identities", 4), f"{file}/x: people cannot be drawn here")
+    refused(limner("data", "people", "/proc/people", "--identities", 4), "/proc/people: people cannot be")
+    monkeypatch.setenv("LIMNER_CACHE", str(file / "cache"))
+    refused(limner(*train, "--out", tmp_path / "run"), f"{file}/cache: no features can be kept here")
 
 
 def test_mistakes_with_runs(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> None:
@@ -297,6 +388,9 @@ def test_mistakes_with_stores(
     refused(limner("search", tmp_path, "red"), "not a store")
     refused(limner("index", toy_run, tmp_path / "new", tmp_path / "none"), "no such file or folder")
     refused(limner("index", toy_run, tmp_path / "new", pictures, "--batch", 0), "batch size and workers")
+    with Store.open(store).writing():
+        refused(limner("index", toy_run, store, pictures), "is being written by another process; try again")
+        assert limner("search", store, "red").code == 0
     notes = tmp_path / "notes.txt"
     refused(limner("index", toy_run, tmp_path / "new", pictures, "--metadata", notes), r"\.csv or \.jsonl")
 
@@ -327,6 +421,45 @@ def test_a_bug_keeps_its_stack_trace(limner: Limner, monkeypatch: pytest.MonkeyP
         limner("recipes", "show", "dual-path")
 
 
+def test_what_the_system_refuses_is_one_line(limner: Limner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raising(error: OSError) -> Result:
+        def broken(_: str) -> None:
+            raise error
+
+        monkeypatch.setattr("limner.cli.recipes.get_recipe", broken)
+        return limner("recipes", "show", "dual-path")
+
+    denied = PermissionError(errno.EACCES, "Permission denied", "/there/:x:[b]\n.json")
+    refused(raising(denied), r"limner: /there/:x:\[b\] \.json: Permission denied; check the path")
+    refused(
+        raising(OSError(errno.EIO, "Input/output error", b"/bytes")), "limner: /bytes: Input/output error;"
+    )
+    refused(raising(OSError(errno.ENOSPC, "No space left on device")), "limner: No space left on device;")
+    for bug in (OSError("strange"), ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")):
+        with pytest.raises(OSError, match=r"strange|reset"):
+            raising(bug)
+
+
+@pytest.mark.parametrize("command", [("recipes", "list"), ("recipes", "show", "dual-path"), ("--help",)])
+def test_a_reader_that_has_gone_is_no_mistake(command: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        done = subprocess.run([sys.executable, "-m", "limner", *command], stdout=pipe, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_full_disk_behind_stdout_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "limner", "recipes", "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    refused(Result(done.returncode, "", done.stderr), "limner: No space left on device;")
+
+
 def test_ctrl_c_says_that_nothing_is_lost(limner: Limner, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: str) -> None:
         raise KeyboardInterrupt
@@ -337,15 +470,21 @@ def test_ctrl_c_says_that_nothing_is_lost(limner: Limner, monkeypatch: pytest.Mo
     assert stopped.err == "limner: stopped; what was finished is kept\n"
 
 
-def test_demo(limner: Limner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """All five steps, on so few people and epochs that nothing is learnt."""
+@pytest.fixture
+def demo(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """The command on so few people and epochs that nothing is learnt; --out is missing."""
     monkeypatch.setattr("limner.cli.demo.VAL", 2)
     monkeypatch.setattr("limner.cli.demo.TEST", 3)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     small = toy_recipe().replace(
         images=toy_recipe().images.replace(resize=(48, 24), crop=(48, 24)), stages=toy_recipe().stages[1:]
     )
-    command = ("demo", "--out", tmp_path, "--identities", 9, *_sets(small))
+    return ("demo", "--identities", "9", *_sets(small))
+
+
+def test_demo(limner: Limner, demo: tuple[str, ...], tmp_path: Path) -> None:
+    """All five steps, and again."""
+    command = (*demo, "--out", tmp_path)
     done = limner(*command)
     assert done.code == 0, done.err
     summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
@@ -355,7 +494,34 @@ def test_demo(limner: Limner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     for number in (1, 2, 3):
         with Image.open(tmp_path / f"search-{number}.png") as sheet:
             assert sheet.width > 400
+    store = Store.open(tmp_path / "store")
+    version = store.snapshot().version
+    (store.folder / "notes.txt").write_text("mine", encoding="utf-8")
     assert limner(*command).code == 0
+    assert store.snapshot().version == version, "the store is indexed into again, not made anew"
+    assert (store.folder / "notes.txt").read_text(encoding="utf-8") == "mine"
+    shutil.rmtree(tmp_path / "run")
+    refused(limner(*command), "the run that its store was built with is gone; remove .*store, or name a new")
+    (store.folder / "store.json").unlink()
+    refused(limner(*command), r"store: not empty \(holds 'notes.txt'\)")
+    assert (store.folder / "notes.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["store/holiday.jpg", "run/notes.txt", "people/me.jpg", "report.json", "summary.json", "search-2.png"],
+)
+def test_demo_writes_over_nothing_that_it_has_not_made(
+    limner: Limner, demo: tuple[str, ...], tmp_path: Path, name: str
+) -> None:
+    mine = tmp_path / name
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine", encoding="utf-8")
+    result = limner(*demo, "--out", tmp_path)
+    refused(_last_line(result), "which is not of a demo|is not empty and holds no generated people")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
+    assert mine.read_text(encoding="utf-8") == "mine"
+    refused(limner(*demo, "--out", mine), f"--out {mine}: a folder was expected, this is a file")
 
 
 def test_of_several_processes_the_first_one_speaks(

@@ -64,6 +64,20 @@ def test_batch_size_changes_rounding_only(run: Run, paths: list[Path], batch: in
     np.testing.assert_allclose(other.encode_images(paths), run.encode_images(paths), atol=1e-6)
 
 
+def test_progress_is_told_after_each_batch(
+    run: Run, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[int, int]] = []
+    small = dataclasses.replace(run, encoding=Encoding(run.model, "fp32", batch=3))
+    rows = small.encode_images(paths, progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(3, 7), (6, 7), (7, 7)]
+    np.testing.assert_array_equal(rows, small.encode_images(paths))
+    calls.clear()
+    monkeypatch.setattr("limner.runs.run.SENTENCES", 3)
+    run.encode_texts(SENTENCES, progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(3, 4), (4, 4)]
+
+
 def test_image_embedding_is_the_mean_of_plain_and_flipped(run: Run, paths: list[Path]) -> None:
     """Written out from section 6.2: both features, their mean, then the norm."""
     for path in paths[:3]:

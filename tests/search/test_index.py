@@ -180,6 +180,20 @@ def test_stopped_by_an_error_keeps_whole_batches(pictures: list[Path], store: St
     check_rows(store, pictures)
 
 
+def test_indexing_holds_the_store_from_first_to_last(pictures: list[Path], store: Store) -> None:
+    refused = []
+
+    def write_too(done: int, total: int) -> None:
+        with pytest.raises(StoreError, match="is being written by another process"):
+            index_pictures(FakeEncoder(), Store.open(store.folder), pictures)
+        refused.append(done)
+
+    index_pictures(FakeEncoder(), store, pictures, batch_size=3, progress=write_too)
+    assert refused == list(range(1, 12))
+    check_rows(store, pictures)
+    assert index_pictures(FakeEncoder(), Store.open(store.folder), [store.folder.parent]).unchanged == 11
+
+
 KILLED = """
 import sys, time
 from limner.search.index import index_pictures

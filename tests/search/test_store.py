@@ -1,4 +1,7 @@
 import json
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -193,11 +196,109 @@ def test_a_store_whose_making_was_killed_can_be_made_again(tmp_path: Path) -> No
     folder.mkdir()
     (folder / ".store.json.partial").write_text("{")
     store = Store.create(folder, fingerprint=MODEL, dim=4, run="r")
-    assert [path.name for path in folder.iterdir()] == ["store.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [".store.lock", "store.json"]
     (folder / "pictures.lance" / "data").mkdir(parents=True)  # killed before the table's first version
     assert Store.open(folder).search(np.ones(4, np.float32)) == []
     store.add([entry("a")], np.ones((1, 4), np.float32))
     assert len(Store.open(folder)) == 1
+
+
+def test_a_lock_file_alone_is_no_content_and_none_is_left_elsewhere(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    (folder / ".store.lock").touch()
+    Store.create(folder, fingerprint=MODEL, dim=4, run="r")
+    with pytest.raises(StoreError, match=r"not empty \(holds 'store.json'\)"):
+        Store.create(folder, fingerprint=MODEL, dim=4, run="r")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("x")
+    with pytest.raises(StoreError, match="not empty"):
+        Store.create(other, fingerprint=MODEL, dim=4, run="r")
+    assert [path.name for path in other.iterdir()] == ["notes.txt"]
+
+
+WRITTEN = "is being written by another process; try again when it is done"
+
+
+def test_of_two_handles_one_writes_and_both_read(tmp_path: Path) -> None:
+    first = store_of(tmp_path)
+    second = Store.open(first.folder)
+    with first.writing():
+        first.add([entry("a")], np.ones((1, 4), np.float32))
+        with first.writing():
+            first.add([entry("b")], np.ones((1, 4), np.float32))
+        first.compact()
+        with pytest.raises(StoreError, match=WRITTEN):
+            second.add([entry("c")], np.ones((1, 4), np.float32))
+        with pytest.raises(StoreError, match=WRITTEN):
+            second.compact()
+        assert len(second) == len(second.entries()) == len(second.search(np.ones(4, np.float32))) == 2
+    second.add([entry("c")], np.ones((1, 4), np.float32))
+    assert len(first) == 3
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["a handle each", "one handle"])
+def test_writers_at_once_leave_one_row_a_picture(tmp_path: Path, shared: bool) -> None:
+    store, together = store_of(tmp_path), threading.Barrier(3)
+    refused: list[str] = []
+    vectors = np.ones((20, 4), np.float32)
+
+    def write() -> None:
+        mine = store if shared else Store.open(store.folder)
+        together.wait()
+        for _ in range(3):
+            try:
+                mine.add([entry(f"{number:02}") for number in range(20)], vectors)
+            except StoreError as error:
+                refused.append(str(error))
+
+    threads = [threading.Thread(target=write) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(Store.open(store.folder)) == 20
+    assert all(WRITTEN in message for message in refused)
+
+
+HOLDING = """
+import sys
+from limner.search.store import Store
+
+with Store.open(sys.argv[1]).writing():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.add([entry("a")], np.ones((1, 4), np.float32))
+    command = [sys.executable, "-c", HOLDING, str(store.folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(StoreError, match=WRITTEN):
+            store.add([entry("b")], np.ones((1, 4), np.float32))
+        assert len(Store.open(store.folder).search(np.ones(4, np.float32))) == 1
+        process.kill()
+    store.add([entry("b")], np.ones((1, 4), np.float32))
+    assert len(store) == 2
+
+
+def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.add([entry("a")], np.ones((1, 4), np.float32))
+    data = store.folder / "pictures.lance" / "data"
+    data.rename(tmp_path / "away")
+    data.write_text("no folder")
+    with pytest.raises(StoreError, match=r"store: cannot be written \(Not a directory\)$"):
+        store.add([entry("b")], np.ones((1, 4), np.float32))
+    (store.folder / ".store.lock").unlink()
+    (store.folder / ".store.lock").mkdir()
+    with pytest.raises(StoreError, match=r"store: cannot be written \(Is a directory\)$"):
+        store.add([entry("b")], np.ones((1, 4), np.float32))
 
 
 def test_the_card_says_what_was_given(tmp_path: Path) -> None:

@@ -241,7 +241,9 @@ def test_full_disk_is_said_before_anything_is_computed(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(DataError, match=r"no space left for .* GB of cached features"):
+    with pytest.raises(
+        DataError, match=r"no features can be kept here \(No space left on device\); set LIMNER_CACHE"
+    ):
         _views(model, pictures, tmp_path / "cache")
     assert not _entries(tmp_path / "cache")
 
@@ -316,6 +318,15 @@ def test_refusals(
     monkeypatch.setenv("LIMNER_CACHE_GB", "much")
     with pytest.raises(DataError, match="must be a number of gigabytes, got 'much'"):
         cache_limit()
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    model: DualPath, pictures: Pictures, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    cache = tmp_path / "file" / "cache"
+    with pytest.raises(DataError, match=r"file/cache: no features .* \(Not a directory\); set LIMNER_CACHE"):
+        _views(model, pictures, cache)
 
 
 @pytest.mark.parametrize("number", [0, 2])

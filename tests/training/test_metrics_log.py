@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from limner.errors import CheckpointError
 from limner.training.metrics_log import MetricsLog
 
 
@@ -37,6 +38,16 @@ def test_cut_drops_what_stands_behind(tmp_path: Path) -> None:
     resumed.add(_row(3))
     resumed.close()
     assert _epochs(tmp_path) == [1, 2, 3]
+
+
+def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(
+        CheckpointError, match=r"metrics\.jsonl: cannot be written \(No space left on device\)"
+    ):
+        log.add(_row(1))
+    log.close()
 
 
 def test_another_process_writes_nothing(tmp_path: Path) -> None:

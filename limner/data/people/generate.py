@@ -30,7 +30,10 @@ from limner.errors import DataError, SettingsError
 DRAWING: Final = 1
 """Raised whenever the same seed would give other pictures or sentences."""
 
-_OPTIONS, _ATTRIBUTES, _RECORDS, _PARTS = "people.json", "attributes.json", "reid_raw.json", ".parts"
+OPTIONS_FILE: Final = "people.json"
+"""Its presence means a set of ours, complete or not."""
+
+_ATTRIBUTES, _RECORDS, _PARTS = "attributes.json", "reid_raw.json", ".parts"
 
 
 @dataclass(frozen=True)
@@ -80,13 +83,25 @@ def generate_people(
     - `progress`: called with (identities done, all) as they are finished.
 
     A complete set of the same options is left as it is, an interrupted one is completed. Raises `DataError` when the
-    folder holds anything else, `SettingsError` when an option is out of range.
+    folder holds anything else or cannot be written, `SettingsError` when an option is out of range.
     """
     val = round(identities / 10) if val is None else val
     test = round(identities / 5) if test is None else test
     options = _Options(identities, seed, val, test, views, size)
     _check(options, workers)
     folder = Path(folder)
+    try:
+        return _generate(folder, options, workers, progress)
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or folder}: people cannot be drawn here ({error.strerror or error}); "
+            "name a folder that can be written, on a disk with room"
+        ) from None
+
+
+def _generate(
+    folder: Path, options: _Options, workers: int, progress: Callable[[int, int], None] | None
+) -> PeopleSummary:
     _claim(folder, options)
     people = options.people()
     parts = folder / _PARTS
@@ -103,7 +118,7 @@ def generate_people(
         shutil.rmtree(parts)
     records = json.loads((folder / _RECORDS).read_text(encoding="utf-8"))
     return PeopleSummary(
-        folder, identities, len(records), sum(len(record["captions"]) for record in records), drawn
+        folder, len(people), len(records), sum(len(record["captions"]) for record in records), drawn
     )
 
 
@@ -139,7 +154,7 @@ def _claim(folder: Path, options: _Options) -> None:
     """Make the folder ours, or see that it is."""
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file; name a folder for the generated people")
-    marker = folder / _OPTIONS
+    marker = folder / OPTIONS_FILE
     wanted = json.loads(json.dumps(asdict(options)))
     if marker.is_file():
         try:
@@ -160,7 +175,7 @@ def _claim(folder: Path, options: _Options) -> None:
 
 def _differences(found: object, wanted: dict[str, Any]) -> str:
     if not isinstance(found, dict):
-        return f"{_OPTIONS} cannot be read"
+        return f"{OPTIONS_FILE} cannot be read"
     names = [name for name in wanted if found.get(name) != wanted[name]]
     return (
         ", ".join(f"{name} {found.get(name)} there, {wanted[name]} asked for" for name in names)

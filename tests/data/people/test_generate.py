@@ -1,3 +1,4 @@
+import errno
 import json
 from pathlib import Path
 
@@ -106,6 +107,19 @@ def test_other_folders_are_refused(made: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
     with pytest.raises(DataError, match="is a file"):
         generate_people(tmp_path / "holiday.jpg", 10)
+    with pytest.raises(
+        DataError, match=r"holiday\.jpg/people: people cannot be drawn here \(Not a directory\)"
+    ):
+        generate_people(tmp_path / "holiday.jpg" / "people", 10)
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "_draw_one", full)
+    with pytest.raises(DataError, match=r"people cannot be drawn here \(No space left on device\)"):
+        generate_people(tmp_path / "people", 3, val=1, test=1)
 
 
 def test_damaged_options_file_is_refused_in_one_line(tmp_path: Path) -> None:
