@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measuring import publish, repeats, speeds, taking_turns
+from limner.freed_memory import keep_freed_memory
 from limner.models.backbones import BackboneSettings, ImageEncoder, build_backbone, folded
 from limner.models.backbones.strided import StridedConvolution
-from limner.training.freed_memory import keep_freed_memory
 
 BATCH = 16
 SIZE = 224

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measuring import publish, repeats, speeds, taking_turns
+from limner.freed_memory import keep_freed_memory
 from limner.models.text_encoder import TextEncoder, TextEncoderSettings
-from limner.training.freed_memory import keep_freed_memory
 from tests.reference.text_path import plain_blocks
 
 BATCH = 128

@@ -14,7 +14,7 @@ from limner.training.settings import Recipe
 ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
-    {"errors", "types"},
+    {"errors", "types", "freed_memory"},
     {"settings"},
     {"data"},
     {"models", "losses", "evaluation"},

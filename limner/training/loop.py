@@ -18,12 +18,12 @@ from torch import Tensor
 
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
+from limner.freed_memory import keep_freed_memory
 from limner.runs.checkpoint import load_into, read_checkpoint
 from limner.runs.encoding import Encoding
 from limner.runs.precision import pick_precision
 from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, Stepped, silent
 from limner.training.feature_cache import Report, cached_views
-from limner.training.freed_memory import keep_freed_memory
 from limner.training.metrics_log import MetricsLog
 from limner.training.mining import Bank
 from limner.training.optimiser import freeze_parts, make_optimiser, rate_at, set_rate

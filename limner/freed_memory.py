@@ -1,7 +1,7 @@
 """Keep freed memory for the next step.
 
-Each step of training asks for the same tensors and frees them. By default glibc hands large freed blocks back to the
-system, which has to clear every page anew when the next step asks for them.
+Each step of training, and each batch of encoding, asks for the same tensors and frees them. By default glibc hands
+large freed blocks back to the system, which has to clear every page anew when the next step asks for them.
 """
 
 import ctypes

@@ -9,7 +9,7 @@ import pytest
 _SCRIPT = """
 import resource, sys
 import numpy as np
-from limner.training.freed_memory import keep_freed_memory
+from limner.freed_memory import keep_freed_memory
 
 kept = keep_freed_memory()
 
@@ -33,7 +33,7 @@ def _faults(**environment: str) -> tuple[bool, int]:
         check=True,
         capture_output=True,
         text=True,
-        env={**inherited, "PYTHONPATH": str(Path(__file__).parents[2]), **environment},
+        env={**inherited, "PYTHONPATH": str(Path(__file__).parents[1]), **environment},
     )
     kept, faults = found.stdout.split()
     return kept == "True", int(faults)
