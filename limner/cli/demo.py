@@ -16,7 +16,7 @@ from limner.data.readers import open_dataset
 from limner.data.records import Dataset, group_numbers
 from limner.errors import SettingsError
 from limner.evaluation.colour_baseline import colour_similarity
-from limner.evaluation.measures import parse_measure
+from limner.evaluation.measures import RecallAt
 from limner.evaluation.ranking import rank_scores
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.report import render
@@ -147,8 +147,8 @@ def colour_baseline(dataset: Dataset) -> float:
     image_groups, sentence_groups = group_numbers(dataset)
     sentences = [sentence for record in dataset.records for sentence in record.sentences]
     scores = colour_similarity(sentences, [record.image for record in dataset.records])
-    ranking = rank_scores(scores, Relevance.from_groups(sentence_groups, image_groups))
-    return parse_measure("R@1").of(ranking)
+    ranking = rank_scores(scores, Relevance.from_groups(sentence_groups, image_groups), [RecallAt(1)])
+    return 100 * float(np.nanmean(ranking.each(RecallAt(1))))
 
 
 def chance(dataset: Dataset) -> float:

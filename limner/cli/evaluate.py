@@ -8,6 +8,8 @@ import typer
 from limner.cli.console import counting_each, out
 from limner.cli.options import Cpu, device
 from limner.data.readers import open_dataset
+from limner.evaluation.measures import STANDARD
+from limner.evaluation.names import parse_measures
 from limner.evaluation.report import render
 from limner.runs import load_run
 from limner.runs.checkpoint import write_text
@@ -21,16 +23,21 @@ def evaluate_command(
     stage: Annotated[
         str | None, typer.Option(help="Checkpoint of this stage instead of the best one.")
     ] = None,
+    measures: Annotated[
+        str,
+        typer.Option(help="What to measure, names with blanks between them (docs/measures.md), or 'all'."),
+    ] = " ".join(map(str, STANDARD)),
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the report to this file, too.")
     ] = None,
     cpu: Cpu = False,
 ) -> None:
-    """Measure R@1/5/10, median rank and mAP of a run in both directions."""
+    """Measure a run in both directions."""
+    asked = parse_measures(measures)
     loaded = load_run(run, stage=stage, device=device(cpu))
     dataset = open_dataset(data).split(split)
     with counting_each("pictures") as progress:
-        report = evaluate_run(loaded, dataset, split, progress=progress)
+        report = evaluate_run(loaded, dataset, split, asked, progress=progress)
     out.print(render(report))
     if json_file is not None:
         write_text(json_file, report.to_json())

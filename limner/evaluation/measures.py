@@ -1,24 +1,24 @@
 """The measures: small values with one definition each, whose names print and parse back.
 
-A measure reads a `Ranking` and is taken over the queries that have a true match in the gallery; how many
-have none is reported beside it, never scored. The examples below rank for four queries: first matches at
-ranks 1, 3, 6 and 12, and a fifth query without a match.
+A measure gives each query a value, from the ranks of all its true matches (`Matches`), and one value over the queries
+that have a true match in the gallery; how many have none is reported beside it, never scored. Curves and the overlap
+of similarities are in `limner.evaluation.curves` and `limner.evaluation.overlap`.
 
->>> ranking = example()
->>> [str(measure) for measure in STANDARD]
-['R@1', 'R@5', 'R@10', 'MedR', 'MeanR', 'mAP']
+The examples are of three queries in a gallery of 20, with their matches at ranks 1, at 3 and 4, and at 8, 9 and 20.
 """
 
-import difflib
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float
 
-from limner.errors import DataError, SettingsError
-from limner.evaluation.ranking import Ranking
+from limner.errors import SettingsError
+from limner.evaluation.matches import Matches
+
+Values = Float[np.ndarray, " queries"]
+Unit = Literal["percent", "rank"]
 
 
 @runtime_checkable
@@ -26,46 +26,54 @@ class Measure(Protocol):
     """What every measure has; two of one name are equal."""
 
     @property
-    def key(self) -> str:
-        """Name in JSON reports."""
+    def unit(self) -> Unit:
+        """Whether the value is in percent (0–100) or a rank, from 1."""
 
-    @property
-    def percent(self) -> bool:
-        """Whether the value is in percent (0–100); otherwise it is a rank, from 1."""
+    def each(self, matches: Matches) -> Values:
+        """The value of each query: a share from 0 to 1, or a rank."""
 
-    def of(self, ranking: Ranking) -> float:
-        """The value. Raises `DataError` where no query has a match."""
+    def over(self, values: Values) -> float:
+        """The value over at least one query, in the measure's unit."""
+
+
+class _Share:
+    """A measure that is a share of each query, and the mean over queries in percent."""
+
+    unit: ClassVar[Unit] = "percent"
+
+    def over(self, values: Values) -> float:
+        """The mean, in percent."""
+        return 100.0 * float(np.mean(values))
 
 
 @dataclass(frozen=True)
-class RecallAt:
-    """R@K, also rank-K: percent of queries with at least one true match among the first K.
-
-    Source: Hodosh, Young and Hockenmaier, JAIR 47 (2013), section 4.2, there for one match a query; ties
-    are against the model. Raises `SettingsError` for K below 1.
-
-    >>> RecallAt(1).of(ranking), RecallAt(5).of(ranking), RecallAt(10).of(ranking)
-    (25.0, 50.0, 75.0)
-    """
+class _AtK(_Share):
+    """A measure of the first K items. Raises `SettingsError` for K below 1."""
 
     k: int
-    percent: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.k < 1:
-            raise SettingsError(f"R@K: expected K of at least 1, got {self.k}")
+            raise SettingsError(f"{self}: expected K of at least 1, got {self.k}")
+
+
+@dataclass(frozen=True)
+class RecallAt(_AtK):
+    """R@K, also rank-K: percent of queries with at least one true match among the first K.
+
+    Source: Hodosh, Young and Hockenmaier, JAIR 47 (2013), section 4.2, there for one match a query; ties
+    are against the model.
+
+    >>> [round(value_of(RecallAt(k), matches), 1) for k in (1, 5, 10)]
+    [33.3, 66.7, 100.0]
+    """
 
     def __str__(self) -> str:
         return f"R@{self.k}"
 
-    @property
-    def key(self) -> str:
-        """Name in JSON reports."""
-        return str(self)
-
-    def of(self, ranking: Ranking) -> float:
-        """Percent of matched queries whose first rank is at most K."""
-        return 100.0 * float(np.mean(_first(ranking) <= self.k))
+    def each(self, matches: Matches) -> Values:
+        """1 where the first match is among the first K, else 0."""
+        return (matches.ranks[:, 0] <= self.k).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -75,67 +83,206 @@ class MedianRank:
     Source: Hodosh, Young and Hockenmaier, JAIR 47 (2013), section 4.2. With an even number of queries it is
     the mean of the two middle ranks, so halves occur (some released codes round down instead).
 
-    >>> MedianRank().of(ranking)
-    4.5
+    >>> value_of(MedianRank(), matches)
+    3.0
     """
 
-    key: ClassVar[str] = "median_rank"
-    percent: ClassVar[bool] = False
+    unit: ClassVar[Unit] = "rank"
 
     def __str__(self) -> str:
         return "MedR"
 
-    def of(self, ranking: Ranking) -> float:
-        """Median first rank of the matched queries."""
-        return float(np.median(_first(ranking)))
+    def each(self, matches: Matches) -> Values:
+        """The rank of the first match."""
+        return matches.ranks[:, 0].astype(np.float64)
+
+    def over(self, values: Values) -> float:
+        """The median."""
+        return float(np.median(values))
 
 
 @dataclass(frozen=True)
-class MeanRank:
+class MeanRank(MedianRank):
     """MeanR: mean over queries of the first true match's rank, from 1; lower is better.
 
     Source: the companion of MedR in released evaluation code (VSE++ prints both); a few lost queries move
     it far.
 
-    >>> MeanRank().of(ranking)
-    5.5
+    >>> value_of(MeanRank(), matches)
+    4.0
     """
-
-    key: ClassVar[str] = "mean_rank"
-    percent: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return "MeanR"
 
-    def of(self, ranking: Ranking) -> float:
-        """Mean first rank of the matched queries."""
-        return float(np.mean(_first(ranking)))
+    def over(self, values: Values) -> float:
+        """The mean."""
+        return float(np.mean(values))
 
 
 @dataclass(frozen=True)
-class MeanAveragePrecision:
+class MeanAveragePrecision(_Share):
     """mAP: mean over queries of the plain average precision over **all** true matches, in percent.
 
     Source: Manning, Raghavan and Schütze, Introduction to Information Retrieval (2008), section 8.4. It is
     not the trapezoidal area that some person re-identification codes compute: a single match at rank 2
     gives 50 here and 25 there.
 
-    The example's queries have one match each, so their precisions are 1, 1/3, 1/6 and 1/12:
+    The queries' average precisions are 1, (1/3 + 2/4) / 2 and (1/8 + 2/9 + 3/20) / 3:
 
-    >>> round(MeanAveragePrecision().of(ranking), 4)
-    39.5833
+    >>> round(value_of(MeanAveragePrecision(), matches), 2)
+    52.75
     """
-
-    key: ClassVar[str] = "mAP"
-    percent: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return "mAP"
 
-    def of(self, ranking: Ranking) -> float:
-        """Mean average precision of the matched queries, in percent."""
-        _first(ranking)
-        return 100.0 * float(np.mean(ranking.average_precisions[ranking.matched]))
+    def each(self, matches: Matches) -> Values:
+        """The mean precision at the ranks of the matches."""
+        return np.asarray(matches.precisions.sum(1) / matches.counts)
+
+
+@dataclass(frozen=True)
+class TrapezoidalAveragePrecision(_Share):
+    """mAP(trapezoid): mean over queries of the trapezoidal area under precision over recall, in percent.
+
+    Source: the evaluation code of Oxford Buildings and Market-1501, from which many person re-identification codes
+    come. Each match adds the mean of the precisions at it and just before it, the latter 1 before rank 1.
+
+    >>> round(value_of(TrapezoidalAveragePrecision(), matches), 2)
+    47.1
+    """
+
+    def __str__(self) -> str:
+        return "mAP(trapezoid)"
+
+    def each(self, matches: Matches) -> Values:
+        """The area: the mean over matches of the two precisions' mean."""
+        ranks, position = matches.ranks, np.arange(matches.ranks.shape[1])
+        before = np.where(ranks > 1, position / np.maximum(ranks - 1, 1), 1.0)
+        area = np.where(matches.listed, (before + matches.precisions) / 2, 0.0)
+        return np.asarray(area.sum(1) / matches.counts)
+
+
+@dataclass(frozen=True)
+class AveragePrecisionAt(_AtK):
+    """MAP@K: mean over queries of the average precision over the matches **found** among the first K, in percent.
+
+    Source: MNiL (MM 2017), section 4.1, which takes it from the cross-modal hashing literature. The sum of precisions
+    is divided by the number of matches found, so it does not fall when most matches are missed; a query with none
+    among the first K has 0.
+
+    The queries have 1, (1/3 + 2/4) / 2 and (1/8 + 2/9) / 2 up to rank 10:
+
+    >>> round(value_of(AveragePrecisionAt(10), matches), 2)
+    53.01
+    """
+
+    def __str__(self) -> str:
+        return f"MAP@{self.k}"
+
+    def each(self, matches: Matches) -> Values:
+        """The mean precision at the matches found."""
+        return np.asarray(_precision_sum(matches, self.k) / np.maximum(matches.among(self.k), 1))
+
+
+@dataclass(frozen=True)
+class AveragePrecisionAtMin(_AtK):
+    """MAP@K(min): as `MAP@K`, divided by the number of matches that the first K could hold, min(K, matches).
+
+    Source: the other convention in use, e.g. of recommender challenges; it does fall when matches are missed.
+
+    The third query has (1/8 + 2/9) / 3 up to rank 10:
+
+    >>> round(value_of(AveragePrecisionAtMin(10), matches), 2)
+    51.08
+    """
+
+    def __str__(self) -> str:
+        return f"MAP@{self.k}(min)"
+
+    def each(self, matches: Matches) -> Values:
+        """The sum of precisions at the matches found, by how many there could be."""
+        return np.asarray(_precision_sum(matches, self.k) / np.minimum(matches.counts, self.k))
+
+
+@dataclass(frozen=True)
+class AveragePrecisionAtAll(MeanAveragePrecision):
+    """MAP@all: MAP@K over the whole ranking, which finds every match: equal to mAP, under the name of the MNiL paper.
+
+    >>> round(value_of(AveragePrecisionAtAll(), matches), 2)
+    52.75
+    """
+
+    def __str__(self) -> str:
+        return "MAP@all"
+
+
+@dataclass(frozen=True)
+class PrecisionAt(_AtK):
+    """AP@K: mean over queries of the share of true matches among the first K, in percent.
+
+    Source: Reed et al., CVPR 2016; identity-aware CMCE (ICCV 2017), section 4.1, with K = 50 and a query for each
+    class: the mean embedding of its sentences. Elsewhere it is called precision at K. A gallery of fewer than K
+    items counts as filled with wrong ones.
+
+    >>> round(value_of(PrecisionAt(5), matches), 2)
+    20.0
+    """
+
+    def __str__(self) -> str:
+        return f"AP@{self.k}"
+
+    def each(self, matches: Matches) -> Values:
+        """Matches among the first K, by K."""
+        return matches.among(self.k) / self.k
+
+
+@dataclass(frozen=True)
+class InverseNegativePenalty(_Share):
+    """mINP: mean over queries of (number of matches) / (rank of the last match), in percent.
+
+    Source: Ye et al., "Deep learning for person re-identification: a survey and outlook", TPAMI 2021, Eq. 5. It
+    says how far down one has to look to find every picture of a person.
+
+    The queries have 1/1, 2/4 and 3/20:
+
+    >>> round(value_of(InverseNegativePenalty(), matches), 2)
+    55.0
+    """
+
+    def __str__(self) -> str:
+        return "mINP"
+
+    def each(self, matches: Matches) -> Values:
+        """Number of matches by the rank of the last one."""
+        last = np.take_along_axis(matches.ranks, matches.counts[:, None] - 1, axis=1)[:, 0]
+        return np.asarray(matches.counts / last)
+
+
+@dataclass(frozen=True)
+class RPrecision(_Share):
+    """R-precision: mean over queries of the share of true matches among the first R, R the number of them, in percent.
+
+    Source: Manning, Raghavan and Schütze, Introduction to Information Retrieval (2008), section 8.4.
+
+    The queries have 1 of 1, 0 of 2 and 0 of 3:
+
+    >>> round(value_of(RPrecision(), matches), 2)
+    33.33
+    """
+
+    def __str__(self) -> str:
+        return "R-precision"
+
+    def each(self, matches: Matches) -> Values:
+        """Matches among the first R, by R."""
+        found = np.count_nonzero(matches.ranks <= matches.counts[:, None], axis=1)
+        return np.asarray(found / matches.counts)
+
+
+def _precision_sum(matches: Matches, k: int) -> Values:
+    return np.asarray(np.where(matches.ranks <= k, matches.precisions, 0.0).sum(1))
 
 
 STANDARD: tuple[Measure, ...] = (
@@ -148,43 +295,31 @@ STANDARD: tuple[Measure, ...] = (
 )
 """What a report holds unless it is asked for something else."""
 
-_BY_NAME: dict[str, Measure] = {
-    str(measure): measure for measure in (MedianRank(), MeanRank(), MeanAveragePrecision())
+NAMED: tuple[Measure, ...] = (
+    MedianRank(),
+    MeanRank(),
+    MeanAveragePrecision(),
+    TrapezoidalAveragePrecision(),
+    AveragePrecisionAtAll(),
+    InverseNegativePenalty(),
+    RPrecision(),
+)
+"""The measures without a K."""
+
+OF_K: dict[str, Callable[[int], Measure]] = {
+    "R@K": RecallAt,
+    "MAP@K": AveragePrecisionAt,
+    "MAP@K(min)": AveragePrecisionAtMin,
+    "AP@K": PrecisionAt,
 }
+"""The measures of the first K items, K from 1."""
 
 
-def parse_measure(name: str) -> Measure:
-    """The measure that prints as `name`.
-
-    Raises `SettingsError` with the nearest known name.
-
-    >>> parse_measure("R@50"), parse_measure("MedR")
-    (RecallAt(k=50), MedianRank())
-    """
-    if name in _BY_NAME:
-        return _BY_NAME[name]
-    # A bounded number of plain digits: no gallery has 10**12 items, and int() would take other scripts'
-    # digits.
-    if match := re.fullmatch(r"R@([1-9][0-9]{0,11})", name):
-        return RecallAt(int(match[1]))
-    names = {known.lower(): known for known in ("R@1", "R@5", "R@10", *_BY_NAME)}
-    near = difflib.get_close_matches(name.lower(), names, n=1)
-    known = ", ".join(("R@K (K from 1)", *_BY_NAME))
-    hint = f"did you mean '{names[near[0]]}'?" if near else f"known: {known}"
-    raise SettingsError(f"unknown measure {name[:40]!r}; {hint}")
+def value_of(measure: Measure, matches: Matches) -> float:
+    """A measure over some queries, in its unit."""
+    return measure.over(measure.each(matches))
 
 
-def example() -> Ranking:
-    """The ranking that this module's examples measure: ranks 1, 3, 6 and 12, and a query without a match."""
-    ranks = np.array([1, 3, 6, 12, 0])
-    precisions = np.array([1, 1 / 3, 1 / 6, 1 / 12, np.nan])
-    return Ranking(ranks, precisions, gallery_size=20)
-
-
-def _first(ranking: Ranking) -> Int[np.ndarray, " matched"]:
-    ranks: Int[np.ndarray, " matched"] = ranking.first_ranks[ranking.matched]
-    if not len(ranks):
-        raise DataError(
-            "no query has a true match in the gallery; are the group codes of both sides the same?"
-        )
-    return ranks
+def example() -> Matches:
+    """The ranking that this module's examples measure."""
+    return Matches.of([[1], [3, 4], [8, 9, 20]], gallery_size=20)

@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from limner.evaluation.curves import Curve, CurveMeasure
 from limner.evaluation.measures import STANDARD, Measure
-from limner.evaluation.ranking import Array, Ranking, rank_embeddings
+from limner.evaluation.overlap import Overlap
+from limner.evaluation.ranking import Array, rank_embeddings
 from limner.evaluation.relevance import Relevance, group_codes
 from limner.evaluation.report import Report
+from limner.evaluation.tally import AnyMeasure, Ranking
 
 
 def evaluate(
@@ -21,7 +24,7 @@ def evaluate(
     protocol: str,
     split: str,
     extra: Mapping[str, Any] | None = None,
-    measures: Sequence[Measure] = STANDARD,
+    measures: Sequence[AnyMeasure] = STANDARD,
     block: int | None = None,
 ) -> Report:
     """Rank sentences for each image and images for each sentence, and measure both.
@@ -37,8 +40,8 @@ def evaluate(
     of_sentences = group_codes(sentence_groups, "sentence groups")
     forward = Relevance.from_groups(of_images, of_sentences)
     backward = Relevance.from_groups(of_sentences, of_images)
-    to_text = rank_embeddings(image_embeddings, sentence_embeddings, forward, block=block)
-    to_image = rank_embeddings(sentence_embeddings, image_embeddings, backward, block=block)
+    to_text = rank_embeddings(image_embeddings, sentence_embeddings, forward, measures, block=block)
+    to_image = rank_embeddings(sentence_embeddings, image_embeddings, backward, measures, block=block)
     counts = {
         "images": forward.queries,
         "sentences": backward.queries,
@@ -53,8 +56,15 @@ def evaluate(
         image_to_text=_measured(to_text, measures),
         text_to_image=_measured(to_image, measures),
         provenance=dict(extra or {}),
+        curves={"image_to_text": _drawn(to_text, measures), "text_to_image": _drawn(to_image, measures)}
+        if any(isinstance(measure, CurveMeasure) for measure in measures)
+        else {},
     )
 
 
-def _measured(ranking: Ranking, measures: Sequence[Measure]) -> dict[str, float]:
-    return {measure.key: measure.of(ranking) for measure in measures}
+def _measured(ranking: Ranking, measures: Sequence[AnyMeasure]) -> dict[str, float]:
+    return {str(one): ranking.value(one) for one in measures if isinstance(one, Measure | Overlap)}
+
+
+def _drawn(ranking: Ranking, measures: Sequence[AnyMeasure]) -> dict[str, Curve]:
+    return {str(one): ranking.curve(one) for one in measures if isinstance(one, CurveMeasure)}

@@ -11,17 +11,19 @@ Constant scores thus give the worst ranks possible, not a perfect result.
 normalised rows) may fall to either side when block size, device or number of threads changes.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from limner.errors import DataError, SettingsError
+from limner.evaluation.matches import VOID, Matches
+from limner.evaluation.measures import STANDARD, MeanAveragePrecision
 from limner.evaluation.relevance import Relevance
+from limner.evaluation.tally import AnyMeasure, Ranking, Tally
 from limner.evaluation.twins import twin_rows
 
 _BLOCK = 1 << 24
@@ -33,43 +35,20 @@ _COUNT_BY_SORTING = 10
 Array = np.ndarray | Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class Ranking:
-    """What a ranking of the gallery gave each query; rows in the order of the queries.
-
-    - `first_ranks`: rank of the first true match, from 1; 0 for a query that has none in the gallery.
-    - `average_precisions`: in (0, 1]; NaN for a query without a match.
-    - `gallery_size`: number of items ranked.
-    """
-
-    first_ranks: Int[np.ndarray, " queries"]
-    average_precisions: Float[np.ndarray, " queries"]
-    gallery_size: int
-
-    @property
-    def matched(self) -> Bool[np.ndarray, " queries"]:
-        """Which queries have a true match; measures are taken over these alone."""
-        return self.first_ranks > 0
-
-    @property
-    def without_match(self) -> int:
-        """Number of queries that no gallery item matches."""
-        return int(np.count_nonzero(self.first_ranks == 0))
-
-
 def rank_embeddings(
     queries: Float[Array, "queries query_dim"],
     gallery: Float[Array, "gallery gallery_dim"],
     relevance: Relevance,
+    measures: Sequence[AnyMeasure] = STANDARD,
     *,
     block: int | None = None,
 ) -> Ranking:
-    """Rank the gallery for each query by dot product.
+    """Rank the gallery for each query by dot product, and measure.
 
     Arrays or tensors, of one width and device; half precision is computed in float32, float64 in float64.
     `block` is the number of queries scored at once; the default holds 2**24 scores. Memory above the
-    inputs: three blocks of scores (192 MiB in float32) and a few dozen bytes a query and an item, whatever
-    the number of either; a gallery beyond 2**24 items takes three rows of scores instead.
+    inputs: three blocks of scores (192 MiB in float32), a few dozen bytes a query and an item and eight bytes a
+    query and measure, whatever the number of either; a gallery beyond 2**24 items takes three rows of scores instead.
 
     Raises `DataError` for NaN or infinite values, shapes that do not fit, and values whose products overflow.
     """
@@ -91,13 +70,17 @@ def rank_embeddings(
             scores[:, later] = scores[:, first]
         return scores
 
-    return _rank(score, relevance, q.device, block)
+    return _rank(score, relevance, measures, q.device, block)
 
 
 def rank_scores(
-    scores: Float[Array, "queries gallery"], relevance: Relevance, *, block: int | None = None
+    scores: Float[Array, "queries gallery"],
+    relevance: Relevance,
+    measures: Sequence[AnyMeasure] = STANDARD,
+    *,
+    block: int | None = None,
 ) -> Ranking:
-    """Rank the gallery for each query by given scores, higher is better.
+    """Rank the gallery for each query by given scores, higher is better, and measure.
 
     For rankings made elsewhere: the matrix (an `np.memmap` too) is read block by block and left as it is.
     Raises `DataError` for NaN or infinite scores and for a shape that does not fit the relevance.
@@ -119,7 +102,7 @@ def rank_scores(
             raise DataError(f"scores: rows {start} to {stop - 1} hold NaN or infinite values")
         return rows
 
-    return _rank(score, relevance, device, block)
+    return _rank(score, relevance, measures, device, block)
 
 
 def first_match_ranks(
@@ -137,7 +120,7 @@ def first_match_ranks(
     [2, 1, 0]
     """
     relevance = Relevance.from_groups(query_groups, gallery_groups)
-    return rank_embeddings(queries, gallery, relevance).first_ranks
+    return rank_embeddings(queries, gallery, relevance, ()).first_ranks
 
 
 def average_precisions(
@@ -152,47 +135,47 @@ def average_precisions(
     model). NaN for a query without a match. `rank_embeddings` says what is taken, refused and held.
     """
     relevance = Relevance.from_groups(query_groups, gallery_groups)
-    return rank_embeddings(queries, gallery, relevance).average_precisions
+    measure = MeanAveragePrecision()
+    return rank_embeddings(queries, gallery, relevance, (measure,)).each(measure)
 
 
 def _rank(
-    score: Callable[[int, int], Tensor], relevance: Relevance, device: torch.device, block: int | None
+    score: Callable[[int, int], Tensor],
+    relevance: Relevance,
+    measures: Sequence[AnyMeasure],
+    device: torch.device,
+    block: int | None,
 ) -> Ranking:
-    ranks = np.zeros(relevance.queries, dtype=np.int64)
-    precisions = np.full(relevance.queries, np.nan)
-    items = torch.from_numpy(relevance.items).to(device)
+    tally = Tally(measures, relevance)
     for start, stop in _blocks(relevance, block):
         counts = relevance.counts[start:stop]
-        # Given away at once: a block that was still held here would stand beside the next one.
-        wrong = _wrong_ahead(score(start, stop), items, relevance.starts[start:stop], counts)
-        position = np.arange(1, wrong.shape[1] + 1)
-        share = np.where(position <= counts[:, None], position / (position + wrong), 0.0)
-        found = counts > 0
-        if found.any():
-            ranks[start:stop][found] = 1 + wrong[found, 0]
-            precisions[start:stop][found] = share.sum(1)[found] / counts[found]
-    return Ranking(ranks, precisions, relevance.gallery_size)
+        scores = score(start, stop)
+        trues = _true_scores(scores, *relevance.listed(start, stop), counts)
+        if tally.similarities is not None:
+            tally.similarities.add(scores, trues[trues > -torch.inf])
+        if not trues.shape[1]:
+            continue
+        wrong = (_at_least(scores, trues) - _at_least_sorted(trues)).cpu().numpy()
+        del scores  # a block that was still held here would stand beside the next one
+        ranks = np.arange(1, wrong.shape[1] + 1) + wrong
+        ranks[np.arange(wrong.shape[1]) >= counts[:, None]] = VOID
+        found = np.flatnonzero(counts)
+        tally.add(start + found, Matches(ranks[found], counts[found], relevance.gallery_size))
+    return tally.ranking()
 
 
-def _wrong_ahead(
+def _true_scores(
     scores: Float[Tensor, "queries gallery"],
-    items: Int[Tensor, " gallery"],
+    items: Int[np.ndarray, " listed"],
     starts: Int[np.ndarray, " queries"],
     counts: Int[np.ndarray, " queries"],
-) -> Int[np.ndarray, "queries most"]:
-    """Wrong items at or above each true match, best match first; beyond a query's count the values are void."""
-    most = int(counts.max())
-    if not most:
-        return np.zeros((len(counts), 0), np.int64)
-    place = np.arange(most)
+) -> Float[Tensor, "queries most"]:
+    """Scores of the true matches, best first; −inf beyond a query's count."""
+    place = np.arange(int(counts.max()))
     listed = np.minimum(starts[:, None] + place, len(items) - 1)
     void = torch.from_numpy(place >= counts[:, None]).to(scores.device)
-    trues = scores.gather(1, items[torch.from_numpy(listed).to(scores.device)]).masked_fill_(void, -torch.inf)
-    trues = trues.sort(1, descending=True).values
-    wrong: Int[np.ndarray, "queries most"] = (
-        (_at_least(scores, trues) - _at_least_sorted(trues)).cpu().numpy()
-    )
-    return wrong
+    trues = scores.gather(1, torch.from_numpy(items[listed]).to(scores.device))
+    return trues.masked_fill_(void, -torch.inf).sort(1, descending=True).values
 
 
 def _blocks(relevance: Relevance, block: int | None) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,16 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-_SHORT = {"median_rank": "MedR", "mean_rank": "MeanR"}
+from limner.evaluation.curves import Curve
+
+_RANKS = {"MedR", "MeanR"}
+"""Measures that are ranks; most of these are whole numbers."""
+
+_COLUMNS = 8
+"""More measures than these stand below each other."""
+
+_SHARES = {"overlap-S"}
+"""Measures from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +27,8 @@ class Report:
     - `protocol`: name of the rules, e.g. "flickr8k"; `split`: the split that was ranked.
     - `counts`: images, sentences, groups, and the queries of each direction that have no match in the
       gallery.
-    - `image_to_text`, `text_to_image`: value by measure key ("R@1" … "mAP" in percent, ranks from 1).
+    - `image_to_text`, `text_to_image`: value by the measure's name ("R@1" … "mAP" in percent, ranks from 1).
+    - `curves`: by direction, then by name, where curves were asked for.
     - `provenance`: what the caller knows, JSON values only: split fingerprint, model fingerprint, the split
       that chose the checkpoint, seed, versions, checkpoint.
     """
@@ -29,15 +39,21 @@ class Report:
     image_to_text: Mapping[str, float]
     text_to_image: Mapping[str, float]
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, in the order in which the JSON file has them."""
+        curves = {
+            direction: {name: curve.to_dict() for name, curve in drawn.items()}
+            for direction, drawn in self.curves.items()
+        }
         return {
             "protocol": self.protocol,
             "split": self.split,
             "counts": dict(self.counts),
             "image_to_text": dict(self.image_to_text),
             "text_to_image": dict(self.text_to_image),
+            **({"curves": curves} if curves else {}),
             "provenance": dict(self.provenance),
         }
 
@@ -47,9 +63,10 @@ class Report:
 
 
 def render(report: Report) -> Table:
-    """The report as a table for the terminal: a row a direction, a column a measure.
+    """The report as a table for the terminal: a row a direction, a column a measure, or the other way round if many.
 
-    Percentages have one decimal; below it stand the counts, and queries without a match where there are any.
+    Percentages have one decimal; below it stand the counts, and queries without a match where there are any. Curves are
+    left out.
     """
     counts = report.counts
     table = Table(
@@ -57,22 +74,26 @@ def render(report: Report) -> Table:
         caption=Text(_caption(counts)),
         caption_justify="left",
     )
-    table.add_column("direction")
-    table.add_column("queries", justify="right")
-    for key in report.image_to_text:
-        table.add_column(_SHORT.get(key, key), justify="right")
-    rows = (
+    rows = [["direction", "queries", *report.image_to_text]]
+    for direction, kind, values in (
         ("image → text", "images", report.image_to_text),
         ("text → image", "sentences", report.text_to_image),
-    )
-    for direction, kind, values in rows:
+    ):
         queries = counts[kind] - counts[f"{kind}_without_match"]
-        table.add_row(direction, f"{queries:,}", *(_number(key, value) for key, value in values.items()))
+        rows.append([direction, f"{queries:,}", *(_number(name, value) for name, value in values.items())])
+    if len(report.image_to_text) > _COLUMNS:
+        rows = [list(column) for column in zip(*rows, strict=True)]
+    for number, head in enumerate(rows[0]):
+        table.add_column(head, justify="right" if number else "left")
+    for row in rows[1:]:
+        table.add_row(*row)
     return table
 
 
-def _number(key: str, value: float) -> str:
-    return f"{value:,.1f}" if key not in _SHORT or value % 1 else f"{value:,.0f}"
+def _number(name: str, value: float) -> str:
+    if name in _SHARES:
+        return f"{value:.3f}"
+    return f"{value:,.0f}" if name in _RANKS and not value % 1 else f"{value:,.1f}"
 
 
 def _caption(counts: Mapping[str, int]) -> str:

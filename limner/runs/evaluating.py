@@ -1,12 +1,14 @@
 """Evaluate a run on a split of a dataset: encode, rank, report."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from limner.data.records import Dataset, group_numbers
 from limner.errors import DataError
+from limner.evaluation.measures import STANDARD
 from limner.evaluation.protocol import evaluate
 from limner.evaluation.report import Report
+from limner.evaluation.tally import AnyMeasure
 from limner.runs.run import Run
 
 
@@ -14,6 +16,7 @@ def evaluate_run(
     run: Run,
     dataset: Dataset,
     split: str,
+    measures: Sequence[AnyMeasure] = STANDARD,
     *,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Report:
@@ -43,6 +46,7 @@ def evaluate_run(
         sentence_groups,
         protocol=f"{dataset.source.partition(':')[0]}, same {dataset.group_kind}",
         split=split,
+        measures=measures,
         extra={
             "split_fingerprint": dataset.fingerprint,
             "model_fingerprint": run.fingerprint,

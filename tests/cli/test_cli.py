@@ -177,12 +177,27 @@ def test_train_resume_evaluate(limner: Limner, toy_run: Path, pictures: Path, tm
     assert list(report) == ["protocol", "split", "counts", "image_to_text", "text_to_image", "provenance"]
     assert (report["split"], report["counts"]["images"], report["counts"]["sentences"]) == ("test", 7, 14)
     for direction in ("image_to_text", "text_to_image"):
-        assert {"R@1", "R@5", "R@10", "median_rank", "mAP"} <= report[direction].keys()
+        assert {"R@1", "R@5", "R@10", "MedR", "mAP"} <= report[direction].keys()
         assert 0 <= report[direction]["R@1"] <= report[direction]["R@10"] <= 100
     assert report["provenance"]["selected"]["split"] == "val"
     first = limner("evaluate", run, "--data", data, "--split", "val", "--stage", "stage-1")
     assert first.code == 0
     assert "val" in first.out
+
+
+def test_every_measure_can_be_asked_for(
+    limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path
+) -> None:
+    file, data = tmp_path / "report.json", f"folder:{pictures}"
+    evaluated = limner("evaluate", toy_run, "--data", data, "--measures", "all", "--json", file)
+    assert evaluated.code == 0
+    assert "mAP(trapezoid)" in evaluated.out
+    report = json.loads(file.read_text(encoding="utf-8"))
+    for direction in ("image_to_text", "text_to_image"):
+        assert {"MAP@50", "MAP@50(min)", "MAP@all", "mINP", "overlap-S"} <= report[direction].keys()
+        assert report["curves"][direction].keys() == {"PR-curve", "scope-curve"}
+    assert report["image_to_text"]["overlap-S"] == report["text_to_image"]["overlap-S"]
+    refused(limner("evaluate", toy_run, "--data", data, "--measures", "map"), "did you mean 'mAP'?")
 
 
 def test_evaluation_counts_pictures_and_sentences(

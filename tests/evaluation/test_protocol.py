@@ -34,13 +34,13 @@ def test_both_directions_by_hand() -> None:
         "R@1": 50.0,
         "R@5": 100.0,
         "R@10": 100.0,
-        "median_rank": 1.5,
-        "mean_rank": 1.5,
+        "MedR": 1.5,
+        "MeanR": 1.5,
         "mAP": 75.0,
     }
     # sentence 0 → image 0 at rank 2, sentence 1 → 1, sentence 2 → image 1 at rank 2
     assert report.text_to_image["R@1"] == pytest.approx(100 / 3)
-    assert report.text_to_image["median_rank"] == 2
+    assert report.text_to_image["MedR"] == 2
     assert report.text_to_image["mAP"] == pytest.approx(100 * (0.5 + 1 + 0.5) / 3)
 
 
@@ -51,7 +51,7 @@ def test_constant_embeddings_are_at_chance_or_worse() -> None:
         row.repeat(50, 1), row.repeat(250, 1), groups, groups.repeat_interleave(5), protocol="p", split="test"
     )
     assert report.image_to_text["R@1"] == report.text_to_image["R@1"] == 0
-    assert report.text_to_image["median_rank"] == 50
+    assert report.text_to_image["MedR"] == 50
 
 
 def test_chosen_measures_and_provenance() -> None:

@@ -8,15 +8,21 @@ from hypothesis import strategies as st
 
 from limner.errors import DataError, SettingsError
 from limner.evaluation import ranking as module
+from limner.evaluation.curves import CURVES
+from limner.evaluation.matches import Matches
+from limner.evaluation.measures import NAMED, OF_K, MeanAveragePrecision, value_of
+from limner.evaluation.overlap import BINS, Overlap
 from limner.evaluation.ranking import (
-    Ranking,
     average_precisions,
     first_match_ranks,
     rank_embeddings,
     rank_scores,
 )
 from limner.evaluation.relevance import Relevance
-from tests.reference.ranking import average_precision, first_match_rank
+from limner.evaluation.tally import Ranking
+from tests.reference.ranking import average_precision, first_match_rank, match_ranks, overlap
+
+MAP = MeanAveragePrecision()
 
 Case = tuple[np.ndarray, list[int], list[int]]
 
@@ -47,7 +53,7 @@ def expected(scores: np.ndarray, queries: list[int], gallery: list[int]) -> tupl
 
 def check(ranking: Ranking, ranks: list[int], precisions: list[float]) -> None:
     assert ranking.first_ranks.tolist() == ranks
-    np.testing.assert_allclose(ranking.average_precisions, precisions, rtol=1e-12)
+    np.testing.assert_allclose(ranking.each(MAP), precisions, rtol=1e-12)
     assert ranking.without_match == ranks.count(0)
 
 
@@ -94,7 +100,7 @@ def test_order_of_queries_and_items_changes_nothing(case: Case, random: object) 
         scores[rows][:, columns], Relevance.from_groups(np.array(queries)[rows], np.array(gallery)[columns])
     )
     assert moved.first_ranks.tolist() == plain.first_ranks[rows].tolist()
-    np.testing.assert_allclose(moved.average_precisions, plain.average_precisions[rows], rtol=1e-12)
+    np.testing.assert_allclose(moved.each(MAP), plain.each(MAP)[rows], rtol=1e-12)
 
 
 @pytest.mark.parametrize("captions", [1, 5])
@@ -179,3 +185,64 @@ def test_example_in_docstring() -> None:
     result = doctest.testmod(module)
     assert result.attempted
     assert not result.failed
+
+
+ALL = (*NAMED, *(make(k) for make in OF_K.values() for k in (1, 3, 50)))
+
+
+@settings(deadline=None, max_examples=100)
+@given(cases(), st.sampled_from([None, 1, 2, 5]))
+def test_all_measures_at_once_are_those_of_sorted_lists(case: Case, block: int | None) -> None:
+    scores, queries, gallery = case
+    relevance = Relevance.from_groups(queries, gallery)
+    ranking = rank_scores(scores, relevance, [*ALL, *CURVES], block=block)
+    lists = [
+        match_ranks(row.tolist(), [item == query for item in gallery])
+        for row, query in zip(scores, queries, strict=True)
+    ]
+    assert ranking.matched.tolist() == [bool(ranks) for ranks in lists]
+    if not any(lists):
+        with pytest.raises(DataError, match="no query has a true match"):
+            ranking.value(MAP)
+        with pytest.raises(DataError, match="no query has a true match"):
+            ranking.curve(CURVES[0])
+        return
+    matches = Matches.of([ranks for ranks in lists if ranks], len(gallery))
+    for measure in ALL:
+        assert ranking.value(measure) == pytest.approx(value_of(measure, matches)), str(measure)
+        assert np.isnan(ranking.each(measure)).tolist() == [not ranks for ranks in lists]
+    for curve in CURVES:
+        drawn = ranking.curve(curve)
+        assert list(drawn.places) == list(curve.places(len(gallery)))
+        np.testing.assert_allclose(drawn.precisions, curve.each(matches).mean(0), rtol=1e-12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(cases(), st.integers(1, 4), st.sampled_from([None, 1, 3]))
+def test_shared_labels_are_ranked_as_by_sorted_lists(case: Case, labels: int, block: int | None) -> None:
+    scores, queries, gallery = case
+    rng = np.random.default_rng(len(gallery))
+    of_queries = rng.integers(0, 2, (len(queries), labels))
+    of_gallery = rng.integers(0, 2, (len(gallery), labels))
+    ranking = rank_scores(scores, Relevance.from_labels(of_queries, of_gallery), [MAP], block=block)
+    true = (of_queries @ of_gallery.T > 0).tolist()
+    rows = list(zip(scores.tolist(), true, strict=True))
+    assert ranking.first_ranks.tolist() == [first_match_rank(*row) for row in rows]
+    np.testing.assert_allclose(ranking.each(MAP), [average_precision(*row) for row in rows], rtol=1e-12)
+
+
+@pytest.mark.parametrize("block", [None, 1, 4])
+def test_overlap_counts_each_pair_once_in_either_direction(block: int | None) -> None:
+    rng = np.random.default_rng(0)
+    images, texts = (
+        rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in rng.standard_normal((2, 30, 8))
+    )
+    groups = np.arange(30) // 2
+    scores = images @ texts.T
+    true = groups[:, None] == groups
+    expected = overlap(scores[true].tolist(), scores[~true].tolist(), BINS)
+    for queries, gallery in ((images, texts), (texts, images)):
+        ranking = rank_embeddings(
+            queries, gallery, Relevance.from_groups(groups, groups), [Overlap()], block=block
+        )
+        assert ranking.value(Overlap()) == pytest.approx(expected)

@@ -3,6 +3,7 @@ import json
 import pytest
 from rich.console import Console
 
+from limner.evaluation.curves import Curve
 from limner.evaluation.report import Report, render
 
 
@@ -18,8 +19,8 @@ def report(**changes: object) -> Report:
         "R@1": 12.345,
         "R@5": 30.0,
         "R@10": 41.7,
-        "median_rank": 17.5,
-        "mean_rank": 1234.56,
+        "MedR": 17.5,
+        "MeanR": 1234.56,
         "mAP": 20.04,
     }
     provenance = {"split_fingerprint": "ab12", "selection_split": "val", "seed": 0}
@@ -28,7 +29,7 @@ def report(**changes: object) -> Report:
         "split": "test",
         "counts": counts,
         "image_to_text": values,
-        "text_to_image": {**values, "median_rank": 9.0},
+        "text_to_image": {**values, "MedR": 9.0},
         "provenance": provenance,
     }
     return Report(**{**fields, **changes})  # type: ignore[arg-type]
@@ -44,7 +45,7 @@ def text(shown: Report) -> str:
 def test_json_has_the_documented_form() -> None:
     values = json.loads(report().to_json())
     assert list(values) == ["protocol", "split", "counts", "image_to_text", "text_to_image", "provenance"]
-    assert list(values["image_to_text"]) == ["R@1", "R@5", "R@10", "median_rank", "mean_rank", "mAP"]
+    assert list(values["image_to_text"]) == ["R@1", "R@5", "R@10", "MedR", "MeanR", "mAP"]
     assert values["image_to_text"]["R@1"] == 12.345
     assert values["provenance"]["selection_split"] == "val"
     assert values == report().to_dict()
@@ -73,6 +74,22 @@ def test_table_shows_every_number() -> None:
     assert "17.5" in forward
     assert " 9 " in backward
     assert "without a true match" not in shown
+
+
+def test_many_measures_stand_below_each_other() -> None:
+    values = {f"R@{k}": float(k) for k in range(1, 10)}
+    lines = text(report(image_to_text=values, text_to_image=values)).splitlines()
+    assert any("measure" not in line and "R@9" in line and line.count("9.0") == 2 for line in lines)
+    assert sum("→" in line for line in lines) == 1
+
+
+def test_curves_are_in_the_json_and_not_in_the_table() -> None:
+    curves = {"image_to_text": {"scope-curve": Curve("scope", (1, 2), (0.5, 0.25))}}
+    drawn = report(curves=curves)
+    assert drawn.to_dict()["curves"] == {
+        "image_to_text": {"scope-curve": {"scope": [1, 2], "precision": [0.5, 0.25]}}
+    }
+    assert "scope" not in text(drawn)
 
 
 def test_table_says_what_was_not_scored() -> None:

@@ -52,3 +52,63 @@ def mean_rank(ranks: Sequence[int]) -> float:
     """Mean rank of the queries with a match."""
     with_match = [rank for rank in ranks if rank]
     return sum(with_match) / len(with_match)
+
+
+def match_ranks(scores: Sequence[float], true: Sequence[bool]) -> list[int]:
+    """Ranks of all true matches, from 1."""
+    return [rank for rank, is_true in enumerate(ranked_relevance(scores, true), start=1) if is_true]
+
+
+def trapezoidal_average_precision(true: Sequence[bool]) -> float:
+    """Area under precision over recall by trapezoids, of a ranked list."""
+    area, found, precision_before = 0.0, 0, 1.0
+    for rank, is_true in enumerate(true, start=1):
+        if is_true:
+            found += 1
+            area += (precision_before + found / rank) / 2 / sum(true)
+        precision_before = found / rank
+    return area
+
+
+def average_precision_at(k: int, true: Sequence[bool]) -> float:
+    """Mean precision at the matches found among the first k; 0 where none is found."""
+    precisions = [sum(true[:rank]) / rank for rank in range(1, min(k, len(true)) + 1) if true[rank - 1]]
+    return sum(precisions) / len(precisions) if precisions else 0.0
+
+
+def average_precision_at_min(k: int, true: Sequence[bool]) -> float:
+    """The same sum by the number of matches that the first k could hold."""
+    precisions = [sum(true[:rank]) / rank for rank in range(1, min(k, len(true)) + 1) if true[rank - 1]]
+    return sum(precisions) / min(k, sum(true))
+
+
+def precision_at(k: int, true: Sequence[bool]) -> float:
+    """Matches among the first k, by k."""
+    return sum(true[:k]) / k
+
+
+def inverse_negative_penalty(true: Sequence[bool]) -> float:
+    """Number of matches by the rank of the last."""
+    return sum(true) / max(rank for rank, is_true in enumerate(true, start=1) if is_true)
+
+
+def interpolated_precision(percent: int, true: Sequence[bool]) -> float:
+    """The highest precision at any rank whose recall is at least that percentage."""
+    return max(
+        sum(true[:rank]) / rank
+        for rank in range(1, len(true) + 1)
+        if 100 * sum(true[:rank]) >= percent * sum(true)
+    )
+
+
+def overlap(true: Sequence[float], wrong: Sequence[float], bins: int) -> float:
+    """Eq. 10 of dual-path TOMM 2020 with histograms over [−1, 1]; 1 belongs to the last bin."""
+    area = 0.0
+    for place in range(bins):
+        low, high = 2 * place / bins - 1, 2 * (place + 1) / bins - 1
+        inside = [
+            sum(low <= x < high or (place == bins - 1 and x == 1) for x in values) / len(values)
+            for values in (true, wrong)
+        ]
+        area += min(inside)
+    return area

@@ -1,0 +1,55 @@
+"""Every measure by its name."""
+
+import difflib
+import re
+
+from limner.errors import SettingsError
+from limner.evaluation.curves import CURVES
+from limner.evaluation.measures import NAMED, OF_K, STANDARD
+from limner.evaluation.overlap import Overlap
+from limner.evaluation.tally import AnyMeasure
+
+_ALL: tuple[AnyMeasure, ...] = (*NAMED, *CURVES, Overlap())
+_BY_NAME = {str(measure): measure for measure in _ALL}
+
+# A bounded number of plain digits: no gallery has 10**12 items, and int() would take other scripts' digits.
+_K = "([1-9][0-9]{0,11})"
+
+
+def parse_measure(name: str) -> AnyMeasure:
+    """The measure that prints as `name`. Raises `SettingsError` with the nearest known name.
+
+    >>> str(parse_measure("R@50")), str(parse_measure("MAP@50(min)"))
+    ('R@50', 'MAP@50(min)')
+    """
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    for form, make in OF_K.items():
+        if match := re.fullmatch(re.escape(form).replace("K", _K, 1), name):
+            return make(int(match[1]))
+    examples = ["R@1", "R@5", "R@10", *(form.replace("K", "50") for form in OF_K if form != "R@K")]
+    near = difflib.get_close_matches(
+        name.lower(), folded := {known.lower(): known for known in (*examples, *_BY_NAME)}, n=1
+    )
+    known = ", ".join((*OF_K, *_BY_NAME))
+    hint = f"did you mean '{folded[near[0]]}'?" if near else f"known: {known} (K from 1)"
+    raise SettingsError(f"unknown measure {name[:40]!r}; {hint}")
+
+
+def parse_measures(names: str) -> list[AnyMeasure]:
+    """The measures of a list of names with blanks or commas between them.
+
+    "all" stands for each there is, with K = 1, 5, 10 for R@K and 50 for the others. Raises `SettingsError` for an
+    unknown name and for none at all.
+
+    >>> [str(measure) for measure in parse_measures("R@1, mAP")]
+    ['R@1', 'mAP']
+    """
+    listed: list[AnyMeasure]
+    if names.strip() == "all":
+        listed = [*STANDARD, *(make(50) for form, make in OF_K.items() if form != "R@K"), *_ALL]
+    else:
+        listed = [parse_measure(name) for name in names.replace(",", " ").split()]
+    if not listed:
+        raise SettingsError("no measure was named; give some, e.g. 'R@1 mAP', or 'all'")
+    return list({str(measure): measure for measure in listed}.values())
