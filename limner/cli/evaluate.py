@@ -27,6 +27,10 @@ def evaluate_command(
         str,
         typer.Option(help="What to measure, names with blanks between them (docs/measures.md), or 'all'."),
     ] = " ".join(map(str, STANDARD)),
+    folds: Annotated[int, typer.Option(help="Mean over so many equal runs of images (MSCOCO 1K: 5).")] = 1,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the embeddings to this .npz file, for `limner score`.")
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the report to this file, too.")
     ] = None,
@@ -37,7 +41,15 @@ def evaluate_command(
     loaded = load_run(run, stage=stage, device=device(cpu))
     dataset = open_dataset(data).split(split)
     with counting_each("pictures") as progress:
-        report = evaluate_run(loaded, dataset, split, asked, progress=progress)
+        report = evaluate_run(
+            loaded,
+            dataset,
+            split,
+            asked,
+            folds=folds,
+            progress=progress,
+            keep=None if save is None else lambda results: results.save(save),
+        )
     out.print(render(report))
     if json_file is not None:
         write_text(json_file, report.to_json())

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from limner.cli import ablate, data, demo, evaluate, recipes, search, train
+from limner.cli import ablate, data, demo, evaluate, recipes, score, search, train
 from limner.cli.console import err
 from limner.errors import LimnerError
 from limner.freed_memory import keep_freed_memory
@@ -25,6 +25,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(recipes.app, name="recipes")
 app.command("train")(train.train_command)
 app.command("evaluate")(evaluate.evaluate_command)
+app.command("score")(score.score_command)
 app.command("ablate")(ablate.ablate_command)
 app.command("index")(search.index_command)
 app.command("search")(search.search_command)

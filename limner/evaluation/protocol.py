@@ -1,18 +1,25 @@
 """Evaluate both directions of an image-sentence set."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from limner.errors import DataError
 from limner.evaluation.curves import Curve, CurveMeasure
 from limner.evaluation.measures import STANDARD, Measure
 from limner.evaluation.overlap import Overlap
-from limner.evaluation.ranking import Array, rank_embeddings
+from limner.evaluation.ranking import Array, rank_embeddings, rank_scores
 from limner.evaluation.relevance import Relevance, group_codes
 from limner.evaluation.report import Report
 from limner.evaluation.tally import AnyMeasure, Ranking
+
+Rows = slice | np.ndarray
+"""Positions of some of the images or sentences."""
+Rank = Callable[[bool, Rows, Rows, Relevance], Ranking]
+"""Ranks some sentences for some images, or the other way round, by their positions."""
 
 
 def evaluate(
@@ -25,6 +32,7 @@ def evaluate(
     split: str,
     extra: Mapping[str, Any] | None = None,
     measures: Sequence[AnyMeasure] = STANDARD,
+    folds: int = 1,
     block: int | None = None,
 ) -> Report:
     """Rank sentences for each image and images for each sentence, and measure both.
@@ -34,37 +42,126 @@ def evaluate(
     of its sentences. `extra` is the report's provenance (see `Report`). Memory and ties:
     `limner.evaluation.ranking`.
 
+    With `folds`, the images are cut into so many equal runs in their order, each is ranked with the sentences of its
+    groups alone, and every value is the mean over the folds (MSCOCO's "1K": five folds of 5,000).
+
     Raises `DataError` for NaN, shapes that do not fit, and sets without a single true match.
     """
-    of_images = group_codes(image_groups, "image groups")
-    of_sentences = group_codes(sentence_groups, "sentence groups")
-    forward = Relevance.from_groups(of_images, of_sentences)
-    backward = Relevance.from_groups(of_sentences, of_images)
-    to_text = rank_embeddings(image_embeddings, sentence_embeddings, forward, measures, block=block)
-    to_image = rank_embeddings(sentence_embeddings, image_embeddings, backward, measures, block=block)
-    counts = {
-        "images": forward.queries,
-        "sentences": backward.queries,
-        "groups": len(np.union1d(of_images, of_sentences)),
-        "images_without_match": to_text.without_match,
-        "sentences_without_match": to_image.without_match,
-    }
-    return Report(
-        protocol=protocol,
-        split=split,
-        counts=counts,
-        image_to_text=_measured(to_text, measures),
-        text_to_image=_measured(to_image, measures),
-        provenance=dict(extra or {}),
-        curves={"image_to_text": _drawn(to_text, measures), "text_to_image": _drawn(to_image, measures)}
-        if any(isinstance(measure, CurveMeasure) for measure in measures)
-        else {},
-    )
+
+    def rank(to_text: bool, images: Rows, sentences: Rows, relevance: Relevance) -> Ranking:
+        pair = image_embeddings[images], sentence_embeddings[sentences]
+        queries, gallery = pair if to_text else pair[::-1]
+        return rank_embeddings(queries, gallery, relevance, measures, block=block)
+
+    measured = _Both(rank, image_groups, sentence_groups, measures).measured(folds)
+    return Report(protocol, split, **vars(measured), provenance=dict(extra or {}))
 
 
-def _measured(ranking: Ranking, measures: Sequence[AnyMeasure]) -> dict[str, float]:
-    return {str(one): ranking.value(one) for one in measures if isinstance(one, Measure | Overlap)}
+def evaluate_scores(
+    scores: Float[Array, "images sentences"],
+    image_groups: Any,
+    sentence_groups: Any,
+    *,
+    protocol: str,
+    split: str,
+    extra: Mapping[str, Any] | None = None,
+    measures: Sequence[AnyMeasure] = STANDARD,
+    folds: int = 1,
+    block: int | None = None,
+) -> Report:
+    """The same from a matrix of similarities, a row an image and a column a sentence; higher is a better match."""
+
+    def rank(to_text: bool, images: Rows, sentences: Rows, relevance: Relevance) -> Ranking:
+        part = scores[images][:, sentences]
+        return rank_scores(part if to_text else part.T, relevance, measures, block=block)
+
+    measured = _Both(rank, image_groups, sentence_groups, measures).measured(folds)
+    return Report(protocol, split, **vars(measured), provenance=dict(extra or {}))
 
 
-def _drawn(ranking: Ranking, measures: Sequence[AnyMeasure]) -> dict[str, Curve]:
-    return {str(one): ranking.curve(one) for one in measures if isinstance(one, CurveMeasure)}
+@dataclass(frozen=True)
+class _Measured:
+    """What a report says of a ranking."""
+
+    counts: dict[str, int]
+    image_to_text: dict[str, float]
+    text_to_image: dict[str, float]
+    curves: dict[str, dict[str, Curve]]
+
+
+class _Both:
+    """Both directions over a set, whole or in folds."""
+
+    def __init__(
+        self, rank: Rank, image_groups: Any, sentence_groups: Any, measures: Sequence[AnyMeasure]
+    ) -> None:
+        self.rank = rank
+        self.of_images = group_codes(image_groups, "image groups")
+        self.of_sentences = group_codes(sentence_groups, "sentence groups")
+        self.values = [one for one in measures if isinstance(one, Measure | Overlap)]
+        self.drawn = [one for one in measures if isinstance(one, CurveMeasure)]
+
+    def measured(self, folds: int) -> _Measured:
+        parts = [self._part(images, sentences) for images, sentences in self._folds(folds)]
+        if folds == 1:
+            return parts[0]
+        counts = {name: sum(part.counts[name] for part in parts) for name in parts[0].counts}
+        return _Measured(
+            counts={**counts, "folds": folds},
+            image_to_text=_mean([part.image_to_text for part in parts]),
+            text_to_image=_mean([part.text_to_image for part in parts]),
+            curves={
+                direction: {
+                    name: _mean_curve([part.curves[direction][name] for part in parts]) for name in curves
+                }
+                for direction, curves in parts[0].curves.items()
+            },
+        )
+
+    def _folds(self, folds: int) -> Iterator[tuple[Rows, Rows]]:
+        if folds == 1:
+            yield slice(None), slice(None)
+            return
+        if folds < 1 or len(self.of_images) % folds:
+            raise DataError(f"{len(self.of_images)} images cannot be cut into {folds} equal folds")
+        taken: set[int] = set()
+        for images in np.split(np.arange(len(self.of_images)), folds):
+            groups = set(self.of_images[images].tolist())
+            if both := groups & taken:
+                raise DataError(f"group {min(both)} has images in two folds; keep its images together")
+            taken |= groups
+            yield images, np.flatnonzero(np.isin(self.of_sentences, list(groups)))
+
+    def _part(self, images: Rows, sentences: Rows) -> _Measured:
+        of_images, of_sentences = self.of_images[images], self.of_sentences[sentences]
+        forward = Relevance.from_groups(of_images, of_sentences)
+        backward = Relevance.from_groups(of_sentences, of_images)
+        to_text = self.rank(True, images, sentences, forward)
+        to_image = self.rank(False, images, sentences, backward)
+        curves = {"image_to_text": self._curves(to_text), "text_to_image": self._curves(to_image)}
+        return _Measured(
+            counts={
+                "images": forward.queries,
+                "sentences": backward.queries,
+                "groups": len(np.union1d(of_images, of_sentences)),
+                "images_without_match": to_text.without_match,
+                "sentences_without_match": to_image.without_match,
+            },
+            image_to_text={str(one): to_text.value(one) for one in self.values},
+            text_to_image={str(one): to_image.value(one) for one in self.values},
+            curves=curves if self.drawn else {},
+        )
+
+    def _curves(self, ranking: Ranking) -> dict[str, Curve]:
+        return {str(one): ranking.curve(one) for one in self.drawn}
+
+
+def _mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([part[name] for part in parts])) for name in parts[0]}
+
+
+def _mean_curve(parts: Sequence[Curve]) -> Curve:
+    """The mean at the places that all parts have."""
+    places = min((part.places for part in parts), key=len)
+    mean = np.mean([part.precisions[: len(places)] for part in parts], axis=0)
+    return Curve(parts[0].x, places, tuple(mean.tolist()))

@@ -8,8 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,54 +16,13 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
-from limner.cli import app, main
-from limner.data.records import Dataset
+from limner.cli import app
 from limner.recipes import RECIPES
 from limner.runs.checkpoint import read_checkpoint, write_checkpoint
 from limner.search.store import Store
 from limner.training.settings import Recipe
+from tests.cli.command import Limner, Result, refused
 from tests.toy import draw_toys, toy_recipe
-
-
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: str
-    err: str
-
-
-Limner = Callable[..., Result]
-
-
-@pytest.fixture
-def limner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Limner:
-    """Runs a command in this process, through the error boundary."""
-
-    def run(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["limner", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-        said = capsys.readouterr()
-        return Result(code, said.out, said.err)
-
-    return run
-
-
-def refused(result: Result, message: str) -> None:
-    """A user's mistake: exactly one line on stderr, nothing else, exit code 2."""
-    assert result.code == 2, result
-    assert result.out == ""
-    assert re.fullmatch(r"limner: [^\n]+\n", result.err), result.err
-    assert re.search(message, result.err), result.err
-
-
-@pytest.fixture(scope="session")
-def pictures(toys: Dataset) -> Path:
-    return toys.records[0].image.parent
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,10 @@ import pytest
 import torch
 
 from limner.errors import DataError
-from limner.evaluation.measures import RecallAt
-from limner.evaluation.protocol import evaluate
+from limner.evaluation.curves import PrecisionRecall, PrecisionScope
+from limner.evaluation.measures import MeanAveragePrecision, RecallAt
+from limner.evaluation.protocol import evaluate, evaluate_scores
+from limner.evaluation.tally import AnyMeasure
 
 # Three images on the axes; image 0 has two sentences, image 1 one, image 2 none; sentence 3 describes no
 # image here.
@@ -73,3 +75,63 @@ def test_chosen_measures_and_provenance() -> None:
 def test_sets_without_any_match_are_refused() -> None:
     with pytest.raises(DataError, match="no query has a true match"):
         evaluate(IMAGES, SENTENCES, [0, 1, 2], [3, 4, 5, 6], protocol="p", split="test")
+
+
+def test_folds_are_the_mean_over_runs_of_images() -> None:
+    rng = np.random.default_rng(0)
+    images, sentences = rng.standard_normal((6, 4)), rng.standard_normal((12, 4))
+    image_groups, sentence_groups = np.arange(6), rng.permutation(np.repeat(np.arange(6), 2))
+    asked: list[AnyMeasure] = [RecallAt(1), MeanAveragePrecision(), PrecisionRecall(), PrecisionScope()]
+    whole = evaluate(
+        images, sentences, image_groups, sentence_groups, protocol="p", split="s", measures=asked, folds=3
+    )
+    parts = []
+    for fold in range(3):
+        mine = np.isin(sentence_groups, [2 * fold, 2 * fold + 1])
+        rows = slice(2 * fold, 2 * fold + 2)
+        parts.append(
+            evaluate(
+                *(images[rows], sentences[mine], image_groups[rows], sentence_groups[mine]),
+                protocol="p",
+                split="s",
+                measures=asked,
+            )
+        )
+    for name in ("R@1", "mAP"):
+        assert whole.text_to_image[name] == pytest.approx(
+            np.mean([part.text_to_image[name] for part in parts])
+        )
+    for direction in ("image_to_text", "text_to_image"):
+        for name, curve in whole.curves[direction].items():
+            folds = [part.curves[direction][name].precisions for part in parts]
+            np.testing.assert_allclose(curve.precisions, np.mean(folds, axis=0))
+    assert whole.counts == {
+        "images": 6,
+        "sentences": 12,
+        "groups": 6,
+        "images_without_match": 0,
+        "sentences_without_match": 0,
+        "folds": 3,
+    }
+
+
+@pytest.mark.parametrize("folds", [0, 4])
+def test_folds_must_be_equal(folds: int) -> None:
+    with pytest.raises(DataError, match=f"3 images cannot be cut into {folds} equal folds"):
+        evaluate(IMAGES, SENTENCES, IMAGE_GROUPS, SENTENCE_GROUPS, protocol="p", split="s", folds=folds)
+
+
+def test_a_group_in_two_folds_is_refused() -> None:
+    with pytest.raises(DataError, match="group 1 has images in two folds"):
+        evaluate(IMAGES, IMAGES, [1, 2, 1], [1, 2, 1], protocol="p", split="s", folds=3)
+
+
+@pytest.mark.parametrize("folds", [1, 3])
+def test_scores_give_what_their_embeddings_give(folds: int) -> None:
+    rng = np.random.default_rng(1)
+    images, sentences = rng.integers(-3, 4, (6, 3)).astype(float), rng.integers(-3, 4, (9, 3)).astype(float)
+    groups = (np.arange(6), rng.permutation(np.concatenate([np.arange(6), [0, 2, 4]])))
+    same = {"protocol": "p", "split": "s", "folds": folds}
+    by_rows = evaluate(images, sentences, *groups, **same)  # type: ignore[arg-type]
+    by_scores = evaluate_scores(images @ sentences.T, *groups, **same)  # type: ignore[arg-type]
+    assert by_scores.to_dict() == by_rows.to_dict()

@@ -1,0 +1,114 @@
+"""`limner score`: somebody else's results under our definitions."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from limner.cli.console import err, out
+from limner.errors import SettingsError
+from limner.evaluation.arrays import Results, read_results
+from limner.evaluation.measures import STANDARD
+from limner.evaluation.names import parse_measures
+from limner.evaluation.relevance import Relevance
+from limner.evaluation.report import render
+from limner.evaluation.trec import RunMeasures, score_run, write_qrels, write_run
+from limner.runs.checkpoint import write_text
+from limner.runs.provenance import versions
+
+
+def score_command(
+    file: Annotated[
+        Path,
+        typer.Argument(help="Arrays in an .npz file (docs/data-formats.md), or a TREC run with --qrels."),
+    ],
+    measures: Annotated[
+        str,
+        typer.Option(help="What to measure, names with blanks between them (docs/measures.md), or 'all'."),
+    ] = " ".join(map(str, STANDARD)),
+    folds: Annotated[int, typer.Option(help="Mean over so many equal runs of images (MSCOCO 1K: 5).")] = 1,
+    cosine: Annotated[bool, typer.Option("--cosine", help="L2-normalise the embeddings first.")] = False,
+    qrels: Annotated[Path | None, typer.Option(help="TREC qrels: FILE is a TREC run.")] = None,
+    trec: Annotated[
+        Path | None, typer.Option(help="Write TREC runs and qrels of both directions to this folder.")
+    ] = None,
+    depth: Annotated[int, typer.Option(help="Items a query in these runs.")] = 1000,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the report to this file, too.")
+    ] = None,
+) -> None:
+    """Measure somebody else's embeddings, scores or TREC run."""
+    asked = parse_measures(measures)
+    if qrels is not None:
+        if trec is not None or folds != 1 or cosine:
+            raise SettingsError("--trec, --folds and --cosine are for arrays, and --qrels is for a TREC run")
+        found = score_run(file, qrels, asked)
+        out.print(_table(found, file))
+        if json_file is not None:
+            write_text(json_file, _json(found))
+        return
+    results = read_results(file)
+    with err.status("ranking"):
+        with file.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        report = results.report(
+            asked,
+            folds=folds,
+            cosine=cosine,
+            file=file.name,
+            sha256=digest,
+            versions=versions(),
+        )
+    out.print(render(report))
+    if json_file is not None:
+        write_text(json_file, report.to_json())
+    if trec is not None:
+        _write_trec(results, trec, depth)
+        out.print(f"runs and qrels in {trec}")
+
+
+def _write_trec(results: Results, folder: Path, depth: int) -> None:
+    images = results.image_names or [f"image{number}" for number in range(len(results.image_groups))]
+    sentences = results.sentence_names or [
+        f"sentence{number}" for number in range(len(results.sentence_groups))
+    ]
+    images, sentences = ([re.sub(r"\s", "%20", name) for name in names] for names in (images, sentences))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, forward in (("image_to_text", True), ("text_to_image", False)):
+        queries, items = (images, sentences) if forward else (sentences, images)
+        groups = (results.image_groups, results.sentence_groups)
+        relevance = Relevance.from_groups(*(groups if forward else groups[::-1]))
+        if results.scores is not None:
+            scores = results.scores if forward else results.scores.T
+            write_run(folder / f"{name}.run", queries, items, scores, depth=depth)
+        else:
+            assert results.images is not None
+            assert results.sentences is not None
+            pair = (results.images, results.sentences)
+            write_run(folder / f"{name}.run", queries, items, pair if forward else pair[::-1], depth=depth)
+        write_qrels(folder / f"{name}.qrels", queries, items, relevance)
+
+
+def _table(found: RunMeasures, file: Path) -> Table:
+    table = Table(
+        title=file.name, caption=f"{found.without_match:,} queries without a true match are not scored"
+    )
+    table.add_column("measure")
+    table.add_column(f"{found.queries:,} queries", justify="right")
+    for name, value in found.values.items():
+        table.add_row(name, f"{value:,.1f}")
+    return table
+
+
+def _json(found: RunMeasures) -> str:
+    content = {
+        "counts": {"queries": found.queries, "queries_without_match": found.without_match},
+        "values": found.values,
+        "curves": {name: curve.to_dict() for name, curve in found.curves.items()},
+        "versions": versions(),
+    }
+    return json.dumps(content, indent=2) + "\n"

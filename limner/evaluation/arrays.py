@@ -1,0 +1,129 @@
+"""Results as arrays in one `.npz` file: what `limner evaluate --save` writes and `limner score` reads, whoever made it.
+
+images (n, d), sentences (m, d)     embeddings, a row each, compared by dot product; or
+scores (n, m)                       similarities, higher is a better match
+image_groups (n,)                   integers; images and sentences of one group match
+sentence_groups (m,)
+image_names (n,), sentence_names    text, where there is any: names for TREC files
+"""
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from limner.errors import DataError
+from limner.evaluation.measures import STANDARD
+from limner.evaluation.protocol import evaluate, evaluate_scores
+from limner.evaluation.report import Report
+from limner.evaluation.tally import AnyMeasure
+
+_NAMES = ("images", "sentences", "scores", "image_groups", "sentence_groups", "image_names", "sentence_names")
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Somebody's embeddings or scores with what matches what; `scores` are None where there are embeddings."""
+
+    image_groups: Int[np.ndarray, " images"]
+    sentence_groups: Int[np.ndarray, " sentences"]
+    images: Float[np.ndarray, "images dim"] | None = None
+    sentences: Float[np.ndarray, "sentences dim"] | None = None
+    scores: Float[np.ndarray, "images sentences"] | None = None
+    image_names: Sequence[str] = ()
+    sentence_names: Sequence[str] = ()
+
+    def save(self, path: Path) -> None:
+        """Write the file, uncompressed. Raises `OSError` where the system refuses."""
+        given = {name: getattr(self, name) for name in _NAMES}
+        arrays: dict[str, Any] = {
+            name: np.asarray(value) for name, value in given.items() if value is not None and len(value)
+        }
+        with path.open("wb") as file:
+            np.savez(file, **arrays)
+
+    def report(
+        self,
+        measures: Sequence[AnyMeasure] = STANDARD,
+        *,
+        protocol: str = "as given",
+        split: str = "as given",
+        folds: int = 1,
+        cosine: bool = False,
+        **provenance: object,
+    ) -> Report:
+        """Both directions; with `cosine` the embeddings are L2-normalised first.
+
+        Raises `DataError` as `evaluate`, and for a row of zeros that has no direction.
+        """
+        groups = self.image_groups, self.sentence_groups
+        if self.scores is not None:
+            return evaluate_scores(
+                self.scores,
+                *groups,
+                protocol=protocol,
+                split=split,
+                extra=provenance,
+                measures=measures,
+                folds=folds,
+            )
+        assert self.images is not None
+        assert self.sentences is not None
+        images, sentences = self.images, self.sentences
+        if cosine:
+            images, sentences = _unit(images, "images"), _unit(sentences, "sentences")
+        return evaluate(
+            *(images, sentences, *groups),
+            protocol=protocol,
+            split=split,
+            extra=provenance,
+            measures=measures,
+            folds=folds,
+        )
+
+
+def read_results(path: Path) -> Results:
+    """Read such a file; arrays of other names are left alone.
+
+    Nothing in it is unpickled. Raises `DataError` for a file that is no `.npz`, lacks an array, or whose arrays do not
+    fit each other.
+    """
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in _NAMES if name in file.files}
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except (ValueError, zipfile.BadZipFile, EOFError, TypeError) as error:
+        raise DataError(f"{path}: not an .npz file of plain arrays ({error})") from None
+    for needed in ("image_groups", "sentence_groups"):
+        if needed not in arrays:
+            raise DataError(f"{path}: lacks the array '{needed}'; images and sentences of one group match")
+    has_scores, has_rows = "scores" in arrays, {"images", "sentences"} <= arrays.keys()
+    if has_scores == has_rows:
+        raise DataError(f"{path}: expected either 'scores' or both 'images' and 'sentences'")
+    images, sentences = len(arrays["image_groups"]), len(arrays["sentence_groups"])
+    expected: dict[str, tuple[int, ...]] = {
+        "scores": (images, sentences),
+        "images": (images,),
+        "sentences": (sentences,),
+        "image_names": (images,),
+        "sentence_names": (sentences,),
+    }
+    for name, shape in expected.items():
+        if name in arrays and arrays[name].shape[: len(shape)] != shape:
+            raise DataError(f"{path}: '{name}' has shape {arrays[name].shape}, the groups say {shape}")
+    for side in ("image_names", "sentence_names"):
+        if side in arrays:
+            arrays[side] = arrays[side].astype(str).tolist()
+    return Results(**arrays)
+
+
+def _unit(rows: np.ndarray, name: str) -> np.ndarray:
+    lengths = np.linalg.norm(rows.astype(np.float32), axis=1, keepdims=True)
+    if not lengths.all():
+        raise DataError(f"{name}: row {int((lengths == 0).argmax())} is zero and has no cosine with anything")
+    return np.asarray(rows / lengths)

@@ -1,0 +1,159 @@
+"""TREC's files: runs (`query Q0 item rank score tag`) and qrels (`query 0 item relevance`), read and written.
+
+Other programs (trec_eval, ir_measures, ranx) read the same files.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from limner.errors import DataError, SettingsError
+from limner.evaluation.curves import Curve, CurveMeasure
+from limner.evaluation.matches import VOID, Matches
+from limner.evaluation.measures import STANDARD, Measure
+from limner.evaluation.overlap import Overlap
+from limner.evaluation.relevance import Relevance
+from limner.evaluation.tally import AnyMeasure
+
+_BLOCK = 1 << 22
+
+
+@dataclass(frozen=True)
+class RunMeasures:
+    """What a run is worth: values and curves by name, and how many queries count (`without_match` of others do not)."""
+
+    queries: int
+    without_match: int
+    values: dict[str, float]
+    curves: dict[str, Curve]
+
+
+def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD) -> RunMeasures:
+    """Measure a run file under a qrels file.
+
+    Items go by score, ties against the model; the ranks in the file are not used. A true match that the run does not
+    list is never found: it counts as missed. Any relevance above 0 is a match. Raises `DataError` for damaged files,
+    for measures that need the rank of a match which is not listed, and for overlap-S, which needs every score.
+    """
+    relevant = _read_qrels(qrels)
+    listed = _read_run(run)
+    if any(isinstance(measure, Overlap) for measure in measures):
+        raise DataError(
+            f"{run}: overlap-S needs the score of every pair, and a run has those of the first items"
+        )
+    rows = []
+    for query, matches in relevant.items():
+        order = sorted(listed.get(query, {}).items(), key=lambda one: (-one[1], one[0] in matches))
+        ranks = [rank for rank, (item, _) in enumerate(order, start=1) if item in matches]
+        rows.append(ranks + [VOID] * (len(matches) - len(ranks)))
+    if not rows:
+        raise DataError(f"{qrels}: no query has a true match")
+    table = Matches.of(rows, max(map(len, listed.values())))
+    values: dict[str, float] = {}
+    curves: dict[str, Curve] = {}
+    for measure in measures:
+        if isinstance(measure, Measure):
+            each = measure.each(table)
+            if measure.unit == "rank" and (each >= VOID).any():
+                raise DataError(
+                    f"{run}: {measure} needs the rank of a match of every query, and {int((each >= VOID).sum())} have "
+                    "none in the run; list more items, or leave this measure out"
+                )
+            values[str(measure)] = measure.over(each)
+        elif isinstance(measure, CurveMeasure):
+            mean = measure.each(table).mean(axis=0)
+            curves[str(measure)] = Curve(
+                measure.x, tuple(measure.places(table.gallery_size)), tuple(mean.tolist())
+            )
+    return RunMeasures(len(rows), len(listed.keys() - relevant.keys()), values, curves)
+
+
+def write_run(
+    path: Path,
+    queries: Sequence[str],
+    items: Sequence[str],
+    scores: Float[np.ndarray, "queries items"] | tuple[np.ndarray, np.ndarray],
+    *,
+    depth: int = 1000,
+    tag: str = "limner",
+) -> None:
+    """Write the first `depth` items of each query; `scores` is the matrix, or query and gallery embeddings."""
+    if depth < 1:
+        raise SettingsError(f"depth: expected at least 1 item, got {depth}")
+    _expect_names([*queries, *items])
+    step = max(1, _BLOCK // len(items))
+    with path.open("w", encoding="utf-8") as file:
+        for start in range(0, len(queries), step):
+            rows = slice(start, start + step)
+            block = scores[0][rows] @ scores[1].T if isinstance(scores, tuple) else scores[rows]
+            best = torch.from_numpy(np.array(block, dtype=np.float32)).topk(min(depth, len(items)), dim=1)
+            for query, values, positions in zip(
+                queries[rows], best.values.tolist(), best.indices.tolist(), strict=True
+            ):
+                file.writelines(
+                    f"{query} Q0 {items[position]} {rank} {value:.9g} {tag}\n"
+                    for rank, (value, position) in enumerate(zip(values, positions, strict=True), start=1)
+                )
+
+
+def write_qrels(path: Path, queries: Sequence[str], items: Sequence[str], relevance: Relevance) -> None:
+    """Write which items match which queries."""
+    _expect_names([*queries, *items])
+    with path.open("w", encoding="utf-8") as file:
+        for number, query in enumerate(queries):
+            file.writelines(f"{query} 0 {items[position]} 1\n" for position in relevance.matches(number))
+
+
+def _read_run(path: Path) -> dict[str, dict[str, float]]:
+    listed: dict[str, dict[str, float]] = {}
+    for number, fields in _lines(path, 6, "query Q0 item rank score tag"):
+        query, _, item, _, text, _ = fields
+        score = _number(text, path, number)
+        if item in listed.setdefault(query, {}):
+            raise DataError(f"{path}, line {number}: item '{item}' is there twice for query '{query}'")
+        listed[query][item] = score
+    if not listed:
+        raise DataError(f"{path}: an empty run")
+    return listed
+
+
+def _read_qrels(path: Path) -> dict[str, set[str]]:
+    relevant: dict[str, set[str]] = {}
+    for number, (query, _, item, relevance) in _lines(path, 4, "query 0 item relevance"):
+        if _number(relevance, path, number) > 0:
+            relevant.setdefault(query, set()).add(item)
+    return relevant
+
+
+def _lines(path: Path, fields: int, form: str) -> list[tuple[int, list[str]]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: not a text file in UTF-8") from None
+    lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    for number, parts in lines:
+        if len(parts) != fields:
+            raise DataError(f"{path}, line {number}: expected '{form}', got {' '.join(parts)[:60]!r}")
+    return lines
+
+
+def _number(text: str, path: Path, line: int) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not np.isfinite(value):
+        raise DataError(f"{path}, line {line}: expected a finite number, got {text!r}")
+    return value
+
+
+def _expect_names(names: Sequence[str]) -> None:
+    for name in names:
+        if not name or any(letter.isspace() for letter in name):
+            raise DataError(f"name {name!r}: TREC's files part fields by blanks, so a name cannot have any")

@@ -1,0 +1,72 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from limner.evaluation.arrays import read_results
+from tests.cli.command import Limner, refused
+
+
+@pytest.fixture
+def arrays(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "theirs.npz",
+        images=rng.standard_normal((6, 4)),
+        sentences=rng.standard_normal((12, 4)),
+        image_groups=np.arange(6),
+        sentence_groups=np.arange(12) // 2,
+        image_names=np.array([f"picture {number}.jpg" for number in range(6)]),
+    )
+    return tmp_path / "theirs.npz"
+
+
+def test_arrays_are_measured_and_written_as_trec_runs_that_give_the_same(
+    limner: Limner, arrays: Path, tmp_path: Path
+) -> None:
+    report, folder, again = tmp_path / "report.json", tmp_path / "trec", tmp_path / "again.json"
+    scored = limner(
+        "score", arrays, "--measures", "R@1 mAP MedR PR-curve", "--json", report, "--trec", folder
+    )
+    assert scored.code == 0
+    assert "text → image" in scored.out
+    whole = json.loads(report.read_text(encoding="utf-8"))
+    assert whole["provenance"]["file"] == "theirs.npz"
+    for direction in ("image_to_text", "text_to_image"):
+        run, qrels = folder / f"{direction}.run", folder / f"{direction}.qrels"
+        measured = limner(
+            "score", run, "--qrels", qrels, "--measures", "R@1 mAP MedR PR-curve", "--json", again
+        )
+        assert measured.code == 0
+        found = json.loads(again.read_text(encoding="utf-8"))
+        assert found["values"] == pytest.approx(whole[direction])
+        assert found["curves"]["PR-curve"]["precision"] == pytest.approx(
+            whole["curves"][direction]["PR-curve"]["precision"]
+        )
+    assert "picture%200.jpg Q0 sentence" in (folder / "image_to_text.run").read_text(encoding="utf-8")
+
+
+def test_folds_and_cosine(limner: Limner, arrays: Path) -> None:
+    assert limner("score", arrays, "--folds", 3, "--cosine").code == 0
+    refused(limner("score", arrays, "--folds", 4), "6 images cannot be cut into 4 equal folds")
+
+
+def test_mistakes_are_one_line(limner: Limner, arrays: Path, tmp_path: Path) -> None:
+    refused(limner("score", tmp_path / "none.npz"), "no such file")
+    refused(limner("score", arrays, "--measures", "overlap-S"), "L2-normalise")
+    refused(limner("score", arrays, "--qrels", arrays, "--cosine"), "are for arrays")
+    refused(limner("score", arrays, "--qrels", arrays), "not a text file")
+
+
+def test_evaluate_saves_what_score_reads(
+    limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path
+) -> None:
+    saved, reports = tmp_path / "ours.npz", [tmp_path / "evaluated.json", tmp_path / "scored.json"]
+    data = f"folder:{pictures}"
+    assert limner("evaluate", toy_run, "--data", data, "--save", saved, "--json", reports[0]).code == 0
+    assert limner("score", saved, "--json", reports[1]).code == 0
+    evaluated, scored = (json.loads(report.read_text(encoding="utf-8")) for report in reports)
+    for part in ("counts", "image_to_text", "text_to_image"):
+        assert evaluated[part] == scored[part]
+    assert read_results(saved).sentence_names[1].endswith("#1")

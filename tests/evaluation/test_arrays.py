@@ -1,0 +1,88 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from limner.errors import DataError
+from limner.evaluation.arrays import Results, read_results
+from limner.evaluation.names import parse_measures
+
+RNG = np.random.default_rng(0)
+GROUPS: dict[str, Any] = {"image_groups": np.arange(4), "sentence_groups": np.array([0, 0, 1, 2, 3, 3])}
+ROWS: dict[str, Any] = {
+    "images": RNG.standard_normal((4, 3)).astype(np.float32),
+    "sentences": RNG.standard_normal((6, 3)).astype(np.float32),
+}
+
+
+def _written(folder: Path, **arrays: Any) -> Path:
+    np.savez(folder / "file.npz", **arrays)
+    return folder / "file.npz"
+
+
+def test_saved_and_read_again(tmp_path: Path) -> None:
+    names: dict[str, Any] = {"image_names": ["a", "b", "c", "ü"], "sentence_names": list("uvwxyz")}
+    results = Results(**GROUPS, **ROWS, **names)
+    results.save(tmp_path / "file.npz")
+    again = read_results(tmp_path / "file.npz")
+    assert again.image_names == names["image_names"]
+    np.testing.assert_array_equal(again.images, ROWS["images"])
+    assert again.scores is None
+    assert again.report().to_dict() == results.report().to_dict()
+
+
+def test_scores_and_cosines(tmp_path: Path) -> None:
+    unit = {name: rows / np.linalg.norm(rows, axis=1, keepdims=True) for name, rows in ROWS.items()}
+    asked = parse_measures("all")
+    by_cosine = read_results(_written(tmp_path, **GROUPS, **ROWS, other=np.ones(2))).report(
+        asked, cosine=True
+    )
+    scores = unit["images"] @ unit["sentences"].T
+    by_scores = read_results(_written(tmp_path, **GROUPS, scores=scores)).report(asked)
+    assert by_cosine.text_to_image == pytest.approx(by_scores.text_to_image)
+    plain = read_results(_written(tmp_path, **GROUPS, **ROWS)).report(split="test", seed=3)
+    assert plain.provenance == {"seed": 3}
+    folded = read_results(_written(tmp_path, **GROUPS, **ROWS)).report(folds=2)
+    assert folded.counts["folds"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (ROWS, "lacks the array 'image_groups'"),
+        (GROUPS, "expected either 'scores' or both 'images' and 'sentences'"),
+        ({**GROUPS, "images": ROWS["images"]}, "expected either"),
+        ({**GROUPS, **ROWS, "scores": np.ones((4, 6))}, "expected either"),
+        ({**GROUPS, "scores": np.ones((6, 4))}, r"'scores' has shape \(6, 4\), the groups say \(4, 6\)"),
+        (
+            {**GROUPS, **ROWS, "sentences": ROWS["images"]},
+            r"'sentences' has shape \(4, 3\), the groups say \(6,\)",
+        ),
+        ({**GROUPS, **ROWS, "image_names": np.array(["a"])}, "'image_names' has shape"),
+        ({**GROUPS, **ROWS, "image_groups": np.array([{}] * 4)}, "not an .npz file of plain arrays"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        read_results(_written(tmp_path, **arrays))
+    assert "\n" not in str(caught.value)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        read_results(tmp_path / "none.npz")
+    for content in (b"", b"text", b"PK\x03\x04cut"):
+        (tmp_path / "bad.npz").write_bytes(content)
+        with pytest.raises(DataError, match=r"not an \.npz file"):
+            read_results(tmp_path / "bad.npz")
+    np.save(tmp_path / "one.npy", np.ones(3))
+    with pytest.raises(DataError, match=r"not an \.npz file"):
+        read_results(tmp_path / "one.npy")
+
+
+def test_a_row_of_zeros_has_no_cosine() -> None:
+    zeros = ROWS["images"].copy()
+    zeros[2] = 0
+    with pytest.raises(DataError, match="images: row 2 is zero"):
+        Results(**GROUPS, images=zeros, sentences=ROWS["sentences"]).report(cosine=True)

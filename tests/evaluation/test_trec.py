@@ -1,0 +1,126 @@
+from pathlib import Path
+
+import ir_measures
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ir_measures import AP, P, Rprec, Success
+
+from limner.errors import DataError, SettingsError
+from limner.evaluation.names import parse_measures
+from limner.evaluation.ranking import rank_scores
+from limner.evaluation.relevance import Relevance
+from limner.evaluation.trec import score_run, write_qrels, write_run
+
+ASKED = parse_measures("R@1 R@5 mAP AP@5 R-precision MAP@5 MAP@5(min) mINP PR-curve")
+
+
+def _files(folder: Path, scores: np.ndarray, true: np.ndarray, *, depth: int = 1000) -> tuple[Path, Path]:
+    queries, items = (
+        [f"{side}{number}" for number in range(count)] for side, count in zip("qi", scores.shape, strict=True)
+    )
+    write_run(folder / "run", queries, items, scores, depth=depth)
+    write_qrels(
+        folder / "qrels",
+        queries,
+        items,
+        Relevance.from_labels(np.eye(len(true), dtype=int), true.T.astype(int)),
+    )
+    return folder / "run", folder / "qrels"
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 30))
+def test_a_whole_run_measures_what_its_scores_do(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, queries: int, items: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(-3, 4, (queries, items)).astype(np.float32)
+    true = rng.random((queries, items)) < 0.3
+    true[0, 0] = True
+    run, qrels = _files(tmp_path_factory.mktemp("trec"), scores, true)
+    found = score_run(run, qrels, ASKED)
+    relevance = Relevance.from_labels(np.eye(queries, dtype=int), true.T.astype(int))
+    ranking = rank_scores(scores, relevance, ASKED)
+    assert (found.queries, found.without_match) == (ranking.matched.sum(), ranking.without_match)
+    for measure in ASKED[:-1]:
+        assert found.values[str(measure)] == pytest.approx(ranking.value(measure))  # type: ignore[arg-type]
+    np.testing.assert_allclose(found.curves["PR-curve"].precisions, ranking.curve(ASKED[-1]).precisions)  # type: ignore[arg-type]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12))
+def test_a_short_run_counts_what_it_does_not_list_as_missed(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, depth: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    scores, true = rng.standard_normal((4, 20)), rng.random((4, 20)) < 0.3
+    true[0, 0] = True
+    run, qrels = _files(tmp_path_factory.mktemp("trec"), scores, true, depth=depth)
+    found = score_run(run, qrels, ASKED).values
+    theirs = ir_measures.calc_aggregate(
+        [Success @ 5, AP, P @ 5, Rprec],
+        list(ir_measures.read_trec_qrels(str(qrels))),  # type: ignore[no-untyped-call]
+        list(ir_measures.read_trec_run(str(run))),  # type: ignore[no-untyped-call]
+    )
+    for name, other in (("R@5", Success @ 5), ("mAP", AP), ("AP@5", P @ 5), ("R-precision", Rprec)):
+        assert found[name] == pytest.approx(100 * theirs[other]), name
+
+
+def test_embeddings_are_written_as_their_products(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows, others = (
+        rng.standard_normal((3, 4)).astype(np.float32),
+        rng.standard_normal((5, 4)).astype(np.float32),
+    )
+    names = ["a", "b", "c"], ["1", "2", "3", "4", "5"]
+    write_run(tmp_path / "rows", *names, (rows, others), depth=2)
+    write_run(tmp_path / "scores", *names, rows @ others.T, depth=2)
+    assert (tmp_path / "rows").read_text() == (tmp_path / "scores").read_text()
+    first = (tmp_path / "rows").read_text().splitlines()[0].split()
+    assert first[:2] == ["a", "Q0"]
+    assert first[3] == "1"
+
+
+def test_measures_that_a_run_cannot_give(tmp_path: Path) -> None:
+    scores, true = np.array([[1.0, 2.0, 3.0]]), np.array([[True, False, False]])
+    run, qrels = _files(tmp_path, scores, true, depth=2)
+    with pytest.raises(DataError, match="MedR needs the rank of a match of every query, and 1 have none"):
+        score_run(run, qrels, parse_measures("MedR"))
+    with pytest.raises(DataError, match="overlap-S needs the score of every pair"):
+        score_run(run, qrels, parse_measures("overlap-S"))
+    assert score_run(run, qrels, parse_measures("R@1")).values == {"R@1": 0}
+
+
+@pytest.mark.parametrize(
+    ("run", "qrels", "message"),
+    [
+        ("q Q0 i 1 0.5", "q 0 i 1", "run, line 1: expected 'query Q0 item rank score tag'"),
+        ("q Q0 i 1 x t", "q 0 i 1", "run, line 1: expected a finite number, got 'x'"),
+        ("q Q0 i 1 nan t", "q 0 i 1", "run, line 1: expected a finite number"),
+        ("q Q0 i 1 1 t\n\nq Q0 i 2 0 t", "q 0 i 1", "run, line 3: item 'i' is there twice"),
+        ("", "q 0 i 1", "an empty run"),
+        ("q Q0 i 1 1 t", "q i 1", "qrels, line 1: expected 'query 0 item relevance'"),
+        ("q Q0 i 1 1 t", "q 0 i 0", "no query has a true match"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path: Path, run: str, qrels: str, message: str) -> None:
+    (tmp_path / "run").write_text(run)
+    (tmp_path / "qrels").write_text(qrels)
+    with pytest.raises(DataError) as caught:
+        score_run(tmp_path / "run", tmp_path / "qrels")
+    assert message in str(caught.value)
+
+
+def test_other_refusals(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        score_run(tmp_path / "none", tmp_path / "none")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match="UTF-8"):
+        score_run(tmp_path / "bytes", tmp_path / "bytes")
+    one = np.ones((1, 1), np.float32)
+    with pytest.raises(DataError, match="'a b'"):
+        write_run(tmp_path / "run", ["a b"], ["i"], one)
+    with pytest.raises(SettingsError, match="at least 1"):
+        write_run(tmp_path / "run", ["a"], ["i"], one, depth=0)
