@@ -98,6 +98,8 @@ def _number(name: str, value: float) -> str:
 
 def _caption(counts: Mapping[str, int]) -> str:
     text = f"{counts['images']:,} images, {counts['sentences']:,} sentences, {counts['groups']:,} groups"
+    if folds := counts.get("folds"):
+        text += f"; each value is the mean over {folds} folds"
     for kind in ("images", "sentences"):
         if missing := counts[f"{kind}_without_match"]:
             text += f"; {missing:,} {kind} without a true match are not scored"

@@ -83,6 +83,10 @@ def test_many_measures_stand_below_each_other() -> None:
     assert sum("→" in line for line in lines) == 1
 
 
+def test_table_says_that_it_is_a_mean_over_folds() -> None:
+    assert "each value is the mean over 5 folds" in text(report(counts={**report().counts, "folds": 5}))
+
+
 def test_curves_are_in_the_json_and_not_in_the_table() -> None:
     curves = {"image_to_text": {"scope-curve": Curve("scope", (1, 2), (0.5, 0.25))}}
     drawn = report(curves=curves)
