@@ -84,7 +84,8 @@ def test_many_measures_stand_below_each_other() -> None:
 
 
 def test_table_says_that_it_is_a_mean_over_folds() -> None:
-    assert "each value is the mean over 5 folds" in text(report(counts={**report().counts, "folds": 5}))
+    shown = " ".join(text(report(counts={**report().counts, "folds": 5})).split())
+    assert "each value is the mean over 5 folds" in shown
 
 
 def test_curves_are_in_the_json_and_not_in_the_table() -> None:
