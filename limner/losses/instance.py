@@ -47,12 +47,6 @@ class InstanceLoss(nn.Module):
         self, features: Float[Tensor, "batch dim"], groups: Int64[Tensor, " batch"]
     ) -> Float[Tensor, ""]:
         """The mean loss of a batch of one modality; `groups` are in 0 … identities − 1."""
-        return self.each(features, groups).mean()
-
-    def each(
-        self, features: Float[Tensor, "rows dim"], groups: Int64[Tensor, " rows"]
-    ) -> Float[Tensor, " rows"]:
-        """The loss of each feature: one pass over W for both modalities, where two calls would take two."""
         if self.scale is None:
             logits = F.linear(F.dropout(features, self.dropout, self.training), self.weight, self.bias)
         else:
@@ -61,4 +55,4 @@ class InstanceLoss(nn.Module):
             cosine = F.linear(unit, self.weight) / self.weight.norm(dim=1).clamp(min=1e-12)
             logits = self.scale * cosine if self.bias is None else self.scale * cosine + self.bias
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        return F.cross_entropy(logits, groups, label_smoothing=self.smoothing, reduction="none")
+        return F.cross_entropy(logits, groups, label_smoothing=self.smoothing)

@@ -59,12 +59,9 @@ class Objective(nn.Module):
         images, texts = all_images[:batch], all_texts[:batch]
         weights = self.losses
         parts: dict[str, Tensor] = {}
-        if weights.visual and weights.textual:
-            each = self.classifier.each(torch.cat([images, texts]), classes.repeat(2))
-            parts["visual"], parts["textual"] = each[:batch].mean(), each[batch:].mean()
-        elif weights.visual:
+        if weights.visual:
             parts["visual"] = self.classifier(images, classes)
-        elif weights.textual:
+        if weights.textual:
             parts["textual"] = self.classifier(texts, classes)
         if weights.joint:
             parts["joint"] = self.classifier(images + texts, classes)

@@ -98,13 +98,3 @@ def test_departures_equal_their_twin(scale: float | None, smoothing: float, bias
         smoothing=smoothing,
     )
     assert loss(features, groups).item() == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("scale", [None, 16.0])
-def test_one_pass_for_both_modalities_is_two_calls(scale: float | None) -> None:
-    loss = InstanceLoss(8, 5, scale=scale, smoothing=0.1).double()
-    images, texts = torch.randn(2, 3, 8, dtype=torch.float64)
-    groups = torch.tensor([4, 0, 4])
-    each = loss.each(torch.cat([images, texts]), groups.repeat(2))
-    torch.testing.assert_close(each[:3].mean(), loss(images, groups))
-    torch.testing.assert_close(each[3:].mean(), loss(texts, groups))
