@@ -15,7 +15,7 @@ from limner.evaluation.arrays import Results, read_results
 from limner.evaluation.measures import STANDARD
 from limner.evaluation.names import parse_measures
 from limner.evaluation.relevance import Relevance
-from limner.evaluation.report import render
+from limner.evaluation.report import render, shown
 from limner.evaluation.trec import RunMeasures, score_run, write_qrels, write_run
 from limner.runs.checkpoint import write_text
 from limner.runs.provenance import versions
@@ -24,7 +24,7 @@ from limner.runs.provenance import versions
 def score_command(
     file: Annotated[
         Path,
-        typer.Argument(help="Arrays in an .npz file (docs/data-formats.md), or a TREC run with --qrels."),
+        typer.Argument(help="Arrays in an .npz file (docs/measures.md), or a TREC run with --qrels."),
     ],
     measures: Annotated[
         str,
@@ -52,16 +52,15 @@ def score_command(
             write_text(json_file, _json(found))
         return
     results = read_results(file)
+    if cosine:
+        results = results.unit()
     with err.status("ranking"):
         with file.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         report = results.report(
             asked,
             folds=folds,
-            cosine=cosine,
-            file=file.name,
-            sha256=digest,
-            versions=versions(),
+            provenance={"file": file.name, "sha256": digest, "versions": versions()},
         )
     out.print(render(report))
     if json_file is not None:
@@ -94,13 +93,13 @@ def _write_trec(results: Results, folder: Path, depth: int) -> None:
 
 
 def _table(found: RunMeasures, file: Path) -> Table:
-    table = Table(
-        title=file.name, caption=f"{found.without_match:,} queries without a true match are not scored"
-    )
+    table = Table(title=file.name)
+    if found.without_match:
+        table.caption = f"{found.without_match:,} queries without a true match are not scored"
     table.add_column("measure")
     table.add_column(f"{found.queries:,} queries", justify="right")
     for name, value in found.values.items():
-        table.add_row(name, f"{value:,.1f}")
+        table.add_row(name, shown(name, value))
     return table
 
 

@@ -83,10 +83,10 @@ def _without_sentence(records: Sequence[Record]) -> Iterator[Problem]:
 
 def _silent(records: Iterable[tuple[str, Record]]) -> list[str]:
     """The names none of whose records has a sentence, in order of first appearance."""
-    told: dict[str, bool] = {}
+    has_sentence: dict[str, bool] = {}
     for name, record in records:
-        told[name] = told.get(name, False) or bool(record.sentences)
-    return [name for name, spoken in told.items() if not spoken]
+        has_sentence[name] = has_sentence.get(name, False) or bool(record.sentences)
+    return [name for name, has_one in has_sentence.items() if not has_one]
 
 
 def _split_facts(

@@ -8,8 +8,8 @@ image_names (n,), sentence_names    text, where there is any: names for TREC fil
 """
 
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,16 @@ class Results:
         with path.open("wb") as file:
             np.savez(file, **arrays)
 
+    def unit(self) -> "Results":
+        """The same with L2-normalised embeddings, so that their dot products are cosines.
+
+        Raises `DataError` for scores, which are compared as they are, and for a row of zeros, which has no direction.
+        """
+        if self.images is None or self.sentences is None:
+            raise DataError("scores are compared as they are; only embeddings can be normalised")
+        images, sentences = _unit(self.images, "images"), _unit(self.sentences, "sentences")
+        return replace(self, images=images, sentences=sentences)
+
     def report(
         self,
         measures: Sequence[AnyMeasure] = STANDARD,
@@ -53,13 +63,9 @@ class Results:
         protocol: str = "as given",
         split: str = "as given",
         folds: int = 1,
-        cosine: bool = False,
-        **provenance: object,
+        provenance: Mapping[str, Any] | None = None,
     ) -> Report:
-        """Both directions; with `cosine` the embeddings are L2-normalised first.
-
-        Raises `DataError` as `evaluate`, and for a row of zeros that has no direction.
-        """
+        """Both directions. Raises `DataError` as `evaluate`."""
         groups = self.image_groups, self.sentence_groups
         if self.scores is not None:
             return evaluate_scores(
@@ -73,11 +79,8 @@ class Results:
             )
         assert self.images is not None
         assert self.sentences is not None
-        images, sentences = self.images, self.sentences
-        if cosine:
-            images, sentences = _unit(images, "images"), _unit(sentences, "sentences")
         return evaluate(
-            *(images, sentences, *groups),
+            *(self.images, self.sentences, *groups),
             protocol=protocol,
             split=split,
             extra=provenance,

@@ -43,7 +43,7 @@ def evaluate(
     `limner.evaluation.ranking`.
 
     With `folds`, the images are cut into so many equal runs in their order, each is ranked with the sentences of its
-    groups alone, and every value is the mean over the folds (MSCOCO's "1K": five folds of 5,000).
+    groups alone, and every value is the mean over the folds (MSCOCO's "1K": five folds of 1,000).
 
     Raises `DataError` for NaN, shapes that do not fit, and sets without a single true match.
     """
@@ -69,7 +69,10 @@ def evaluate_scores(
     folds: int = 1,
     block: int | None = None,
 ) -> Report:
-    """The same from a matrix of similarities, a row an image and a column a sentence; higher is a better match."""
+    """`evaluate` from a matrix of similarities, a row an image and a column a sentence; higher is a better match.
+
+    Raises as `evaluate`.
+    """
 
     def rank(to_text: bool, images: Rows, sentences: Rows, relevance: Relevance) -> Ranking:
         part = scores[images][:, sentences]

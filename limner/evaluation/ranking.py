@@ -146,7 +146,7 @@ def _rank(
     device: torch.device,
     block: int | None,
 ) -> Ranking:
-    tally = Tally(measures, relevance)
+    tally = Tally(measures, relevance.queries, relevance.gallery_size)
     for start, stop in _blocks(relevance, block):
         counts = relevance.counts[start:stop]
         scores = score(start, stop)

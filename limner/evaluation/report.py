@@ -80,7 +80,7 @@ def render(report: Report) -> Table:
         ("text → image", "sentences", report.text_to_image),
     ):
         queries = counts[kind] - counts[f"{kind}_without_match"]
-        rows.append([direction, f"{queries:,}", *(_number(name, value) for name, value in values.items())])
+        rows.append([direction, f"{queries:,}", *(shown(name, value) for name, value in values.items())])
     if len(report.image_to_text) > _COLUMNS:
         rows = [list(column) for column in zip(*rows, strict=True)]
     for number, head in enumerate(rows[0]):
@@ -90,7 +90,8 @@ def render(report: Report) -> Table:
     return table
 
 
-def _number(name: str, value: float) -> str:
+def shown(name: str, value: float) -> str:
+    """A measure's value as tables have it."""
     if name in _SHARES:
         return f"{value:.3f}"
     return f"{value:,.0f}" if name in _RANKS and not value % 1 else f"{value:,.1f}"

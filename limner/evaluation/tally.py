@@ -11,7 +11,6 @@ from limner.evaluation.curves import Curve, CurveMeasure
 from limner.evaluation.matches import Matches
 from limner.evaluation.measures import Measure
 from limner.evaluation.overlap import Overlap, Similarities
-from limner.evaluation.relevance import Relevance
 
 AnyMeasure = Measure | CurveMeasure | Overlap
 
@@ -68,17 +67,15 @@ class Ranking:
 class Tally:
     """Gathers blocks: a value a query for measures, a sum for curves, counts for similarities."""
 
-    def __init__(self, measures: Sequence[AnyMeasure], relevance: Relevance) -> None:
+    def __init__(self, measures: Sequence[AnyMeasure], queries: int, gallery_size: int) -> None:
         self._measures = [measure for measure in measures if isinstance(measure, Measure)]
         self._drawn = [measure for measure in measures if isinstance(measure, CurveMeasure)]
         overlaps = any(isinstance(measure, Overlap) for measure in measures)
         self.similarities = Similarities() if overlaps else None
-        self._first = np.zeros(relevance.queries, dtype=np.int64)
-        self._each = {str(measure): np.full(relevance.queries, np.nan) for measure in self._measures}
-        self._curves = {
-            str(curve): np.zeros(len(curve.places(relevance.gallery_size))) for curve in self._drawn
-        }
-        self._gallery_size = relevance.gallery_size
+        self._first = np.zeros(queries, dtype=np.int64)
+        self._each = {str(measure): np.full(queries, np.nan) for measure in self._measures}
+        self._curves = {str(curve): np.zeros(len(curve.places(gallery_size))) for curve in self._drawn}
+        self._gallery_size = gallery_size
 
     def add(self, queries: Int[np.ndarray, " block"], matches: Matches) -> None:
         """The matches of some queries, each of which has one."""

@@ -17,14 +17,14 @@ from limner.evaluation.matches import VOID, Matches
 from limner.evaluation.measures import STANDARD, Measure
 from limner.evaluation.overlap import Overlap
 from limner.evaluation.relevance import Relevance
-from limner.evaluation.tally import AnyMeasure
+from limner.evaluation.tally import AnyMeasure, Tally
 
 _BLOCK = 1 << 22
 
 
 @dataclass(frozen=True)
 class RunMeasures:
-    """What a run is worth: values and curves by name, and how many queries count (`without_match` of others do not)."""
+    """Values and curves of a run by name, over `queries`; the `without_match` others that it lists do not count."""
 
     queries: int
     without_match: int
@@ -53,23 +53,23 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
     if not rows:
         raise DataError(f"{qrels}: no query has a true match")
     table = Matches.of(rows, max(map(len, listed.values())))
-    values: dict[str, float] = {}
-    curves: dict[str, Curve] = {}
-    for measure in measures:
-        if isinstance(measure, Measure):
-            each = measure.each(table)
-            if measure.unit == "rank" and (each >= VOID).any():
-                raise DataError(
-                    f"{run}: {measure} needs the rank of a match of every query, and {int((each >= VOID).sum())} have "
-                    "none in the run; list more items, or leave this measure out"
-                )
-            values[str(measure)] = measure.over(each)
-        elif isinstance(measure, CurveMeasure):
-            mean = measure.each(table).mean(axis=0)
-            curves[str(measure)] = Curve(
-                measure.x, tuple(measure.places(table.gallery_size)), tuple(mean.tolist())
+    tally = Tally(measures, len(rows), table.gallery_size)
+    tally.add(np.arange(len(rows)), table)
+    ranking = tally.ranking()
+    lost = int(np.count_nonzero(ranking.first_ranks == VOID))
+    values = [measure for measure in measures if isinstance(measure, Measure)]
+    for measure in values:
+        if measure.unit == "rank" and lost:
+            raise DataError(
+                f"{run}: {measure} needs the rank of a match of every query, and {lost} have none in the run; list "
+                "more items, or leave this measure out"
             )
-    return RunMeasures(len(rows), len(listed.keys() - relevant.keys()), values, curves)
+    return RunMeasures(
+        queries=len(rows),
+        without_match=len(listed.keys() - relevant.keys()),
+        values={str(measure): ranking.value(measure) for measure in values},
+        curves={str(one): ranking.curve(one) for one in measures if isinstance(one, CurveMeasure)},
+    )
 
 
 def write_run(

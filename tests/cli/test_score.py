@@ -52,6 +52,24 @@ def test_folds_and_cosine(limner: Limner, arrays: Path) -> None:
     refused(limner("score", arrays, "--folds", 4), "6 images cannot be cut into 4 equal folds")
 
 
+def test_trec_runs_are_of_cosines_when_the_report_is(limner: Limner, arrays: Path, tmp_path: Path) -> None:
+    report, again = tmp_path / "report.json", tmp_path / "again.json"
+    assert limner("score", arrays, "--cosine", "--json", report, "--trec", tmp_path).code == 0
+    assert (
+        limner(
+            "score",
+            tmp_path / "text_to_image.run",
+            "--qrels",
+            tmp_path / "text_to_image.qrels",
+            "--json",
+            again,
+        ).code
+        == 0
+    )
+    whole = json.loads(report.read_text(encoding="utf-8"))
+    assert json.loads(again.read_text(encoding="utf-8"))["values"] == pytest.approx(whole["text_to_image"])
+
+
 def test_mistakes_are_one_line(limner: Limner, arrays: Path, tmp_path: Path) -> None:
     refused(limner("score", tmp_path / "none.npz"), "no such file")
     refused(limner("score", arrays, "--measures", "overlap-S"), "L2-normalise")

@@ -35,13 +35,11 @@ def test_saved_and_read_again(tmp_path: Path) -> None:
 def test_scores_and_cosines(tmp_path: Path) -> None:
     unit = {name: rows / np.linalg.norm(rows, axis=1, keepdims=True) for name, rows in ROWS.items()}
     asked = parse_measures("all")
-    by_cosine = read_results(_written(tmp_path, **GROUPS, **ROWS, other=np.ones(2))).report(
-        asked, cosine=True
-    )
+    by_cosine = read_results(_written(tmp_path, **GROUPS, **ROWS, other=np.ones(2))).unit().report(asked)
     scores = unit["images"] @ unit["sentences"].T
     by_scores = read_results(_written(tmp_path, **GROUPS, scores=scores)).report(asked)
     assert by_cosine.text_to_image == pytest.approx(by_scores.text_to_image)
-    plain = read_results(_written(tmp_path, **GROUPS, **ROWS)).report(split="test", seed=3)
+    plain = read_results(_written(tmp_path, **GROUPS, **ROWS)).report(split="test", provenance={"seed": 3})
     assert plain.provenance == {"seed": 3}
     folded = read_results(_written(tmp_path, **GROUPS, **ROWS)).report(folds=2)
     assert folded.counts["folds"] == 2
@@ -85,4 +83,9 @@ def test_a_row_of_zeros_has_no_cosine() -> None:
     zeros = ROWS["images"].copy()
     zeros[2] = 0
     with pytest.raises(DataError, match="images: row 2 is zero"):
-        Results(**GROUPS, images=zeros, sentences=ROWS["sentences"]).report(cosine=True)
+        Results(**GROUPS, images=zeros, sentences=ROWS["sentences"]).unit()
+
+
+def test_scores_are_not_normalised() -> None:
+    with pytest.raises(DataError, match="scores are compared as they are"):
+        Results(**GROUPS, scores=np.ones((4, 6))).unit()

@@ -153,7 +153,7 @@ def test_killed_while_the_first_state_is_written(
     _same_run(tmp_path / "run", toy_run)
 
 
-def test_two_processes_train_and_resume(toys: Dataset, tmp_path: Path) -> None:
+def test_two_processes_train_and_leave_a_finished_run_alone(toys: Dataset, tmp_path: Path) -> None:
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
         *("-m", "limner", "train", "dual-path", "--cpu", "--data", f"folder:{toys.records[0].image.parent}"),
