@@ -5,9 +5,7 @@ Source: dual-path TOMM 2020, section 3.2 and Figure 3; the deeper layout is arXi
 Our name = their symbol: `words` = n (32, or 56 for persons), `vocabulary_size` = d, `word_dim` = 300.
 
 The paper's 1×1 convolution over one-hot words is a table look-up here: the same numbers without the
-one-hot tensor. Filters of width 1 and 2 over a sentence are matrix products over (batch × words) rows, so
-`WordConv` computes them as such: `nn.Conv1d` reaches a few per cent of the processor's matrix speed on these shapes
-(`benchmarks/text_path.py`).
+one-hot tensor.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,6 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from limner.data.vocabulary import PADDING
+from limner.models.word_conv import WordConv
 from limner.settings import Settings
 
 Layout = Literal["resnet-50", "resnet-152"]
@@ -47,31 +46,6 @@ class TextEncoderSettings(Settings):
     """He's start; or "still", residual branches at zero; or a sum of words, see `start_as_bag_of_words`."""
     word_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Probability with which a word of a training sentence is replaced by an empty position (not in the paper)."""
-
-
-class WordConv(nn.Module):
-    """A convolution over the words of a sentence with filters of width 1 or 2, no bias.
-
-    With two taps, `y[t] = W₀·x[t·stride − 1] + W₁·x[t·stride]`: one zero is padded on the left, so that stride 1
-    keeps the length and stride 2 halves it (**Decided**: the side of the one-sided padding is that of the released
-    code). So an even length loses its last place at each halving: of 32 words the paper's layout sees the first 25, the
-    released one the first 29. `weight` has the shape of `nn.Conv1d`'s, (out, in, taps).
-    """
-
-    def __init__(self, inputs: int, outputs: int, taps: Literal[1, 2], stride: Literal[1, 2] = 1) -> None:
-        super().__init__()
-        self.stride = stride
-        self.weight = nn.Parameter(torch.empty(outputs, inputs, taps))
-        nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
-
-    def forward(self, x: Float[Tensor, "batch words channels"]) -> Float[Tensor, "batch out_words outputs"]:
-        """Filter each sentence; `out_words` = words / stride."""
-        outputs, inputs, taps = self.weight.shape
-        if taps == 1:
-            return F.linear(x[:, :: self.stride], self.weight.view(outputs, inputs))
-        before = F.pad(x, (0, 0, 1, 0))[:, : -1 : self.stride]
-        pairs = torch.cat([before, x[:, :: self.stride]], dim=2)
-        return F.linear(pairs, self.weight.transpose(1, 2).reshape(outputs, 2 * inputs))
 
 
 class ChannelNorm(nn.BatchNorm1d):
