@@ -10,13 +10,11 @@ import typer
 from limner.cli.console import counting, out
 from limner.data.check import check_dataset, render
 from limner.data.people import generate_people
-from limner.data.readers import open_dataset
+from limner.data.readers import FORMATS, open_dataset
 
 app = typer.Typer(help="Check a dataset, or draw one of generated people.", no_args_is_help=True)
 
-Data = Annotated[
-    str, typer.Argument(help="FORMAT:PATH with FORMAT flickr8k, flickr30k, mscoco, cuhk-pedes or folder.")
-]
+Data = Annotated[str, typer.Argument(help=f"FORMAT:PATH with FORMAT one of {', '.join(FORMATS)}.")]
 
 
 @app.command("check")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from limner.data.check_report import Facts, Problem, Severity, SplitFacts
+from limner.data.published import nearest_edition
 from limner.data.records import SPLITS, TRAINING_SPLITS, Dataset, Record
 from limner.data.vocabulary import words
 
@@ -20,6 +21,7 @@ def caption_facts(dataset: Dataset, *, opened: bool) -> Facts:
     order = [name for name in (*SPLITS, "none") if name in by_split]
     counts = {name: _word_counts(by_split[name]) for name in order}
     train = counts.get("train", Counter())
+    edition, deviations = nearest_edition(dataset) or (None, ())
     lengths = sorted(len(words(text)) for record in dataset.records for text in record.sentences)
     return Facts(
         group_kind=dataset.group_kind,
@@ -31,6 +33,8 @@ def caption_facts(dataset: Dataset, *, opened: bool) -> Facts:
         median_length=float(median(lengths)) if lengths else None,
         long_length=lengths[math.ceil(_LONG * len(lengths)) - 1] if lengths else None,
         opened=opened,
+        edition=edition.name if edition else None,
+        deviations=deviations,
     )
 
 

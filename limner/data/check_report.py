@@ -1,12 +1,15 @@
 """What the dataset doctor says: facts, and every problem named once with how many and an example."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from limner.data.records import GroupKind
 
 Severity = Literal["error", "warning"]
+
+_NAMED = 3
+"""Counts that differ from the published ones, and are named in the text."""
 
 KINDS = {
     "missing-picture": "pictures that are not there",
@@ -67,6 +70,8 @@ class Facts:
     - `median_length`, `long_length`: words of a sentence, its median and 98th percentile; None without any
       sentence. The second is what a model's fixed text length should hold (dual-path TOMM 2020, section 3.1).
     - `opened`: whether the pictures were opened; if not, none can be found unreadable or a duplicate.
+    - `edition`: the published form that the counts come nearest to, None for the user's own pictures; `deviations`: the
+      counts that are not its own. A part of a set, or its form with other pictures, is no fault.
     """
 
     group_kind: GroupKind
@@ -78,6 +83,8 @@ class Facts:
     median_length: float | None
     long_length: int | None
     opened: bool
+    edition: str | None = None
+    deviations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,8 @@ def render(report: Report) -> str:
             f"Sentences have {facts.median_length:g} words (median), 98% at most {facts.long_length}; "
             f"the training sentences hold {facts.vocabulary:,} different words."
         )
+    if facts.edition is not None:
+        lines.append(_edition_line(facts.edition, facts.deviations))
     if not facts.opened:
         lines.append("The pictures were not opened: unreadable and duplicate ones are not known.")
     width = max((len(f"{problem.count:,}") for problem in report.problems), default=0)
@@ -137,3 +146,10 @@ def render(report: Report) -> str:
     if not report.problems:
         lines += ["", "No problem found."]
     return "\n".join(lines)
+
+
+def _edition_line(edition: str, deviations: Sequence[str]) -> str:
+    if not deviations:
+        return f"The counts are those of {edition} as published."
+    more = f"; {len(deviations) - _NAMED} more" if len(deviations) > _NAMED else ""
+    return f"The counts are not those of {edition}: {'; '.join(deviations[:_NAMED])}{more}."

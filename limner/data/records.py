@@ -2,7 +2,8 @@
 
 A *group* is what the papers call an image/text group: the picture with its sentences (Flickr30k, MSCOCO), or an
 identity with all its pictures and sentences (CUHK-PEDES, CUB, generated people). Two items match when
-they are of the same group; nothing else in limner decides relevance.
+they are of the same group, or, under a protocol that says so, when their pictures share a label; nothing else in limner
+decides relevance.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int64, UInt8
 
 from limner.errors import DataError
 
@@ -35,6 +36,7 @@ class Record:
     - `group`: name of its image/text group or identity.
     - `split`: "train", "val" or "test"; None where the source gives none.
     - `metadata`: anything else that the source says of it, JSON values only.
+    - `labels`: names of the categories that it shows, where the source was read with them.
     """
 
     image: Path
@@ -42,6 +44,7 @@ class Record:
     group: str
     split: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,11 +79,13 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hex digest of names, groups, splits and sentences (not of pixels): two equal ones are the same set."""
+        """Hex digest of names, groups, splits, sentences and labels, not of pixels: equal ones are the same set."""
         digest = hashlib.sha256()
         for record in self.records:
             parts = (record.image.name, record.group, record.split or "", *record.sentences)
             digest.update("\x1f".join(parts).encode() + b"\x1e")
+            if record.labels:
+                digest.update("\x1f".join(record.labels).encode() + b"\x1d")
         return digest.hexdigest()[:16]
 
     def __len__(self) -> int:
@@ -97,3 +102,21 @@ def group_numbers(
         group for group, record in zip(images, dataset.records, strict=True) for _ in record.sentences
     ]
     return np.array(images, np.int64), np.array(sentences, np.int64)
+
+
+def label_matrices(
+    dataset: Dataset,
+) -> tuple[UInt8[np.ndarray, "images labels"], UInt8[np.ndarray, "sentences labels"]]:
+    """Which labels a split's pictures have, and its sentences, which have those of their picture: 0 or 1.
+
+    Raises `DataError` when no picture has any.
+    """
+    names = sorted({label for record in dataset.records for label in record.labels})
+    if not names:
+        raise DataError(f"{dataset.source}: its pictures have no labels to match by")
+    column = {name: number for number, name in enumerate(names)}
+    images = np.zeros((len(dataset), len(names)), np.uint8)
+    for row, record in enumerate(dataset.records):
+        images[row, [column[label] for label in record.labels]] = 1
+    counts = [len(record.sentences) for record in dataset.records]
+    return images, images.repeat(counts, axis=0)

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,28 +51,80 @@ def write_karpathy(root: Path, rows: Sequence[Row]) -> str:
 
 
 def write_flickr8k_text(root: Path, rows: Sequence[Row]) -> str:
-    lines = [f"{row.file}#{n}\t{text}\n" for row in rows for n, text in enumerate(row.captions)]
     _pictures(root / "Flicker8k_Dataset", rows)
-    (root / "Flickr8k.token.txt").write_text("".join(lines))
+    _token_file(root / "Flickr8k.token.txt", rows)
     for split, name in (("train", "train"), ("val", "dev"), ("test", "test")):
         listed = [f"{row.file}\n" for row in rows if row.split == split]
         (root / f"Flickr_8k.{name}Images.txt").write_text("".join(listed))
     return f"flickr8k:{root}"
 
 
+def write_flickr30k_text(root: Path, rows: Sequence[Row]) -> str:
+    _pictures(root / "flickr30k-images", rows)
+    _token_file(root / "results_20130124.token", rows)
+    for split in ("train", "val", "test"):
+        listed = [f"{Path(row.file).stem}\n" for row in rows if row.split == split]
+        (root / f"{split}.txt").write_text("".join(listed))
+    return f"flickr30k:{root}"
+
+
+def _token_file(file: Path, rows: Sequence[Row]) -> None:
+    lines = [f"{row.file}#{n}\t{text}\n" for row in rows for n, text in enumerate(row.captions)]
+    file.write_text("".join(lines))
+
+
 def write_cuhk_pedes(root: Path, rows: Sequence[Row]) -> str:
+    _pedestrians(root, rows, "reid_raw.json", "file_path", "cam_a")
+    return f"cuhk-pedes:{root}"
+
+
+def write_icfg_pedes(root: Path, rows: Sequence[Row]) -> str:
+    _pedestrians(root, rows, "annotations/ICFG-PEDES.json", "file_path", "train/0001")
+    return f"icfg-pedes:{root}"
+
+
+def write_rstpreid(root: Path, rows: Sequence[Row]) -> str:
+    _pedestrians(root, rows, "data_captions.json", "img_path", ".")
+    return f"rstpreid:{root}"
+
+
+def _pedestrians(root: Path, rows: Sequence[Row], file: str, key: str, folder: str) -> None:
     entries = [
         {
-            "file_path": f"cam_a/{row.file}",
+            key: Path(folder, row.file).as_posix(),
             "id": int(row.identity),
             "captions": list(row.captions),
             **({"split": row.split} if row.split else {}),
         }
         for row in rows
     ]
-    _pictures(root / "imgs" / "cam_a", rows)
-    (root / "reid_raw.json").write_text(json.dumps(entries))
-    return f"cuhk-pedes:{root}"
+    _pictures(root / "imgs" / folder, rows)
+    (root / file).parent.mkdir(exist_ok=True)
+    (root / file).write_text(json.dumps(entries))
+
+
+def write_cub(root: Path, rows: Sequence[Row]) -> str:
+    names = {row.identity: f"{int(row.identity):03}.Bird_{row.identity}" for row in rows}
+    _reed(root / "cvpr2016_cub", rows, names)
+    for seed, row in enumerate(rows):
+        draw(root / "CUB_200_2011" / "images" / names[row.identity] / row.file, seed)
+    return f"cub:{root}"
+
+
+def write_flowers(root: Path, rows: Sequence[Row]) -> str:
+    _reed(root, rows, {row.identity: f"class_{int(row.identity):05}" for row in rows})
+    _pictures(root / "jpg", rows)
+    return f"flowers:{root}"
+
+
+def _reed(root: Path, rows: Sequence[Row], names: Mapping[str, str]) -> None:
+    for row in rows:
+        texts = (root / "text_c10" / names[row.identity] / row.file).with_suffix(".txt")
+        texts.parent.mkdir(parents=True, exist_ok=True)
+        texts.write_text("".join(f"{text}\n" for text in row.captions))
+    for split in ("train", "val", "test"):
+        classes = sorted({names[row.identity] for row in rows if row.split == split})
+        (root / f"{split}classes.txt").write_text("".join(f"{name}\n" for name in classes))
 
 
 def write_csv(root: Path, rows: Sequence[Row]) -> str:
@@ -98,13 +150,27 @@ def write_jsonl(root: Path, rows: Sequence[Row]) -> str:
 FORMS: dict[str, Callable[[Path, Sequence[Row]], str]] = {
     "karpathy": write_karpathy,
     "flickr8k_text": write_flickr8k_text,
+    "flickr30k_text": write_flickr30k_text,
     "cuhk_pedes": write_cuhk_pedes,
+    "icfg_pedes": write_icfg_pedes,
+    "rstpreid": write_rstpreid,
+    "cub": write_cub,
+    "flowers": write_flowers,
     "csv": write_csv,
     "jsonl": write_jsonl,
 }
 """Each writes a tree and returns what opens it."""
 
-WITH_IDENTITIES = ("cuhk_pedes", "csv")
+WITH_CLASSES = ("cub", "flowers")
+"""Groups are classes, each of which is in one split."""
+
+WITH_IDENTITIES = ("cuhk_pedes", "icfg_pedes", "rstpreid", "csv", *WITH_CLASSES)
+
+WITH_LISTS = ("flickr8k_text", "flickr30k_text", *WITH_CLASSES)
+"""Splits are lists of names, none of which may be empty."""
+
+A_LINE_A_SENTENCE = ("flickr8k_text", "flickr30k_text")
+"""A picture without a sentence is only found where a list names it."""
 
 
 def _pictures(folder: Path, rows: Sequence[Row]) -> None:

@@ -17,10 +17,18 @@ PICTURE_FOLDERS = (
     "Flicker8k_Dataset/Flicker8k_Dataset",
     "train2014",
     "val2014",
+    "train2017",
+    "val2017",
+    "jpg",
+    "CUB_200_2011/images",
+    "102flowers/jpg",
     ".",
 )
 """Where pictures are looked for, beside the annotations. "Flicker8k" is the archive's own spelling, and
 unpacking it into a folder of its name makes two of them."""
+
+ANNOTATIONS = "annotations"
+"""The folder of a dataset that its annotation files may lie in."""
 
 _SAMPLE = 16
 
@@ -45,19 +53,27 @@ def one_of(folder: Path, names: Iterable[str], what: str) -> Path:
     return there[0]
 
 
-def locate(file: Path, paths: Sequence[PurePosixPath]) -> Callable[[PurePosixPath], Path]:
-    """Find out in which folder beside an annotation file the pictures lie.
+def root_of(file: Path, inner: str = ANNOTATIONS) -> Path:
+    """The dataset's folder: that of the annotation file, or the one above where the file lies in `inner`."""
+    return file.parent.parent if file.parent.name == inner else file.parent
+
+
+def locate(
+    file: Path, paths: Sequence[PurePosixPath], *, root: Path | None = None
+) -> Callable[[PurePosixPath], Path]:
+    """Find out in which folder of `root` (default: that of the annotation file) the pictures lie.
 
     Sixteen of the paths, spread evenly, are tried in each of `PICTURE_FOLDERS`, as they are and by their
     bare name; the folder with most of them wins, the earlier at a tie. Returns what turns a path of the
     file into the path of the picture. Raises `DataError` when none of them is anywhere.
     """
+    root = root or file.parent
     count = min(_SAMPLE, len(paths))
     sample = [paths[index * len(paths) // count] for index in range(count)]
-    best, best_hits, best_bare = file.parent, 0, False
+    best, best_hits, best_bare = root, 0, False
     for bare in (False, True):
         for name in PICTURE_FOLDERS:
-            folder = file.parent / name
+            folder = root / name
             hits = sum(is_there(folder / (path.name if bare else path)) for path in sample)
             if hits > best_hits:
                 best, best_hits, best_bare = folder, hits, bare

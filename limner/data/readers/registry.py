@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from limner.data.readers import cuhk_pedes, flickr8k_text, folder, karpathy
+from limner.data.readers import coco, flickr_tokens, folder, karpathy, pedestrians, reed
 from limner.data.readers.annotations import shown
-from limner.data.readers.layout import is_there
+from limner.data.readers.layout import ANNOTATIONS, is_there
 from limner.data.records import Dataset
 from limner.errors import DataError
 
@@ -40,30 +40,31 @@ def open_dataset(source: str) -> Dataset:
         return FORMATS[name](path, source)
 
 
-def _read_karpathy(path: Path, source: str, *, format_name: str) -> Dataset:
+def _read_captions(path: Path, source: str, *, format_name: str) -> Dataset:
+    """One of the three caption sets: Karpathy's file where there is one, else the form of its authors."""
     if not path.is_dir():
-        reader = (
-            flickr8k_text.read_flickr8k_text if _is_token_file(path, format_name) else karpathy.read_karpathy
-        )
-        return reader(path, source)
+        if path.suffix == ".json":
+            official = format_name == "mscoco" and path.name.startswith("captions_")
+            return coco.read_coco([path], source) if official else karpathy.read_karpathy(path, source)
+        if format_name in flickr_tokens.FORMS:
+            return flickr_tokens.read_tokens(path, source, format_name=format_name)
+        return karpathy.read_karpathy(path, source)
     file = karpathy.find(path, format_name)
     if file is not None:
         return karpathy.read_karpathy(file, source)
-    tokens = flickr8k_text.find(path) if format_name == "flickr8k" else None
-    if tokens is None:
-        raise DataError(
-            f"{path}: {karpathy.OWN_FILE[format_name]} was expected here, found no dataset_*.json"
-        )
-    return flickr8k_text.read_flickr8k_text(tokens, source)
-
-
-def _is_token_file(path: Path, format_name: str) -> bool:
-    return format_name == "flickr8k" and path.suffix == ".txt"
+    if format_name == "mscoco":
+        if files := coco.find(path):
+            return coco.read_coco(files, source)
+    elif tokens := flickr_tokens.find(path, format_name):
+        return flickr_tokens.read_tokens(tokens, source, format_name=format_name)
+    raise DataError(f"{path}: {karpathy.OWN_FILE[format_name]} was expected here, found no dataset_*.json")
 
 
 FORMATS: dict[str, Reader] = {
-    **{name: partial(_read_karpathy, format_name=name) for name in karpathy.OWN_FILE},
-    "cuhk-pedes": cuhk_pedes.read_cuhk_pedes,
+    **{name: partial(_read_captions, format_name=name) for name in karpathy.OWN_FILE},
+    "mscoco-labels": coco.read_coco_labels,
+    **{name: partial(pedestrians.read_pedestrians, format_name=name) for name in pedestrians.FORMS},
+    **{name: partial(reed.read_reed, format_name=name) for name in reed.FORMS},
     "folder": folder.read_folder,
 }
 """Format → reader; the names that stand before the colon."""
@@ -100,20 +101,26 @@ def _advice(text: str) -> str:
     return f"put one of {', '.join(FORMATS)} and a colon before the path"
 
 
+_FILES: dict[str, str] = {
+    **{file: name for name, file in karpathy.OWN_FILE.items()},
+    **{file: name for name, form in pedestrians.FORMS.items() for file in form.files},
+    **{form.tokens: name for name, form in flickr_tokens.FORMS.items()},
+    **dict.fromkeys(folder.FILES, "folder"),
+}
+"""Name of an annotation file → its format."""
+
+
 def _guess(name: str) -> str | None:
-    for known, file in karpathy.OWN_FILE.items():
-        if name == file:
-            return known
-    if name in cuhk_pedes.FILES:
-        return "cuhk-pedes"
-    return "folder" if name in folder.FILES else None
+    return _FILES.get(name)
 
 
 def _guess_inside(path: Path) -> str | None:
     if not path.is_dir():
         return None
-    names = [*karpathy.OWN_FILE.values(), *cuhk_pedes.FILES, *folder.FILES]
-    for name in names:
-        if is_there(path / name):
-            return _guess(name)
-    return "flickr8k" if flickr8k_text.find(path) else None
+    for name in _FILES:
+        if is_there(path / name) or is_there(path / ANNOTATIONS / name):
+            return _FILES[name]
+    for name in flickr_tokens.FORMS:
+        if flickr_tokens.find(path, name):
+            return name
+    return "mscoco" if coco.find(path) else reed.looks_like(path)

@@ -20,11 +20,14 @@ FILES = {
     "reid_raw.json": "cuhk-pedes",
     "dataset_x.json": "mscoco",
     "Flickr8k.token.txt": "flickr8k",
+    "data_captions.json": "rstpreid",
+    "captions_val2014.json": "mscoco",
 }
 
 KEYS = (
     *("images", "filename", "filepath", "split", "sentences", "raw", "imgid", "cocoid"),
     *("file_path", "id", "captions", "file", "caption", "identity", "camera"),
+    *("img_path", "file_name", "image_id", "annotations"),
 )
 STRINGS = st.one_of(
     st.sampled_from(["a.jpg", "b/a.jpg", "../a.jpg", "train", "val", "dev", "1", "", "a dog"]),
@@ -52,16 +55,28 @@ NEARLY_KARPATHY = st.fixed_dictionaries(
         )
     }
 )
-NEARLY_CUHK = st.lists(
-    st.fixed_dictionaries(
-        {
-            "file_path": NAMES,
-            "id": st.integers() | VALUES,
-            "captions": st.lists(STRINGS, max_size=3) | VALUES,
-        },
-        optional={"split": SPLIT, "camera": VALUES},
-    ),
-    max_size=4,
+
+
+def nearly_pedestrians(picture: str) -> st.SearchStrategy[Any]:
+    return st.lists(
+        st.fixed_dictionaries(
+            {
+                picture: NAMES,
+                "id": st.integers() | VALUES,
+                "captions": st.lists(STRINGS, max_size=3) | VALUES,
+            },
+            optional={"split": SPLIT, "camera": VALUES},
+        ),
+        max_size=4,
+    )
+
+
+NUMBERS = st.integers(0, 2) | VALUES
+NEARLY_COCO = st.fixed_dictionaries(
+    {
+        "images": st.lists(st.fixed_dictionaries({"id": NUMBERS, "file_name": NAMES}), max_size=3),
+        "annotations": st.lists(st.fixed_dictionaries({"image_id": NUMBERS, "caption": STRINGS}), max_size=3),
+    }
 )
 NEARLY_ROW = st.fixed_dictionaries(
     {"file": NAMES},
@@ -96,11 +111,13 @@ def as_json(values: st.SearchStrategy[Any]) -> st.SearchStrategy[bytes]:
 NEARLY = {
     "captions.csv": tables(),
     "captions.jsonl": st.lists(as_json(NEARLY_ROW), max_size=4).map(b"\n".join),
-    "reid_raw.json": as_json(NEARLY_CUHK),
+    "reid_raw.json": as_json(nearly_pedestrians("file_path")),
     "dataset_x.json": as_json(NEARLY_KARPATHY),
     "Flickr8k.token.txt": st.lists(NAMES.map(lambda name: f"{name}#0\ta dog"), max_size=4).map(
         lambda lines: "\n".join(lines).encode("utf-8", "surrogatepass")
     ),
+    "data_captions.json": as_json(nearly_pedestrians("img_path")),
+    "captions_val2014.json": as_json(NEARLY_COCO),
 }
 GARBAGE = st.one_of(
     st.binary(max_size=60),

@@ -9,7 +9,8 @@ from tests.data import trees
 
 
 def test_the_formats_are_those_of_the_documentation() -> None:
-    assert set(FORMATS) == {"flickr8k", "flickr30k", "mscoco", "cuhk-pedes", "folder"}
+    names = ("flickr8k", "flickr30k", "mscoco", "mscoco-labels", "cuhk-pedes", "icfg-pedes", "rstpreid")
+    assert set(FORMATS) == {*names, "cub", "flowers", "folder"}
 
 
 @pytest.mark.parametrize("form", trees.FORMS)
@@ -27,11 +28,14 @@ def test_every_form_opens_with_the_same_content(form: str, tmp_path: Path) -> No
     assert (groups[0] == groups[1]) == (form in trees.WITH_IDENTITIES)
 
 
-@pytest.mark.parametrize("form", trees.FORMS)
+@pytest.mark.parametrize("form", [form for form in trees.FORMS if form not in trees.WITH_CLASSES])
 def test_the_annotation_file_itself_may_be_given(form: str, tmp_path: Path) -> None:
     source = trees.FORMS[form](tmp_path, trees.ROWS)
     name = source.partition(":")[0]
-    names = ("dataset_flickr8k.json", "Flickr8k.token.txt", "reid_raw.json", "captions.csv", "captions.jsonl")
+    names = (
+        *("dataset_flickr8k.json", "Flickr8k.token.txt", "results_20130124.token", "reid_raw.json"),
+        *("annotations/ICFG-PEDES.json", "data_captions.json", "captions.csv", "captions.jsonl"),
+    )
     file = next(tmp_path / file for file in names if (tmp_path / file).exists())
     assert open_dataset(f"{name}:{file}").records == open_dataset(source).records
 
@@ -41,7 +45,10 @@ def test_the_annotation_file_itself_may_be_given(form: str, tmp_path: Path) -> N
     [
         ("flicker8k:x", "did you mean 'flickr8k'"),
         ("CUHK-PEDES:x", "did you mean 'cuhk-pedes'"),
-        ("zip:x", "known: flickr8k, flickr30k, mscoco, cuhk-pedes, folder"),
+        (
+            "zip:x",
+            "known: flickr8k, flickr30k, mscoco, mscoco-labels, cuhk-pedes, icfg-pedes, rstpreid, cub, ",
+        ),
         ("mscoco:", "a path was expected after 'mscoco:'"),
         ("mscoco:no/such/place", "no/such/place': there is no such folder"),
         ("folder:a\0b", "there is no such folder"),

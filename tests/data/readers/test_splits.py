@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from limner.data.readers.annotations import Entry
-from limner.data.readers.splits import assign_splits, split_name
+from limner.data.readers.splits import assign_splits, hold_out, split_name
 from limner.data.records import Dataset, Record
 from limner.errors import DataError
 
@@ -73,3 +73,14 @@ def test_all_or_nothing() -> None:
 def test_impossible_shares_are_refused(val: float, test: float) -> None:
     with pytest.raises(DataError, match="shares of val and test"):
         assign_splits(dataset(["a"]), seed=0, val=val, test=test)
+
+
+def test_a_twentieth_of_the_training_groups_is_held_out_where_there_is_no_validation_split() -> None:
+    names = [f"id-{n}" for n in range(4000)]
+    published = Dataset("x", "identity", (*dataset(names, "train").records, *dataset(["t"], "test").records))
+    got = splits(hold_out(published))
+    held = [name for name, split in got.items() if split == "val"]
+    assert abs(len(held) / 4000 - 0.05) < 4 * math.sqrt(0.05 * 0.95 / 4000)
+    assert got["t"] == "test"
+    assert splits(hold_out(dataset(names[:100], "train"))).items() <= got.items()
+    assert hold_out(hold_out(published)) == hold_out(published)

@@ -72,5 +72,5 @@ def test_a_first_line_without_a_name_is_refused(tmp_path: Path) -> None:
 def test_a_missing_list_is_named(tmp_path: Path) -> None:
     write_flickr8k_text(tmp_path, ROWS)
     (tmp_path / "Flickr_8k.devImages.txt").unlink()
-    with pytest.raises(DataError, match=r"Flickr_8k\.devImages\.txt: this file of Flickr8k is missing"):
+    with pytest.raises(DataError, match=r"Flickr_8k\.devImages\.txt: this list of the dataset is missing"):
         open_dataset(f"flickr8k:{tmp_path}")

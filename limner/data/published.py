@@ -1,0 +1,130 @@
+"""How large the published sets are, so that a copy that is incomplete or of another edition shows.
+
+Sources: the papers of the sets, and for the splits of MSCOCO and Flickr30k those that evaluate on them; a count that no
+source states is left open.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from limner.data.records import Dataset
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Pictures, sentences and groups of some splits together; None where it is not known."""
+
+    pictures: int | None = None
+    sentences: int | None = None
+    groups: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """One published form of a dataset; the keys of `splits` are names of splits with "+" between them."""
+
+    name: str
+    splits: Mapping[str, Counts]
+
+    def deviations(self, dataset: Dataset) -> tuple[str, ...]:
+        """How a dataset differs, a line a count; none where it is this edition."""
+        lines = []
+        for names, expected in self.splits.items():
+            records = [record for record in dataset.records if record.split in names.split("+")]
+            found = Counts(
+                len(records),
+                sum(len(record.sentences) for record in records),
+                len({record.group for record in records}),
+            )
+            for kind in ("pictures", "sentences", "groups"):
+                here, there = getattr(found, kind), getattr(expected, kind)
+                if there is not None and here != there:
+                    lines.append(f"{names}: {here:,} {kind}, published {there:,}")
+        return tuple(lines)
+
+
+EDITIONS: Mapping[str, tuple[Edition, ...]] = {
+    "flickr8k": (
+        Edition(
+            "Flickr8k",
+            {"train": Counts(6000, 30000), "val": Counts(1000, 5000), "test": Counts(1000, 5000)},
+        ),
+    ),
+    "flickr30k": (
+        Edition(
+            "Flickr30k, Karpathy's split",
+            {"train": Counts(29000, 145000), "val": Counts(1014, 5070), "test": Counts(1000, 5000)},
+        ),
+        Edition(
+            "Flickr30k, split of 29,783 training pictures",
+            {"train": Counts(29783, 148915), "val": Counts(1000, 5000), "test": Counts(1000, 5000)},
+        ),
+    ),
+    "mscoco": (
+        Edition(
+            "MSCOCO, Karpathy's split",
+            {"train": Counts(113287, 566747), "val": Counts(5000, 25010), "test": Counts(5000, 25010)},
+        ),
+        Edition("MSCOCO 2014", {"train": Counts(82783, 414113), "val": Counts(40504, 202654)}),
+        Edition("MSCOCO 2017", {"train": Counts(118287), "val": Counts(5000, 25014)}),
+    ),
+    "mscoco-labels": (
+        Edition("MSCOCO as MNiL has it", {"train": Counts(82081), "val": Counts(5000), "test": Counts(5000)}),
+    ),
+    "cuhk-pedes": (
+        Edition(
+            "CUHK-PEDES",
+            {
+                "train": Counts(34054, 68126, 11003),
+                "val": Counts(3078, 6158, 1000),
+                "test": Counts(3074, 6156, 1000),
+            },
+        ),
+    ),
+    "icfg-pedes": (
+        Edition(
+            "ICFG-PEDES",
+            {"train+val": Counts(34674, 34674, 3102), "test": Counts(19848, 19848, 1000)},
+        ),
+    ),
+    "rstpreid": (
+        Edition(
+            "RSTPReid",
+            {
+                "train": Counts(18505, 37010, 3701),
+                "val": Counts(1000, 2000, 200),
+                "test": Counts(1000, 2000, 200),
+            },
+        ),
+    ),
+    "cub": (
+        Edition(
+            "CUB-200-2011 with Reed's sentences",
+            {
+                "train": Counts(groups=100),
+                "val": Counts(groups=50),
+                "train+val": Counts(8855, 88550, 150),
+                "test": Counts(2933, 29330, 50),
+            },
+        ),
+    ),
+    "flowers": (
+        Edition(
+            "Oxford Flowers-102 with Reed's sentences",
+            {
+                "train": Counts(groups=62),
+                "val": Counts(groups=20),
+                "train+val": Counts(7034, 70340, 82),
+                "test": Counts(1155, 11550, 20),
+            },
+        ),
+    ),
+}
+"""Editions by format; formats that are not listed hold the user's own pictures."""
+
+
+def nearest_edition(dataset: Dataset) -> tuple[Edition, tuple[str, ...]] | None:
+    """The edition that a dataset deviates least from, and how; None for the user's own pictures."""
+    editions = EDITIONS.get(dataset.source.partition(":")[0], ())
+    compared = [(edition, edition.deviations(dataset)) for edition in editions]
+    return min(compared, key=lambda pair: len(pair[1]), default=None)

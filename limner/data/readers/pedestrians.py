@@ -1,0 +1,75 @@
+"""CUHK-PEDES, ICFG-PEDES and RSTPReid: one list of pictures with an identity each, beside `imgs/`.
+
+    [{"split": "train", "captions": ["A pedestrian with …", …], "file_path": "CUHK01/0363004.png", "id": 1,
+      "processed_tokens": […]}, …]
+
+RSTPReid has `img_path` in place of `file_path`. The first release of CUHK-PEDES, `caption_all.json`, has no `split`.
+Which identities are for testing is known from `reid_raw.json` alone, so its records get none: training and
+evaluation then refuse the set and say so. ICFG-PEDES is published without a validation split, see `hold_out`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from limner.data.readers.annotations import Entry, parse_json, read_text, shown
+from limner.data.readers.layout import ANNOTATIONS, is_there, locate, one_of, root_of
+from limner.data.readers.splits import hold_out, split_name
+from limner.data.records import Dataset, Record
+from limner.errors import DataError
+
+
+@dataclass(frozen=True)
+class Form:
+    """How one of these sets is published: names of its file, the one with splits first, and of the picture's key."""
+
+    files: tuple[str, ...]
+    picture: str = "file_path"
+
+
+FORMS: Mapping[str, Form] = {
+    "cuhk-pedes": Form(("reid_raw.json", "caption_all.json")),
+    "icfg-pedes": Form(("ICFG-PEDES.json", "ICFG_PEDES.json")),
+    "rstpreid": Form(("data_captions.json",), "img_path"),
+}
+
+_READ = {"split", "captions", "id", "processed_tokens"}
+
+
+def read_pedestrians(path: Path, source: str, *, format_name: str) -> Dataset:
+    """Read a folder or an annotation file; pictures lie in `imgs/` beside it, or where else they are found.
+
+    The file may lie in `annotations/`. A group is "id-" and the identity. Metadata holds `folder`, the part of the set
+    that a picture comes from (a source dataset or a camera), and every key beyond the published ones. Raises
+    `DataError` naming the file and the entry.
+    """
+    form = FORMS[format_name]
+    file = _find(path, form) if path.is_dir() else path
+    top = parse_json(read_text(file), file)
+    if not isinstance(top, list):
+        raise DataError(f"{file}: a list of entries was expected at the top level, got {shown(top)}")
+    if not top:
+        raise DataError(f"{file}: the list holds no picture")
+    entries = [Entry.of(file, f"[{index}]", item) for index, item in enumerate(top)]
+    paths = [entry.path(form.picture) for entry in entries]
+    picture = locate(file, paths, root=root_of(file))
+    records = []
+    for entry, relative in zip(entries, paths, strict=True):
+        metadata = {key: value for key, value in entry.values.items() if key not in {*_READ, form.picture}}
+        if len(relative.parts) > 1:
+            metadata = {"folder": str(relative.parent), **metadata}
+        group, sentences = f"id-{entry.name('id')}", entry.texts("captions")
+        records.append(Record(picture(relative), sentences, group, split_name(entry), metadata))
+    dataset = Dataset(source, "identity", tuple(records))
+    return hold_out(dataset) if format_name == "icfg-pedes" else dataset
+
+
+def _find(folder: Path, form: Form) -> Path:
+    for place in (folder, folder / ANNOTATIONS):
+        own = place / form.files[0]
+        if is_there(own):
+            return own
+    for name in form.files[1:]:
+        if is_there(folder / ANNOTATIONS / name):
+            return folder / ANNOTATIONS / name
+    return one_of(folder, form.files, "annotation file")
