@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import publish, repeats, speeds, taking_turns
+from limner.evaluation.both_directions import evaluate
 from limner.evaluation.names import parse_measures
-from limner.evaluation.protocol import evaluate
 from limner.evaluation.ranking import first_match_ranks
 
 PICTURES, SENTENCES, DIM, SAMPLE = 5_000, 25_000, 1_024, 100

@@ -22,6 +22,7 @@ from limner.data.records import Dataset
 from limner.evaluation.curves import CURVES
 from limner.evaluation.measures import NAMED, OF_K
 from limner.evaluation.overlap import Overlap
+from limner.evaluation.protocols import PROTOCOLS
 from limner.recipes import RECIPES
 from limner.runs import load_run
 from limner.search.index import index_pictures
@@ -109,6 +110,12 @@ def test_every_measure_is_documented() -> None:
         assert re.search(rf"^## .*{re.escape(name)}", page, flags=re.MULTILINE), (
             f"docs/measures.md has no section on {name}"
         )
+
+
+def test_every_protocol_is_documented() -> None:
+    page = _text(DOCS / "measures.md")
+    for name in PROTOCOLS:
+        assert re.search(rf"^\|[^|]*`{re.escape(name)}`[^|]*\|", page, flags=re.MULTILINE), name
 
 
 def test_every_format_and_problem_is_documented() -> None:

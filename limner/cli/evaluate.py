@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from limner.cli.console import counting_each, out
-from limner.cli.options import Cpu, device
+from limner.cli.options import Cpu, Folds, Measures, ProtocolName, device
 from limner.data.readers import open_dataset
-from limner.evaluation.measures import STANDARD
 from limner.evaluation.names import parse_measures
+from limner.evaluation.protocols import find_protocol
 from limner.evaluation.report import render
 from limner.runs import load_run
 from limner.runs.checkpoint import write_text
@@ -23,11 +23,9 @@ def evaluate_command(
     stage: Annotated[
         str | None, typer.Option(help="Checkpoint of this stage instead of the best one.")
     ] = None,
-    measures: Annotated[
-        str,
-        typer.Option(help="What to measure, names with blanks between them (docs/measures.md), or 'all'."),
-    ] = " ".join(map(str, STANDARD)),
-    folds: Annotated[int, typer.Option(help="Mean over so many equal runs of images (MSCOCO 1K: 5).")] = 1,
+    protocol: ProtocolName = None,
+    measures: Measures = None,
+    folds: Folds = None,
     save: Annotated[
         Path | None, typer.Option(help="Write the embeddings to this .npz file, for `limner score`.")
     ] = None,
@@ -37,7 +35,8 @@ def evaluate_command(
     cpu: Cpu = False,
 ) -> None:
     """Measure a run in both directions."""
-    asked = parse_measures(measures)
+    asked = None if measures is None else parse_measures(measures)
+    rules = None if protocol is None else find_protocol(protocol)
     loaded = load_run(run, stage=stage, device=device(cpu))
     dataset = open_dataset(data).split(split)
     with counting_each("pictures") as progress:
@@ -46,6 +45,7 @@ def evaluate_command(
             dataset,
             split,
             asked,
+            protocol=rules,
             folds=folds,
             progress=progress,
             keep=None if save is None else lambda results: results.save(save),

@@ -6,6 +6,23 @@ import typer
 
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")]
 
+ProtocolName = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol", help="Rules to evaluate by (docs/measures.md); default: the dataset's own, else plain."
+    ),
+]
+Measures = Annotated[
+    str | None,
+    typer.Option(
+        help="What to measure instead of the protocol's: names with blanks between them (docs/measures.md), or 'all'."
+    ),
+]
+Folds = Annotated[
+    int | None,
+    typer.Option(help="Mean over so many equal runs of images instead of the protocol's (MSCOCO 1K: 5)."),
+]
+
 
 def device(cpu: bool) -> str | None:
     """The device that `load_run` is asked for; None lets it choose."""

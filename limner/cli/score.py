@@ -10,11 +10,12 @@ import typer
 from rich.table import Table
 
 from limner.cli.console import err, out
+from limner.cli.options import Folds, Measures, ProtocolName
 from limner.errors import SettingsError
 from limner.evaluation.arrays import Results, read_results
 from limner.evaluation.measures import STANDARD
 from limner.evaluation.names import parse_measures
-from limner.evaluation.relevance import Relevance
+from limner.evaluation.protocols import find_protocol
 from limner.evaluation.report import render, shown
 from limner.evaluation.trec import RunMeasures, score_run, write_qrels, write_run
 from limner.runs.checkpoint import write_text
@@ -26,11 +27,9 @@ def score_command(
         Path,
         typer.Argument(help="Arrays in an .npz file (docs/measures.md), or a TREC run with --qrels."),
     ],
-    measures: Annotated[
-        str,
-        typer.Option(help="What to measure, names with blanks between them (docs/measures.md), or 'all'."),
-    ] = " ".join(map(str, STANDARD)),
-    folds: Annotated[int, typer.Option(help="Mean over so many equal runs of images (MSCOCO 1K: 5).")] = 1,
+    protocol: ProtocolName = None,
+    measures: Measures = None,
+    folds: Folds = None,
     cosine: Annotated[bool, typer.Option("--cosine", help="L2-normalise the embeddings first.")] = False,
     qrels: Annotated[Path | None, typer.Option(help="TREC qrels: FILE is a TREC run.")] = None,
     trec: Annotated[
@@ -42,22 +41,26 @@ def score_command(
     ] = None,
 ) -> None:
     """Measure somebody else's embeddings, scores or TREC run."""
-    asked = parse_measures(measures)
+    asked = None if measures is None else parse_measures(measures)
     if qrels is not None:
-        if trec is not None or folds != 1 or cosine:
-            raise SettingsError("--trec, --folds and --cosine are for arrays, and --qrels is for a TREC run")
-        found = score_run(file, qrels, asked)
+        if trec is not None or folds is not None or cosine or protocol is not None:
+            raise SettingsError(
+                "--trec, --protocol, --folds and --cosine are for arrays, and --qrels is for a TREC run"
+            )
+        found = score_run(file, qrels, STANDARD if asked is None else asked)
         out.print(_table(found, file))
         if json_file is not None:
             write_text(json_file, _json(found))
         return
+    rules = find_protocol(protocol or "plain")
     results = read_results(file)
     if cosine:
         results = results.unit()
     with err.status("ranking"):
         with file.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        report = results.report(
+        report = rules.report(
+            results,
             asked,
             folds=folds,
             provenance={"file": file.name, "sha256": digest, "versions": versions()},
@@ -66,7 +69,7 @@ def score_command(
     if json_file is not None:
         write_text(json_file, report.to_json())
     if trec is not None:
-        _write_trec(results, trec, depth)
+        _write_trec(rules.applied(results), trec, depth)
         out.print(f"runs and qrels in {trec}")
 
 
@@ -77,10 +80,9 @@ def _write_trec(results: Results, folder: Path, depth: int) -> None:
     ]
     images, sentences = ([re.sub(r"\s", "%20", name) for name in names] for names in (images, sentences))
     folder.mkdir(parents=True, exist_ok=True)
+    of_images, of_sentences = results.relevance()
     for name, forward in (("image_to_text", True), ("text_to_image", False)):
         queries, items = (images, sentences) if forward else (sentences, images)
-        groups = (results.image_groups, results.sentence_groups)
-        relevance = Relevance.from_groups(*(groups if forward else groups[::-1]))
         if results.scores is not None:
             scores = results.scores if forward else results.scores.T
             write_run(folder / f"{name}.run", queries, items, scores, depth=depth)
@@ -89,7 +91,7 @@ def _write_trec(results: Results, folder: Path, depth: int) -> None:
             assert results.sentences is not None
             pair = (results.images, results.sentences)
             write_run(folder / f"{name}.run", queries, items, pair if forward else pair[::-1], depth=depth)
-        write_qrels(folder / f"{name}.qrels", queries, items, relevance)
+        write_qrels(folder / f"{name}.qrels", queries, items, of_images if forward else of_sentences)
 
 
 def _table(found: RunMeasures, file: Path) -> Table:

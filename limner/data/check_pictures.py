@@ -12,6 +12,7 @@ from typing import Literal
 
 from limner.data.check_report import Problem
 from limner.data.images import SUFFIXES, decode
+from limner.data.readers.splits import split_source
 from limner.data.records import Dataset, Record
 from limner.errors import ImageError
 
@@ -132,7 +133,7 @@ def _duplicates(
 def _unlisted(dataset: Dataset, listed: set[Path]) -> list[Path]:
     """Pictures beside the listed ones; for a captions file, also anywhere below it."""
     folders = {path.parent for path in listed}
-    name, _, rest = dataset.source.partition(":")
+    name, _, rest = split_source(dataset.source)[0].partition(":")
     if name == "folder":
         base = Path(rest).expanduser()
         folders |= {Path(at) for at, _, _ in os.walk(base if base.is_dir() else base.parent)}

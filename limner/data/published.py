@@ -7,6 +7,7 @@ source states is left open.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from limner.data.readers.splits import split_source
 from limner.data.records import Dataset
 
 
@@ -124,7 +125,8 @@ EDITIONS: Mapping[str, tuple[Edition, ...]] = {
 
 
 def nearest_edition(dataset: Dataset) -> tuple[Edition, tuple[str, ...]] | None:
-    """The edition that a dataset deviates least from, and how; None for the user's own pictures."""
-    editions = EDITIONS.get(dataset.source.partition(":")[0], ())
+    """The edition that a dataset deviates least from, and how; None for the user's own pictures and drawn splits."""
+    source, drawn = split_source(dataset.source)
+    editions = () if drawn else EDITIONS.get(source.partition(":")[0], ())
     compared = [(edition, edition.deviations(dataset)) for edition in editions]
     return min(compared, key=lambda pair: len(pair[1]), default=None)

@@ -4,11 +4,12 @@ images (n, d), sentences (m, d)     embeddings, a row each, compared by dot prod
 scores (n, m)                       similarities, higher is a better match
 image_groups (n,)                   integers; images and sentences of one group match
 sentence_groups (m,)
-image_names (n,), sentence_names    text, where there is any: names for TREC files
+image_labels (n, l), sentence_labels (m, l)  0 and 1, where a protocol matches by shared labels
+image_names (n,), sentence_names (m,)        text, where there is any: names for TREC files
 """
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.errors import DataError
-from limner.evaluation.measures import STANDARD
-from limner.evaluation.protocol import evaluate, evaluate_scores
-from limner.evaluation.report import Report
-from limner.evaluation.tally import AnyMeasure
+from limner.evaluation.relevance import Relevance
 
-_NAMES = ("images", "sentences", "scores", "image_groups", "sentence_groups", "image_names", "sentence_names")
+_NAMES = (
+    *("images", "sentences", "scores", "image_groups", "sentence_groups"),
+    *("image_labels", "sentence_labels", "image_names", "sentence_names"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,8 @@ class Results:
     images: Float[np.ndarray, "images dim"] | None = None
     sentences: Float[np.ndarray, "sentences dim"] | None = None
     scores: Float[np.ndarray, "images sentences"] | None = None
+    image_labels: Int[np.ndarray, "images labels"] | None = None
+    sentence_labels: Int[np.ndarray, "sentences labels"] | None = None
     image_names: Sequence[str] = ()
     sentence_names: Sequence[str] = ()
 
@@ -56,36 +59,30 @@ class Results:
         images, sentences = _unit(self.images, "images"), _unit(self.sentences, "sentences")
         return replace(self, images=images, sentences=sentences)
 
-    def report(
-        self,
-        measures: Sequence[AnyMeasure] = STANDARD,
-        *,
-        protocol: str = "as given",
-        split: str = "as given",
-        folds: int = 1,
-        provenance: Mapping[str, Any] | None = None,
-    ) -> Report:
-        """Both directions. Raises `DataError` as `evaluate`."""
+    @property
+    def labels(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Labels of the images and of the sentences, where they are what items match by."""
+        if self.image_labels is None or self.sentence_labels is None:
+            return None
+        return self.image_labels, self.sentence_labels
+
+    def relevance(self) -> tuple[Relevance, Relevance]:
+        """The true matches of images among sentences, and of sentences among images."""
+        if self.labels is not None:
+            shown, said = self.labels
+            return Relevance.from_labels(shown, said), Relevance.from_labels(said, shown)
         groups = self.image_groups, self.sentence_groups
-        if self.scores is not None:
-            return evaluate_scores(
-                self.scores,
-                *groups,
-                protocol=protocol,
-                split=split,
-                extra=provenance,
-                measures=measures,
-                folds=folds,
-            )
-        assert self.images is not None
-        assert self.sentences is not None
-        return evaluate(
-            *(self.images, self.sentences, *groups),
-            protocol=protocol,
-            split=split,
-            extra=provenance,
-            measures=measures,
-            folds=folds,
+        return Relevance.from_groups(*groups), Relevance.from_groups(*groups[::-1])
+
+    def with_sentences(self, chosen: Int[np.ndarray, " chosen"]) -> "Results":
+        """The same with some of the sentences, by position."""
+        return replace(
+            self,
+            sentence_groups=self.sentence_groups[chosen],
+            sentences=None if self.sentences is None else self.sentences[chosen],
+            scores=None if self.scores is None else self.scores[:, chosen],
+            sentence_names=[self.sentence_names[place] for place in chosen] if self.sentence_names else (),
+            sentence_labels=None if self.sentence_labels is None else self.sentence_labels[chosen],
         )
 
 
@@ -113,9 +110,13 @@ def read_results(path: Path) -> Results:
         "scores": (images, sentences),
         "images": (images,),
         "sentences": (sentences,),
+        "image_labels": (images,),
+        "sentence_labels": (sentences,),
         "image_names": (images,),
         "sentence_names": (sentences,),
     }
+    if ("image_labels" in arrays) != ("sentence_labels" in arrays):
+        raise DataError(f"{path}: expected both 'image_labels' and 'sentence_labels', or neither")
     for name, shape in expected.items():
         if name in arrays and arrays[name].shape[: len(shape)] != shape:
             raise DataError(f"{path}: '{name}' has shape {arrays[name].shape}, the groups say {shape}")

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from limner.data.records import Dataset, group_numbers
+from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.errors import DataError
 from limner.evaluation.arrays import Results
-from limner.evaluation.measures import STANDARD
+from limner.evaluation.protocols import Protocol, protocol_of
 from limner.evaluation.report import Report
 from limner.evaluation.tally import AnyMeasure
 from limner.runs.run import Run
@@ -16,24 +16,29 @@ def evaluate_run(
     run: Run,
     dataset: Dataset,
     split: str,
-    measures: Sequence[AnyMeasure] = STANDARD,
+    measures: Sequence[AnyMeasure] | None = None,
     *,
-    folds: int = 1,
+    protocol: Protocol | None = None,
+    folds: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     keep: Callable[[Results], None] | None = None,
 ) -> Report:
     """Both directions over the records of one split; the gallery holds each picture once.
 
-    `folds` as in `evaluate`; `keep` is handed the embeddings before they are ranked. The report carries the split's
-    fingerprint, the model's, what selected the checkpoint, seed and versions. `progress` is called with what is
-    encoded ("pictures", then "sentences"), how many of them are done and their total. Raises `DataError` when the
-    split has no sentence, `ImageError` for the first picture that cannot be read.
+    `protocol` is that of the dataset's format unless another is given; `measures` and `folds` replace its own.
+    `keep` is handed the embeddings before they are ranked. The report carries the split's fingerprint, the model's,
+    what selected the checkpoint, seed and versions. `progress` is called with what is encoded ("pictures", then
+    "sentences"), how many of them are done and their total. Raises `DataError` when the split has no sentence,
+    `ImageError` for the first picture that cannot be read.
     """
+    format_name = dataset.source.partition(":")[0]
+    protocol = protocol or protocol_of(format_name)
     image_groups, sentence_groups = group_numbers(dataset)
     if not len(sentence_groups):
         raise DataError(
             f"{dataset.source}: the pictures of split '{split}' have no sentence to evaluate with"
         )
+    labels = label_matrices(dataset) if protocol.match == "labels" else (None, None)
     images = run.encode_images(
         [record.image for record in dataset.records], progress=progress and partial(progress, "pictures")
     )
@@ -43,6 +48,8 @@ def evaluate_run(
     )
     results = Results(
         *(image_groups, sentence_groups, images, texts),
+        image_labels=labels[0],
+        sentence_labels=labels[1],
         image_names=[record.image.name for record in dataset.records],
         sentence_names=[
             f"{record.image.name}#{number}"
@@ -53,12 +60,14 @@ def evaluate_run(
     if keep is not None:
         keep(results)
     described = run.description
-    return results.report(
+    return protocol.report(
+        results,
         measures,
         folds=folds,
-        protocol=f"{dataset.source.partition(':')[0]}, same {dataset.group_kind}",
         split=split,
+        same=dataset.group_kind,
         provenance={
+            "dataset": format_name,
             "split_fingerprint": dataset.fingerprint,
             "model_fingerprint": run.fingerprint,
             "checkpoint": run.path.name,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from limner.data.records import Dataset
+from limner.evaluation.measures import STANDARD
 from limner.runs import load_run
 from limner.runs.evaluating import evaluate_run
 from limner.runs.run import RUN_FILE
@@ -119,7 +120,7 @@ def measure_variant(
     """Evaluate the checkpoint of a trained row's last stage on a split (`ranked` holds its records alone)."""
     name = variant.recipe.stages[-1].name
     run = load_run(folder, stage=name, device="cpu" if cpu else None)
-    report = evaluate_run(run, ranked, split, progress=progress)
+    report = evaluate_run(run, ranked, split, STANDARD, progress=progress)
     listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     chosen = next(stage for stage in listing["stages"] if stage["name"] == name)
     stood, _ = read_progress(folder)

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
-from limner.evaluation.protocol import evaluate
+from limner.evaluation.both_directions import evaluate
 from limner.evaluation.report import Report
 from limner.runs.encoding import Encoding
 from limner.training.pictures import encode_all

@@ -10,6 +10,7 @@ from pathlib import Path
 from limner.data.readers import coco, flickr_tokens, folder, karpathy, pedestrians, reed
 from limner.data.readers.annotations import shown
 from limner.data.readers.layout import ANNOTATIONS, is_there
+from limner.data.readers.splits import draw_splits, split_source
 from limner.data.records import Dataset
 from limner.errors import DataError
 
@@ -20,8 +21,9 @@ Reader = Callable[[Path, str], Dataset]
 def open_dataset(source: str) -> Dataset:
     """Read a dataset from `FORMAT:PATH`; PATH is its folder or the annotation file itself.
 
-    Raises `DataError` for an unknown format (with the nearest name), a bare path (with the format that its
-    files suggest), a path that does not exist, and whatever the format's reader refuses.
+    `#seed=S` or `#fold=K/N` behind it replaces the splits, see `draw_splits`. Raises `DataError` for an unknown format
+    (with the nearest name), a bare path (with the format that its files suggest), a path that does not exist, and
+    whatever the format's reader refuses.
     """
     name, colon, rest = source.partition(":")
     # A single letter before the colon is a Windows drive.
@@ -33,11 +35,13 @@ def open_dataset(source: str) -> Dataset:
         raise DataError(f"unknown dataset format '{name}'; {hint}known: {', '.join(FORMATS)}")
     if not rest.strip():
         raise DataError(f"a path was expected after '{name}:', e.g. {name}:data/{name}")
-    path = _existing(rest)
+    bare, _ = split_source(rest)
+    path = _existing(bare)
     if path is None:
         raise DataError(f"{shown(rest)}: there is no such folder or file (from {source!r})")
     with _collector_paused():
-        return FORMATS[name](path, source)
+        dataset = FORMATS[name](path, source)
+    return draw_splits(dataset)
 
 
 def _read_captions(path: Path, source: str, *, format_name: str) -> Dataset:

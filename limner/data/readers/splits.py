@@ -1,6 +1,7 @@
 """Split names as datasets write them, and splits for pictures that come without."""
 
 import hashlib
+import re
 from dataclasses import replace
 
 from limner.data.readers.annotations import Entry, shown
@@ -16,6 +17,29 @@ _ALIASES = {
     "validation": "val",
     "testing": "test",
 }
+
+
+_NUMBER = "[0-9]{1,9}"
+_DRAWN = re.compile(rf"(.+)#(?:seed=({_NUMBER})|fold=({_NUMBER})/({_NUMBER}))", re.DOTALL)
+
+
+def split_source(source: str) -> tuple[str, str]:
+    """A source without the splits that are to be drawn, and what says how: "", "seed=S" or "fold=K/N".
+
+    >>> split_source("folder:a#b#fold=2/10")
+    ('folder:a#b', 'fold=2/10')
+    """
+    found = _DRAWN.fullmatch(source)
+    return (source, "") if found is None else (found[1], source[found.end(1) + 1 :])
+
+
+def draw_splits(dataset: Dataset) -> Dataset:
+    """Replace the splits as the source says: `#seed=S` by `assign_splits`, `#fold=K/N` by `assign_fold`, else none."""
+    found = _DRAWN.fullmatch(dataset.source)
+    if found is None:
+        return dataset
+    seed, fold, folds = found.groups()[1:]
+    return assign_splits(dataset, int(seed)) if seed else assign_fold(dataset, int(fold), int(folds))
 
 
 def split_name(entry: Entry, key: str = "split") -> str | None:
@@ -50,6 +74,26 @@ def assign_splits(dataset: Dataset, seed: int, val: float = 0.1, test: float = 0
         return "val" if point < test + val else "train"
 
     records = tuple(replace(record, split=place(record.group)) for record in dataset.records)
+    return replace(dataset, records=records)
+
+
+def assign_fold(dataset: Dataset, fold: int, folds: int) -> Dataset:
+    """Cut the groups into `folds` equal parts in the order of a hash of their names; splits they had are replaced.
+
+    Part `fold`, from 1, is for testing, the one after it (after the last, the first) for validation, the others for
+    training. Raises `DataError` for fewer than three parts, more than there are groups, and a part there is not.
+    """
+    groups = sorted({record.group for record in dataset.records}, key=lambda group: (_point(group, 0), group))
+    if not (3 <= folds <= len(groups) and 1 <= fold <= folds):
+        raise DataError(
+            f"{dataset.source}: fold {fold} of {folds} was asked for; of {len(groups)} groups there can be 3 to "
+            f"{len(groups)} folds, counted from 1"
+        )
+    part = {group: place * folds // len(groups) for place, group in enumerate(groups)}
+    names = {fold - 1: "test", fold % folds: "val"}
+    records = tuple(
+        replace(record, split=names.get(part[record.group], "train")) for record in dataset.records
+    )
     return replace(dataset, records=records)
 
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from limner.data.check import check_dataset
 from limner.data.readers import FORMATS, open_dataset
 from limner.errors import DataError
 from tests.data import trees
@@ -84,6 +85,23 @@ def test_a_bare_annotation_file_gets_its_format(tmp_path: Path) -> None:
 def test_an_empty_folder_names_the_file_that_was_expected(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected"):
         open_dataset(f"{name}:{tmp_path}")
+
+
+def test_splits_are_replaced_where_it_is_asked_for(tmp_path: Path) -> None:
+    source = trees.write_flickr8k_text(tmp_path, trees.ROWS)
+    folds = [open_dataset(f"{source}#fold={fold}/3") for fold in (1, 2, 3)]
+    assert folds[0].source == f"{source}#fold=1/3"
+    tested = [record.image.name for fold in folds for record in fold.split("test").records]
+    assert sorted(tested) == sorted(row.file for row in trees.ROWS)
+    pictures = trees.write_csv(tmp_path / "own" / "folder", trees.ROWS)
+    trees.draw(tmp_path / "own" / "beside.jpg")
+    kinds = {problem.kind for problem in check_dataset(open_dataset(f"{pictures}#seed=1")).problems}
+    assert "unlisted-picture" not in kinds
+    assert open_dataset(f"{source}#seed=1").split_counts != open_dataset(source).split_counts
+    with pytest.raises(DataError, match="fold 4 of 3 was asked for"):
+        open_dataset(f"{source}#fold=4/3")
+    with pytest.raises(DataError, match="there is no such folder"):
+        open_dataset(f"{source}#fold=1")
 
 
 def test_the_garbage_collector_runs_again_after_a_failure(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from limner.data.readers.annotations import Entry
-from limner.data.readers.splits import assign_splits, hold_out, split_name
+from limner.data.readers.splits import assign_fold, assign_splits, hold_out, split_name
 from limner.data.records import Dataset, Record
 from limner.errors import DataError
 
@@ -84,3 +84,18 @@ def test_a_twentieth_of_the_training_groups_is_held_out_where_there_is_no_valida
     assert got["t"] == "test"
     assert splits(hold_out(dataset(names[:100], "train"))).items() <= got.items()
     assert hold_out(hold_out(published)) == hold_out(published)
+
+
+def test_every_group_is_tested_in_one_fold_and_validated_in_another() -> None:
+    data = dataset([f"p{n}" for n in range(23)])
+    folds = [splits(assign_fold(data, fold, 5)) for fold in range(1, 6)]
+    for group in folds[0]:
+        assert sorted(str(fold[group]) for fold in folds) == ["test", "train", "train", "train", "val"]
+    for fold in folds:
+        assert list(fold.values()).count("test") in (4, 5)
+
+
+@pytest.mark.parametrize(("fold", "folds"), [(0, 5), (6, 5), (1, 2), (1, 24)])
+def test_impossible_folds_are_refused(fold: int, folds: int) -> None:
+    with pytest.raises(DataError, match="of 23 groups there can be 3 to 23 folds"):
+        assign_fold(dataset([f"p{n}" for n in range(23)]), fold, folds)

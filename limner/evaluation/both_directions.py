@@ -30,6 +30,7 @@ def evaluate(
     *,
     protocol: str,
     split: str,
+    labels: tuple[Any, Any] | None = None,
     extra: Mapping[str, Any] | None = None,
     measures: Sequence[AnyMeasure] = STANDARD,
     folds: int = 1,
@@ -39,8 +40,9 @@ def evaluate(
 
     Embeddings have one row an image (**each image once**, however many sentences it has) and one a
     sentence; group codes are integers, one a row, and equal ones are true matches: a query image counts any
-    of its sentences. `extra` is the report's provenance (see `Report`). Memory and ties:
-    `limner.evaluation.ranking`.
+    of its sentences. With `labels`, matrices of 0 and 1 of the images and of the sentences, items match that share a
+    label, and groups only say what belongs together. `extra` is the report's provenance (see `Report`). Memory and
+    ties: `limner.evaluation.ranking`.
 
     With `folds`, the images are cut into so many equal runs in their order, each is ranked with the sentences of its
     groups alone, and every value is the mean over the folds (MSCOCO's "1K": five folds of 1,000).
@@ -53,7 +55,7 @@ def evaluate(
         queries, gallery = pair if to_text else pair[::-1]
         return rank_embeddings(queries, gallery, relevance, measures, block=block)
 
-    measured = _Both(rank, image_groups, sentence_groups, measures).measured(folds)
+    measured = _Both(rank, image_groups, sentence_groups, labels, measures).measured(folds)
     return Report(protocol, split, **vars(measured), provenance=dict(extra or {}))
 
 
@@ -64,6 +66,7 @@ def evaluate_scores(
     *,
     protocol: str,
     split: str,
+    labels: tuple[Any, Any] | None = None,
     extra: Mapping[str, Any] | None = None,
     measures: Sequence[AnyMeasure] = STANDARD,
     folds: int = 1,
@@ -78,7 +81,7 @@ def evaluate_scores(
         part = scores[images][:, sentences]
         return rank_scores(part if to_text else part.T, relevance, measures, block=block)
 
-    measured = _Both(rank, image_groups, sentence_groups, measures).measured(folds)
+    measured = _Both(rank, image_groups, sentence_groups, labels, measures).measured(folds)
     return Report(protocol, split, **vars(measured), provenance=dict(extra or {}))
 
 
@@ -96,11 +99,17 @@ class _Both:
     """Both directions over a set, whole or in folds."""
 
     def __init__(
-        self, rank: Rank, image_groups: Any, sentence_groups: Any, measures: Sequence[AnyMeasure]
+        self,
+        rank: Rank,
+        image_groups: Any,
+        sentence_groups: Any,
+        labels: tuple[Any, Any] | None,
+        measures: Sequence[AnyMeasure],
     ) -> None:
         self.rank = rank
         self.of_images = group_codes(image_groups, "image groups")
         self.of_sentences = group_codes(sentence_groups, "sentence groups")
+        self.labels = labels
         self.values = [one for one in measures if isinstance(one, Measure | Overlap)]
         self.drawn = [one for one in measures if isinstance(one, CurveMeasure)]
 
@@ -137,8 +146,12 @@ class _Both:
 
     def _part(self, images: Rows, sentences: Rows) -> _Measured:
         of_images, of_sentences = self.of_images[images], self.of_sentences[sentences]
-        forward = Relevance.from_groups(of_images, of_sentences)
-        backward = Relevance.from_groups(of_sentences, of_images)
+        if self.labels is None:
+            forward = Relevance.from_groups(of_images, of_sentences)
+            backward = Relevance.from_groups(of_sentences, of_images)
+        else:
+            shown, said = self.labels[0][images], self.labels[1][sentences]
+            forward, backward = Relevance.from_labels(shown, said), Relevance.from_labels(said, shown)
         to_text = self.rank(True, images, sentences, forward)
         to_image = self.rank(False, images, sentences, backward)
         curves = {"image_to_text": self._curves(to_text), "text_to_image": self._curves(to_image)}

@@ -1,0 +1,173 @@
+"""The protocols of the field as data: what a text is, what matches, over which folds, and which measures are reported.
+
+A protocol takes results, whoever made them, and gives a report; that any of them is applied to another dataset than its
+own is up to the caller, and the report says which it was.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from limner.errors import DataError, SettingsError
+from limner.evaluation.arrays import Results
+from limner.evaluation.both_directions import evaluate, evaluate_scores
+from limner.evaluation.measures import STANDARD
+from limner.evaluation.names import parse_measures
+from limner.evaluation.report import Report
+from limner.evaluation.tally import AnyMeasure
+
+Texts = Literal["sentences", "one sentence an image", "class means"]
+Match = Literal["groups", "labels"]
+
+_CAPTIONS = " ".join(map(str, STANDARD))
+_PERSONS = f"{_CAPTIONS} mINP"
+_CLASSES = "R@1 AP@50 mAP"
+_LABELS = "MAP@50 MAP@all PR-curve scope-curve"
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One way to evaluate.
+
+    - `name`: as `--protocol` and reports have it; `source`: where it is laid down.
+    - `measures`: what is reported unless something else is asked for, names with blanks between them.
+    - `texts`: "sentences", each for itself; "one sentence an image", drawn with seed 0; or "class means", the mean
+      embedding (or score) of all sentences of a group in place of them.
+    - `match`: items match that are of one group, or that share a label.
+    - `folds`: values are means over so many equal runs of images.
+    """
+
+    name: str
+    source: str
+    measures: str = _CAPTIONS
+    texts: Texts = "sentences"
+    match: Match = "groups"
+    folds: int = 1
+
+    def applied(self, results: Results) -> Results:
+        """The results as they are ranked. Raises `DataError` for labels where there are none."""
+        if self.match == "labels" and results.image_labels is None:
+            raise DataError(f"protocol '{self.name}' matches by labels, and these results have none")
+        if self.match == "groups":
+            results = replace(results, image_labels=None, sentence_labels=None)
+        if self.texts == "one sentence an image":
+            return results.with_sentences(_drawn(results.sentence_groups))
+        return _class_means(results) if self.texts == "class means" else results
+
+    def report(
+        self,
+        results: Results,
+        measures: Sequence[AnyMeasure] | None = None,
+        *,
+        split: str = "as given",
+        same: str = "group",
+        folds: int | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Report:
+        """Both directions; `measures` and `folds` in place of the protocol's own.
+
+        `same` says what a group is, e.g. "image" or "identity". Raises `DataError` as `applied` and `evaluate`.
+        """
+        ranked, folds = self.applied(results), folds or self.folds
+        rules = [
+            "shared label" if self.match == "labels" else f"same {same}",
+            *([] if self.texts == "sentences" else [self.texts]),
+        ]
+        given: dict[str, Any] = {
+            "protocol": ", ".join([self.name, *rules]),
+            "split": split,
+            "extra": provenance,
+            "measures": parse_measures(self.measures) if measures is None else measures,
+            "folds": folds,
+            "labels": ranked.labels,
+        }
+        groups = ranked.image_groups, ranked.sentence_groups
+        if ranked.scores is not None:
+            return evaluate_scores(ranked.scores, *groups, **given)
+        assert ranked.images is not None
+        assert ranked.sentences is not None
+        return evaluate(ranked.images, ranked.sentences, *groups, **given)
+
+
+def _drawn(groups: np.ndarray) -> np.ndarray:
+    """Positions of one sentence a group, ascending."""
+    order = np.argsort(groups, kind="stable")
+    _, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
+    places = (np.random.default_rng(0).random(len(starts)) * counts).astype(np.int64)
+    return np.sort(order[starts + places])
+
+
+def _class_means(results: Results) -> Results:
+    """One text a group: the mean of its sentences, not normalised again (its compatibility is their mean)."""
+    groups, member = np.unique(results.sentence_groups, return_inverse=True)
+    sizes = np.bincount(member)[:, None]
+
+    labels = results.sentence_labels
+
+    def mean(rows: np.ndarray) -> np.ndarray:
+        total = np.zeros((len(groups), rows.shape[1]))
+        np.add.at(total, member, rows)
+        return np.asarray(total / sizes, dtype=np.float32)
+
+    return replace(
+        results,
+        sentence_groups=groups,
+        sentences=None if results.sentences is None else mean(results.sentences),
+        scores=None if results.scores is None else mean(results.scores.T).T,
+        sentence_names=[f"class{group}" for group in groups],
+        sentence_labels=None if labels is None else (mean(labels) > 0).astype(np.uint8),
+    )
+
+
+_ALL = (
+    Protocol("plain", "every sentence and every image is a query; the user's own pictures"),
+    Protocol("flickr8k", "Hodosh, Young and Hockenmaier, JAIR 2013; 1,000 test images, 5 sentences each"),
+    Protocol("flickr30k", "Young et al., TACL 2014; 1,000 test images, 5 sentences each"),
+    Protocol("mscoco-5k", "Karpathy and Fei-Fei, CVPR 2015; all 5,000 test images"),
+    Protocol("mscoco-1k", "Karpathy and Fei-Fei, CVPR 2015; five folds of 1,000 test images", folds=5),
+    Protocol("cuhk-pedes", "Li et al., CVPR 2017; 3,074 test images of 1,000 persons", _PERSONS),
+    Protocol("icfg-pedes", "Ding et al., 2021; 19,848 test images of 1,000 persons", _PERSONS),
+    Protocol("rstpreid", "Zhu et al., MM 2021; 1,000 test images of 200 persons", _PERSONS),
+    Protocol("cub", "Reed et al., CVPR 2016; 50 test classes", _CLASSES, texts="class means"),
+    Protocol("flowers", "Reed et al., CVPR 2016; 20 test classes", _CLASSES, texts="class means"),
+    Protocol(
+        "mnil-mscoco",
+        "MNiL, MM 2017, section 4; 5,000 image-sentence pairs",
+        _LABELS,
+        texts="one sentence an image",
+        match="labels",
+    ),
+    Protocol(
+        "mnil-flickr30k",
+        "MNiL, MM 2017, section 4; 1,000 image-sentence pairs",
+        "R@1 R@5 R@10",
+        texts="one sentence an image",
+    ),
+)
+
+PROTOCOLS: Mapping[str, Protocol] = {protocol.name: protocol for protocol in _ALL}
+"""Every protocol by its name."""
+
+_OF_FORMAT = {"mscoco": "mscoco-5k", "mscoco-labels": "mnil-mscoco"}
+"""A dataset's format → its protocol, where they have not the same name."""
+
+
+def find_protocol(name: str) -> Protocol:
+    """The protocol of a name. Raises `SettingsError` with the nearest known one."""
+    if name in PROTOCOLS:
+        return PROTOCOLS[name]
+    near = difflib.get_close_matches(name.lower(), PROTOCOLS, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(PROTOCOLS)}"
+    raise SettingsError(f"unknown protocol {name[:40]!r}; {hint}")
+
+
+def protocol_of(format_name: str) -> Protocol:
+    """The protocol that a dataset is evaluated under unless another is asked for.
+
+    >>> protocol_of("mscoco").name, protocol_of("folder").name
+    ('mscoco-5k', 'plain')
+    """
+    return PROTOCOLS.get(_OF_FORMAT.get(format_name, format_name), PROTOCOLS["plain"])
