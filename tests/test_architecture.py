@@ -20,7 +20,7 @@ LAYERS: list[set[str]] = [
     {"models", "losses", "evaluation"},
     {"runs"},
     {"training", "search"},
-    {"recipes"},
+    {"recipes", "figures"},
     {"cli", "server"},
 ]
 """Each layer imports from itself and from those above it here; `limner/__init__` re-exports and is nobody's import."""

@@ -69,6 +69,12 @@ class Dataset:
             raise DataError(f"{self.source}: no picture in split '{name}'; splits here: {there}")
         return Dataset(self.source, self.group_kind, chosen)
 
+    def sample(self, count: int, seed: int) -> "Dataset":
+        """At most `count` of the records, drawn at random and in their order."""
+        places = np.random.default_rng(seed).permutation(len(self.records))[:count]
+        chosen = tuple(self.records[place] for place in sorted(places.tolist()))
+        return Dataset(self.source, self.group_kind, chosen)
+
     @cached_property
     def split_counts(self) -> dict[str, int]:
         """Pictures by split, in order of first appearance; records without one count under 'none'."""

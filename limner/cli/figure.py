@@ -1,0 +1,208 @@
+"""`limner figure`: the figures of the papers, of our own runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from limner.cli.console import err, out
+from limner.cli.options import Cpu, device
+from limner.data.readers import open_dataset
+from limner.data.records import Dataset
+from limner.errors import DataError, SettingsError
+from limner.evaluation.arrays import read_results
+from limner.figures import features, precision_curves, rank_lists, similarities, training_curves, word_bars
+from limner.figures.style import labels_of, write_figure
+from limner.runs import load_run
+from limner.runs.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+app = typer.Typer(help="Draw the figures of the papers from runs, results and reports.", no_args_is_help=True)
+
+Out = Annotated[
+    Path,
+    typer.Option("--out", help="File to write: .png, .svg or .pdf; without an ending both .png and .svg."),
+]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder, or a checkpoint file.")]
+Data = Annotated[str, typer.Option("--data", help="FORMAT:PATH of the dataset.")]
+Split = Annotated[str, typer.Option(help="Split to draw from.")]
+Stage = Annotated[str | None, typer.Option(help="Checkpoint of this stage instead of the best one.")]
+Titles = Annotated[list[str] | None, typer.Option("--title", help="Name in the figure, one for each file.")]
+Seed = Annotated[int, typer.Option(help="Another seed draws other items.")]
+
+
+@app.command("training")
+def training_command(
+    run: Annotated[Path, typer.Argument(help="Run folder, or its metrics.jsonl.")], file: Out
+) -> None:
+    """Losses of both paths and R@1 on validation, epoch by epoch."""
+    _write(training_curves.training_curves(training_curves.read_log(run)), file)
+
+
+@app.command("similarities")
+def similarities_command(
+    results: Annotated[
+        list[Path], typer.Argument(help="Results in .npz files, of `limner evaluate --save` or others.")
+    ],
+    file: Out,
+    titles: Titles = None,
+) -> None:
+    """Distributions of the cosines of true and of wrong pairs, with their overlap S."""
+    names = _titles(results, titles)
+    with err.status("counting"):
+        counted = [similarities.similarities_of(read_results(path)) for path in results]
+    _write(similarities.similarity_figure(counted, names), file)
+
+
+@app.command("precision")
+def precision_command(
+    reports: Annotated[list[Path], typer.Argument(help="Reports in JSON, with curves.")],
+    file: Out,
+    titles: Titles = None,
+) -> None:
+    """Precision over recall and over scope."""
+    names = _titles(reports, titles)
+    _write(
+        precision_curves.precision_figure([precision_curves.read_curves(path) for path in reports], names),
+        file,
+    )
+
+
+@app.command("correlation")
+def correlation_command(
+    run: RunFolder,
+    data: Data,
+    file: Out,
+    split: Split = "val",
+    images: Annotated[int, typer.Option(help="Pictures, drawn at random.")] = 100,
+    stage: Stage = None,
+    seed: Seed = 0,
+    cpu: Cpu = False,
+) -> None:
+    """Pearson's correlation between pictures, of the backbone's features and of the embeddings."""
+    loaded, dataset = _opened(run, data, split, stage, cpu)
+    drawn = _drawn(dataset, images, seed)
+    with err.status("encoding"):
+        found = features.picture_features(loaded, drawn.records)
+    _write(features.correlation_figure(found), file)
+
+
+@app.command("map")
+def map_command(
+    run: RunFolder,
+    data: Data,
+    file: Out,
+    groups: Annotated[
+        list[str], typer.Option("--group", help="Group or label to show; give it twice or more.")
+    ],
+    split: Split = "val",
+    images: Annotated[int, typer.Option(help="Pictures a group, drawn at random.")] = 500,
+    stage: Stage = None,
+    seed: Seed = 0,
+    cpu: Cpu = False,
+) -> None:
+    """t-SNE of the pictures and sentences of some groups, before and after training."""
+    loaded, dataset = _opened(run, data, split, stage, cpu)
+    parts = [(group, _drawn(_of_group(dataset, group), images, seed).records) for group in groups]
+    records = [record for _, own in parts for record in own]
+    said = [(sentence, group) for group, own in parts for record in own for sentence in record.sentences[:1]]
+    with err.status("encoding and placing"):
+        figure = features.map_figure(
+            features.picture_features(loaded, records),
+            features.sentence_features(loaded, [sentence for sentence, _ in said]),
+            [group for group, own in parts for _ in own],
+            [group for _, group in said],
+            seed=seed,
+        )
+    _write(figure, file)
+
+
+@app.command("ranks")
+def ranks_command(
+    run: RunFolder,
+    data: Data,
+    file: Out,
+    split: Split = "test",
+    queries: Annotated[int, typer.Option(help="Queries, drawn at random.")] = 5,
+    k: Annotated[int, typer.Option("-k", help="Items of each.")] = 10,
+    to_text: Annotated[bool, typer.Option("--to-text", help="Ask sentences for pictures.")] = False,
+    stage: Stage = None,
+    seed: Seed = 0,
+    cpu: Cpu = False,
+) -> None:
+    """Rank lists of random queries, true matches in green and wrong ones in red."""
+    loaded, dataset = _opened(run, data, split, stage, cpu)
+    with err.status("encoding and ranking"):
+        lists = rank_lists.rank_lists(
+            loaded, dataset.records, to_text=to_text, queries=queries, first=k, seed=seed
+        )
+    _write(rank_lists.rank_list_figure(lists), file)
+
+
+@app.command("nearest")
+def nearest_command(
+    run: RunFolder,
+    words: Annotated[list[str], typer.Argument(help="Words to find the neighbours of.")],
+    file: Out,
+    k: Annotated[int, typer.Option("-k", help="Neighbours of each.")] = 8,
+    stage: Stage = None,
+) -> None:
+    """The nearest words of some words in the model's table."""
+    loaded = load_run(run, stage=stage, device="cpu")
+    _write(
+        word_bars.nearest_figure([(word, word_bars.nearest_words(loaded, word, k)) for word in words]), file
+    )
+
+
+@app.command("words")
+def words_command(
+    run: RunFolder,
+    image: Annotated[Path, typer.Argument(help="Picture.")],
+    sentence: Annotated[str, typer.Argument(help="Sentence that describes it.")],
+    file: Out,
+    stage: Stage = None,
+    cpu: Cpu = False,
+) -> None:
+    """Which words of a sentence decide its match with a picture."""
+    loaded = load_run(run, stage=stage, device=device(cpu))
+    _write(
+        word_bars.discriminative_figure(word_bars.discriminative_words(loaded, image, sentence), sentence),
+        file,
+    )
+
+
+def _opened(run: Path, data: str, split: str, stage: str | None, cpu: bool) -> tuple[Run, Dataset]:
+    dataset = open_dataset(data).split(split)
+    return load_run(run, stage=stage, device=device(cpu)), dataset
+
+
+def _drawn(dataset: Dataset, count: int, seed: int) -> Dataset:
+    if count < 1:
+        raise SettingsError(f"expected at least one picture, got {count}")
+    return dataset.sample(count, seed)
+
+
+def _of_group(dataset: Dataset, name: str) -> Dataset:
+    chosen = tuple(record for record in dataset.records if name == record.group or name in record.labels)
+    if not chosen:
+        example = dataset.records[0]
+        raise DataError(
+            f"{dataset.source}: no picture of group or label '{name}' in this split; there is e.g. "
+            f"'{example.labels[0] if example.labels else example.group}'"
+        )
+    return Dataset(dataset.source, dataset.group_kind, chosen)
+
+
+def _titles(files: list[Path], titles: list[str] | None) -> list[str]:
+    if titles is None:
+        return labels_of(files)
+    if len(titles) != len(files):
+        raise SettingsError(f"{len(files)} files were given and {len(titles)} titles; give one for each")
+    return titles
+
+
+def _write(figure: "Figure", file: Path) -> None:
+    for written in write_figure(figure, file):
+        out.print(str(written))

@@ -1,0 +1,1 @@
+"""The figures that the papers draw, from runs, results and reports of our own."""

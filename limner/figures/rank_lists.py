@@ -1,0 +1,117 @@
+"""Rank lists: for each query the first items found, true matches framed green and wrong ones red.
+
+Source: dual-path TOMM 2020, Figures 9 and 10; HGAN (MM 2020), Figure 3.
+"""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from limner.data.images import open_rgb
+from limner.data.records import Record
+from limner.errors import DataError, SettingsError
+from limner.figures.style import FAINT, GREEN, INK, RED, panels, styled
+from limner.runs.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_SIDE = 320
+"""Pixels of the shorter side that pictures are decoded at."""
+
+
+@dataclass(frozen=True)
+class RankList:
+    """A query, text or picture, and what was found for it, best first: pictures or texts, with their truth."""
+
+    query: str | Path
+    found: tuple[tuple[str | Path, bool], ...]
+
+
+def rank_lists(
+    run: Run, records: Sequence[Record], *, to_text: bool, queries: int, first: int, seed: int = 0
+) -> list[RankList]:
+    """Queries drawn at random from a split, and their first items in the whole split.
+
+    `to_text` asks sentences for pictures, else pictures for sentences. Raises `SettingsError` for no queries or items,
+    `DataError` for a split without sentences, `ImageError`.
+    """
+    if queries < 1 or first < 1:
+        raise SettingsError(f"expected at least one query and one item of each, got {queries} and {first}")
+    said = [(sentence, record.group) for record in records for sentence in record.sentences]
+    if not said:
+        raise DataError("the pictures of this split have no sentence")
+    pictures = [(record.image, record.group) for record in records]
+    images = run.encode_images([path for path, _ in pictures])
+    texts = run.encode_texts([sentence for sentence, _ in said])
+    asked, gallery = (pictures, said) if to_text else (said, pictures)
+    rows, columns = (images, texts) if to_text else (texts, images)
+    drawn = np.random.default_rng(seed).choice(len(asked), size=min(queries, len(asked)), replace=False)
+    lists = []
+    for query in sorted(drawn.tolist()):
+        order = np.argsort(-(columns @ rows[query]), kind="stable")[:first]
+        found = tuple((gallery[item][0], gallery[item][1] == asked[query][1]) for item in order)
+        lists.append(RankList(asked[query][0], found))
+    return lists
+
+
+@styled
+def rank_list_figure(lists: Sequence[RankList]) -> "Figure":
+    """A row a query: the query at the left, what was found beside it. Raises `ImageError`."""
+    of_text = not isinstance(lists[0].found[0][0], Path)
+    columns = 2 if of_text else 1 + max(len(one.found) for one in lists)
+    height = 1.3 if not of_text else 0.32 * max(len(one.found) for one in lists) + 0.3
+    figure, drawn = panels(
+        columns,
+        len(lists),
+        width=3.6 if of_text else 1.15,
+        height=max(height, 1.2),
+        grid=False,
+        shares=[1.2, 6.0] if of_text else None,
+    )
+    for row, one in enumerate(lists):
+        cells = drawn[row * columns : (row + 1) * columns]
+        for axes in cells:
+            axes.set_xticks([])
+            axes.set_yticks([])
+            for spine in axes.spines.values():
+                spine.set_visible(False)
+        _query(cells[0], one.query)
+        if of_text:
+            _sentences(cells[1], one.found)
+            continue
+        for axes, (item, true) in zip(cells[1:], one.found, strict=False):
+            assert isinstance(item, Path)
+            _picture(axes, item, GREEN if true else RED)
+    return figure
+
+
+def _query(axes: "Axes", query: str | Path) -> None:
+    if isinstance(query, Path):
+        _picture(axes, query, FAINT)
+    else:
+        text = textwrap.fill(" ".join(query.split()), 22, max_lines=7)
+        axes.text(0, 0.5, text, va="center", ha="left", fontsize=6.5, color=INK, transform=axes.transAxes)
+
+
+def _picture(axes: "Axes", path: Path, colour: str) -> None:
+    axes.imshow(np.asarray(open_rgb(path, short_side=_SIDE)), interpolation="bilinear")
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+        spine.set_color(colour)
+        spine.set_linewidth(2.4)
+
+
+def _sentences(axes: "Axes", found: Sequence[tuple[str | Path, bool]]) -> None:
+    for place, (item, true) in enumerate(found):
+        text = textwrap.shorten(str(item), 78, placeholder=" …")
+        where = 1 - (place + 0.5) / len(found)
+        axes.text(
+            0, where, f"{place + 1}  {text}", va="center", fontsize=7.5, color=GREEN if true else RED,
+            transform=axes.transAxes,
+        )  # fmt: skip

@@ -1,0 +1,114 @@
+"""How figures look, and how they are written: light, with colours that the colour-blind tell apart."""
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+from limner.errors import SettingsError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN, RED, SKY, PURPLE = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7"
+"""From the palette of Okabe and Ito (2008)."""
+LINES = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)
+INK, FAINT = "#1c2026", "#6e7680"
+
+P = ParamSpec("P")
+
+SUFFIXES = (".png", ".svg", ".pdf")
+"""The forms that a figure is written in."""
+
+_DOTS = 160
+"""Dots an inch of a PNG."""
+
+_STYLE: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "grid.color": "#e3e6ea",
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "limner",
+}
+
+
+def styled(draw: "Callable[P, Figure]") -> "Callable[P, Figure]":
+    """Let a function draw in our style. It raises `SettingsError` where matplotlib is not installed."""
+
+    @wraps(draw)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> "Figure":
+        try:
+            from matplotlib import rc_context
+        except ImportError:
+            raise SettingsError("figures need matplotlib: pip install 'limner[figures]'") from None
+        with rc_context(_STYLE):
+            return draw(*args, **kwargs)
+
+    return inside
+
+
+def panels(
+    columns: int = 1,
+    rows: int = 1,
+    *,
+    width: float = 3.4,
+    height: float = 2.6,
+    grid: bool = True,
+    shares: Sequence[float] | None = None,
+) -> "tuple[Figure, list[Axes]]":
+    """A figure with `rows` × `columns` panels of so many inches each; the panels row by row.
+
+    `shares` are of the width, one a column, where columns differ. To be called by functions that are `styled`.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    drawn = figure.subplots(rows, columns, squeeze=False, width_ratios=shares).ravel().tolist()
+    for axes in drawn:
+        axes.grid(grid)
+    return figure, drawn
+
+
+def write_figure(figure: "Figure", path: Path) -> list[Path]:
+    """Write a figure to `path`; without an ending, as .png and as .svg. Returns the files.
+
+    The same figure gives the same bytes. Raises `SettingsError` for an ending of no form known here.
+    """
+    from matplotlib import rc_context
+
+    if path.suffix and path.suffix.lower() not in SUFFIXES:
+        raise SettingsError(
+            f"{path.name}: a figure ends in {', '.join(SUFFIXES)}, or in nothing for .png and .svg"
+        )
+    files = [path] if path.suffix else [path.with_suffix(suffix) for suffix in SUFFIXES[:2]]
+    with rc_context(_STYLE):
+        for file in files:
+            vector = file.suffix.lower() != ".png"
+            dates: dict[str, Any] = (
+                {"Date": None} if file.suffix.lower() == ".svg" else {"CreationDate": None}
+            )
+            figure.savefig(file, dpi=_DOTS, facecolor="white", metadata=dates if vector else None)
+    return files
+
+
+def labels_of(paths: Sequence[Path]) -> list[str]:
+    """Short names of several files that tell them apart: the last parts of their paths, as few as it takes."""
+    parts = [path.absolute().with_suffix("").parts for path in paths]
+    for count in range(1, max(map(len, parts), default=1) + 1):
+        names = ["/".join(part[-count:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]

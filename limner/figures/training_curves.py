@@ -1,0 +1,78 @@
+"""Training curves: the losses of both paths and what validation made of them, epoch by epoch.
+
+Source: dual-path TOMM 2020, Figure 8, which draws the classification error of both paths.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from limner.errors import DataError
+from limner.figures.style import FAINT, LINES, panels, styled
+from limner.training.metrics_log import LOG_FILE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LOSSES = {
+    "visual": "instance loss, pictures",
+    "textual": "instance loss, sentences",
+    "joint": "instance loss, sums",
+    "ranking": "ranking loss",
+}
+_DIRECTIONS = {"image_to_text": "image → text", "text_to_image": "text → image"}
+
+
+def read_log(run: Path) -> list[dict[str, Any]]:
+    """The rows of a run's log, an epoch each. Raises `DataError` when there is none."""
+    file = run / LOG_FILE if run.is_dir() else run
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        rows = [json.loads(line) for line in lines if line.strip()]
+    except OSError as error:
+        raise DataError(f"{file}: no log of a training run ({error.strerror})") from None
+    except ValueError:
+        raise DataError(f"{file}: not a log of a training run") from None
+    if not rows or not all(isinstance(row, dict) and {"stage", "epoch"} <= row.keys() for row in rows):
+        raise DataError(f"{file}: no epoch of a training run is in it")
+    return rows
+
+
+@styled
+def training_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
+    """Losses at the left, R@1 of both directions on the validation split at the right; a line marks each new stage.
+
+    `rows` are those of `read_log`; epochs are counted over all stages.
+    """
+    figure, (losses, scores) = panels(2)
+    epochs = list(range(1, len(rows) + 1))
+    for (name, title), colour in zip(_LOSSES.items(), LINES, strict=False):
+        if any(name in row for row in rows):
+            losses.plot(epochs, [row.get(name, math.nan) for row in rows], color=colour, label=title)
+    validated = [(epoch, row) for epoch, row in zip(epochs, rows, strict=True) if "image_to_text" in row]
+    for (direction, title), colour in zip(_DIRECTIONS.items(), LINES, strict=False):
+        scores.plot(
+            [epoch for epoch, _ in validated],
+            [row[direction]["R@1"] for _, row in validated],
+            color=colour,
+            label=title,
+        )
+    starts = [
+        epochs[place] for place in range(1, len(rows)) if rows[place]["stage"] != rows[place - 1]["stage"]
+    ]
+    for axes, title in ((losses, "loss"), (scores, "R@1 on validation, percent")):
+        _finish(axes, title, starts)
+    return figure
+
+
+def _finish(axes: "Axes", title: str, starts: Sequence[int]) -> None:
+    for start in starts:
+        axes.axvline(start - 0.5, color=FAINT, linewidth=0.8, linestyle=":")
+    axes.set_xlabel("epoch")
+    axes.set_title(title, loc="left")
+    axes.set_ylim(bottom=0)
+    if axes.lines:
+        axes.legend(fontsize=8)

@@ -1,0 +1,102 @@
+"""What a model makes of words: the nearest ones in its table, and those that decide a match.
+
+Sources: dual-path arXiv 1711.05535, Figure 11 (discriminative words: how the similarity falls without a word);
+MNiL (MM 2017), Table 3 (nearest words).
+"""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from limner.data.vocabulary import words
+from limner.errors import DataError
+from limner.figures.style import BLUE, GREEN, RED, panels, styled
+from limner.runs.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_BAR = 0.24
+"""Inches a bar takes."""
+
+
+@dataclass(frozen=True)
+class NamedValue:
+    """A word, and a number that goes with it."""
+
+    word: str
+    value: float
+
+
+def nearest_words(run: Run, word: str, count: int = 8) -> list[NamedValue]:
+    """The words whose vectors have the highest cosines with that of a word, best first.
+
+    Raises `DataError` for a word that the model does not know.
+    """
+    numbers = run.vocabulary.numbers(word)
+    if len(numbers) != 1:
+        raise DataError(f"'{word}' is no word that the model knows; it has learnt {len(run.vocabulary)}")
+    table = run.model.text.table.weight.detach().float().cpu().numpy()[1:]
+    unit = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+    cosines = unit @ unit[numbers[0] - 1]
+    cosines[numbers[0] - 1] = -np.inf
+    best = np.argsort(-cosines, kind="stable")[: min(count, len(table) - 1)]
+    return [NamedValue(run.vocabulary.entries[place], float(cosines[place])) for place in best]
+
+
+def discriminative_words(run: Run, image: Path, sentence: str) -> list[NamedValue]:
+    """How far the cosine of a picture and a sentence falls when each word is left out, in the order of the words.
+
+    A negative value: the match is better without it. Words that the model does not know make no difference and are left
+    out of the list. Raises `DataError` for a sentence with fewer than two known words, `ImageError`.
+    """
+    said = [word for word in words(sentence) if word in run.vocabulary]
+    if len(said) < 2:
+        raise DataError(f"two words that the model knows are needed to leave one out, got {sentence!r}")
+    without = [" ".join(said[:place] + said[place + 1 :]) for place in range(len(said))]
+    cosines = run.encode_texts([" ".join(said), *without]) @ run.encode_images([image])[0]
+    return [
+        NamedValue(word, float(cosines[0] - fallen)) for word, fallen in zip(said, cosines[1:], strict=True)
+    ]
+
+
+@styled
+def nearest_figure(found: Sequence[tuple[str, Sequence[NamedValue]]]) -> "Figure":
+    """A panel a word, with a bar for each of its nearest words."""
+    columns = min(3, len(found))
+    most = max(len(values) for _, values in found)
+    figure, drawn = panels(
+        columns, -(-len(found) // columns), width=2.5, height=_BAR * most + 0.6, grid=False
+    )
+    for axes, (word, values) in zip(drawn, found, strict=False):
+        _bars(axes, values, [BLUE] * len(values))
+        axes.set_xlim(min(0.0, *(one.value for one in values)), 1)
+        axes.set_title(word, loc="left", fontweight="bold")
+        axes.set_xlabel("cosine", fontsize=8)
+    for axes in drawn[len(found) :]:
+        axes.set_visible(False)
+    return figure
+
+
+@styled
+def discriminative_figure(values: Sequence[NamedValue], sentence: str) -> "Figure":
+    """A bar a word in the order of the sentence; green where the match falls without it, red where it rises."""
+    figure, (axes,) = panels(width=4.6, height=_BAR * len(values) + 1.1, grid=False)
+    _bars(axes, values, [GREEN if one.value > 0 else RED for one in values])
+    axes.axvline(0, color="#6e7680", linewidth=0.8)
+    axes.set_xlabel("fall of the cosine without the word")
+    axes.set_title(textwrap.fill(" ".join(sentence.split()), 56, max_lines=3), loc="left")
+    return figure
+
+
+def _bars(axes: "Axes", values: Sequence[NamedValue], colours: Sequence[str]) -> None:
+    places = range(len(values))
+    axes.barh(places, [one.value for one in values], color=list(colours), height=0.7)
+    axes.set_yticks(places, [one.word for one in values])
+    axes.tick_params(axis="y", length=0, labelcolor="#1c2026")
+    axes.invert_yaxis()

@@ -1,0 +1,60 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Limner, refused
+
+
+def test_every_figure_is_drawn(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> None:
+    data = f"folder:{pictures}"
+    saved, report = tmp_path / "ours.npz", tmp_path / "report.json"
+    evaluated = limner(
+        *("evaluate", toy_run, "--data", data, "--split", "train", "--save", saved),
+        *("--measures", "R@1 PR-curve scope-curve", "--json", report),
+    )
+    assert evaluated.code == 0
+    group = json.loads((pictures / "captions.jsonl").read_text().splitlines()[0])["identity"]
+    image = next(iter(sorted(pictures.glob("*.png"))))
+    figures: dict[str, list[object]] = {
+        "training": [toy_run],
+        "similarities": [saved, saved, "--title", "one", "--title", "two"],
+        "precision": [report],
+        "correlation": [toy_run, "--data", data, "--images", 5],
+        "ranks": [toy_run, "--data", data, "--queries", 2, "-k", 3],
+        "nearest": [toy_run, "red", "square", "-k", 3],
+        "words": [toy_run, image, "a red square on white"],
+    }
+    for name, arguments in figures.items():
+        file = tmp_path / f"{name}.svg"
+        drawn = limner("figure", name, *arguments, "--out", file)
+        assert drawn.code == 0, drawn.err
+        assert drawn.out.strip() == str(file)
+        assert file.read_text(encoding="utf-8").lstrip().startswith("<?xml")
+    refused(
+        limner("figure", "similarities", saved, "--title", "a", "--title", "b", "--out", "x.png"), "1 files"
+    )
+    refused(
+        limner("figure", "map", toy_run, "--data", data, "--group", "zebra", "--out", "x.png"),
+        "no picture of",
+    )
+    refused(
+        limner(
+            "figure", "map", toy_run, "--data", data, "--group", group, "--split", "train", "--out", "x.png"
+        ),
+        "t-SNE places four items at least",
+    )
+    refused(
+        limner("figure", "correlation", toy_run, "--data", data, "--images", 0, "--out", "x.png"),
+        "at least one",
+    )
+
+
+def test_where_matplotlib_is_missing_the_extra_is_named(
+    limner: Limner, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    refused(
+        limner("figure", "training", toy_run, "--out", tmp_path / "a.png"), r"pip install 'limner\[figures\]'"
+    )
