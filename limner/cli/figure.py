@@ -11,7 +11,15 @@ from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
 from limner.evaluation.arrays import read_results
-from limner.figures import features, precision_curves, rank_lists, similarities, training_curves, word_bars
+from limner.figures import (
+    ablation_bars,
+    features,
+    precision_curves,
+    rank_lists,
+    similarities,
+    training_curves,
+    word_bars,
+)
 from limner.figures.style import labels_of, write_figure
 from limner.runs import load_run
 from limner.runs.run import Run
@@ -39,6 +47,14 @@ def training_command(
 ) -> None:
     """Losses of both paths and R@1 on validation, epoch by epoch."""
     _write(training_curves.training_curves(training_curves.read_log(run)), file)
+
+
+@app.command("ablation")
+def ablation_command(
+    table: Annotated[Path, typer.Argument(help="Folder of `limner ablate`, or its table.json.")], file: Out
+) -> None:
+    """An ablation table as bars, ours beside the paper's."""
+    _write(ablation_bars.ablation_figure(ablation_bars.read_table(table)), file)
 
 
 @app.command("similarities")

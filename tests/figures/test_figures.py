@@ -10,6 +10,7 @@ import pytest
 from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
 from limner.evaluation.arrays import Results
+from limner.figures.ablation_bars import ablation_figure, read_table
 from limner.figures.features import (
     BeforeAndAfter,
     correlation_figure,
@@ -63,6 +64,28 @@ def test_what_is_no_log_is_refused(content: str | None, says: str, tmp_path: Pat
         (tmp_path / "metrics.jsonl").write_text(content)
     with pytest.raises(DataError, match=says):
         read_log(tmp_path)
+
+
+def test_ablations_stand_beside_the_paper(tmp_path: Path) -> None:
+    name = "text_to_image R@1"
+    rows = [
+        {
+            "label": "both",
+            "stage": "I",
+            "mean": {name: 30.0},
+            "deviation": {name: 1.5},
+            "paper": {name: 24.1},
+        },
+        {"label": "one", "stage": "I", "mean": {name: 20.0}, "deviation": {name: None}, "paper": {}},
+    ]
+    (tmp_path / "table.json").write_text(json.dumps({"rows": rows}))
+    (axes,) = ablation_figure(read_table(tmp_path)).axes
+    assert [bar.get_width() for bar in axes.patches] == [30.0, 20.0, 24.1, 0.0]  # type: ignore[attr-defined]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["both, I", "one, I"]
+    for content, says in (("{}", "not a table"), ('{"rows": []}', "no row"), ("x", "not a table")):
+        (tmp_path / "table.json").write_text(content)
+        with pytest.raises(DataError, match=says):
+            read_table(tmp_path / "table.json")
 
 
 def _unit(rows: int) -> Any:
