@@ -9,8 +9,6 @@ import argparse
 import json
 from pathlib import Path
 
-from limner.errors import DataError
-
 SPLITS = {**dict.fromkeys(range(1, 7), "train"), 7: "val", **dict.fromkeys(range(8, 11), "test")}
 
 
@@ -22,13 +20,13 @@ def main() -> None:
     try:
         entries = json.loads((given.source / "captions.json").read_text(encoding="utf-8"))
     except OSError as error:
-        raise DataError(f"{given.source}: captions.json was expected here ({error.strerror})") from None
+        raise SystemExit(f"{given.source}: captions.json was expected here ({error.strerror})") from None
     given.folder.mkdir(parents=True)
     (given.folder / "images").symlink_to((given.source / "images").resolve(), target_is_directory=True)
     lines = [
         json.dumps(
             {
-                "file": f"images/{Path(entry['file_path']).parent.name}/{Path(entry['file_path']).name}",
+                "file": f"images/{entry['file_path']}",
                 "captions": entry["captions"],
                 "identity": Path(entry["file_path"]).parent.name,
                 "split": SPLITS[int(entry["class_id"])],

@@ -35,16 +35,16 @@ def main() -> None:
         sentences[start : start + len(noise)] = _unit(
             pictures[said[start : start + len(noise)]] + 0.2 * noise
         )
-    _check_sample(rng, pictures, sentences, groups, said)
-    products = sum(
-        _products(torch.from_numpy(queries), torch.from_numpy(gallery))
-        for queries, gallery in ((pictures, sentences), (sentences, pictures))
-    )
     before = _peak_bytes()
     began = time.perf_counter()
     report = evaluate(pictures, sentences, groups, said, protocol="benchmark", split="none")
     seconds = time.perf_counter() - began
     above = _peak_bytes() - before
+    _check_sample(rng, pictures, sentences, groups, said)
+    products = sum(
+        _products(torch.from_numpy(queries), torch.from_numpy(gallery))
+        for queries, gallery in ((pictures, sentences), (sentences, pictures))
+    )
     print(f"{seconds:,.0f} s, {above / 1e6:,.0f} MB above the embeddings")
     publish(
         "large_ranking",

@@ -1,5 +1,6 @@
 """`limner figure`: the figures of the papers, of our own runs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,7 @@ from limner.figures import (
     training_curves,
     word_bars,
 )
-from limner.figures.style import labels_of, write_figure
+from limner.figures.style import check_path, labels_of, write_figure
 from limner.runs import load_run
 from limner.runs.run import Run
 
@@ -31,7 +32,11 @@ app = typer.Typer(help="Draw the figures of the papers from runs, results and re
 
 Out = Annotated[
     Path,
-    typer.Option("--out", help="File to write: .png, .svg or .pdf; without an ending both .png and .svg."),
+    typer.Option(
+        "--out",
+        help="File to write: .png, .svg or .pdf; without an ending both .png and .svg.",
+        callback=check_path,
+    ),
 ]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder, or a checkpoint file.")]
 Data = Annotated[str, typer.Option("--data", help="FORMAT:PATH of the dataset.")]
@@ -119,11 +124,15 @@ def map_command(
     seed: Seed = 0,
     cpu: Cpu = False,
 ) -> None:
-    """t-SNE of the pictures and sentences of some groups, before and after training."""
+    """t-SNE of the pictures and sentences of some groups: features that enter, and embeddings."""
+    if len(set(groups)) < 2:
+        raise SettingsError("a map is of two groups or more; give --group twice")
     loaded, dataset = _opened(run, data, split, stage, cpu)
     parts = [(group, _drawn(_of_group(dataset, group), images, seed).records) for group in groups]
     records = [record for _, own in parts for record in own]
     said = [(sentence, group) for group, own in parts for record in own for sentence in record.sentences[:1]]
+    if not said:
+        raise DataError(f"{dataset.source}: the pictures of these groups have no sentence")
     with err.status("encoding and placing"):
         figure = features.map_figure(
             features.picture_features(loaded, records),
@@ -208,7 +217,7 @@ def _of_group(dataset: Dataset, name: str) -> Dataset:
             f"{dataset.source}: no picture of group or label '{name}' in this split; there is e.g. "
             f"'{example.labels[0] if example.labels else example.group}'"
         )
-    return Dataset(dataset.source, dataset.group_kind, chosen)
+    return replace(dataset, records=chosen)
 
 
 def _titles(files: list[Path], titles: list[str] | None) -> list[str]:

@@ -7,7 +7,7 @@ source states is left open.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from limner.data.readers.splits import split_source
+from limner.data.drawn_splits import split_source
 from limner.data.records import Dataset
 
 
@@ -122,6 +122,15 @@ EDITIONS: Mapping[str, tuple[Edition, ...]] = {
     ),
 }
 """Editions by format; formats that are not listed hold the user's own pictures."""
+
+
+def edition_of(dataset: Dataset) -> str:
+    """What a report says of where a dataset's splits come from; "" for the user's own pictures."""
+    drawn = split_source(dataset.source)[1]
+    if drawn:
+        return f"drawn splits, {drawn}"
+    edition, deviations = nearest_edition(dataset) or (None, ())
+    return "" if edition is None else edition.name + (" (other counts)" if deviations else "")
 
 
 def nearest_edition(dataset: Dataset) -> tuple[Edition, tuple[str, ...]] | None:

@@ -8,7 +8,7 @@ decides relevance.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -52,11 +52,14 @@ class Dataset:
     """Records in their published order.
 
     `source` is what the user typed ("flickr8k:PATH"), `group_kind` says whether a group is one image or one identity.
+    `edition` says which published form the whole set's counts are those of, or how its splits were drawn; "" where
+    neither is known.
     """
 
     source: str
     group_kind: GroupKind
     records: tuple[Record, ...]
+    edition: str = ""
 
     def split(self, name: str) -> "Dataset":
         """The records of one split.
@@ -67,13 +70,13 @@ class Dataset:
         if not chosen:
             there = ", ".join(f"{split} ({count})" for split, count in self.split_counts.items()) or "none"
             raise DataError(f"{self.source}: no picture in split '{name}'; splits here: {there}")
-        return Dataset(self.source, self.group_kind, chosen)
+        return replace(self, records=chosen)
 
     def sample(self, count: int, seed: int) -> "Dataset":
         """At most `count` of the records, drawn at random and in their order."""
         places = np.random.default_rng(seed).permutation(len(self.records))[:count]
         chosen = tuple(self.records[place] for place in sorted(places.tolist()))
-        return Dataset(self.source, self.group_kind, chosen)
+        return replace(self, records=chosen)
 
     @cached_property
     def split_counts(self) -> dict[str, int]:
@@ -119,7 +122,7 @@ def label_matrices(
     """
     names = sorted({label for record in dataset.records for label in record.labels})
     if not names:
-        raise DataError(f"{dataset.source}: its pictures have no labels to match by")
+        raise DataError(f"{dataset.source}: its pictures have no labels to match by; mscoco-labels: has them")
     column = {name: number for number, name in enumerate(names)}
     images = np.zeros((len(dataset), len(names)), np.uint8)
     for row, record in enumerate(dataset.records):

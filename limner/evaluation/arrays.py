@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer, Shaped
 
 from limner.errors import DataError
 from limner.evaluation.relevance import Relevance
@@ -30,13 +30,13 @@ _NAMES = (
 class Results:
     """Somebody's embeddings or scores with what matches what; `scores` are None where there are embeddings."""
 
-    image_groups: Int[np.ndarray, " images"]
-    sentence_groups: Int[np.ndarray, " sentences"]
+    image_groups: Integer[np.ndarray, " images"]
+    sentence_groups: Integer[np.ndarray, " sentences"]
     images: Float[np.ndarray, "images dim"] | None = None
     sentences: Float[np.ndarray, "sentences dim"] | None = None
     scores: Float[np.ndarray, "images sentences"] | None = None
-    image_labels: Int[np.ndarray, "images labels"] | None = None
-    sentence_labels: Int[np.ndarray, "sentences labels"] | None = None
+    image_labels: Shaped[np.ndarray, "images labels"] | None = None
+    sentence_labels: Shaped[np.ndarray, "sentences labels"] | None = None
     image_names: Sequence[str] = ()
     sentence_names: Sequence[str] = ()
 
@@ -102,6 +102,8 @@ def read_results(path: Path) -> Results:
     for needed in ("image_groups", "sentence_groups"):
         if needed not in arrays:
             raise DataError(f"{path}: lacks the array '{needed}'; images and sentences of one group match")
+    for name, array in arrays.items():
+        _check_kind(path, name, array)
     has_scores, has_rows = "scores" in arrays, {"images", "sentences"} <= arrays.keys()
     if has_scores == has_rows:
         raise DataError(f"{path}: expected either 'scores' or both 'images' and 'sentences'")
@@ -126,7 +128,25 @@ def read_results(path: Path) -> Results:
     return Results(**arrays)
 
 
-def _unit(rows: np.ndarray, name: str) -> np.ndarray:
+_KINDS = {
+    **dict.fromkeys(("images", "sentences", "scores"), (2, "f", "floats")),
+    **dict.fromkeys(("image_groups", "sentence_groups"), (1, "iu", "integers")),
+    **dict.fromkeys(("image_labels", "sentence_labels"), (2, "biu", "0 and 1")),
+    **dict.fromkeys(("image_names", "sentence_names"), (1, "US", "text")),
+}
+"""Number of axes, numpy's kinds, and how they are called."""
+
+
+def _check_kind(path: Path, name: str, array: np.ndarray) -> None:
+    axes, kinds, called = _KINDS[name]
+    if array.ndim != axes or array.dtype.kind not in kinds:
+        raise DataError(
+            f"{path}: '{name}' must have {'one axis' if axes == 1 else 'two axes'} of {called}, got {array.dtype} "
+            f"of shape {array.shape}"
+        )
+
+
+def _unit(rows: Float[np.ndarray, "items dim"], name: str) -> Float[np.ndarray, "items dim"]:
     lengths = np.linalg.norm(rows.astype(np.float32), axis=1, keepdims=True)
     if not lengths.all():
         raise DataError(f"{name}: row {int((lengths == 0).argmax())} is zero and has no cosine with anything")

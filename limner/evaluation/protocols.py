@@ -2,6 +2,9 @@
 
 A protocol takes results, whoever made them, and gives a report; that any of them is applied to another dataset than its
 own is up to the caller, and the report says which it was.
+
+**Decided** of MNiL's: the paper says how many pairs are the query set and not what they search; here the pairs of a
+split search among each other. It reports means of ten random draws; here one sentence of each image is drawn once.
 """
 
 import difflib
@@ -10,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Float, Int, Integer
 
 from limner.errors import DataError, SettingsError
 from limner.evaluation.arrays import Results
@@ -24,7 +28,6 @@ Match = Literal["groups", "labels"]
 
 _CAPTIONS = " ".join(map(str, STANDARD))
 _PERSONS = f"{_CAPTIONS} mINP"
-_CLASSES = "R@1 AP@50 mAP"
 _LABELS = "MAP@50 MAP@all PR-curve scope-curve"
 
 
@@ -33,7 +36,8 @@ class Protocol:
     """One way to evaluate.
 
     - `name`: as `--protocol` and reports have it; `source`: where it is laid down.
-    - `measures`: what is reported unless something else is asked for, names with blanks between them.
+    - `measures`: what is reported unless something else is asked for, names with blanks between them; `to_image` has
+      those of text→image where they are others.
     - `texts`: "sentences", each for itself; "one sentence an image", drawn with seed 0; or "class means", the mean
       embedding (or score) of all sentences of a group in place of them.
     - `match`: items match that are of one group, or that share a label.
@@ -46,14 +50,22 @@ class Protocol:
     texts: Texts = "sentences"
     match: Match = "groups"
     folds: int = 1
+    to_image: str | None = None
 
     def applied(self, results: Results) -> Results:
         """The results as they are ranked. Raises `DataError` for labels where there are none."""
         if self.match == "labels" and results.image_labels is None:
-            raise DataError(f"protocol '{self.name}' matches by labels, and these results have none")
+            raise DataError(
+                f"protocol '{self.name}' matches by labels, and these results have none; they come from a dataset "
+                "with labels (mscoco-labels:), or from arrays 'image_labels' and 'sentence_labels'"
+            )
         if self.match == "groups":
             results = replace(results, image_labels=None, sentence_labels=None)
         if self.texts == "one sentence an image":
+            if len(np.unique(results.image_groups)) < len(results.image_groups):
+                raise DataError(
+                    f"protocol '{self.name}' takes one sentence of each image, and these have groups of several"
+                )
             return results.with_sentences(_drawn(results.sentence_groups))
         return _class_means(results) if self.texts == "class means" else results
 
@@ -64,35 +76,50 @@ class Protocol:
         *,
         split: str = "as given",
         same: str = "group",
+        splits: str = "",
         folds: int | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> Report:
         """Both directions; `measures` and `folds` in place of the protocol's own.
 
-        `same` says what a group is, e.g. "image" or "identity". Raises `DataError` as `applied` and `evaluate`.
+        `same` says what a group is, e.g. "image" or "identity", `splits` how they were drawn if limner drew them.
+        Raises `DataError` as `applied` and `evaluate`.
         """
-        ranked, folds = self.applied(results), folds or self.folds
-        rules = [
-            "shared label" if self.match == "labels" else f"same {same}",
-            *([] if self.texts == "sentences" else [self.texts]),
-        ]
+        ranked = self.applied(results)
+        match = "shared label" if self.match == "labels" else f"same {same}"
+        texts = "" if self.texts == "sentences" else self.texts
         given: dict[str, Any] = {
-            "protocol": ", ".join([self.name, *rules]),
+            "protocol": ", ".join(part for part in (self.name, match, texts, splits) if part),
             "split": split,
             "extra": provenance,
-            "measures": parse_measures(self.measures) if measures is None else measures,
-            "folds": folds,
+            "measures": parse_measures(f"{self.measures} {self.to_image or ''}")
+            if measures is None
+            else measures,
+            "folds": self.folds if folds is None else folds,
             "labels": ranked.labels,
         }
         groups = ranked.image_groups, ranked.sentence_groups
         if ranked.scores is not None:
-            return evaluate_scores(ranked.scores, *groups, **given)
-        assert ranked.images is not None
-        assert ranked.sentences is not None
-        return evaluate(ranked.images, ranked.sentences, *groups, **given)
+            report = evaluate_scores(ranked.scores, *groups, **given)
+        else:
+            assert ranked.images is not None
+            assert ranked.sentences is not None
+            report = evaluate(ranked.images, ranked.sentences, *groups, **given)
+        return report if self.to_image is None or measures is not None else self._by_direction(report)
+
+    def _by_direction(self, report: Report) -> Report:
+        """Only what each direction is measured by: of one text a class, AP@50 of image→text would be a constant."""
+        to_text, to_image = (
+            [str(one) for one in parse_measures(names)] for names in (self.measures, self.to_image or "")
+        )
+        return replace(
+            report,
+            image_to_text={name: report.image_to_text[name] for name in to_text},
+            text_to_image={name: report.text_to_image[name] for name in to_image},
+        )
 
 
-def _drawn(groups: np.ndarray) -> np.ndarray:
+def _drawn(groups: Integer[np.ndarray, " sentences"]) -> Int[np.ndarray, " groups"]:
     """Positions of one sentence a group, ascending."""
     order = np.argsort(groups, kind="stable")
     _, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
@@ -105,9 +132,7 @@ def _class_means(results: Results) -> Results:
     groups, member = np.unique(results.sentence_groups, return_inverse=True)
     sizes = np.bincount(member)[:, None]
 
-    labels = results.sentence_labels
-
-    def mean(rows: np.ndarray) -> np.ndarray:
+    def mean(rows: Float[np.ndarray, "sentences columns"]) -> Float[np.ndarray, "groups columns"]:
         total = np.zeros((len(groups), rows.shape[1]))
         np.add.at(total, member, rows)
         return np.asarray(total / sizes, dtype=np.float32)
@@ -118,7 +143,6 @@ def _class_means(results: Results) -> Results:
         sentences=None if results.sentences is None else mean(results.sentences),
         scores=None if results.scores is None else mean(results.scores.T).T,
         sentence_names=[f"class{group}" for group in groups],
-        sentence_labels=None if labels is None else (mean(labels) > 0).astype(np.uint8),
     )
 
 
@@ -131,8 +155,10 @@ _ALL = (
     Protocol("cuhk-pedes", "Li et al., CVPR 2017; 3,074 test images of 1,000 persons", _PERSONS),
     Protocol("icfg-pedes", "Ding et al., 2021; 19,848 test images of 1,000 persons", _PERSONS),
     Protocol("rstpreid", "Zhu et al., MM 2021; 1,000 test images of 200 persons", _PERSONS),
-    Protocol("cub", "Reed et al., CVPR 2016; 50 test classes", _CLASSES, texts="class means"),
-    Protocol("flowers", "Reed et al., CVPR 2016; 20 test classes", _CLASSES, texts="class means"),
+    Protocol("cub", "Reed et al., CVPR 2016; 50 test classes", "R@1", texts="class means", to_image="AP@50"),
+    Protocol(
+        "flowers", "Reed et al., CVPR 2016; 20 test classes", "R@1", texts="class means", to_image="AP@50"
+    ),
     Protocol(
         "mnil-mscoco",
         "MNiL, MM 2017, section 4; 5,000 image-sentence pairs",

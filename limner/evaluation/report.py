@@ -66,7 +66,7 @@ def render(report: Report) -> Table:
     """The report as a table for the terminal: a row a direction, a column a measure, or the other way round if many.
 
     Percentages have one decimal; below it stand the counts, and queries without a match where there are any. Curves are
-    left out.
+    left out; a dash stands where a measure is of the other direction only.
     """
     counts = report.counts
     table = Table(
@@ -74,14 +74,21 @@ def render(report: Report) -> Table:
         caption=Text(_caption(counts)),
         caption_justify="left",
     )
-    rows = [["direction", "queries", *report.image_to_text]]
+    names = list(dict.fromkeys([*report.image_to_text, *report.text_to_image]))
+    rows = [["direction", "queries", *names]]
     for direction, kind, values in (
         ("image → text", "images", report.image_to_text),
         ("text → image", "sentences", report.text_to_image),
     ):
         queries = counts[kind] - counts[f"{kind}_without_match"]
-        rows.append([direction, f"{queries:,}", *(shown(name, value) for name, value in values.items())])
-    if len(report.image_to_text) > _COLUMNS:
+        rows.append(
+            [
+                direction,
+                f"{queries:,}",
+                *(shown(name, values[name]) if name in values else "–" for name in names),
+            ]
+        )
+    if len(names) > _COLUMNS:
         rows = [list(column) for column in zip(*rows, strict=True)]
     for number, head in enumerate(rows[0]):
         table.add_column(head, justify="right" if number else "left")

@@ -1,12 +1,13 @@
 """An ablation table as bars: our means with their deviations beside the paper's figures."""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limner.errors import DataError
-from limner.figures.style import BLUE, FAINT, panels, styled
+from limner.figures.style import BLUE, FAINT, INK, panels, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,15 +51,15 @@ def ablation_figure(table: Mapping[str, Any]) -> "Figure":
             xerr=[row["deviation"].get(name) or 0.0 for row in rows],
             height=0.34,
             color=BLUE,
-            ecolor="#1c2026",
-            label="ours",
+            ecolor=INK,
+            label=f"ours, {table['data'].partition(':')[0]} {table['split']}",
         )
         axes.barh(
             [place + 0.18 for place in places],
-            [row["paper"].get(name) or 0.0 for row in rows],
+            [row["paper"].get(name, math.nan) for row in rows],
             height=0.34,
             color="#c4c8ce",
-            label="paper",
+            label=f"paper, {table['published_on']}",
         )
         axes.set_yticks(list(places), [f"{row['label']}, {row['stage']}" for row in rows])
         axes.tick_params(axis="y", length=0, labelleft=axes is drawn[0])

@@ -1,10 +1,11 @@
-"""What training made of the features: correlations between pictures, and maps of two groups, before and after.
+"""What the heads make of the features: correlations between pictures, and maps of some groups.
 
-"Before" are the backbone's pooled features for pictures (of the ImageNet network where the stage kept it frozen), and
-the mean of the word vectors for sentences; "after" are the embeddings.
+At one side stand the backbone's pooled features of pictures and the means of the word vectors of sentences, at the
+other the embeddings, both of one checkpoint. Where its stage kept the backbone frozen, its features are those from
+before the training.
 
-Sources: dual-path TOMM 2020, Figure 5 (Pearson correlation of 100 pictures before and after stage I); MNiL (MM 2017),
-Figure 5 (t-SNE of two categories).
+Sources: dual-path TOMM 2020, Figure 5 (Pearson correlation of 100 pictures by the ImageNet network and after stage I);
+MNiL (MM 2017), Figure 5 (t-SNE of two categories, of intermediate features and of the embeddings).
 """
 
 from collections.abc import Sequence
@@ -16,56 +17,58 @@ from jaxtyping import Float
 
 from limner.data.records import Record
 from limner.errors import DataError, SettingsError
-from limner.figures.style import LINES, panels, styled
+from limner.figures.style import LINES, legend, panels, styled
 from limner.runs.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MARKERS = "os^Dv*"
+_MARKERS = "os^Dv*P"  # one more than there are colours, so that no pair of both comes twice in 42 groups
 
 
 @dataclass(frozen=True, eq=False)
-class BeforeAndAfter:
-    """Features of the same items before and after training."""
+class TwoFeatures:
+    """Features of the same items: what enters the head (or the text path), and the embeddings."""
 
-    before: Float[np.ndarray, "items width"]
-    after: Float[np.ndarray, "items dim"]
+    entering: Float[np.ndarray, "items width"]
+    embedded: Float[np.ndarray, "items dim"]
 
 
-def picture_features(run: Run, records: Sequence[Record]) -> BeforeAndAfter:
+def picture_features(run: Run, records: Sequence[Record]) -> TwoFeatures:
     """Pooled backbone features and embeddings of some pictures. Raises `ImageError`."""
-    before, after = [], []
+    entering, embedded = [], []
     batch = run.encoding.batch
     for start in range(0, len(records), batch):
         pixels = np.stack([run.prepare_image(record.image) for record in records[start : start + batch]])
-        before.append(run.encoding.pool(pixels).float().cpu().numpy())
-        after.append(run.encode_pixels(pixels))
-    return BeforeAndAfter(np.concatenate(before), np.concatenate(after))
+        entering.append(run.encoding.pool(pixels).float().cpu().numpy())
+        embedded.append(run.encode_pixels(pixels))
+    return TwoFeatures(np.concatenate(entering), np.concatenate(embedded))
 
 
-def sentence_features(run: Run, sentences: Sequence[str]) -> BeforeAndAfter:
+def sentence_features(run: Run, sentences: Sequence[str]) -> TwoFeatures:
     """Means of word vectors and embeddings of some sentences."""
     table = run.model.text.table.weight.detach().float().cpu().numpy()
     rows = [run.vocabulary.numbers(sentence) for sentence in sentences]
     means = [table[numbers].mean(0) if numbers else np.zeros(table.shape[1], np.float32) for numbers in rows]
-    return BeforeAndAfter(np.stack(means), run.encode_texts(sentences))
+    return TwoFeatures(np.stack(means), run.encode_texts(sentences))
 
 
 @styled
-def correlation_figure(features: BeforeAndAfter) -> "Figure":
+def correlation_figure(features: TwoFeatures) -> "Figure":
     """Both matrices of Pearson's correlation between items, with the mean of what is off the diagonal.
 
     Raises `DataError` for fewer than two items.
     """
-    if len(features.before) < 2:
+    if len(features.entering) < 2:
         raise DataError("a correlation is between two pictures at least")
     figure, drawn = panels(2, width=3.2, height=3.0, grid=False)
     shown = None
-    for axes, rows, title in zip(drawn, (features.before, features.after), ("before", "after"), strict=True):
+    for axes, rows, title in zip(
+        drawn, (features.entering, features.embedded), ("backbone", "embedding"), strict=True
+    ):
         matrix = np.corrcoef(rows)
         apart = matrix[~np.eye(len(matrix), dtype=bool)].mean()
-        shown = axes.imshow(matrix, cmap="cividis", vmin=-1, vmax=1, interpolation="nearest")
+        shown = axes.imshow(matrix, cmap="PuOr_r", vmin=-1, vmax=1, interpolation="nearest")
         axes.set_title(f"{title}   mean {apart:.3f}", loc="left")
         axes.set_xticks([])
         axes.set_yticks([])
@@ -76,26 +79,24 @@ def correlation_figure(features: BeforeAndAfter) -> "Figure":
 
 @styled
 def map_figure(
-    pictures: BeforeAndAfter,
-    sentences: BeforeAndAfter,
+    pictures: TwoFeatures,
+    sentences: TwoFeatures,
     picture_groups: Sequence[str],
     sentence_groups: Sequence[str],
     *,
     seed: int = 0,
 ) -> "Figure":
-    """t-SNE in two dimensions: pictures above, sentences below, before at the left, after at the right.
+    """t-SNE in two dimensions: pictures above, sentences below, the embeddings at the right.
 
     A colour and a marker for each group. Raises `SettingsError` where scikit-learn is not installed, `DataError` for
-    fewer than four items of a kind.
+    fewer than four items of a kind, and items that are all the same.
     """
     figure, drawn = panels(2, 2, width=3.0, height=2.8, grid=False)
     cases = [
-        (rows, groups, f"{kind}, {when}")
-        for kind, features, groups in (
-            ("pictures", pictures, picture_groups),
-            ("sentences", sentences, sentence_groups),
-        )
-        for when, rows in (("before", features.before), ("after", features.after))
+        (pictures.entering, picture_groups, "pictures, backbone"),
+        (pictures.embedded, picture_groups, "pictures, embedding"),
+        (sentences.entering, sentence_groups, "sentences, word vectors"),
+        (sentences.embedded, sentence_groups, "sentences, embedding"),
     ]
     names = list(dict.fromkeys([*picture_groups, *sentence_groups]))
     for axes, (rows, groups, title) in zip(drawn, cases, strict=True):
@@ -106,7 +107,7 @@ def map_figure(
         axes.set_title(title, loc="left")
         axes.set_xticks([])
         axes.set_yticks([])
-    drawn[0].legend(fontsize=7.5)
+    legend(drawn[0])
     return figure
 
 
@@ -117,6 +118,8 @@ def _two_dimensions(rows: Float[np.ndarray, "items width"], seed: int) -> Float[
         raise SettingsError("this figure needs scikit-learn: pip install 'limner[figures]'") from None
     if len(rows) < 4:
         raise DataError(f"t-SNE places four items at least, here are {len(rows)}")
+    if not np.ptp(rows, axis=0).any():
+        raise DataError("t-SNE cannot place items that are all the same")
     unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     perplexity = min(30.0, (len(rows) - 1) / 3)
     tsne = TSNE(perplexity=perplexity, init="pca", random_state=seed)

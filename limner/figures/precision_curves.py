@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from limner.errors import DataError
 from limner.evaluation.curves import CURVES
-from limner.figures.style import LINES, panels, styled
+from limner.figures.style import LINES, legend, panels, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,6 +52,8 @@ def precision_figure(reports: Sequence[Mapping[str, Any]], titles: Sequence[str]
         axes.set_title(_DIRECTIONS[direction], loc="left")
         axes.set_xlabel("recall" if kind.x == "recall" else "items looked at")
         axes.set_ylabel("precision")
+        if kind.x != "recall":
+            axes.set_xscale("log")
         axes.set_ylim(bottom=0)
-    drawn[0].legend(fontsize=8)
+    legend(drawn[0])
     return figure

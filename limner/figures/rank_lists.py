@@ -1,6 +1,6 @@
 """Rank lists: for each query the first items found, true matches framed green and wrong ones red.
 
-Source: dual-path TOMM 2020, Figures 9 and 10; HGAN (MM 2020), Figure 3.
+Source: dual-path TOMM 2020, Figures 9 and 10. (HGAN, MM 2020, Figure 3, frames the true ones red.)
 """
 
 import textwrap
@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SIDE = 320
+_SIDE = 200
 """Pixels of the shorter side that pictures are decoded at."""
+_TALL = 1.3
+"""Inches of a row of pictures."""
+_LETTERS = 96
+"""Letters of a sentence that is shown."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +69,15 @@ def rank_list_figure(lists: Sequence[RankList]) -> "Figure":
     """A row a query: the query at the left, what was found beside it. Raises `ImageError`."""
     of_text = not isinstance(lists[0].found[0][0], Path)
     columns = 2 if of_text else 1 + max(len(one.found) for one in lists)
-    height = 1.3 if not of_text else 0.32 * max(len(one.found) for one in lists) + 0.3
-    figure, drawn = panels(
-        columns,
-        len(lists),
-        width=3.6 if of_text else 1.15,
-        height=max(height, 1.2),
-        grid=False,
-        shares=[1.2, 6.0] if of_text else None,
-    )
+    if of_text:
+        tall = max(_TALL, 0.25 * max(len(one.found) for one in lists))
+        figure, drawn = panels(2, len(lists), width=3.6, height=tall, grid=False, shares=[1.2, 6.0])
+    else:
+        across = _TALL * _widest(lists)
+        shares = [max(across, 1.2), *([across] * (columns - 1))]
+        figure, drawn = panels(
+            columns, len(lists), width=sum(shares) / columns + 0.05, height=_TALL, grid=False, shares=shares
+        )
     for row, one in enumerate(lists):
         cells = drawn[row * columns : (row + 1) * columns]
         for axes in cells:
@@ -89,6 +93,14 @@ def rank_list_figure(lists: Sequence[RankList]) -> "Figure":
             assert isinstance(item, Path)
             _picture(axes, item, GREEN if true else RED)
     return figure
+
+
+def _widest(lists: Sequence[RankList]) -> float:
+    """Width by height of the widest picture, at most 1.5."""
+    sizes = [
+        open_rgb(item, short_side=1).size for one in lists for item, _ in one.found if isinstance(item, Path)
+    ]
+    return min(1.5, max(width / height for width, height in sizes))
 
 
 def _query(axes: "Axes", query: str | Path) -> None:
@@ -109,7 +121,7 @@ def _picture(axes: "Axes", path: Path, colour: str) -> None:
 
 def _sentences(axes: "Axes", found: Sequence[tuple[str | Path, bool]]) -> None:
     for place, (item, true) in enumerate(found):
-        text = textwrap.shorten(str(item), 78, placeholder=" …")
+        text = textwrap.shorten(str(item), _LETTERS, placeholder=" …")
         where = 1 - (place + 0.5) / len(found)
         axes.text(
             0, where, f"{place + 1}  {text}", va="center", fontsize=7.5, color=GREEN if true else RED,

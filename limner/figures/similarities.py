@@ -10,8 +10,9 @@ import numpy as np
 
 from limner.evaluation.arrays import Results
 from limner.evaluation.overlap import Overlap, Similarities
+from limner.evaluation.protocols import PROTOCOLS
 from limner.evaluation.ranking import rank_embeddings, rank_scores
-from limner.figures.style import BLUE, RED, panels, styled
+from limner.figures.style import BLUE, RED, legend, panels, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,11 +22,11 @@ _SHOWN = 0.0005
 
 
 def similarities_of(results: Results) -> Similarities:
-    """Counts of the cosines of every pair of an image and a sentence.
+    """Counts of the cosines of every pair of an image and a sentence; pairs of one group are true, as in overlap-S.
 
     Raises `DataError` for scores that are no cosines and embeddings that are not of unit length.
     """
-    relevance, _ = results.relevance()
+    relevance, _ = PROTOCOLS["plain"].applied(results).relevance()
     if results.scores is not None:
         ranking = rank_scores(results.scores, relevance, [Overlap()])
     else:
@@ -53,7 +54,7 @@ def similarity_figure(counted: Sequence[Similarities], titles: Sequence[str]) ->
         ends.append((edges[some[0]] - width, edges[some[-1] + 1] + width))
         axes.set_title(f"{title}   S = {similarities.overlap:.3f}", loc="left")
         axes.set_xlabel("cosine")
-        axes.legend(fontsize=8)
+        legend(axes)
     for axes in drawn:
         axes.set_xlim(min(start for start, _ in ends), max(stop for _, stop in ends))
     drawn[0].set_ylabel("density")

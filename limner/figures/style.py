@@ -40,6 +40,7 @@ _STYLE: Any = {
     "grid.color": "#e3e6ea",
     "grid.linewidth": 0.7,
     "axes.axisbelow": True,
+    "text.parse_math": False,  # captions hold dollars
     "svg.fonttype": "none",
     "svg.hashsalt": "limner",
 }
@@ -82,17 +83,28 @@ def panels(
     return figure, drawn
 
 
-def write_figure(figure: "Figure", path: Path) -> list[Path]:
-    """Write a figure to `path`; without an ending, as .png and as .svg. Returns the files.
+def check_path(path: Path) -> Path:
+    """The path, where a figure can be written there: before the work that the figure takes.
 
-    The same figure gives the same bytes. Raises `SettingsError` for an ending of no form known here.
+    Raises `SettingsError` for an ending of no form known here and for a folder that is not there.
     """
-    from matplotlib import rc_context
-
+    if not path.parent.is_dir():
+        raise SettingsError(f"{path.parent}: there is no such folder to write a figure to")
     if path.suffix and path.suffix.lower() not in SUFFIXES:
         raise SettingsError(
             f"{path.name}: a figure ends in {', '.join(SUFFIXES)}, or in nothing for .png and .svg"
         )
+    return path
+
+
+def write_figure(figure: "Figure", path: Path) -> list[Path]:
+    """Write a figure to `path`; without an ending, as .png and as .svg. Returns the files.
+
+    The same figure gives the same bytes. Raises `SettingsError` as `check_path`.
+    """
+    from matplotlib import rc_context
+
+    check_path(path)
     files = [path] if path.suffix else [path.with_suffix(suffix) for suffix in SUFFIXES[:2]]
     with rc_context(_STYLE):
         for file in files:
@@ -112,3 +124,12 @@ def labels_of(paths: Sequence[Path]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     return [str(path) for path in paths]
+
+
+def legend(axes: "Axes", names: Sequence[str] | None = None, **kwargs: Any) -> None:
+    """The legend of what was drawn; matplotlib would leave out names that begin with an underscore."""
+    handles, labels = axes.get_legend_handles_labels()
+    chosen = labels if names is None else names
+    axes.legend(
+        handles, [f" {name}" if name.startswith("_") else name for name in chosen], fontsize=8, **kwargs
+    )

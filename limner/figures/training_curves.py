@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limner.errors import DataError
-from limner.figures.style import FAINT, LINES, panels, styled
+from limner.figures.style import FAINT, LINES, legend, panels, styled
 from limner.training.metrics_log import LOG_FILE
 
 if TYPE_CHECKING:
@@ -75,4 +75,4 @@ def _finish(axes: "Axes", title: str, starts: Sequence[int]) -> None:
     axes.set_title(title, loc="left")
     axes.set_ylim(bottom=0)
     if axes.lines:
-        axes.legend(fontsize=8)
+        legend(axes)

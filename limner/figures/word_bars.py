@@ -1,7 +1,7 @@
 """What a model makes of words: the nearest ones in its table, and those that decide a match.
 
-Sources: dual-path arXiv 1711.05535, Figure 11 (discriminative words: how the similarity falls without a word);
-MNiL (MM 2017), Table 3 (nearest words).
+Sources: dual-path arXiv 1711.05535, Figure 11 (discriminative words: how the similarity falls without a word). MNiL (MM
+2017), Table 3, has nearest words by the outputs of its second LSTM layer; here they are by the rows of the word table.
 """
 
 import textwrap
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from limner.data.vocabulary import words
-from limner.errors import DataError
-from limner.figures.style import BLUE, GREEN, RED, panels, styled
+from limner.errors import DataError, SettingsError
+from limner.figures.style import BLUE, FAINT, GREEN, INK, RED, panels, styled
 from limner.runs.run import Run
 
 if TYPE_CHECKING:
@@ -36,8 +36,10 @@ class NamedValue:
 def nearest_words(run: Run, word: str, count: int = 8) -> list[NamedValue]:
     """The words whose vectors have the highest cosines with that of a word, best first.
 
-    Raises `DataError` for a word that the model does not know.
+    Raises `DataError` for a word that the model does not know, `SettingsError` for a count below 1.
     """
+    if count < 1:
+        raise SettingsError(f"expected at least one neighbour of each word, got {count}")
     numbers = run.vocabulary.numbers(word)
     if len(numbers) != 1:
         raise DataError(f"'{word}' is no word that the model knows; it has learnt {len(run.vocabulary)}")
@@ -88,7 +90,7 @@ def discriminative_figure(values: Sequence[NamedValue], sentence: str) -> "Figur
     """A bar a word in the order of the sentence; green where the match falls without it, red where it rises."""
     figure, (axes,) = panels(width=4.6, height=_BAR * len(values) + 1.1, grid=False)
     _bars(axes, values, [GREEN if one.value > 0 else RED for one in values])
-    axes.axvline(0, color="#6e7680", linewidth=0.8)
+    axes.axvline(0, color=FAINT, linewidth=0.8)
     axes.set_xlabel("fall of the cosine without the word")
     axes.set_title(textwrap.fill(" ".join(sentence.split()), 56, max_lines=3), loc="left")
     return figure
@@ -98,5 +100,5 @@ def _bars(axes: "Axes", values: Sequence[NamedValue], colours: Sequence[str]) ->
     places = range(len(values))
     axes.barh(places, [one.value for one in values], color=list(colours), height=0.7)
     axes.set_yticks(places, [one.word for one in values])
-    axes.tick_params(axis="y", length=0, labelcolor="#1c2026")
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.invert_yaxis()

@@ -66,8 +66,10 @@ def evaluate_run(
         folds=folds,
         split=split,
         same=dataset.group_kind,
+        splits=dataset.edition if "drawn" in dataset.edition else "",
         provenance={
             "dataset": format_name,
+            "edition": dataset.edition,
             "split_fingerprint": dataset.fingerprint,
             "model_fingerprint": run.fingerprint,
             "checkpoint": run.path.name,

@@ -15,12 +15,17 @@ def test_every_figure_is_drawn(limner: Limner, toy_run: Path, pictures: Path, tm
         *("--measures", "R@1 PR-curve scope-curve", "--json", report),
     )
     assert evaluated.code == 0
-    group = json.loads((pictures / "captions.jsonl").read_text().splitlines()[0])["identity"]
+    rows = [json.loads(line) for line in (pictures / "captions.jsonl").read_text().splitlines()]
+    groups = [row["identity"] for row in rows if row["split"] == "train"]
     image = next(iter(sorted(pictures.glob("*.png"))))
     figures: dict[str, list[object]] = {
         "training": [toy_run],
         "similarities": [saved, saved, "--title", "one", "--title", "two"],
         "precision": [report],
+        "map": [
+            *(toy_run, "--data", data, "--split", "train", "--group", groups[0], "--group", groups[1]),
+            *("--group", groups[2], "--group", groups[3]),
+        ],
         "correlation": [toy_run, "--data", data, "--images", 5],
         "ranks": [toy_run, "--data", data, "--queries", 2, "-k", 3],
         "nearest": [toy_run, "red", "square", "-k", 3],
@@ -35,16 +40,13 @@ def test_every_figure_is_drawn(limner: Limner, toy_run: Path, pictures: Path, tm
     refused(
         limner("figure", "similarities", saved, "--title", "a", "--title", "b", "--out", "x.png"), "1 files"
     )
-    refused(
-        limner("figure", "map", toy_run, "--data", data, "--group", "zebra", "--out", "x.png"),
-        "no picture of",
-    )
-    refused(
-        limner(
-            "figure", "map", toy_run, "--data", data, "--group", group, "--split", "train", "--out", "x.png"
-        ),
-        "t-SNE places four items at least",
-    )
+    mapped = ("figure", "map", toy_run, "--data", data, "--out", "x.png")
+    refused(limner(*mapped, "--group", "zebra", "--group", "x"), "no picture of group or label 'zebra'")
+    refused(limner(*mapped, "--group", groups[0]), "two groups or more")
+    two = ("--group", groups[0], "--group", groups[1], "--split", "train")
+    refused(limner(*mapped, *two), "t-SNE places four items at least")
+    refused(limner("figure", "training", toy_run, "--out", "x.jpg"), "a figure ends in")
+    refused(limner("figure", "training", toy_run, "--out", "none/x.png"), "no such folder")
     refused(
         limner("figure", "correlation", toy_run, "--data", data, "--images", 0, "--out", "x.png"),
         "at least one",

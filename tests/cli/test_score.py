@@ -88,3 +88,35 @@ def test_evaluate_saves_what_score_reads(
     for part in ("counts", "image_to_text", "text_to_image"):
         assert evaluated[part] == scored[part]
     assert read_results(saved).sentence_names[1].endswith("#1")
+
+
+def test_protocols_are_chosen_by_name(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> None:
+    saved, reports = tmp_path / "ours.npz", [tmp_path / "evaluated.json", tmp_path / "scored.json"]
+    asked = ("--protocol", "cub")
+    data = f"folder:{pictures}"
+    evaluated = limner(
+        "evaluate", toy_run, "--data", data, *asked, "--save", saved, "--json", reports[0], "--split", "train"
+    )
+    assert evaluated.code == 0
+    assert "–" in evaluated.out  # AP@50 of image → text
+    assert limner("score", saved, *asked, "--json", reports[1], "--trec", tmp_path).code == 0
+    of_run, of_file = (json.loads(report.read_text(encoding="utf-8")) for report in reports)
+    assert of_run["protocol"] == "cub, same identity, class means"
+    assert list(of_run["text_to_image"]) == ["AP@50"]
+    assert of_run["text_to_image"] == of_file["text_to_image"]
+    assert of_run["provenance"]["edition"] == ""
+    assert "class0" in (tmp_path / "text_to_image.run").read_text(encoding="utf-8")
+    refused(limner("score", saved, "--protocol", "cubs"), "did you mean 'cub'")
+    refused(limner("score", saved, "--protocol", "mnil-mscoco"), "matches by labels")
+    refused(limner("score", saved, "--qrels", saved, *asked), "are for arrays")
+
+
+def test_drawn_splits_stand_in_the_report(
+    limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.json"
+    drawn = limner("evaluate", toy_run, "--data", f"folder:{pictures}#fold=2/5", "--json", file)
+    assert drawn.code == 0
+    report = json.loads(file.read_text(encoding="utf-8"))
+    assert report["protocol"] == "plain, same identity, drawn splits, fold=2/5"
+    assert report["provenance"]["edition"] == "drawn splits, fold=2/5"

@@ -59,10 +59,21 @@ def test_scores_and_cosines(tmp_path: Path) -> None:
         ),
         ({**GROUPS, **ROWS, "image_labels": np.ones((4, 2), int)}, "expected both 'image_labels' and"),
         (
-            {**GROUPS, **ROWS, "image_labels": np.ones((4, 2)), "sentence_labels": np.ones((5, 2))},
+            {**GROUPS, **ROWS, "image_labels": np.ones((4, 2), int), "sentence_labels": np.ones((5, 2), int)},
             r"'sentence_labels' has shape \(5, 2\), the groups say \(6,\)",
         ),
         ({**GROUPS, **ROWS, "image_names": np.array(["a"])}, "'image_names' has shape"),
+        (
+            {**GROUPS, **ROWS, "image_groups": np.array(4)},
+            "must have one axis of integers, got int64 of shape",
+        ),
+        ({**GROUPS, **ROWS, "image_groups": np.zeros((4, 1), int)}, "must have one axis of integers"),
+        ({**GROUPS, **ROWS, "sentences": np.ones(6)}, "must have two axes of floats, got float64"),
+        (
+            {**GROUPS, **ROWS, "sentences": np.ones((6, 3), complex)},
+            "must have two axes of floats, got complex",
+        ),
+        ({**GROUPS, **ROWS, "images": np.array([["a"] * 3] * 4)}, "must have two axes of floats"),
         ({**GROUPS, **ROWS, "image_groups": np.array([{}] * 4)}, "not an .npz file of plain arrays"),
     ],
 )

@@ -51,9 +51,13 @@ def test_folds_are_the_protocols_unless_others_are_asked_for() -> None:
     assert protocol.report(made, folds=3).counts["folds"] == 3
     with pytest.raises(DataError, match="12 images cannot be cut into 5 equal folds"):
         protocol.report(made)
+    with pytest.raises(DataError, match="12 images cannot be cut into 0 equal folds"):
+        protocol.report(made, folds=0)
     report = protocol.report(made, folds=1, split="test", same="image", provenance={"seed": 3})
     assert (report.protocol, report.split) == ("mscoco-1k, same image", "test")
     assert report.provenance == {"seed": 3}
+    drawn = protocol.report(made, folds=1, splits="drawn splits, seed=1")
+    assert drawn.protocol == "mscoco-1k, same group, drawn splits, seed=1"
     assert report.image_to_text == PROTOCOLS["plain"].report(made).image_to_text
 
 
@@ -71,8 +75,10 @@ def test_class_means_equal_their_slow_twin() -> None:
         np.isin(np.argsort(-scores[:, group])[:50], np.flatnonzero(made.image_groups == group)).sum() / 50
         for group in range(3)
     ]
-    assert report.image_to_text["R@1"] == pytest.approx(100 * top)
-    assert report.text_to_image["AP@50"] == pytest.approx(100 * np.mean(found))
+    assert report.image_to_text == {"R@1": pytest.approx(100 * top)}
+    assert report.text_to_image == {"AP@50": pytest.approx(100 * np.mean(found))}
+    both = PROTOCOLS["cub"].report(made, parse_measures("R@1 mAP"))
+    assert list(both.image_to_text) == list(both.text_to_image) == ["R@1", "mAP"]
     by_scores = results(
         images_a_group=4,
         images=None,
@@ -95,6 +101,8 @@ def test_one_sentence_an_image_is_drawn_the_same_every_time() -> None:
     for name, row in zip(drawn.sentence_names, drawn.sentences, strict=True):
         np.testing.assert_array_equal(row, made.sentences[list(made.sentence_names).index(name)])
     assert protocol.report(made).counts["sentences"] == IMAGES
+    with pytest.raises(DataError, match="these have groups of several"):
+        protocol.report(results(images_a_group=2))
 
 
 def test_labels_decide_where_the_protocol_says_so() -> None:

@@ -22,6 +22,8 @@ def test_a_figure_is_written_as_its_ending_says_and_always_the_same(tmp_path: Pa
 
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="there is no such folder"):
+        write_figure(drawn(), tmp_path / "none" / "a.png")
     with pytest.raises(SettingsError, match=r"a\.jpg: a figure ends in \.png, \.svg, \.pdf"):
         write_figure(drawn(), tmp_path / "a.jpg")
 

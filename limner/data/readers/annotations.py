@@ -18,7 +18,7 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def read_text(file: Path) -> str:
+def read_text(file: Path, *, may_be_empty: bool = False) -> str:
     """The text of a UTF-8 file, with or without a byte order mark.
 
     Raises `DataError` when it cannot be read, is empty, or is in another encoding (with the line that shows
@@ -39,7 +39,7 @@ def read_text(file: Path) -> str:
             f"{file}: line {line}: UTF-8 text was expected, got byte 0x{content[error.start]:02x}; "
             "save the file as UTF-8"
         ) from None
-    if not text.strip():
+    if not text.strip() and not may_be_empty:
         raise DataError(f"{file}: the file is empty")
     return text
 

@@ -12,46 +12,64 @@ from dataclasses import replace
 from pathlib import Path
 
 from limner.data.readers.annotations import Entry, parse_json, read_text
-from limner.data.readers.layout import ANNOTATIONS, is_there, locate, root_of
+from limner.data.readers.layout import (
+    ANNOTATIONS,
+    PICTURE_FOLDERS,
+    PicturesMissingError,
+    is_there,
+    locate,
+    roots_of,
+)
 from limner.data.records import Dataset, Record
 from limner.errors import DataError
 
 _PARTS = (("train2014", "val2014"), ("train2017", "val2017"))
-"""The parts of each year's release, as its files call them: pictures to train on, and others."""
+"""The parts of each year's release, as its files call them, the year of the papers first."""
 
 _DRAWN = 5000
 """MNiL's pictures for validation, and as many for testing."""
 
 
 def find(folder: Path) -> list[Path]:
-    """The files of sentences in a folder or its `annotations/`, the training part first; empty when there is none."""
+    """The files of sentences in a folder or its `annotations/`, all years; empty when there is none."""
     for place in (folder / ANNOTATIONS, folder):
-        for parts in _PARTS:
-            files = [place / f"captions_{part}.json" for part in parts]
-            if found := [file for file in files if is_there(file)]:
-                return found
+        names = [f"captions_{part}.json" for parts in _PARTS for part in parts]
+        if found := [place / name for name in names if is_there(place / name)]:
+            return found
     return []
 
 
 def read_coco(files: Sequence[Path], source: str, *, labels: bool = False) -> Dataset:
     """Read files of sentences; pictures of `train*` are for training, those of `val*` for validation.
 
-    There is no test split here: its sentences were never published. `labels` reads them, too. Raises `DataError` naming
-    the file and the entry, and for labels without their file.
+    There is no test split here: its sentences were never published. Of several files those of the first year are read
+    that has pictures, without a part that has none. `labels` reads them, too. Raises `DataError` naming the file and
+    the entry, for labels without their file, and where no picture is found.
     """
-    records: list[Record] = []
-    for file in files:
-        split = "train" if _part_name(file).startswith("train") else "val"
-        records += _records(file, split, _labels(file) if labels else {})
-    return Dataset(source, "image", tuple(records))
+    failure: PicturesMissingError | None = None
+    for parts in _PARTS:
+        records: list[Record] = []
+        for file in files:
+            if _part_name(file) not in parts:
+                continue
+            try:
+                records += _records(file, labels)
+            except PicturesMissingError as missing:
+                failure = failure or missing
+        if records:
+            return Dataset(source, "image", tuple(records))
+    expected = ", ".join(f"captions_{part}.json" for parts in _PARTS for part in parts)
+    raise failure or DataError(f"{files[0]}: one of {expected} was expected")
 
 
 def read_coco_labels(path: Path, source: str) -> Dataset:
     """MNiL's set: pictures with at least one label, 5,000 of the `val*` part for validation, 5,000 for testing.
 
-    Source: MNiL (MM 2017), section 4. **Decided**: the paper draws them at random and says neither how nor from where;
-    here they are the first 10,000 of the `val*` pictures by a hash of their names, and the others of that part are left
-    out. With fewer than 10,000 they are halved. Raises `DataError` as `read_coco`.
+    Source: MNiL (MM 2017), section 4. **Decided**: the paper draws them at random, ten times, and says neither how nor
+    from where; here they are the first 10,000 of the `val*` pictures by a hash of their names, once, and the others of
+    that part are left out. With fewer than 10,000 they are halved. Pictures keep all their sentences, of which the
+    paper takes one; and the labels are those of the file (80 categories in what is published, 81 in the paper).
+    Raises `DataError` as `read_coco`.
     """
     files = find(path) if path.is_dir() else [path]
     if not files:
@@ -70,29 +88,33 @@ def _part_name(file: Path) -> str:
     return file.stem.removeprefix("captions_")
 
 
-def _records(file: Path, split: str, labels: Mapping[int, tuple[str, ...]]) -> Iterator[Record]:
+def _records(file: Path, labels: bool) -> list[Record]:
+    part = _part_name(file)
     top = Entry.of(file, "top level", parse_json(read_text(file), file))
     images = list(_entries(top, "images"))
     if not images:
         raise DataError(f"{file}: 'images' lists no picture")
+    paths = [entry.path("file_name") for entry in images]
+    picture = locate(file, paths, roots=roots_of(file), folders=(part, f"images/{part}", *PICTURE_FOLDERS))
     sentences: dict[int, list[str]] = {_number(entry, "id"): [] for entry in images}
     for entry in _entries(top, "annotations"):
         number = _number(entry, "image_id")
         if number not in sentences:
             entry.fail(f"'image_id' {number} is not among 'images'")
         sentences[number].append(entry.text("caption"))
-    paths = [entry.path("file_name") for entry in images]
-    picture = locate(file, paths, root=root_of(file))
-    for entry, path in zip(images, paths, strict=True):
-        number = _number(entry, "id")
-        yield Record(
+    named = _labels(file) if labels else {}
+    split = "train" if part.startswith("train") else "val"
+    return [
+        Record(
             picture(path),
-            tuple(sentences[number]),
+            tuple(sentences[_number(entry, "id")]),
             path.stem,
             split,
-            {"cocoid": number},
-            labels.get(number, ()),
+            {"cocoid": _number(entry, "id")},
+            named.get(_number(entry, "id"), ()),
         )
+        for entry, path in zip(images, paths, strict=True)
+    ]
 
 
 def _labels(captions: Path) -> Mapping[int, tuple[str, ...]]:

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from limner.data.readers.annotations import Entry, read_text, shown
 from limner.data.readers.karpathy import image_groups
-from limner.data.readers.layout import is_there, locate, root_of
+from limner.data.readers.layout import is_there, locate, roots_of
 from limner.data.records import Dataset, Record
 from limner.errors import DataError
 
@@ -79,7 +79,7 @@ def read_tokens(file: Path, source: str, *, format_name: str) -> Dataset:
                 )
             captions.setdefault(path, [])
     paths = list(captions)
-    picture = locate(file, paths, root=root_of(file, form.folder))
+    picture = locate(file, paths, roots=roots_of(file, form.folder))
     records = tuple(
         Record(picture(path), tuple(captions[path]), group, splits.get(path))
         for path, group in zip(paths, image_groups(paths), strict=True)
@@ -103,8 +103,11 @@ def _captions(file: Path) -> dict[PurePosixPath, list[str]]:
 
 
 def _list(file: Path, form: Form, name: str) -> Path:
-    elsewhere = root_of(file, form.folder) / form.split_folder / name
-    return elsewhere if is_there(elsewhere) else file.parent / name
+    for root in roots_of(file, form.folder):
+        for place in (root, root / form.split_folder):
+            if is_there(place / name):
+                return place / name
+    return file.parent / name
 
 
 def _lines(file: Path) -> list[tuple[Entry, str]]:

@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from limner.data.drawn_splits import assign_splits
 from limner.data.readers.annotations import Entry, parse_json, read_text, shown
 from limner.data.readers.layout import one_of
-from limner.data.readers.splits import assign_splits, split_name
+from limner.data.readers.splits import split_name
 from limner.data.records import Dataset, Record
 from limner.errors import DataError
 

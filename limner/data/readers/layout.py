@@ -1,6 +1,7 @@
 """Where a dataset's files lie: the annotation file in its folder, the pictures beside it."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from pathlib import Path, PurePosixPath
 
 from limner.data.readers.annotations import shown
@@ -33,6 +34,10 @@ ANNOTATIONS = "annotations"
 _SAMPLE = 16
 
 
+class PicturesMissingError(DataError):
+    """None of a set's pictures is where it could be."""
+
+
 def is_there(path: Path) -> bool:
     """Whether it is a readable file's path; also False for names that no file can have."""
     try:
@@ -53,34 +58,39 @@ def one_of(folder: Path, names: Iterable[str], what: str) -> Path:
     return there[0]
 
 
-def root_of(file: Path, inner: str = ANNOTATIONS) -> Path:
-    """The dataset's folder: that of the annotation file, or the one above where the file lies in `inner`."""
-    return file.parent.parent if file.parent.name == inner else file.parent
+def roots_of(file: Path, inner: str = ANNOTATIONS) -> tuple[Path, ...]:
+    """Where a dataset's folder may be: that of the annotation file and, where that is called `inner`, the one above."""
+    return (file.parent, file.parent.parent) if file.parent.name == inner else (file.parent,)
 
 
 def locate(
-    file: Path, paths: Sequence[PurePosixPath], *, root: Path | None = None
+    file: Path,
+    paths: Sequence[PurePosixPath],
+    *,
+    roots: Sequence[Path] = (),
+    folders: Sequence[str] = PICTURE_FOLDERS,
 ) -> Callable[[PurePosixPath], Path]:
-    """Find out in which folder of `root` (default: that of the annotation file) the pictures lie.
+    """Find out in which folder of `roots` (default: that of the annotation file) the pictures lie.
 
-    Sixteen of the paths, spread evenly, are tried in each of `PICTURE_FOLDERS`, as they are and by their
-    bare name; the folder with most of them wins, the earlier at a tie. Returns what turns a path of the
-    file into the path of the picture. Raises `DataError` when none of them is anywhere.
+    Sixteen of the paths, spread evenly, are tried in each of `folders`, as they are and by their bare name; the folder
+    with most of them wins, the earlier at a tie. Returns what turns a path of the file into the path of the
+    picture. Raises `PicturesMissingError` when none of them is anywhere.
     """
-    root = root or file.parent
+    roots = roots or (file.parent,)
     count = min(_SAMPLE, len(paths))
     sample = [paths[index * len(paths) // count] for index in range(count)]
-    best, best_hits, best_bare = root, 0, False
-    for bare in (False, True):
-        for name in PICTURE_FOLDERS:
-            folder = root / name
-            hits = sum(is_there(folder / (path.name if bare else path)) for path in sample)
-            if hits > best_hits:
-                best, best_hits, best_bare = folder, hits, bare
+    best, best_hits, best_bare = roots[0], 0, False
+    for root, bare, name in product(roots, (False, True), folders):
+        folder = root / name
+        hits = sum(is_there(folder / (path.name if bare else path)) for path in sample)
+        if hits > best_hits:
+            best, best_hits, best_bare = folder, hits, bare
     if best_hits == 0:
-        looked = ", ".join("beside it" if name == "." else f"{name}/" for name in PICTURE_FOLDERS)
+        looked = ", ".join("beside it" if name == "." else f"{name}/" for name in folders)
         example = shown(str(sample[0]))
-        raise DataError(f"{file}: none of its pictures was found, e.g. {example}; looked in {looked}")
+        raise PicturesMissingError(
+            f"{file}: none of its pictures was found, e.g. {example}; looked in {looked}"
+        )
 
     if best_bare:
         return lambda path: best / path.name

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from limner.data.drawn_splits import hold_out
 from limner.data.readers.annotations import Entry, parse_json, read_text, shown
-from limner.data.readers.layout import ANNOTATIONS, is_there, locate, one_of, root_of
-from limner.data.readers.splits import hold_out, split_name
+from limner.data.readers.layout import ANNOTATIONS, is_there, locate, roots_of
+from limner.data.readers.splits import split_name
 from limner.data.records import Dataset, Record
 from limner.errors import DataError
 
@@ -52,7 +53,7 @@ def read_pedestrians(path: Path, source: str, *, format_name: str) -> Dataset:
         raise DataError(f"{file}: the list holds no picture")
     entries = [Entry.of(file, f"[{index}]", item) for index, item in enumerate(top)]
     paths = [entry.path(form.picture) for entry in entries]
-    picture = locate(file, paths, root=root_of(file))
+    picture = locate(file, paths, roots=roots_of(file))
     records = []
     for entry, relative in zip(entries, paths, strict=True):
         metadata = {key: value for key, value in entry.values.items() if key not in {*_READ, form.picture}}
@@ -65,11 +66,10 @@ def read_pedestrians(path: Path, source: str, *, format_name: str) -> Dataset:
 
 
 def _find(folder: Path, form: Form) -> Path:
-    for place in (folder, folder / ANNOTATIONS):
-        own = place / form.files[0]
-        if is_there(own):
-            return own
-    for name in form.files[1:]:
-        if is_there(folder / ANNOTATIONS / name):
-            return folder / ANNOTATIONS / name
-    return one_of(folder, form.files, "annotation file")
+    for name in form.files:
+        for file in (folder / name, folder / ANNOTATIONS / name):
+            if is_there(file):
+                return file
+    raise DataError(
+        f"{folder}: {form.files[0]} was expected here or in {ANNOTATIONS}/, found none of {', '.join(form.files)}"
+    )

@@ -10,7 +10,6 @@ be unpacked into the dataset's folder or be it; the pictures are those of the tw
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from limner.data.readers.annotations import read_text
@@ -21,24 +20,16 @@ from limner.errors import DataError
 FORMS: Mapping[str, str] = {"cub": "cvpr2016_cub", "flowers": "cvpr2016_flowers"}
 """Format → name of the archive with the sentences."""
 
-_TEXTS = ("text_c10", "text")
-
-
-@dataclass(frozen=True)
-class _Tree:
-    """Where the parts lie."""
-
-    texts: Path
-    lists: Path
+_TEXTS = "text_c10"
 
 
 def looks_like(folder: Path) -> str | None:
     """The format of a folder that holds such sentences; None of any other."""
     for name, archive in FORMS.items():
-        if (folder / archive / "text_c10").is_dir():
+        if (folder / archive / _TEXTS).is_dir():
             return name
-    if (folder / "text_c10").is_dir():
-        return "flowers" if any((folder / "text_c10").glob("class_*")) else "cub"
+    if (folder / _TEXTS).is_dir():
+        return "flowers" if any((folder / _TEXTS).glob("class_*")) else "cub"
     return None
 
 
@@ -50,30 +41,30 @@ def read_reed(path: Path, source: str, *, format_name: str) -> Dataset:
     """
     if not path.is_dir():
         raise DataError(f"{path}: a folder was expected, with text_c10/ and the pictures in it")
-    tree = _find(path, FORMS[format_name])
-    splits = _class_splits(tree.lists)
-    texts = [
-        (file.relative_to(tree.texts).with_suffix(".jpg"), file)
-        for folder in sorted(tree.texts.iterdir())
+    texts = _find(path, FORMS[format_name])
+    splits = _class_splits(texts.parent)
+    files = [
+        file
+        for folder in sorted(texts.iterdir())
         if folder.is_dir()
         for file in sorted(folder.glob("*.txt"))
+        if not file.name.startswith(".")  # macOS leaves "._name.txt" beside each
     ]
-    if not texts:
-        raise DataError(f"{tree.texts}: no CLASS/PICTURE.txt was found")
-    paths = [PurePosixPath(picture.as_posix()) for picture, _ in texts]
-    picture = locate(tree.texts, paths, root=path)
+    if not files:
+        raise DataError(f"{texts}: no CLASS/PICTURE.txt was found")
+    paths = [PurePosixPath(file.parent.name, f"{file.stem}.jpg") for file in files]
+    picture = locate(texts, paths, roots=(path,))
     records = tuple(
         Record(picture(name), _sentences(file), file.parent.name, splits.get(file.parent.name))
-        for name, (_, file) in zip(paths, texts, strict=True)
+        for name, file in zip(paths, files, strict=True)
     )
     return Dataset(source, "identity", records)
 
 
-def _find(folder: Path, archive: str) -> _Tree:
-    for place in (folder, folder / archive):
-        for name in _TEXTS:
-            if (place / name).is_dir():
-                return _Tree(place / name, place)
+def _find(folder: Path, archive: str) -> Path:
+    for place in (folder / _TEXTS, folder / archive / _TEXTS):
+        if place.is_dir():
+            return place
     raise DataError(
         f"{folder}: text_c10/ with a folder of sentences a class was expected here or in {archive}/"
     )
@@ -93,6 +84,6 @@ def _class_splits(folder: Path) -> dict[str, str]:
 
 
 def _sentences(file: Path) -> tuple[str, ...]:
-    if not file.stat().st_size:
-        return ()
-    return tuple(line.strip() for line in read_text(file).split("\n") if line.strip())
+    """A line each; the doctor finds the empty ones. A file without a letter has no sentence."""
+    text = read_text(file, may_be_empty=True).rstrip()
+    return tuple(line.strip() for line in text.split("\n")) if text else ()

@@ -4,13 +4,15 @@ import difflib
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from limner.data.drawn_splits import draw_splits, split_source
+from limner.data.published import edition_of
 from limner.data.readers import coco, flickr_tokens, folder, karpathy, pedestrians, reed
 from limner.data.readers.annotations import shown
 from limner.data.readers.layout import ANNOTATIONS, is_there
-from limner.data.readers.splits import draw_splits, split_source
 from limner.data.records import Dataset
 from limner.errors import DataError
 
@@ -41,7 +43,8 @@ def open_dataset(source: str) -> Dataset:
         raise DataError(f"{shown(rest)}: there is no such folder or file (from {source!r})")
     with _collector_paused():
         dataset = FORMATS[name](path, source)
-    return draw_splits(dataset)
+    dataset = draw_splits(dataset)
+    return replace(dataset, edition=edition_of(dataset))
 
 
 def _read_captions(path: Path, source: str, *, format_name: str) -> Dataset:
@@ -61,7 +64,9 @@ def _read_captions(path: Path, source: str, *, format_name: str) -> Dataset:
             return coco.read_coco(files, source)
     elif tokens := flickr_tokens.find(path, format_name):
         return flickr_tokens.read_tokens(tokens, source, format_name=format_name)
-    raise DataError(f"{path}: {karpathy.OWN_FILE[format_name]} was expected here, found no dataset_*.json")
+    others = {"mscoco": "annotations/captions_train2014.json"}
+    other = others.get(format_name) or flickr_tokens.FORMS[format_name].tokens
+    raise DataError(f"{path}: {karpathy.OWN_FILE[format_name]} or {other} was expected here, found neither")
 
 
 FORMATS: dict[str, Reader] = {

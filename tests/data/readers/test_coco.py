@@ -14,6 +14,9 @@ LABELS = {1: {"dog"}, 2: {"dog", "cat"}, 3: {"cat"}, 4: {"cat"}, 5: {"bird"}, 6:
 """Labels of the pictures; 1 to 3 are for training. Picture n has the sentences "n one" and "n two"."""
 
 
+ONE = {"id": 1, "file_name": "train2014_1.jpg"}
+
+
 def write(root: Path, *, instances: bool = True) -> Path:
     for part, numbers in (("train2014", (1, 2, 3)), ("val2014", (4, 5, 6))):
         for number in numbers:
@@ -79,7 +82,7 @@ def test_labels_and_drawn_splits(tmp_path: Path) -> None:
     assert {record.image.stem[-1]: set(record.labels) for record in dataset.records} == {
         str(number): labels for number, labels in LABELS.items() if labels
     }
-    assert check_dataset(dataset).problems[0].kind == "unlisted-picture"  # the one without a label
+    assert check_dataset(dataset).problems == ()  # the picture without a label is left out on purpose
     assert dataset.records == open_dataset(f"mscoco-labels:{tmp_path}").records
     images, sentences = label_matrices(dataset.split("train"))
     assert images.tolist() == [[0, 1], [1, 1], [1, 0]]  # cat, dog
@@ -105,8 +108,12 @@ def test_a_set_without_labels_has_none_to_match_by(tmp_path: Path) -> None:
     ("name", "change", "says"),
     [
         ("captions_train2014.json", {"images": []}, "'images' lists no picture"),
-        ("captions_train2014.json", {"images": [{"id": "1"}]}, "images[0]: 'id' must be a whole number"),
-        ("captions_train2014.json", {"images": [{"id": 1}]}, "annotations[1]: 'image_id' 2 is not among"),
+        (
+            "captions_train2014.json",
+            {"images": [{**ONE, "id": "1"}]},
+            "images[0]: 'id' must be a whole number",
+        ),
+        ("captions_train2014.json", {"images": [ONE]}, "annotations[1]: 'image_id' 2 is not among"),
         (
             "captions_train2014.json",
             {"annotations": [{"image_id": 1}]},
@@ -127,6 +134,61 @@ def test_a_malformed_file_is_refused_with_its_place(
         open_dataset(f"mscoco-labels:{tmp_path}")
     assert str(error.value).startswith(f"{tmp_path / 'annotations' / name}: ")
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_each_fault_is_found_and_nothing_else(labels: bool, tmp_path: Path) -> None:
+    name = "mscoco-labels" if labels else "mscoco"
+    whole = set() if labels else {"split-missing"}
+    dataset = open_dataset(f"{name}:{write(tmp_path)}")
+    first, second = (record.image for record in dataset.records[:2])
+    kept = first.read_bytes()
+
+    def found() -> set[str]:
+        return {problem.kind for problem in check_dataset(dataset).problems} - whole
+
+    assert found() == set()
+    first.write_bytes(second.read_bytes())
+    assert found() == {"duplicate-picture"}
+    first.write_bytes(kept[:-200])
+    assert found() == {"unreadable-picture"}
+    first.unlink()
+    assert found() == {"missing-picture"}
+    first.write_bytes(kept)
+    dataset.records[-1].image.write_bytes(kept)
+    assert found() == {"duplicate-across-splits"}
+
+
+def test_pictures_may_lie_together_and_a_part_may_be_missing(tmp_path: Path) -> None:
+    write(tmp_path)
+    whole = open_dataset(f"mscoco:{tmp_path}").split_counts
+    (tmp_path / "images").mkdir()
+    for part in ("train2014", "val2014"):
+        (tmp_path / part).rename(tmp_path / "images" / part)
+    assert open_dataset(f"mscoco:{tmp_path}").split_counts == whole
+    (tmp_path / "images" / "train2014").rename(tmp_path / "elsewhere")
+    assert open_dataset(f"mscoco:{tmp_path}").split_counts == {"val": 3}
+    (tmp_path / "images" / "val2014").rename(tmp_path / "gone")
+    with pytest.raises(DataError, match=r"captions_train2014\.json: none of its pictures was found"):
+        open_dataset(f"mscoco:{tmp_path}")
+
+
+def test_the_year_that_has_pictures_is_read(tmp_path: Path) -> None:
+    write(tmp_path)
+    for part in ("train", "val"):
+        text = (tmp_path / "annotations" / f"captions_{part}2014.json").read_text()
+        (tmp_path / "annotations" / f"captions_{part}2017.json").write_text(text.replace("2014", "2017"))
+        (tmp_path / f"{part}2017").mkdir()
+        for picture in (tmp_path / f"{part}2014").iterdir():
+            picture.rename(tmp_path / f"{part}2017" / picture.name.replace("2014", "2017"))
+    dataset = open_dataset(f"mscoco:{tmp_path}")
+    assert {record.image.parent.name for record in dataset.records} == {"train2017", "val2017"}
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    write(tmp_path)
+    with pytest.raises(DataError, match=r"one of captions_train2014\.json, .* was expected"):
+        open_dataset(f"mscoco-labels:{tmp_path}/annotations/instances_val2014.json")
 
 
 def test_missing_labels_are_named(tmp_path: Path) -> None:

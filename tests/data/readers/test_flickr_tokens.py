@@ -4,7 +4,7 @@ import pytest
 
 from limner.data.readers import open_dataset
 from limner.errors import DataError
-from tests.data.trees import ROWS, write_flickr8k_text, write_karpathy
+from tests.data.trees import ROWS, write_flickr8k_text, write_flickr30k_text, write_karpathy
 
 
 def test_it_agrees_with_the_karpathy_form(tmp_path: Path) -> None:
@@ -74,3 +74,17 @@ def test_a_missing_list_is_named(tmp_path: Path) -> None:
     (tmp_path / "Flickr_8k.devImages.txt").unlink()
     with pytest.raises(DataError, match=r"Flickr_8k\.devImages\.txt: this list of the dataset is missing"):
         open_dataset(f"flickr8k:{tmp_path}")
+
+
+@pytest.mark.parametrize("lists_apart", [False, True])
+def test_the_folder_may_have_the_name_of_the_archives_own(lists_apart: bool, tmp_path: Path) -> None:
+    root = tmp_path / "flickr30k"
+    root.mkdir()
+    source = write_flickr30k_text(root, ROWS)
+    if lists_apart:
+        (root / "flickr30k_entities").mkdir()
+        for name in ("train", "val", "test"):
+            (root / f"{name}.txt").rename(root / "flickr30k_entities" / f"{name}.txt")
+    dataset = open_dataset(source)
+    assert all(record.image.is_file() for record in dataset.records)
+    assert dataset.split_counts == {"train": 3, "val": 1, "test": 1}

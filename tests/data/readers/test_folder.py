@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from limner.data.drawn_splits import assign_splits
 from limner.data.readers import open_dataset
-from limner.data.readers.splits import assign_splits
 from limner.data.records import Dataset
 from limner.errors import DataError
 

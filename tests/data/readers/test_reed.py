@@ -35,6 +35,7 @@ def test_what_is_no_sentence_is_left_alone(tmp_path: Path) -> None:
     before = open_dataset(source).records
     draw(tmp_path / "cvpr2016_cub" / "text_c10" / "notes.png")
     (tmp_path / "cvpr2016_cub" / "text_c10" / "001.Bird_1" / "a1.h5").write_bytes(b"\x89HDF")
+    (tmp_path / "cvpr2016_cub" / "text_c10" / "001.Bird_1" / "._a1.txt").write_bytes(b"\x00\xff")
     assert open_dataset(source).records == before
 
 
@@ -56,3 +57,12 @@ def test_sentences_in_another_encoding_are_named(tmp_path: Path) -> None:
     (tmp_path / "text_c10" / "class_00002" / "b1.txt").write_bytes("a rosé petal\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"b1\.txt: line 1: UTF-8 text was expected"):
         open_dataset(source)
+
+
+def test_an_empty_line_is_kept_for_the_doctor_and_an_empty_file_has_no_sentence(tmp_path: Path) -> None:
+    source = write_flowers(tmp_path, ROWS)
+    (tmp_path / "text_c10" / "class_00002" / "b1.txt").write_text("a petal\n\nand another\n\n")
+    (tmp_path / "text_c10" / "class_00001" / "a1.txt").write_text("\n")
+    texts = {record.image.stem: record.sentences for record in open_dataset(source).records}
+    assert texts["b1"] == ("a petal", "", "and another")
+    assert texts["a1"] == ()

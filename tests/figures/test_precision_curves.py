@@ -1,0 +1,23 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from limner.errors import DataError
+from limner.figures.precision_curves import precision_figure, read_curves
+
+
+def test_precision_curves_of_reports(tmp_path: Path) -> None:
+    curve = {"recall": [0.0, 0.5, 1.0], "precision": [1.0, 0.7, 0.2]}
+    one = {"image_to_text": {"PR-curve": curve}, "text_to_image": {"PR-curve": curve}}
+    (tmp_path / "a.json").write_text(json.dumps({"curves": one}))
+    figure = precision_figure([read_curves(tmp_path / "a.json")] * 2, ["first", "second"])
+    assert len(figure.axes) == 2
+    assert [str(line.get_label()) for line in figure.axes[0].lines] == ["first", "second"]
+    assert np.asarray(figure.axes[1].lines[0].get_ydata()).tolist() == curve["precision"]
+    (tmp_path / "b.json").write_text(json.dumps({"protocol": "plain"}))
+    with pytest.raises(DataError, match="no curves are in it"):
+        read_curves(tmp_path / "b.json")
+    with pytest.raises(DataError, match="no kind of curve in common"):
+        precision_figure([one, {"image_to_text": {}, "text_to_image": {}}], ["a", "b"])

@@ -1,0 +1,32 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from limner.errors import DataError
+from limner.figures.training_curves import read_log, training_curves
+
+
+def test_training_curves_are_the_log(toy_run: Path) -> None:
+    rows = read_log(toy_run)
+    assert rows == read_log(toy_run / "metrics.jsonl")
+    losses, scores = training_curves(rows).axes
+    drawn = {str(line.get_label()): line.get_ydata() for line in losses.lines}
+    np.testing.assert_array_equal(drawn["instance loss, sentences"], [row["textual"] for row in rows])
+    ranking = np.asarray(drawn["ranking loss"], dtype=float)
+    assert np.isnan(ranking[:3]).all()  # of stage II alone
+    assert ranking[3:].tolist() == [row["ranking"] for row in rows[3:]]
+    forward = scores.lines[0]
+    assert np.asarray(forward.get_xdata()).tolist() == [1, 2, 3, 4, 5]
+    assert np.asarray(forward.get_ydata()).tolist() == [row["image_to_text"]["R@1"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(None, "no log of a training run"), ("x", "not a log"), ("", "no epoch"), ('{"a": 1}', "no epoch")],
+)
+def test_what_is_no_log_is_refused(content: str | None, says: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "metrics.jsonl").write_text(content)
+    with pytest.raises(DataError, match=says):
+        read_log(tmp_path)
