@@ -117,3 +117,24 @@ def lay_out(
         start = int(draw * (length - len(kept) + 1))
         out[row, start : start + len(kept)] = kept
     return out
+
+
+def place_evenly(
+    rows: Int64[np.ndarray, "sentences words"], count: int
+) -> tuple[Int64[np.ndarray, "places words"], Int64[np.ndarray, " places"]]:
+    """Left-aligned rows with each sentence at `count` places, evenly spread from the left to the right end; 0 is all.
+
+    Returns them and the number of the sentence that each is of, ascending. A sentence with less room has fewer.
+
+    >>> place_evenly(np.array([[7, 8, 0, 0]]), 0)[0].tolist()
+    [[7, 8, 0, 0], [0, 7, 8, 0], [0, 0, 7, 8]]
+    """
+    length = rows.shape[1]
+    room = length - np.count_nonzero(rows != PADDING, axis=1)
+    starts = [
+        np.unique(np.linspace(0, free, min(count or length, free + 1)).round().astype(np.int64))
+        for free in room
+    ]
+    owners = np.repeat(np.arange(len(rows)), [len(own) for own in starts])
+    columns = (np.arange(length) - np.concatenate(starts)[:, None]) % length
+    return np.take_along_axis(rows[owners], columns, axis=1), owners

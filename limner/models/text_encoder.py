@@ -44,6 +44,9 @@ class TextEncoderSettings(Settings):
     """Factor on all widths (256, 512, 1024, 2048), for small configurations."""
     start: Literal["random", "still", "bag-of-words"] = "random"
     """He's start; or "still", residual branches at zero; or a sum of words, see `start_as_bag_of_words`."""
+    test_positions: int = Field(default=1, ge=0)
+    """Places of a sentence in its row that its embedding is averaged over at testing: 1, the left; k, evenly spread; 0,
+    all (as the released code). For models trained with the position shift."""
     word_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Probability with which a word of a training sentence is replaced by an empty position (not in the paper)."""
 

@@ -45,7 +45,7 @@ def dual_path() -> Recipe:
 
 
 def dual_path_released() -> Recipe:
-    """The authors' MATLAB for Flickr30k where it differs from the text: head, text blocks, rates, weights, crops.
+    """The authors' MATLAB for Flickr30k where it differs from the text: head, text blocks, rates, weights, crops, test.
 
     Base rate 0.1 for 240 epochs (word table × 0.001), then 40 epochs at 0.1 and 20 at 0.01 with the backbone × 0.001
     and weights 2, 1 and 0.1 of the ranking, image and sentence losses. Their code for other sets has other numbers,
@@ -59,7 +59,9 @@ def dual_path_released() -> Recipe:
     first, second = text.stages
     return text.replace(
         name="dual-path-released",
-        model=DualPathSettings(head="released", text=TextEncoderSettings(text_blocks="released")),
+        model=DualPathSettings(
+            head="released", text=TextEncoderSettings(text_blocks="released", test_positions=0)
+        ),
         images=ImageSettings(resize=(256, 256), train_crop="scaled"),
         classifier_bias=True,
         stages=(
@@ -191,7 +193,7 @@ def dual_path_people() -> Recipe:
         name="dual-path-people",
         model=DualPathSettings(
             backbone=BackboneSettings(name="resnet-18", width=0.5),
-            text=TextEncoderSettings(words=40, word_dim=128, width=0.25, start="still"),
+            text=TextEncoderSettings(words=40, word_dim=128, width=0.25, start="still", test_positions=0),
             dim=256,
         ),
         images=ImageSettings(resize=(128, 64), crop=(128, 64), train_crop="pad", pad=6),

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from limner.data.vocabulary import place_evenly
 from limner.models.backbones import ImageEncoder, folded
 from limner.models.dual_path import DualPath
 from limner.runs.precision import Precision, autocast, pick_precision
@@ -88,14 +89,30 @@ class Encoding:
 
     @torch.inference_mode()
     def numbers(self, numbers: Int64[np.ndarray, "sentences words"]) -> Float[Tensor, "sentences dim"]:
-        """Unit embeddings of sentences given as word numbers, on the CPU."""
+        """Unit embeddings of sentences given as word numbers, left-aligned, on the CPU.
+
+        With `test_positions` the embeddings of a sentence's places are averaged before they are normalised, as those of
+        a picture's views.
+        """
+        positions = self.model.settings.text.test_positions
         rows = []
         for start in range(0, len(numbers), SENTENCES):
-            block = torch.from_numpy(numbers[start : start + SENTENCES]).to(self.device)
-            with _evaluating(self.model), autocast(self.precision, self.device):
-                embedded = self.model.encode_texts(block).float()
+            block = numbers[start : start + SENTENCES]
+            if positions == 1:
+                embedded = self._embed_words(block)
+            else:
+                placed, owners = place_evenly(block, positions)
+                parts = range(0, len(placed), SENTENCES)
+                places = torch.cat([self._embed_words(placed[part : part + SENTENCES]) for part in parts])
+                owner = torch.from_numpy(owners).to(places.device)
+                # the sum has the direction of the mean
+                embedded = places.new_zeros(len(block), self.model.dim).index_add_(0, owner, places)
             rows.append(F.normalize(embedded, dim=1).cpu())
         return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
+
+    def _embed_words(self, numbers: Int64[np.ndarray, "rows words"]) -> Float[Tensor, "rows dim"]:
+        with _evaluating(self.model), autocast(self.precision, self.device):
+            return self.model.encode_texts(torch.from_numpy(numbers).to(self.device)).float()
 
 
 class _evaluating:  # noqa: N801 - a context, used like a function

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limner.data.vocabulary import PADDING, Vocabulary, lay_out, words
+from limner.data.vocabulary import PADDING, Vocabulary, lay_out, place_evenly, words
 from limner.errors import DataError
 
 
@@ -92,3 +92,16 @@ def test_shift_reaches_every_position_alike() -> None:
     starts = np.bincount((out == 7).argmax(axis=1), minlength=5)
     assert starts[4] == 0
     assert (abs(starts[:4] - 1000) < 130).all()
+
+
+def test_sentences_are_placed_evenly() -> None:
+    rows = lay_out([[1, 2], [3, 4, 5, 6, 7], [], [8]], 5)
+    every, owners = place_evenly(rows, 0)
+    assert every[owners == 0].tolist() == [[1, 2, 0, 0, 0], [0, 1, 2, 0, 0], [0, 0, 1, 2, 0], [0, 0, 0, 1, 2]]
+    assert every[owners == 1].tolist() == [[3, 4, 5, 6, 7]]
+    assert not every[owners == 2].any()
+    assert np.bincount(owners).tolist() == [4, 1, 5, 5]
+    three, owners = place_evenly(rows, 3)
+    assert three[owners == 3].tolist() == [[8, 0, 0, 0, 0], [0, 0, 8, 0, 0], [0, 0, 0, 0, 8]]
+    one, owners = place_evenly(rows, 1)
+    np.testing.assert_array_equal(one, rows)

@@ -96,6 +96,27 @@ def test_image_embedding_is_the_mean_of_plain_and_flipped(run: Run, paths: list[
         np.testing.assert_allclose(plain[0].numpy(), F.normalize(both[0], dim=1)[0].numpy(), atol=1e-5)
 
 
+def test_text_embedding_can_be_the_mean_over_all_places(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = ["a red square on white", "red", ""]
+    left = run.encode_texts(sentences)
+    settings = run.model.settings
+    monkeypatch.setattr(run.model, "settings", settings.replace(text=settings.text.replace(test_positions=0)))
+    length = settings.text.words
+    expected = []
+    for sentence in sentences[:2]:
+        known = run.vocabulary.numbers(sentence)
+        total = torch.zeros(run.dim)
+        for start in range(length - len(known) + 1):
+            row = torch.tensor([[0] * start + known + [0] * (length - len(known) - start)])
+            with torch.no_grad():
+                total += run.model.encode_texts(row)[0]
+        expected.append(F.normalize(total, dim=0).numpy())
+    found = run.encode_texts(sentences)
+    np.testing.assert_allclose(found[:2], expected, atol=1e-5)
+    assert not np.allclose(found[:2], left[:2], atol=1e-3)
+    np.testing.assert_allclose(found[2], left[2], atol=1e-5)  # the same zeros everywhere
+
+
 def test_text_embedding_is_left_aligned_without_unknown_words(run: Run) -> None:
     known = {word: number for number, word in enumerate(run.vocabulary.entries, start=1)}
     numbers = torch.full((1, 10), PADDING)
