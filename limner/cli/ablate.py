@@ -1,5 +1,6 @@
 """`limner ablate`: a table of a paper, trained and measured here, beside the published figures."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,8 @@ from limner.cli.options import Cpu
 from limner.cli.training_progress import TrainingProgress
 from limner.data.readers import open_dataset
 from limner.errors import SettingsError
+from limner.figures.ablation_bars import ablation_figure, read_table
+from limner.figures.style import write_figure
 from limner.recipes import change, get_recipe
 from limner.recipes.ablations import TABLES, get_table, variants
 from limner.runs.checkpoint import write_text
@@ -40,7 +43,8 @@ def ablate_command(
 ) -> None:
     """Train each row of a paper's table with each seed, measure it, and set it beside the paper's figures.
 
-    Run it again to go on where it stopped: finished runs are kept. Writes table.md, table.csv and table.json.
+    Run it again to go on where it stopped: finished runs are kept. Writes table.md, table.csv and table.json, and
+    table.png and table.svg where the extra `figures` is installed.
     """
     chosen, given = get_table(table), tuple(settings or ())
     if stage is not None and stage not in chosen.stages:
@@ -85,6 +89,8 @@ def ablate_command(
         ("table.json", report.to_json()),
     ):
         write_text(folder / name, text)
+    if find_spec("matplotlib") is not None:
+        write_figure(ablation_figure(read_table(folder)), folder / "table")
     _show(report)
 
 

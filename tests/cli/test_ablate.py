@@ -90,6 +90,7 @@ def test_figures_are_the_mean_and_deviation_of_the_evaluated_runs(toys: Dataset,
     )
     assert float(found["mean"]) == pytest.approx(row["mean"]["text_to_image R@10"])
     page = (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert (tmp_path / "table.svg").is_file()
     assert " ± " in page
     assert "(61.4)" in page
     assert "Order, stage I, image→text R@1" in page
