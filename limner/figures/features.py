@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from limner.data.records import Record
 from limner.errors import DataError, SettingsError
-from limner.figures.style import LINES, legend, panels, styled
+from limner.figures.style import LINES, panels, styled
 from limner.runs.run import Run
 
 if TYPE_CHECKING:
@@ -103,11 +103,14 @@ def map_figure(
         points = _two_dimensions(rows, seed)
         for name, colour, marker in zip(names, LINES * len(names), _MARKERS * len(names), strict=False):
             own = points[np.array(groups) == name]
-            axes.scatter(own[:, 0], own[:, 1], s=10, color=colour, marker=marker, label=name, linewidths=0)
+            axes.scatter(
+                own[:, 0], own[:, 1], s=10, color=colour, marker=marker, label=f" {name}", linewidths=0
+            )
         axes.set_title(title, loc="left")
         axes.set_xticks([])
         axes.set_yticks([])
-    legend(drawn[0])
+    handles, labels = drawn[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
 
