@@ -300,8 +300,8 @@ def test_mistakes_in_recipes_and_data(limner: Limner, pictures: Path, tmp_path: 
         limner(*train, "--data", f"foldr:{pictures}"), "unknown dataset format 'foldr'; did you mean 'folder'"
     )
     refused(limner(*train, "--data", pictures), "its files suggest folder:")
-    refused(limner("data", "check", f"cuhk-pedes:{pictures}"), "annotation file was expected")
-    refused(limner("data", "check", f"mscoco:{pictures}"), r"dataset_coco\.json was expected")
+    refused(limner("data", "check", f"cuhk-pedes:{pictures}"), r"reid_raw\.json was expected here")
+    refused(limner("data", "check", f"mscoco:{pictures}"), r"dataset_coco\.json or annotations")
     assert not out.exists()
     out.write_text("a file", encoding="utf-8")
     refused(
