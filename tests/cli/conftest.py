@@ -2,10 +2,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from limner.cli import main
+from limner.cli import app, main
 from limner.data.records import Dataset
-from tests.cli.command import Limner, Result
+from tests.cli.command import Limner, Result, write_metadata
 
 
 @pytest.fixture
@@ -30,3 +31,13 @@ def limner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 def pictures(toys: Dataset) -> Path:
     """The folder of the toys."""
     return toys.records[0].image.parent
+
+
+@pytest.fixture(scope="session")
+def store(toy_run: Path, pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the toys with their identities, made by the command."""
+    folder = tmp_path_factory.mktemp("stores") / "store"
+    notes = write_metadata(pictures, folder.parent)
+    command = ["index", str(toy_run), str(folder), str(pictures), "--metadata", str(notes)]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    return folder

@@ -1,9 +1,7 @@
-"""The commands from end to end on toys, and what a user's mistakes look like."""
+"""The commands from end to end on toys."""
 
-import errno
 import io
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,46 +12,13 @@ import pytest
 import torch
 from PIL import Image
 from rich.console import Console
-from typer.testing import CliRunner
 
-from limner.cli import app
 from limner.recipes import RECIPES
-from limner.runs.checkpoint import read_checkpoint, write_checkpoint
+from limner.runs.checkpoint import read_checkpoint
 from limner.search.store import Store
 from limner.training.settings import Recipe
-from tests.cli.command import Limner, Result, refused
+from tests.cli.command import Limner, Result, refused, sets, write_metadata
 from tests.toy import draw_toys, toy_recipe
-
-
-@pytest.fixture(scope="session")
-def store(toy_run: Path, pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of the toys with their identities, made by the command."""
-    folder = tmp_path_factory.mktemp("stores") / "store"
-    notes = _metadata(pictures, folder.parent)
-    command = ["index", str(toy_run), str(folder), str(pictures), "--metadata", str(notes)]
-    assert CliRunner().invoke(app, command).exit_code == 0
-    return folder
-
-
-def _metadata(pictures: Path, folder: Path) -> Path:
-    rows = [
-        json.loads(line) for line in (pictures / "captions.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    notes = [{"file": str(pictures / row["file"]), "identity": row["identity"], "shelf": 3} for row in rows]
-    file = folder / "metadata.jsonl"
-    file.write_text("\n".join(map(json.dumps, notes)), encoding="utf-8")
-    return file
-
-
-def _sets(recipe: Recipe) -> list[str]:
-    """The `--set` options that make any recipe this one."""
-    values = json.loads(recipe.model_dump_json())
-    return [
-        part
-        for name, value in values.items()
-        if name != "name"
-        for part in ("--set", f"{name}={json.dumps(value)}")
-    ]
 
 
 def test_version_and_help(limner: Limner) -> None:
@@ -112,7 +77,7 @@ def test_data_people(limner: Limner, tmp_path: Path) -> None:
 def test_train_resume_evaluate(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> None:
     """The command with every setting given trains exactly what the library does."""
     run, data = tmp_path / "run", f"folder:{pictures}"
-    command = ("train", "dual-path-people", "--data", data, "--out", run, "--cpu", *_sets(toy_recipe()))
+    command = ("train", "dual-path-people", "--data", data, "--out", run, "--cpu", *sets(toy_recipe()))
     trained = limner(*command)
     assert trained.code == 0
     assert f"{run}: trained; next: limner evaluate {run}" in trained.out.replace("\n", " ")
@@ -177,7 +142,7 @@ def test_index_adds_what_is_new_and_lists_what_cannot_be_read(
     assert first.code == 0
     assert f"{store}: 36 pictures; 36 added, 0 updated, 0 unchanged, 1 skipped" in first.out
     assert re.search(r"skipped .*broken\.jpg: not a picture", first.err)
-    again = limner(*command, "--metadata", _metadata(pictures, tmp_path))
+    again = limner(*command, "--metadata", write_metadata(pictures, tmp_path))
     assert "36 pictures; 0 added, 36 updated, 0 unchanged, 1 skipped" in again.out
     assert "0 added, 0 updated, 36 unchanged, 1 skipped" in limner(*command).out
     Image.new("RGB", (40, 40), "purple").save(pictures / "new.png")
@@ -263,237 +228,6 @@ def test_a_model_that_has_moved_is_found_with_run(
     run.rename(tmp_path / "moved")
     refused(limner("search", tmp_path / "store", "red"), "the model of this store cannot be loaded")
     assert limner("search", tmp_path / "store", "red", "--run", tmp_path / "moved").code == 0
-
-
-def test_mistakes_on_the_command_line(limner: Limner) -> None:
-    refused(limner("train", "dual-path"), r"limner: Missing option '--data'; see `limner train --help`\n$")
-    refused(limner("train", "dual-path", "--dat", "x"), r"No such option: --dat\b.*--data\b")
-    refused(limner("trian"), r"No such command 'trian'\. Did you mean 'train'\?\n$")
-    refused(limner("data", "chek", "x"), r"Did you mean 'check'\?\n$")
-    refused(limner("evaluate", "--data", "x"), "Missing argument 'run'; see `limner evaluate --help`")
-    refused(
-        limner("search", "s", "red", "-k", "many"), "Invalid value for '-k': .*; see `limner search --help`"
-    )
-    refused(limner("search", "s", "red", "blue"), "unexpected extra argument")
-    refused(limner("search", "s", "--image"), "Option '--image' requires an argument")
-    refused(limner("--version=3"), "Option '--version' does not take a value")
-    refused(limner("--nothing"), "No such option: --nothing; see `limner --help`")
-
-
-def test_a_group_alone_shows_its_help(limner: Limner) -> None:
-    for command in ((), ("data",), ("recipes",)):
-        alone = limner(*command)
-        assert alone.code == 2
-        assert alone.out.strip() == limner(*command, "--help").out.strip()
-        assert alone.err == ""
-
-
-def test_mistakes_in_recipes_and_data(limner: Limner, pictures: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    train = ("train", "dual-path-people", "--out", out)
-    refused(limner("recipes", "show", "dual-pth"), "unknown recipe 'dual-pth'; did you mean 'dual-path'")
-    refused(limner("train", "nothing", "--data", f"folder:{pictures}", "--out", out), "unknown recipe")
-    refused(limner(*train, "--data", f"folder:{pictures}", "--set", "sed=1"), "did you mean 'seed'")
-    refused(limner(*train, "--data", f"folder:{pictures}", "--set", "a\nb=1"), "unknown setting 'a b'")
-    refused(limner(*train, "--data", f"folder:{tmp_path / 'none'}"), "there is no such folder or file")
-    refused(
-        limner(*train, "--data", f"foldr:{pictures}"), "unknown dataset format 'foldr'; did you mean 'folder'"
-    )
-    refused(limner(*train, "--data", pictures), "its files suggest folder:")
-    refused(limner("data", "check", f"cuhk-pedes:{pictures}"), r"reid_raw\.json was expected here")
-    refused(limner("data", "check", f"mscoco:{pictures}"), r"dataset_coco\.json or annotations")
-    assert not out.exists()
-    out.write_text("a file", encoding="utf-8")
-    refused(
-        limner(*train, "--data", f"folder:{pictures}"), "a folder for the run was expected, this is a file"
-    )
-
-
-def test_folders_that_cannot_be_made(
-    limner: Limner, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    train = ("train", "dual-path-people", "--data", f"folder:{pictures}", "--cpu", *_sets(toy_recipe()))
-    refused(
-        limner(*train, "--out", file / "run"), f"--out {file}/run: the run's folder cannot be made \\(Not a"
-    )
-    refused(limner("data", "people", file / "x", "--identities", 4), f"{file}/x: people cannot be drawn here")
-    refused(limner("data", "people", "/proc/people", "--identities", 4), "/proc/people: people cannot be")
-    monkeypatch.setenv("LIMNER_CACHE", str(file / "cache"))
-    refused(limner(*train, "--out", tmp_path / "run"), f"{file}/cache: no features can be kept here")
-
-
-def test_mistakes_with_runs(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> None:
-    data = ("--data", f"folder:{pictures}")
-    refused(limner("evaluate", tmp_path, *data), "no trained run here")
-    refused(limner("index", tmp_path / "none", tmp_path / "store", pictures), "no trained run here")
-    refused(
-        limner("evaluate", toy_run, *data, "--split", "dev"), "no picture in split 'dev'; splits here: train"
-    )
-    refused(limner("evaluate", toy_run, *data, "--stage", "x"), "no checkpoint of stage 'x'")
-    nowhere = tmp_path / "not" / "there.json"
-    refused(_last_line(limner("evaluate", toy_run, *data, "--json", nowhere)), "cannot be written")
-    damaged = shutil.copytree(toy_run, tmp_path / "damaged")
-    for file in damaged.glob("*.safetensors"):
-        file.write_bytes(file.read_bytes()[:-100])
-    refused(limner("evaluate", damaged, *data), "damaged checkpoint")
-    refused(limner("evaluate", toy_run / "last.safetensors", *data), "not the checkpoint of a model")
-
-
-def _last_line(result: Result) -> Result:
-    """For a command that fails after it has said something useful on stdout."""
-    return Result(result.code, "", result.err)
-
-
-def test_mistakes_with_stores(
-    limner: Limner, toy_run: Path, store: Path, pictures: Path, tmp_path: Path
-) -> None:
-    other = shutil.copytree(toy_run, tmp_path / "other")
-    for file in (other / "stage-1.safetensors", other / "stage-2.safetensors"):
-        tensors, description = read_checkpoint(file)
-        tensors["image_head.0.weight"] += 0.01
-        write_checkpoint(file, tensors, description)
-    refused(limner("index", other, store, pictures), "built with model [0-9a-f]{12} ")
-    refused(limner("search", store, "red", "--run", other), "built with model [0-9a-f]{12} ")
-    refused(limner("search", tmp_path / "none", "red"), "no such store; build one with")
-    refused(limner("search", tmp_path, "red"), "not a store")
-    refused(limner("index", toy_run, tmp_path / "new", tmp_path / "none"), "no such file or folder")
-    refused(limner("index", toy_run, tmp_path / "new", pictures, "--batch", 0), "batch size and workers")
-    with Store.open(store).writing():
-        refused(limner("index", toy_run, store, pictures), "is being written by another process; try again")
-        assert limner("search", store, "red").code == 0
-    notes = tmp_path / "notes.txt"
-    refused(limner("index", toy_run, tmp_path / "new", pictures, "--metadata", notes), r"\.csv or \.jsonl")
-
-
-def test_mistakes_in_queries(limner: Limner, store: Path, pictures: Path, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.jpg"
-    broken.write_bytes(b"no picture")
-    refused(limner("search", store, ""), "the query is empty")
-    refused(limner("search", store, " "), "the query is empty")
-    refused(limner("search", store, "zebra crossing"), "knows no word of the query 'zebra crossing'")
-    refused(limner("search", store, "--image", broken), r"broken\.jpg: not a picture")
-    refused(limner("search", store, "--image", tmp_path / "none.jpg"), "there is no such file")
-    refused(limner("search", store, "red", "-k", 0), "k: expected at least 1, got 0")
-    refused(limner("search", store, "red", "-k", -3), "k: expected at least 1, got -3")
-    refused(limner("search", store, "red", "--image", pictures / "05-0.png"), "either a text or --image")
-    refused(limner("search", store), "either a text or --image")
-    for name in ("sheet.xyz", "not/there.jpg"):
-        result = limner("search", store, "red", "--sheet", tmp_path / name)
-        refused(_last_line(result), "the sheet cannot be saved")
-
-
-def test_a_bug_keeps_its_stack_trace(limner: Limner, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: str) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("limner.cli.recipes.get_recipe", broken)
-    with pytest.raises(ZeroDivisionError):
-        limner("recipes", "show", "dual-path")
-
-
-def test_what_the_system_refuses_is_one_line(limner: Limner, monkeypatch: pytest.MonkeyPatch) -> None:
-    def raising(error: OSError) -> Result:
-        def broken(_: str) -> None:
-            raise error
-
-        monkeypatch.setattr("limner.cli.recipes.get_recipe", broken)
-        return limner("recipes", "show", "dual-path")
-
-    denied = PermissionError(errno.EACCES, "Permission denied", "/there/:x:[b]\n.json")
-    refused(raising(denied), r"limner: /there/:x:\[b\] \.json: Permission denied; check the path")
-    refused(
-        raising(OSError(errno.EIO, "Input/output error", b"/bytes")), "limner: /bytes: Input/output error;"
-    )
-    refused(raising(OSError(errno.ENOSPC, "No space left on device")), "limner: No space left on device;")
-    for bug in (OSError("strange"), ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")):
-        with pytest.raises(OSError, match=r"strange|reset"):
-            raising(bug)
-
-
-@pytest.mark.parametrize("command", [("recipes", "list"), ("recipes", "show", "dual-path"), ("--help",)])
-def test_a_reader_that_has_gone_is_no_mistake(command: tuple[str, ...]) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    with os.fdopen(writing, "wb") as pipe:
-        done = subprocess.run([sys.executable, "-m", "limner", *command], stdout=pipe, stderr=subprocess.PIPE)
-    assert (done.returncode, done.stderr) == (141, b"")
-
-
-def test_a_full_disk_behind_stdout_is_one_line() -> None:
-    with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "limner", "recipes", "list"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    refused(Result(done.returncode, "", done.stderr), "limner: No space left on device;")
-
-
-def test_ctrl_c_says_that_nothing_is_lost(limner: Limner, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: str) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("limner.cli.recipes.get_recipe", interrupted)
-    stopped = limner("recipes", "show", "dual-path")
-    assert (stopped.code, stopped.out) == (130, "")
-    assert stopped.err == "limner: stopped; what was finished is kept\n"
-
-
-@pytest.fixture
-def demo(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    """The command on so few people and epochs that nothing is learnt; --out is missing."""
-    monkeypatch.setattr("limner.cli.demo.VAL", 2)
-    monkeypatch.setattr("limner.cli.demo.TEST", 3)
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
-    small = toy_recipe().replace(
-        images=toy_recipe().images.replace(resize=(48, 24), crop=(48, 24)), stages=toy_recipe().stages[1:]
-    )
-    return ("demo", "--identities", "9", *_sets(small))
-
-
-def test_demo(limner: Limner, demo: tuple[str, ...], tmp_path: Path) -> None:
-    """All five steps, and again."""
-    command = (*demo, "--out", tmp_path)
-    done = limner(*command)
-    assert done.code == 0, done.err
-    summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
-    assert 0 <= summary["text_to_image R@1"] <= 100
-    assert f"a bag of colours {summary['colours R@1']:.1f}%" in done.out
-    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["counts"]["groups"] == 3
-    for number in (1, 2, 3):
-        with Image.open(tmp_path / f"search-{number}.png") as sheet:
-            assert sheet.width > 400
-    store = Store.open(tmp_path / "store")
-    version = store.snapshot().version
-    (store.folder / "notes.txt").write_text("mine", encoding="utf-8")
-    assert limner(*command).code == 0
-    assert store.snapshot().version == version, "the store is indexed into again, not made anew"
-    assert (store.folder / "notes.txt").read_text(encoding="utf-8") == "mine"
-    shutil.rmtree(tmp_path / "run")
-    refused(limner(*command), "the run that its store was built with is gone; remove .*store, or name a new")
-    (store.folder / "store.json").unlink()
-    refused(limner(*command), r"store: not empty \(holds 'notes.txt'\)")
-    assert (store.folder / "notes.txt").exists()
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["store/holiday.jpg", "run/notes.txt", "people/me.jpg", "report.json", "summary.json", "search-2.png"],
-)
-def test_demo_writes_over_nothing_that_it_has_not_made(
-    limner: Limner, demo: tuple[str, ...], tmp_path: Path, name: str
-) -> None:
-    mine = tmp_path / name
-    mine.parent.mkdir(exist_ok=True)
-    mine.write_text("mine", encoding="utf-8")
-    result = limner(*demo, "--out", tmp_path)
-    refused(_last_line(result), "which is not of a demo|is not empty and holds no generated people")
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
-    assert mine.read_text(encoding="utf-8") == "mine"
-    refused(limner(*demo, "--out", mine), f"--out {mine}: a folder was expected, this is a file")
 
 
 def test_of_several_processes_the_first_one_speaks(
