@@ -89,9 +89,9 @@ def ablate_command(
         ("table.json", report.to_json()),
     ):
         write_text(folder / name, text)
+    _show(report)
     if find_spec("matplotlib") is not None:
         write_figure(ablation_figure(read_table(folder)), folder / "table")
-    _show(report)
 
 
 def _show(report: AblationReport) -> None:

@@ -24,12 +24,13 @@ _SHARES = {"overlap-S"}
 class Report:
     """Measures of both directions with everything that a reader needs to trust or repeat them.
 
-    - `protocol`: name of the rules, e.g. "flickr8k"; `split`: the split that was ranked.
+    - `protocol`: the rules, e.g. "flickr8k, same image"; `split`: the split that was ranked.
     - `counts`: images, sentences, groups, and the queries of each direction that have no match in the
       gallery.
-    - `image_to_text`, `text_to_image`: value by the measure's name ("R@1" … "mAP" in percent, ranks from 1).
+    - `image_to_text`, `text_to_image`: value by the measure's name ("R@1" … "mAP" in percent, ranks from 1); under some
+      protocols each direction has its own.
     - `curves`: by direction, then by name, where curves were asked for.
-    - `provenance`: what the caller knows, JSON values only: split fingerprint, model fingerprint, the split
+    - `provenance`: what the caller knows, JSON values only: edition, split fingerprint, model fingerprint, the split
       that chose the checkpoint, seed, versions, checkpoint.
     """
 

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limner.errors import DataError
-from limner.figures.style import BLUE, FAINT, INK, panels, styled
+from limner.figures.style import BLUE, DIRECTIONS, FAINT, INK, panels, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_ARROWS = {"image_to_text": "image → text", "text_to_image": "text → image"}
 
 
 def read_table(path: Path) -> Mapping[str, Any]:
@@ -64,7 +62,7 @@ def ablation_figure(table: Mapping[str, Any]) -> "Figure":
         axes.set_yticks(list(places), [f"{row['label']}, {row['stage']}" for row in rows])
         axes.tick_params(axis="y", length=0, labelleft=axes is drawn[0])
         axes.invert_yaxis()
-        axes.set_title(f"{_ARROWS.get(direction, direction)} {measure}", loc="left", fontsize=8.5)
+        axes.set_title(f"{DIRECTIONS[direction]} {measure}", loc="left", fontsize=8.5)
         axes.set_xlabel("percent")
         axes.spines["left"].set_color(FAINT)
     figure.legend(*drawn[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from limner.errors import DataError
 from limner.evaluation.curves import CURVES
-from limner.figures.style import LINES, legend, panels, styled
+from limner.figures.style import DIRECTIONS, LINES, legend, panels, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_DIRECTIONS = {"image_to_text": "image → text", "text_to_image": "text → image"}
 
 
 def read_curves(file: Path) -> Mapping[str, Any]:
@@ -23,7 +21,7 @@ def read_curves(file: Path) -> Mapping[str, Any]:
     try:
         report = json.loads(file.read_text(encoding="utf-8"))
         curves: Mapping[str, Any] = report["curves"]
-        found = [curves[direction] for direction in _DIRECTIONS]
+        found = [curves[direction] for direction in DIRECTIONS]
     except OSError as error:
         raise DataError(f"{file}: no report ({error.strerror})") from None
     except (ValueError, TypeError, KeyError):
@@ -42,18 +40,20 @@ def precision_figure(reports: Sequence[Mapping[str, Any]], titles: Sequence[str]
     if not kinds:
         raise DataError("the reports have no kind of curve in common")
     figure, drawn = panels(len(kinds), 2)
-    places = [(direction, kind) for direction in _DIRECTIONS for kind in kinds]
+    places = [(direction, kind) for direction in DIRECTIONS for kind in kinds]
     for axes, (direction, kind) in zip(drawn, places, strict=True):
         for report, title, colour in zip(reports, titles, LINES * len(reports), strict=False):
             curve = report[direction][str(kind)]
             # a single place would be a line that nobody sees
             marker = "o" if len(curve[kind.x]) == 1 else None
             axes.plot(curve[kind.x], curve["precision"], color=colour, label=title, marker=marker)
-        axes.set_title(_DIRECTIONS[direction], loc="left")
+        axes.set_title(DIRECTIONS[direction], loc="left")
         axes.set_xlabel("recall" if kind.x == "recall" else "items looked at")
         axes.set_ylabel("precision")
         if kind.x != "recall":
             axes.set_xscale("log")
+            # the labels of a logarithmic axis are TeX by default, which our style does not read
+            axes.xaxis.set_major_formatter("{x:g}")
         axes.set_ylim(bottom=0)
     legend(drawn[0])
     return figure

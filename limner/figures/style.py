@@ -18,6 +18,9 @@ INK, FAINT = "#1c2026", "#6e7680"
 
 P = ParamSpec("P")
 
+DIRECTIONS = {"image_to_text": "image → text", "text_to_image": "text → image"}
+"""How figures call the directions of a report."""
+
 SUFFIXES = (".png", ".svg", ".pdf")
 """The forms that a figure is written in."""
 
@@ -126,10 +129,7 @@ def labels_of(paths: Sequence[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def legend(axes: "Axes", names: Sequence[str] | None = None, **kwargs: Any) -> None:
+def legend(axes: "Axes") -> None:
     """The legend of what was drawn; matplotlib would leave out names that begin with an underscore."""
     handles, labels = axes.get_legend_handles_labels()
-    chosen = labels if names is None else names
-    axes.legend(
-        handles, [f" {name}" if name.startswith("_") else name for name in chosen], fontsize=8, **kwargs
-    )
+    axes.legend(handles, [f" {name}" if name.startswith("_") else name for name in labels], fontsize=8)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limner.errors import DataError
-from limner.figures.style import FAINT, LINES, legend, panels, styled
+from limner.figures.style import DIRECTIONS, FAINT, LINES, legend, panels, styled
 from limner.training.metrics_log import LOG_FILE
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ _LOSSES = {
     "joint": "instance loss, sums",
     "ranking": "ranking loss",
 }
-_DIRECTIONS = {"image_to_text": "image → text", "text_to_image": "text → image"}
 
 
 def read_log(run: Path) -> list[dict[str, Any]]:
@@ -53,7 +52,7 @@ def training_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
         if any(name in row for row in rows):
             losses.plot(epochs, [row.get(name, math.nan) for row in rows], color=colour, label=title)
     validated = [(epoch, row) for epoch, row in zip(epochs, rows, strict=True) if "image_to_text" in row]
-    for (direction, title), colour in zip(_DIRECTIONS.items(), LINES, strict=False):
+    for (direction, title), colour in zip(DIRECTIONS.items(), LINES, strict=False):
         scores.plot(
             [epoch for epoch, _ in validated],
             [row[direction]["R@1"] for _, row in validated],

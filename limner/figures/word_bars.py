@@ -77,7 +77,7 @@ def nearest_figure(found: Sequence[tuple[str, Sequence[NamedValue]]]) -> "Figure
     )
     for axes, (word, values) in zip(drawn, found, strict=False):
         _bars(axes, values, [BLUE] * len(values))
-        axes.set_xlim(min(0.0, *(one.value for one in values)), 1)
+        axes.set_xlim(min([0.0, *(one.value for one in values)]), 1)
         axes.set_title(word, loc="left", fontweight="bold")
         axes.set_xlabel("cosine", fontsize=8)
     for axes in drawn[len(found) :]:

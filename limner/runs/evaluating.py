@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from limner.data.drawn_splits import split_source
 from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.errors import DataError
 from limner.evaluation.arrays import Results
@@ -32,6 +33,7 @@ def evaluate_run(
     `ImageError` for the first picture that cannot be read.
     """
     format_name = dataset.source.partition(":")[0]
+    drawn = split_source(dataset.source)[1]
     protocol = protocol or protocol_of(format_name)
     image_groups, sentence_groups = group_numbers(dataset)
     if not len(sentence_groups):
@@ -66,7 +68,7 @@ def evaluate_run(
         folds=folds,
         split=split,
         same=dataset.group_kind,
-        splits=dataset.edition if "drawn" in dataset.edition else "",
+        splits=f"drawn splits, {drawn}" if drawn else "",
         provenance={
             "dataset": format_name,
             "edition": dataset.edition,

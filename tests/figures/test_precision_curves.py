@@ -6,6 +6,7 @@ import pytest
 
 from limner.errors import DataError
 from limner.figures.precision_curves import precision_figure, read_curves
+from limner.figures.style import write_figure
 
 
 def test_precision_curves_of_reports(tmp_path: Path) -> None:
@@ -21,3 +22,12 @@ def test_precision_curves_of_reports(tmp_path: Path) -> None:
         read_curves(tmp_path / "b.json")
     with pytest.raises(DataError, match="no kind of curve in common"):
         precision_figure([one, {"image_to_text": {}, "text_to_image": {}}], ["a", "b"])
+
+
+def test_scopes_are_written_as_numbers(tmp_path: Path) -> None:
+    curve = {"scope": [1, 10, 100], "precision": [0.5, 0.2, 0.1]}
+    report = {"image_to_text": {"scope-curve": curve}, "text_to_image": {"scope-curve": curve}}
+    write_figure(precision_figure([report], ["one"]), tmp_path / "a.svg")
+    drawn = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert ">100</text>" in drawn
+    assert "$" not in drawn

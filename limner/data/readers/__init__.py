@@ -4,7 +4,6 @@ Readers trust nothing in an annotation file and open no picture: 120,000 picture
 pictures are there and sound is for the doctor, `limner.data.check`.
 """
 
-from limner.data.drawn_splits import assign_splits
 from limner.data.readers.registry import FORMATS, Reader, open_dataset
 
-__all__ = ["FORMATS", "Reader", "assign_splits", "open_dataset"]
+__all__ = ["FORMATS", "Reader", "open_dataset"]

@@ -1,6 +1,6 @@
 """Flickr8k and Flickr30k as their authors publish them: one file of sentences, and a list of names a split.
 
-    1000268201_693b08cb0e.jpg#0	A child in a pink dress is climbing up a set of stairs in an entry way .
+    17273391_55cfc7d3d4.jpg#0	A goat looks over a wall .
 
 Flickr8k has `Flickr8k.token.txt` and `Flickr_8k.{train,dev,test}Images.txt`. Some ninety of its pictures are in none of
 the lists and get no split. One of their names, ending in ".jpg.1", is a slip of the original: there is no such picture.

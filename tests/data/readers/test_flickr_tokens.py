@@ -30,7 +30,7 @@ def test_the_text_archive_may_have_its_own_folder(tmp_path: Path) -> None:
 def test_pictures_in_no_list_have_no_split(tmp_path: Path) -> None:
     write_flickr8k_text(tmp_path, ROWS)
     with (tmp_path / "Flickr8k.token.txt").open("a") as file:
-        file.write("2258277193_586949ec62.jpg.1#0\tpeople waiting for the subway\n")
+        file.write("2258277193_586949ec62.jpg.1#0\ta bench in the rain\n")
     assert open_dataset(f"flickr8k:{tmp_path}").records[-1].split is None
 
 
