@@ -6,13 +6,12 @@ another number, with five sentences each.
 """
 
 import argparse
-import resource
 import time
 
 import numpy as np
 import torch
 
-from benchmarks.measuring import publish, speeds
+from benchmarks.measuring import memory_above, publish, speeds
 from limner.evaluation.both_directions import evaluate
 from limner.evaluation.ranking import first_match_ranks
 
@@ -35,11 +34,15 @@ def main() -> None:
         sentences[start : start + len(noise)] = _unit(
             pictures[said[start : start + len(noise)]] + 0.2 * noise
         )
-    before = _peak_bytes()
+    values: dict[str, object] = {}
+
+    def ours() -> None:
+        report = evaluate(pictures, sentences, groups, said, protocol="benchmark", split="none")
+        values.update(image_to_text=report.image_to_text, text_to_image=report.text_to_image)
+
     began = time.perf_counter()
-    report = evaluate(pictures, sentences, groups, said, protocol="benchmark", split="none")
+    above = memory_above(ours)
     seconds = time.perf_counter() - began
-    above = _peak_bytes() - before
     _check_sample(rng, pictures, sentences, groups, said)
     products = sum(
         _products(torch.from_numpy(queries), torch.from_numpy(gallery))
@@ -60,7 +63,7 @@ def main() -> None:
             "reference": REFERENCE,
             "seconds": seconds,
             "peak_bytes_above_embeddings": above,
-            "values": {"image_to_text": report.image_to_text, "text_to_image": report.text_to_image},
+            "values": values,
         },
     )
 
@@ -94,10 +97,6 @@ def _products(queries: torch.Tensor, gallery: torch.Tensor) -> float:
     for rows in some:
         rows @ gallery.T
     return (time.perf_counter() - began) * len(queries) / sum(map(len, some))
-
-
-def _peak_bytes() -> int:
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:

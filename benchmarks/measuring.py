@@ -64,6 +64,19 @@ def publish(
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
+def memory_above(run: Callable[[], object]) -> int:
+    """Bytes by which `run` raises the resident memory at its highest above what is resident before it (Linux)."""
+    before = _resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew here
+    run()
+    return _resident("VmHWM") - before
+
+
+def _resident(name: str) -> int:
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
 def machine() -> dict[str, Any]:
     """Processor, cores, versions, date, and how busy the machine was with other things."""
     return {

@@ -5,13 +5,12 @@ the ranks of the sample must agree. Beside it stand the bare matrix products in 
 memory above the embeddings.
 """
 
-import resource
 import time
 
 import numpy as np
 import torch
 
-from benchmarks.measuring import publish, repeats, speeds, taking_turns
+from benchmarks.measuring import memory_above, publish, repeats, speeds, taking_turns
 from limner.evaluation.both_directions import evaluate
 from limner.evaluation.names import parse_measures
 from limner.evaluation.ranking import first_match_ranks
@@ -37,9 +36,7 @@ def main() -> None:
             measures=parse_measures(names),
         )
 
-    before = _peak_bytes()
-    ours("all")
-    above = _peak_bytes() - before
+    above = memory_above(lambda: ours("all"))
     directions = (
         (pictures, sentences, image_groups, sentence_groups),
         (sentences, pictures, sentence_groups, image_groups),
@@ -82,10 +79,6 @@ def main() -> None:
             "peak_bytes_above_embeddings": above,
         },
     )
-
-
-def _peak_bytes() -> int:
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _rank_by_sorting(query: np.ndarray, gallery: np.ndarray, true: np.ndarray) -> int:
