@@ -18,7 +18,7 @@ from limner.evaluation.tally import AnyMeasure, Ranking
 
 Rows = slice | np.ndarray
 """Positions of some of the images or sentences."""
-Rank = Callable[[bool, Rows, Rows, Relevance], Ranking]
+Rank = Callable[[bool, Rows, Rows, Relevance, Sequence[AnyMeasure]], Ranking]
 """Ranks some sentences for some images, or the other way round, by their positions."""
 
 
@@ -50,10 +50,12 @@ def evaluate(
     Raises `DataError` for NaN, shapes that do not fit, and sets without a single true match.
     """
 
-    def rank(to_text: bool, images: Rows, sentences: Rows, relevance: Relevance) -> Ranking:
+    def rank(
+        to_text: bool, images: Rows, sentences: Rows, relevance: Relevance, taken: Sequence[AnyMeasure]
+    ) -> Ranking:
         pair = image_embeddings[images], sentence_embeddings[sentences]
         queries, gallery = pair if to_text else pair[::-1]
-        return rank_embeddings(queries, gallery, relevance, measures, block=block)
+        return rank_embeddings(queries, gallery, relevance, taken, block=block)
 
     measured = _Both(rank, image_groups, sentence_groups, labels, measures).measured(folds)
     return Report(protocol, split, **vars(measured), provenance=dict(extra or {}))
@@ -77,9 +79,11 @@ def evaluate_scores(
     Raises as `evaluate`.
     """
 
-    def rank(to_text: bool, images: Rows, sentences: Rows, relevance: Relevance) -> Ranking:
+    def rank(
+        to_text: bool, images: Rows, sentences: Rows, relevance: Relevance, taken: Sequence[AnyMeasure]
+    ) -> Ranking:
         part = scores[images][:, sentences]
-        return rank_scores(part if to_text else part.T, relevance, measures, block=block)
+        return rank_scores(part if to_text else part.T, relevance, taken, block=block)
 
     measured = _Both(rank, image_groups, sentence_groups, labels, measures).measured(folds)
     return Report(protocol, split, **vars(measured), provenance=dict(extra or {}))
@@ -110,6 +114,7 @@ class _Both:
         self.of_images = group_codes(image_groups, "image groups")
         self.of_sentences = group_codes(sentence_groups, "sentence groups")
         self.labels = labels
+        self.measures = measures
         self.values = [one for one in measures if isinstance(one, Measure | Overlap)]
         self.drawn = [one for one in measures if isinstance(one, CurveMeasure)]
 
@@ -152,8 +157,10 @@ class _Both:
         else:
             shown, said = self.labels[0][images], self.labels[1][sentences]
             forward, backward = Relevance.from_labels(shown, said), Relevance.from_labels(said, shown)
-        to_text = self.rank(True, images, sentences, forward)
-        to_image = self.rank(False, images, sentences, backward)
+        to_text = self.rank(True, images, sentences, forward, self.measures)
+        # the overlap is of pairs, which both directions share: counted in one
+        ranked = [one for one in self.measures if not isinstance(one, Overlap)]
+        to_image = self.rank(False, images, sentences, backward, ranked)
         curves = {"image_to_text": self._curves(to_text), "text_to_image": self._curves(to_image)}
         return _Measured(
             counts={
@@ -164,7 +171,10 @@ class _Both:
                 "sentences_without_match": to_image.without_match,
             },
             image_to_text={str(one): to_text.value(one) for one in self.values},
-            text_to_image={str(one): to_image.value(one) for one in self.values},
+            text_to_image={
+                str(one): (to_text if isinstance(one, Overlap) else to_image).value(one)
+                for one in self.values
+            },
             curves=curves if self.drawn else {},
         )
 

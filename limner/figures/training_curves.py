@@ -1,6 +1,6 @@
-"""Training curves: the losses of both paths and what validation made of them, epoch by epoch.
+"""Training curves: the losses, the classification error of both paths, and what validation made of them.
 
-Source: dual-path TOMM 2020, Figure 8, which draws the classification error of both paths.
+Source: dual-path TOMM 2020, Figure 8, which draws the classification error.
 """
 
 import json
@@ -17,12 +17,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LOSSES = {
-    "visual": "instance loss, pictures",
-    "textual": "instance loss, sentences",
-    "joint": "instance loss, sums",
-    "ranking": "ranking loss",
+_LEARNT = {
+    "loss": {
+        "visual": "instance loss, pictures",
+        "textual": "instance loss, sentences",
+        "joint": "instance loss, sums",
+        "ranking": "ranking loss",
+    },
+    "classification error, percent": {
+        "visual_error": "pictures",
+        "textual_error": "sentences",
+        "joint_error": "sums",
+    },
 }
+"""Panels of what is learnt: by title, columns of the log and what they are called."""
 
 
 def read_log(run: Path) -> list[dict[str, Any]]:
@@ -42,15 +50,18 @@ def read_log(run: Path) -> list[dict[str, Any]]:
 
 @styled
 def training_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
-    """Losses at the left, R@1 of both directions on the validation split at the right; a line marks each new stage.
+    """Losses, classification error in training, and R@1 of both directions on the validation split.
 
-    `rows` are those of `read_log`; epochs are counted over all stages.
+    `rows` are those of `read_log`; epochs are counted over all stages, and a line marks each new one. Without an
+    instance loss there is no error, and two panels.
     """
-    figure, (losses, scores) = panels(2)
     epochs = list(range(1, len(rows) + 1))
-    for (name, title), colour in zip(_LOSSES.items(), LINES, strict=False):
-        if any(name in row for row in rows):
-            losses.plot(epochs, [row.get(name, math.nan) for row in rows], color=colour, label=title)
+    shown = [title for title, names in _LEARNT.items() if any(name in row for row in rows for name in names)]
+    figure, (*learnt, scores) = panels(len(shown) + 1)
+    for axes, title in zip(learnt, shown, strict=True):
+        for (name, label), colour in zip(_LEARNT[title].items(), LINES, strict=False):
+            if any(name in row for row in rows):
+                axes.plot(epochs, [row.get(name, math.nan) for row in rows], color=colour, label=label)
     validated = [(epoch, row) for epoch, row in zip(epochs, rows, strict=True) if "image_to_text" in row]
     for (direction, title), colour in zip(DIRECTIONS.items(), LINES, strict=False):
         scores.plot(
@@ -62,7 +73,7 @@ def training_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     starts = [
         epochs[place] for place in range(1, len(rows)) if rows[place]["stage"] != rows[place - 1]["stage"]
     ]
-    for axes, title in ((losses, "loss"), (scores, "R@1 on validation, percent")):
+    for axes, title in zip((*learnt, scores), (*shown, "R@1 on validation, percent"), strict=True):
         _finish(axes, title, starts)
     return figure
 

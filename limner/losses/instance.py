@@ -47,6 +47,10 @@ class InstanceLoss(nn.Module):
         self, features: Float[Tensor, "batch dim"], groups: Int64[Tensor, " batch"]
     ) -> Float[Tensor, ""]:
         """The mean loss of a batch of one modality; `groups` are in 0 … identities − 1."""
+        return self.of(self.logits(features), groups)
+
+    def logits(self, features: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch identities"]:
+        """W_shareᵀ f, with what was set of bias, dropout and scale."""
         if self.scale is None:
             logits = F.linear(F.dropout(features, self.dropout, self.training), self.weight, self.bias)
         else:
@@ -54,5 +58,10 @@ class InstanceLoss(nn.Module):
             # dividing the logits by the lengths of W's rows spares several passes over all of W
             cosine = F.linear(unit, self.weight) / self.weight.norm(dim=1).clamp(min=1e-12)
             logits = self.scale * cosine if self.bias is None else self.scale * cosine + self.bias
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def of(
+        self, logits: Float[Tensor, "batch identities"], groups: Int64[Tensor, " batch"]
+    ) -> Float[Tensor, ""]:
+        """The mean loss of `logits`."""
         return F.cross_entropy(logits, groups, label_smoothing=self.smoothing)

@@ -3,6 +3,8 @@
 `L = λ1·L_rank + λ2·L_visual + λ3·L_textual` (dual-path TOMM 2020, Eq. 9), or the one loss on the sum (Eq. 12).
 """
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
@@ -43,7 +45,10 @@ class Objective(nn.Module):
         extra_image_groups: Int64[Tensor, " more_images"] | None = None,
         extra_text_groups: Int64[Tensor, " more_texts"] | None = None,
     ) -> dict[str, Float[Tensor, ""]]:
-        """The weighted "loss" and each unweighted part of it.
+        """The weighted "loss" and each unweighted part of it; of each instance loss, NAME_error, in percent.
+
+        The error is the share of the batch whose class does not have the highest logit (TOMM 2020, Figure 8). Dropout
+        before the classifier counts as in the loss.
 
         `groups` say what matches; `classes` what the classifier tells apart: the same unless pseudo-classes are used.
 
@@ -59,12 +64,11 @@ class Objective(nn.Module):
         images, texts = all_images[:batch], all_texts[:batch]
         weights = self.losses
         parts: dict[str, Tensor] = {}
-        if weights.visual:
-            parts["visual"] = self.classifier(images, classes)
-        if weights.textual:
-            parts["textual"] = self.classifier(texts, classes)
-        if weights.joint:
-            parts["joint"] = self.classifier(images + texts, classes)
+        errors: dict[str, Tensor] = {}
+        for name, features in self._classified(images, texts):
+            logits = self.classifier.logits(features)
+            parts[name] = self.classifier.of(logits, classes)
+            errors[f"{name}_error"] = 100 * (logits.argmax(1) != classes).float().mean()
         if weights.ranking:
             parts["ranking"] = self.ranking(
                 images.float(),
@@ -76,4 +80,13 @@ class Objective(nn.Module):
                 extra_text_groups=extra_text_groups,
             )
         total = torch.stack([getattr(weights, name) * value for name, value in parts.items()]).sum()
-        return {"loss": total, **{name: value.detach() for name, value in parts.items()}}
+        return {"loss": total, **{name: value.detach() for name, value in parts.items()}, **errors}
+
+    def _classified(self, images: Tensor, texts: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """The features whose classes the stage learns to tell, by the name of their loss."""
+        if self.losses.visual:
+            yield "visual", images
+        if self.losses.textual:
+            yield "textual", texts
+        if self.losses.joint:
+            yield "joint", images + texts

@@ -10,15 +10,28 @@ from limner.figures.training_curves import read_log, training_curves
 def test_training_curves_are_the_log(toy_run: Path) -> None:
     rows = read_log(toy_run)
     assert rows == read_log(toy_run / "metrics.jsonl")
-    losses, scores = training_curves(rows).axes
+    losses, errors, scores = training_curves(rows).axes
     drawn = {str(line.get_label()): line.get_ydata() for line in losses.lines}
     np.testing.assert_array_equal(drawn["instance loss, sentences"], [row["textual"] for row in rows])
     ranking = np.asarray(drawn["ranking loss"], dtype=float)
     assert np.isnan(ranking[:3]).all()  # of stage II alone
     assert ranking[3:].tolist() == [row["ranking"] for row in rows[3:]]
+    drawn = {str(line.get_label()): line.get_ydata() for line in errors.lines}
+    assert {"pictures", "sentences"} <= drawn.keys()  # and the line between the stages
+    assert "sums" not in drawn
+    np.testing.assert_array_equal(drawn["pictures"], [row["visual_error"] for row in rows])
     forward = scores.lines[0]
     assert np.asarray(forward.get_xdata()).tolist() == [1, 2, 3, 4, 5]
     assert np.asarray(forward.get_ydata()).tolist() == [row["image_to_text"]["R@1"] for row in rows]
+
+
+def test_without_an_instance_loss_there_is_no_error() -> None:
+    report = {"R@1": 10.0}
+    row = {"stage": "one", "epoch": 1, "ranking": 2.0, "image_to_text": report, "text_to_image": report}
+    assert [axes.get_title(loc="left") for axes in training_curves([row]).axes] == [
+        "loss",
+        "R@1 on validation, percent",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,22 @@ def test_joint_is_one_loss_on_the_sum(objective: Objective) -> None:
     losses = objective(**inputs)
     # Eq. 11: softmax(Wᵀ (f_img + f_text))
     expected = _instance(objective, images + texts)
-    assert set(losses) == {"loss", "joint"}
+    assert set(losses) == {"loss", "joint", "joint_error"}
     assert float(losses["joint"]) == pytest.approx(expected, rel=1e-4)
     assert losses["loss"].item() == pytest.approx(1.5 * expected, rel=1e-4)
+
+
+def test_the_error_counts_the_classes_that_are_missed(objective: Objective) -> None:
+    objective.use(LossSettings(dropout=0.0))
+    inputs = _inputs()
+    losses = objective(**inputs)
+    weight = objective.classifier.weight.tolist()
+    for name, features in zip(("visual", "textual"), _features(objective, inputs), strict=True):
+        missed = 0
+        for feature, true in zip(features.tolist(), CLASSES.tolist(), strict=True):
+            logits = [sum(w * f for w, f in zip(row, feature, strict=True)) for row in weight]
+            missed += logits.index(max(logits)) != true
+        assert float(losses[f"{name}_error"]) == pytest.approx(100 * missed / len(CLASSES))
 
 
 def test_mined_negatives_enter_the_ranking_loss_only(objective: Objective) -> None:
