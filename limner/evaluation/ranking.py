@@ -50,8 +50,8 @@ def rank_embeddings(
 
     Arrays or tensors, of one width and device; half precision is computed in float32, float64 in float64.
     `block` is the number of queries scored at once; the default holds 2**24 scores. Memory above the
-    inputs: a block of scores (64 MiB in float32; on a GPU up to four), a few dozen bytes a query and an item and eight bytes a
-    query and measure, whatever the number of either; a gallery beyond 2**24 items takes rows of scores instead.
+    inputs: a block of scores (64 MiB in float32; on a GPU up to four), a few dozen bytes a query and an item and
+    eight bytes a query and measure, whatever the number of either; a gallery beyond 2**24 items takes rows of scores.
 
     Raises `DataError` for NaN or infinite values, shapes that do not fit, and values whose products overflow.
     """

@@ -1,6 +1,7 @@
 """The losses by the papers' names; each file is one published loss."""
 
+from limner.losses.cmce import CMCELoss
 from limner.losses.instance import InstanceLoss
 from limner.losses.ranking import RankingLoss
 
-__all__ = ["InstanceLoss", "RankingLoss"]
+__all__ = ["CMCELoss", "InstanceLoss", "RankingLoss"]

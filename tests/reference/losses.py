@@ -67,3 +67,52 @@ def ranking_loss(
             chosen = [max(negatives)] if hardest and negatives else negatives
             total += sum(max(0.0, margin - (positive - negative)) for negative in chosen)
     return total / len(groups)
+
+
+def cmce_probabilities(feature: list[float], buffer: list[list[float]], sigma: float) -> list[float]:
+    """Eq. 1–2: p_i = exp(S_iᵀ v / σ) / Σ_j exp(S_jᵀ v / σ), for a feature v of any length."""
+    length = math.sqrt(sum(x * x for x in feature))
+    affinities = [sum(a * b / length for a, b in zip(row, feature, strict=True)) / sigma for row in buffer]
+    highest = max(affinities)
+    terms = [math.exp(affinity - highest) for affinity in affinities]
+    return [term / sum(terms) for term in terms]
+
+
+def cmce_loss(
+    images: list[list[float]],
+    texts: list[list[float]],
+    identities: list[int],
+    image_buffer: list[list[float]],
+    text_buffer: list[list[float]],
+    sigma_images: float,
+    sigma_texts: float,
+) -> float:
+    """Eq. 3 by the number of pairs: −Σ_v log p^S_{t_v}(v) − Σ_s log p^V_{t_s}(s)."""
+    total = 0.0
+    for v, s, t in zip(images, texts, identities, strict=True):
+        total -= math.log(cmce_probabilities(v, text_buffer, sigma_images)[t])
+        total -= math.log(cmce_probabilities(s, image_buffer, sigma_texts)[t])
+    return total / len(identities)
+
+
+def cmce_gradient(v: list[float], t: int, buffer: list[list[float]], sigma: float) -> list[float]:
+    """Eq. 4–5, for a unit feature v: [(p_t − 1) S_t + Σ_{j≠t} p_j S_j] / σ."""
+    p = cmce_probabilities(v, buffer, sigma)
+    gradient = [(p[t] - 1) * x / sigma for x in buffer[t]]
+    for j, row in enumerate(buffer):
+        if j != t:
+            gradient = [g + p[j] * x / sigma for g, x in zip(gradient, row, strict=True)]
+    return gradient
+
+
+def cmce_rows(
+    rows: list[list[float]], features: list[list[float]], identities: list[int], *, keep: float = 0.5
+) -> list[list[float]]:
+    """S_t = 0.5 S_t + 0.5 s for each identity of a batch, s the mean of its unit features."""
+    new = [list(row) for row in rows]
+    for t in set(identities):
+        own = [feature for feature, identity in zip(features, identities, strict=True) if identity == t]
+        units = [[x / math.sqrt(sum(y * y for y in feature)) for x in feature] for feature in own]
+        mean = [sum(column) / len(units) for column in zip(*units, strict=True)]
+        new[t] = [keep * old + (1 - keep) * x for old, x in zip(rows[t], mean, strict=True)]
+    return new

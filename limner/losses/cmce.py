@@ -1,0 +1,151 @@
+"""The cross-modal cross-entropy (CMCE) loss: each sample is told from all identities, by the other modality's features.
+
+Source: Li et al., "Identity-Aware Textual-Visual Matching with Latent Co-attention", ICCV 2017, section 3.1.1, Eq. 1–5.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+_BLOCK = 1 << 14
+"""Identities whose affinities are held at once."""
+
+
+class CMCELoss(nn.Module):
+    """`−Σ_v log p^S_{t_v}(v) − Σ_s log p^V_{t_s}(s)` (Eq. 3), divided by the number of pairs.
+
+    Two buffers hold a feature of each identity: `texts` those of its sentences, `images` those of its pictures. A
+    picture's probabilities are a softmax over `texts`, a sentence's over `images` (Eq. 1–2). No gradient flows
+    into the buffers (Eq. 4–5): they change by `fill`, before the first step, and by `update`, after each.
+
+    Our name = their symbol: `texts` = Sᵀ and `images` = Vᵀ, shape (identities, dim), so rows are their columns;
+    `sigma_images` = σ_v, `sigma_texts` = σ_s (section 4.2: 0.04); `keep` = 0.5, the old row's share in an update.
+
+    Features are L2-normalised (section 4.2), here within. **Decided**: the sum of Eq. 3 is divided by the number of
+    pairs, so that rates do not depend on the batch; samples of one identity in a batch are averaged before they
+    enter its row; rows are not normalised again, as written, unless `renormalise` is set.
+
+    The affinities with all identities are never held: loss and gradients are gathered over blocks of `block`
+    identities, with memory for batch × block of them.
+    """
+
+    images: Tensor
+    texts: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        identities: int,
+        *,
+        sigma_images: float = 0.04,
+        sigma_texts: float = 0.04,
+        keep: float = 0.5,
+        renormalise: bool = False,
+        block: int = _BLOCK,
+    ) -> None:
+        super().__init__()
+        self.register_buffer("images", torch.zeros(identities, dim))
+        self.register_buffer("texts", torch.zeros(identities, dim))
+        self.sigma_images = sigma_images
+        self.sigma_texts = sigma_texts
+        self.keep = keep
+        self.renormalise = renormalise
+        self.block = block
+
+    def forward(
+        self,
+        images: Float[Tensor, "batch dim"],
+        texts: Float[Tensor, "batch dim"],
+        groups: Int64[Tensor, " batch"],
+    ) -> Float[Tensor, ""]:
+        """The loss of a batch of pairs; `groups` are their identities, 0 … identities − 1."""
+        of_images = self._cross_entropy(images, self.texts, groups, self.sigma_images)
+        of_texts = self._cross_entropy(texts, self.images, groups, self.sigma_texts)
+        return (of_images + of_texts).mean()
+
+    def _cross_entropy(
+        self, features: Tensor, buffer: Tensor, groups: Tensor, sigma: float
+    ) -> Float[Tensor, " batch"]:
+        unit = F.normalize(features.to(torch.promote_types(features.dtype, buffer.dtype)), dim=1)
+        loss: Tensor = _BufferCrossEntropy.apply(unit, buffer, groups, sigma, self.block)  # type: ignore[no-untyped-call]
+        return loss
+
+    @torch.no_grad()
+    def fill(
+        self,
+        images: Float[Tensor, "pictures dim"],
+        image_groups: Int64[Tensor, " pictures"],
+        texts: Float[Tensor, "sentences dim"],
+        text_groups: Int64[Tensor, " sentences"],
+    ) -> None:
+        """Set each identity's rows to the mean of its unit features; to be called before the first step."""
+        for buffer, features, groups in (
+            (self.images, images, image_groups),
+            (self.texts, texts, text_groups),
+        ):
+            which, means = _means(F.normalize(features, dim=1), groups)
+            buffer[which] = self._stored(means.to(buffer))
+
+    @torch.no_grad()
+    def update(
+        self,
+        images: Float[Tensor, "batch dim"],
+        texts: Float[Tensor, "batch dim"],
+        groups: Int64[Tensor, " batch"],
+    ) -> None:
+        """Move the rows of a batch's identities halfway to its features: `S_t ← 0.5 S_t + 0.5 s`, and V likewise.
+
+        With several processes, give all of them the features of all.
+        """
+        for buffer, features in ((self.images, images), (self.texts, texts)):
+            which, means = _means(F.normalize(features.to(buffer), dim=1), groups)
+            buffer[which] = self._stored(self.keep * buffer[which] + (1 - self.keep) * means)
+
+    def _stored(self, rows: Tensor) -> Tensor:
+        return F.normalize(rows, dim=1) if self.renormalise else rows
+
+
+def _means(
+    features: Float[Tensor, "samples dim"], groups: Int64[Tensor, " samples"]
+) -> tuple[Int64[Tensor, " present"], Float[Tensor, "present dim"]]:
+    """The identities among `groups`, and the mean of each one's features."""
+    which, member = torch.unique(groups, return_inverse=True)
+    sums = features.new_zeros(len(which), features.shape[1]).index_add_(0, member, features)
+    return which, sums / torch.bincount(member, minlength=len(which))[:, None]
+
+
+class _BufferCrossEntropy(torch.autograd.Function):
+    """`−log softmax(buffer · x / σ)[target]` of each row x, and its gradient (Eq. 4–5) in the same pass.
+
+    A softmax over blocks, as in attention that never holds its matrix (Milakov and Gimelshein, arXiv 1805.02867): the
+    sum of exponentials, and that of the rows they weigh, are scaled anew whenever a greater affinity turns up.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, buffer: Tensor, groups: Tensor, sigma: float, block: int
+    ) -> Float[Tensor, " batch"]:
+        wanted = ctx.needs_input_grad[0]
+        highest = x.new_full((len(x), 1), -torch.inf)
+        total = torch.zeros_like(highest)
+        weighted = torch.zeros_like(x)
+        for rows in torch.split(buffer, block):
+            affinities = (x @ rows.T).div_(sigma)
+            before, highest = highest, torch.maximum(highest, affinities.amax(1, keepdim=True))
+            weights = affinities.sub_(highest).exp_()
+            shrink = (before - highest).exp_()
+            total = total.mul_(shrink).add_(weights.sum(1, keepdim=True))
+            if wanted:
+                weighted = weighted.mul_(shrink).addmm_(weights, rows)
+        targets = buffer[groups]
+        if wanted:
+            ctx.save_for_backward(weighted.div_(total).sub_(targets).div_(sigma))
+        return (highest + total.log()).squeeze(1) - (x * targets).sum(1) / sigma
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradients[0][:, None] * gradient, None, None, None, None
