@@ -261,7 +261,10 @@ def differences(recipe: Recipe) -> list[tuple[str, Any]]:
 
 
 def _differing(value: Any, default: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Settings) and type(value) is type(default):
+    if isinstance(value, Settings):
+        if type(value) is not type(default):  # of another system, whose own defaults these are
+            default = type(value)()
+            yield f"{path}.system", value.model_dump()["system"]
         for name in type(value).model_fields:
             yield from _differing(getattr(value, name), getattr(default, name), f"{path}.{name}")
     elif value != default:
@@ -269,7 +272,9 @@ def _differing(value: Any, default: Any, path: str) -> Iterator[tuple[str, Any]]
 
 
 def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=Settings.model_dump)
 
 
 def main() -> None:

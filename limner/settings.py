@@ -43,11 +43,13 @@ class Settings(BaseModel):
 
 def _one_line(cls: type[BaseModel], error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"]) or cls.__name__
+    # which kind of settings was meant (pydantic's tag) is no part of the path
+    path = tuple(part for part in first["loc"] if not str(part).startswith("<"))
+    where = ".".join(str(part) for part in path) or cls.__name__
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
         name = str(first["loc"][-1])
-        return f"unknown setting '{where}'{_nearest(name, _names(cls, first['loc'][:-1]))}{more}"
+        return f"unknown setting '{where}'{_nearest(name, _names(cls, path[:-1]))}{more}"
     message = first["msg"].removeprefix("Value error, ")
     got = repr(first["input"])
     shown = got if len(got) <= _SHOWN else f"{got[:_SHOWN]}…"

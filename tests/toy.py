@@ -9,7 +9,9 @@ from limner.data.records import Dataset, Record
 from limner.data.transforms import ImageSettings
 from limner.models.backbones import BackboneSettings
 from limner.models.dual_path import DualPathSettings
+from limner.models.identity_aware import IdentityAwareSettings
 from limner.models.text_encoder import TextEncoderSettings
+from limner.models.text_lstm import TextLSTMSettings
 from limner.training.settings import LossSettings, OptimiserSettings, Recipe, StageSettings
 
 COLOURS = {"red": (200, 30, 30), "green": (30, 160, 40), "blue": (40, 60, 200), "yellow": (230, 210, 40)}
@@ -55,6 +57,28 @@ def toy_dataset(folder: Path) -> Dataset:
         Record(folder / row["file"], tuple(row["captions"]), row["identity"], row["split"]) for row in rows
     ]
     return Dataset(f"folder:{folder}", "identity", tuple(records))
+
+
+def toy_identity_aware() -> Recipe:
+    """CMCE in seconds: a frozen backbone, an optimiser of its own for a part, then everything."""
+    dual = toy_recipe()
+    losses = LossSettings(cmce=1.0, visual=0.0, textual=0.0, sigma_images=0.1, sigma_texts=0.2)
+    first, second = (
+        stage.replace(losses=losses, position_shift=False, pairing="group") for stage in dual.stages
+    )
+    own = {"image_head": OptimiserSettings(name="sgd", rate=0.01)}
+    return dual.replace(
+        name="toy-identity-aware",
+        model=IdentityAwareSettings(
+            backbone=dual.model.backbone,
+            text=TextLSTMSettings(words=10, word_dim=12, hidden=20),
+            dim=16,
+        ),
+        stages=(
+            first.replace(epochs=2, part_optimisers=own),
+            second.replace(part_optimisers={"backbone": own["image_head"]}),
+        ),
+    )
 
 
 def toy_recipe() -> Recipe:

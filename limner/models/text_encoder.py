@@ -18,6 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from limner.data.vocabulary import PADDING
+from limner.models.joint_embedding import TextPath
 from limner.models.word_conv import WordConv
 from limner.settings import Settings
 
@@ -85,7 +86,7 @@ class TextBlock(nn.Module):
         return F.relu(out + self.shortcut(x))
 
 
-class TextEncoder(nn.Module):
+class TextEncoder(TextPath):
     """Word numbers to a pooled sentence feature of width `channels` (2048).
 
     "paper": four stages of bottleneck blocks, widths 256, 512, 1024, 2048 with a quarter of it in the
@@ -97,6 +98,7 @@ class TextEncoder(nn.Module):
     def __init__(self, settings: TextEncoderSettings, vocabulary_size: int) -> None:
         super().__init__()
         self.settings = settings
+        self.test_positions = settings.test_positions
         self.table = nn.Embedding(vocabulary_size + 1, settings.word_dim, padding_idx=PADDING)
         # **Decided**: the paper says only that the table may start at random
         nn.init.normal_(self.table.weight, std=0.1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from limner.errors import SettingsError
-from limner.recipes import dual_path
+from limner.recipes import dual_path, identity_aware
 from limner.training.settings import Recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -16,6 +16,9 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "dual-path-flickr8k": dual_path.dual_path_flickr8k,
     "dual-path-flickr8k-strong": dual_path.dual_path_flickr8k_strong,
     "dual-path-people": dual_path.dual_path_people,
+    "identity-aware-cuhk-pedes": identity_aware.identity_aware_cuhk_pedes,
+    "identity-aware-cub": identity_aware.identity_aware_cub,
+    "identity-aware-people": identity_aware.identity_aware_people,
 }
 """Every recipe by the name that `limner train` takes."""
 

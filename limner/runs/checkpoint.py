@@ -4,7 +4,7 @@ Weights and description travel in one file, so that no crash can leave them apar
 pickled, and reading it runs no code. The description:
 
     format        1
-    system        "dual-path"
+    system        e.g. "dual-path"
     model         settings of the network
     backbone      the configuration files of a backbone of transformers, where the network has one
     images        settings of decoding, crops and flips

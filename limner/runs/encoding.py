@@ -10,7 +10,7 @@ from torch import Tensor
 
 from limner.data.vocabulary import place_evenly
 from limner.models.backbones import ImageEncoder, folded
-from limner.models.dual_path import DualPath
+from limner.models.joint_embedding import JointEmbedding
 from limner.runs.precision import Precision, autocast, pick_precision
 
 SENTENCES = 256
@@ -27,7 +27,7 @@ class Encoding:
     """
 
     def __init__(
-        self, model: DualPath, precision: Precision = "auto", *, flip: bool = True, batch: int = 64
+        self, model: JointEmbedding, precision: Precision = "auto", *, flip: bool = True, batch: int = 64
     ) -> None:
         self.model = model
         self.device = next(model.parameters()).device
@@ -70,7 +70,7 @@ class Encoding:
 
     @torch.inference_mode()
     def cached(self, views: Float[np.ndarray, "images views ..."]) -> Float[Tensor, "images dim"]:
-        """Unit embeddings of what the feature cache keeps (`DualPath.pool_cached`), averaged over the views.
+        """Unit embeddings of what the feature cache keeps (`JointEmbedding.pool_cached`), averaged over the views.
 
         Layers of the backbone that are left to do run unfolded. A memory map is read batch by batch.
         """
@@ -94,7 +94,7 @@ class Encoding:
         With `test_positions` the embeddings of a sentence's places are averaged before they are normalised, as those of
         a picture's views.
         """
-        positions = self.model.settings.text.test_positions
+        positions = self.model.text.test_positions
         rows = []
         for start in range(0, len(numbers), SENTENCES):
             block = numbers[start : start + SENTENCES]

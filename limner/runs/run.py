@@ -17,11 +17,20 @@ from jaxtyping import Float, UInt8
 from limner.data.transforms import ImageSettings, centre_crop, load
 from limner.data.vocabulary import Vocabulary
 from limner.errors import CheckpointError, DataError, SettingsError
-from limner.models.dual_path import DualPath, DualPathSettings
+from limner.models.systems import ModelSettings, Network, build_network
 from limner.runs.checkpoint import load_into, read_checkpoint
 from limner.runs.encoding import SENTENCES, Encoding
 from limner.runs.precision import Precision, default_device
+from limner.settings import Settings
 from limner.types import Pixels
+
+
+class _Model(Settings):
+    """The one setting that says what network a checkpoint is of."""
+
+    model: ModelSettings
+    """The network."""
+
 
 RUN_FILE = "run.json"
 """Names the chosen checkpoint of a run folder and those of its stages."""
@@ -37,7 +46,7 @@ class Run:
 
     path: Path
     description: dict[str, Any]
-    model: DualPath
+    model: Network
     vocabulary: Vocabulary
     images: ImageSettings
     encoding: Encoding
@@ -129,7 +138,7 @@ def load_run(
     tensors, description = read_checkpoint(path)
     try:
         vocabulary = Vocabulary(tuple(description["vocabulary"]))
-        settings = DualPathSettings.parse(dict(description["model"]))
+        settings = _Model.parse({"model": description["model"]}).model
         images = ImageSettings.parse(dict(description["images"]))
     except KeyError as error:
         raise CheckpointError(
@@ -146,15 +155,15 @@ def load_run(
     return Run(path, description, model, vocabulary, images, encoding)
 
 
-def _network(settings: DualPathSettings, vocabulary_size: int, description: dict[str, Any]) -> DualPath:
+def _network(settings: ModelSettings, vocabulary_size: int, description: dict[str, Any]) -> Network:
     """The network without its weights; what the backbone was once made from need not exist any more."""
     if "backbone" not in description:
-        return DualPath(settings, vocabulary_size, load_weights=False)
+        return build_network(settings, vocabulary_size, load_weights=False)
     with TemporaryDirectory() as folder:
         for name, content in description["backbone"].items():
             (Path(folder) / Path(name).name).write_text(json.dumps(content), encoding="utf-8")
         local = settings.replace(backbone=settings.backbone.replace(auto_model=folder))
-        return DualPath(local, vocabulary_size, load_weights=False)
+        return build_network(local, vocabulary_size, load_weights=False)
 
 
 def checkpoint_path(folder: Path, stage: str | None) -> Path:

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from jaxtyping import Float, UInt8
 
 from limner.errors import DataError
-from limner.models.dual_path import DualPath
+from limner.models.joint_embedding import JointEmbedding
 from limner.runs.checkpoint import write_text
 from limner.runs.encoding import Encoding
 from limner.runs.precision import Precision
@@ -52,7 +52,7 @@ def cache_limit() -> int:
 
 
 def cached_views(
-    model: DualPath,
+    model: JointEmbedding,
     pictures: Pictures,
     views: int,
     *,
@@ -178,7 +178,7 @@ def _encode(
 
 
 def _key(
-    model: DualPath, pictures: Pictures, views: int, seed: int, precision: Precision, until: str | None
+    model: JointEmbedding, pictures: Pictures, views: int, seed: int, precision: Precision, until: str | None
 ) -> str:
     settings = pictures.settings
     if views <= settings.test_views:  # nothing random in them

@@ -6,7 +6,7 @@ state is written only between epochs.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, 
 from limner.training.feature_cache import Report, cached_views
 from limner.training.metrics_log import MetricsLog
 from limner.training.mining import Bank
-from limner.training.optimiser import freeze_parts, make_optimiser, rate_at, set_rate
+from limner.training.optimiser import freeze_parts, make_optimisers, rate_at, set_rate
 from limner.training.outcome import classifier_file, stage_file, write_outcome, write_stage_checkpoint
 from limner.training.pairs import Batch, epoch_batches, generator, steps_per_epoch
 from limner.training.pictures import ahead, encode_all
@@ -117,12 +117,14 @@ class _Training:
             if self.progress.finished:
                 return self.out
         self.log.cut(self.progress.log_bytes)
-        if self.recipe.classes is not None:
+        if self.recipe.classes == "images":
+            self.classes = np.arange(len(self.classes))
+        elif self.recipe.classes is not None:
             self.classes = self._pseudo_classes(self.recipe.classes)
         for index in range(self.progress.stage, len(self.recipe.stages)):
             self._stage(index, resumed and index == self.progress.stage)
         self.progress.finished = True
-        self._write_state(None)
+        self._write_state(())
         self.log.close()
         return self.out
 
@@ -136,9 +138,9 @@ class _Training:
             fixed_statistics=stage.backbone_statistics == "fixed",
             until=stage.backbone_from,
         )
-        optimiser = make_optimiser(parts, stage.optimiser)
+        optimisers = make_optimisers(parts, stage)
         if resumed:
-            restore(self.out, self.objective, optimiser)
+            restore(self.out, self.objective, optimisers)
         else:
             self._begin_stage(index)
         ended = self._ended(stage)
@@ -148,7 +150,9 @@ class _Training:
             self.data.val_pictures.forget()
         if index == 0 and not resumed and self.recipe.classifier_start == "images":
             self._start_classifier(train_cached)
-        self._step_module, self._optimiser = self.accelerator.prepare(self.objective, optimiser)
+        if stage.losses.cmce and not resumed:
+            self._fill_buffers(train_cached)
+        self._step_module, *self._optimisers = self.accelerator.prepare(self.objective, *optimisers)
         while not ended:
             began = time.monotonic()
             epoch = self.progress.epoch
@@ -168,7 +172,7 @@ class _Training:
             if self.progress.epoch % stage.validate_every == 0 or last:
                 improved = self._validate(stage, val_cached, row)
             self.progress.log_bytes = self.log.add(row)
-            self._write_state(optimiser)
+            self._write_state(optimisers)
             self.listener(EpochEnded(row, improved))
             ended = self._ended(stage)
         best = self.progress.best[index]
@@ -226,7 +230,8 @@ class _Training:
         done, began, rate = 0, time.monotonic(), 0.0
         for step, (batch, inputs) in enumerate(self._inputs(index, stage, epoch, cached, bank)):
             rate = rate_at(epoch + step / steps, stage.epochs, stage.optimiser.rate, stage.schedule)
-            set_rate(self._optimiser.optimizer, rate)
+            for optimiser in self._optimisers:
+                set_rate(optimiser.optimizer, rate)
             torch.manual_seed(_mix(self.recipe.seed, index, epoch, step, self.accelerator.process_index))
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
                 losses: dict[str, Tensor] = self._step_module(**inputs)
@@ -235,11 +240,14 @@ class _Training:
                     f"{self.out}: the loss became {losses['loss'].item()} in stage '{stage.name}', epoch {epoch + 1}, "
                     f"step {step + 1}; lower stages.{stage.name}.optimiser.rate or set optimiser.clip, and start anew"
                 )
-            self._optimiser.zero_grad()
+            for optimiser in self._optimisers:
+                optimiser.zero_grad()
             self.accelerator.backward(losses["loss"])
             if stage.optimiser.clip is not None:
                 self.accelerator.clip_grad_norm_(self.objective.parameters(), stage.optimiser.clip)
-            self._optimiser.step()
+            for optimiser in self._optimisers:
+                optimiser.step()
+            self.objective.remember(self.accelerator.gather)
             done += len(batch.images) * self.accelerator.num_processes
             for name, value in losses.items():
                 sums[name] = sums.get(name, 0.0) + float(value.detach())
@@ -359,9 +367,20 @@ class _Training:
         unit = torch.nn.functional.normalize(means - means.mean(dim=0), dim=1)
         self.objective.classifier.weight.copy_(unit)
 
-    def _write_state(self, optimiser: torch.optim.Optimizer | None) -> None:
+    def _fill_buffers(self, cached: np.ndarray | None) -> None:
+        """CMCE's buffers before the first step: the mean feature of each identity, by the network as it stands."""
+        assert self.objective.cmce is not None
+        self.listener(Preparing("feature buffers", 0, 1))
+        bank = self._bank(cached)
+        of_images = torch.from_numpy(self.classes)
+        of_texts = torch.from_numpy(self.classes[self.data.pairs.sentence_image])
+        self.objective.cmce.fill(
+            *(part.to(self.device) for part in (bank.images, of_images, bank.texts, of_texts))
+        )
+
+    def _write_state(self, optimisers: Sequence[torch.optim.Optimizer]) -> None:
         if self.accelerator.is_main_process:
-            write_state(self.out, self.objective, optimiser, self.progress, self.data.identity)
+            write_state(self.out, self.objective, optimisers, self.progress, self.data.identity)
         self.accelerator.wait_for_everyone()
 
 

@@ -1,26 +1,33 @@
 """The network and its losses as one module: what several processes train together.
 
-`L = λ1·L_rank + λ2·L_visual + λ3·L_textual` (dual-path TOMM 2020, Eq. 9), or the one loss on the sum (Eq. 12).
+Dual-path: `L = λ1·L_rank + λ2·L_visual + λ3·L_textual` (TOMM 2020, Eq. 9), or the one loss on the sum (Eq. 12).
+Identity-aware, stage 1: the CMCE loss (ICCV 2017, Eq. 3).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from limner.losses import InstanceLoss, RankingLoss
-from limner.models.dual_path import DualPath
+from limner.losses import CMCELoss, InstanceLoss, RankingLoss
+from limner.models.joint_embedding import JointEmbedding
 from limner.training.settings import LossSettings
 
 
 class Objective(nn.Module):
-    """Computes the losses of a batch of pairs; the classifier lives on across stages."""
+    """Computes the losses of a batch of pairs; the classifier lives on across stages.
 
-    def __init__(self, model: DualPath, identities: int, *, bias: bool) -> None:
+    `classes` are those of the shared classifier, `compared` those of CMCE's feature buffers; 0 for what no
+    stage uses.
+    """
+
+    def __init__(self, model: JointEmbedding, classes: int, *, compared: int = 0, bias: bool = False) -> None:
         super().__init__()
         self.model = model
-        self.classifier = InstanceLoss(model.dim, identities, bias=bias)
+        self.classifier = InstanceLoss(model.dim, classes, bias=bias)
+        self.cmce = CMCELoss(model.dim, compared) if compared else None
+        self._features: tuple[Tensor, Tensor, Tensor] | None = None
         self.ranking = RankingLoss()
         self.losses = LossSettings()
 
@@ -31,6 +38,9 @@ class Objective(nn.Module):
         self.classifier.dropout = losses.dropout
         self.classifier.scale = losses.scale
         self.classifier.smoothing = losses.smoothing
+        if self.cmce is not None:
+            self.cmce.sigma_images, self.cmce.sigma_texts = losses.sigma_images, losses.sigma_texts
+            self.cmce.keep, self.cmce.renormalise = losses.keep, losses.renormalise
 
     def parts(self) -> dict[str, list[nn.Parameter]]:
         """The network's parts and the classifier."""
@@ -52,8 +62,8 @@ class Objective(nn.Module):
 
         `groups` say what matches; `classes` what the classifier tells apart: the same unless pseudo-classes are used.
 
-        `pictures` are pixels, uint8 (rows, 3, height, width), or what `DualPath.pool_cached` takes. Rows beyond the
-        batch, of pictures and of sentences, are mined negatives with groups of their own: they enter the ranking
+        `pictures` are pixels, uint8 (rows, 3, height, width), or what `JointEmbedding.pool_cached` takes. Rows beyond
+        the batch, of pictures and of sentences, are mined negatives with groups of their own: they enter the ranking
         loss only, though batch norm sees them.
         """
         batch = len(groups)
@@ -69,6 +79,10 @@ class Objective(nn.Module):
             logits = self.classifier.logits(features)
             parts[name] = self.classifier.of(logits, classes)
             errors[f"{name}_error"] = 100 * (logits.argmax(1) != classes).float().mean()
+        if weights.cmce:
+            assert self.cmce is not None
+            parts["cmce"] = self.cmce(images, texts, classes)
+            self._features = images.detach(), texts.detach(), classes
         if weights.ranking:
             parts["ranking"] = self.ranking(
                 images.float(),
@@ -81,6 +95,16 @@ class Objective(nn.Module):
             )
         total = torch.stack([getattr(weights, name) * value for name, value in parts.items()]).sum()
         return {"loss": total, **{name: value.detach() for name, value in parts.items()}, **errors}
+
+    def remember(self, gather: Callable[[Tensor], Tensor]) -> None:
+        """Move CMCE's buffers to the features of the last batch; to be called after each step.
+
+        `gather` joins what the processes have, so that all of them hold the same rows.
+        """
+        if self.cmce is not None and self._features is not None:
+            images, texts, classes = (gather(part) for part in self._features)
+            self.cmce.update(images, texts, classes)
+            self._features = None
 
     def _classified(self, images: Tensor, texts: Tensor) -> Iterator[tuple[str, Tensor]]:
         """The features whose classes the stage learns to tell, by the name of their loss."""

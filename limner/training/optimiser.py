@@ -9,6 +9,28 @@ from torch import nn
 from limner.training.settings import OptimiserSettings, ScheduleSettings, StageSettings
 
 
+def make_optimisers(
+    parts: Mapping[str, Sequence[nn.Parameter]], stage: StageSettings
+) -> list[torch.optim.Optimizer]:
+    """The stage's optimiser of most parts, and one for each part that has its own.
+
+    All follow the stage's schedule: `set_rate` takes the rate of `stage.optimiser`, and the groups of the others carry
+    their share of it. One that has nothing to learn is left out.
+    """
+    own = stage.part_optimisers
+    common = {name: parameters for name, parameters in parts.items() if name not in own}
+    chosen = [(common, stage.optimiser)]
+    chosen += [({name: parts[name]}, settings) for name, settings in own.items() if name in parts]
+    found = []
+    for theirs, settings in chosen:
+        if any(parameter.requires_grad for parameters in theirs.values() for parameter in parameters):
+            optimiser = make_optimiser(theirs, settings)
+            for group in optimiser.param_groups:
+                group["multiplier"] *= settings.rate / stage.optimiser.rate
+            found.append(optimiser)
+    return found
+
+
 def make_optimiser(
     parts: Mapping[str, Sequence[nn.Parameter]], settings: OptimiserSettings
 ) -> torch.optim.Optimizer:

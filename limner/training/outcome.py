@@ -29,7 +29,7 @@ def write_stage_checkpoint(
     recipe = data.recipe
     identity = data.identity
     description: dict[str, Any] = {
-        "system": recipe.system,
+        "system": recipe.model.system,
         "model": identity["recipe"]["model"],
         "images": identity["recipe"]["images"],
         "vocabulary": list(data.vocabulary.entries),

@@ -1,12 +1,13 @@
 """What a training run can be told: stages, their losses, optimiser and schedule, and the whole recipe."""
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from limner.data.transforms import ImageSettings
 from limner.losses.ranking import Negatives
 from limner.models.dual_path import DualPathSettings
+from limner.models.systems import ModelSettings
 from limner.settings import Settings
 
 Part = Literal["backbone", "image_head", "words", "text", "text_head", "classifier"]
@@ -14,7 +15,10 @@ Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_i
 
 
 class LossSettings(Settings):
-    """The weighted sum of Eq. 9; a weight of 0 leaves its loss out."""
+    """The weighted sum of a stage's losses; a weight of 0 leaves its loss out.
+
+    Equations are those of the dual-path paper, for CMCE of the identity-aware one.
+    """
 
     ranking: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """λ1, weight of the ranking loss (Eq. 4)."""
@@ -36,11 +40,23 @@ class LossSettings(Settings):
     """None = plain logits as in the paper; a number = cosine logits times it (a departure)."""
     smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Label smoothing of the instance loss (paper: 0)."""
+    cmce: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Weight of the cross-modal cross-entropy over feature buffers (Eq. 3)."""
+    sigma_images: float = Field(default=0.04, gt=0, allow_inf_nan=False)
+    """σ_v, temperature of a picture's probabilities (Eq. 1)."""
+    sigma_texts: float = Field(default=0.04, gt=0, allow_inf_nan=False)
+    """σ_s, temperature of a sentence's probabilities (Eq. 2)."""
+    keep: float = Field(default=0.5, ge=0, lt=1)
+    """Share of the old row when a feature buffer is updated (section 3.1.1: 0.5)."""
+    renormalise: bool = False
+    """Whether rows of the feature buffers are L2-normalised after each update (not in the paper)."""
 
     @model_validator(mode="after")
     def _some_loss(self) -> "LossSettings":
-        if not (self.ranking or self.visual or self.textual or self.joint):
-            raise ValueError("all loss weights are 0; give at least one of ranking, visual, textual, joint")
+        if not (self.ranking or self.cmce or self.classifies):
+            raise ValueError(
+                "all loss weights are 0; give at least one of ranking, visual, textual, joint, cmce"
+            )
         return self
 
     @property
@@ -114,6 +130,8 @@ class StageSettings(Settings):
     """The losses and their weights."""
     optimiser: OptimiserSettings = OptimiserSettings()
     """The optimiser."""
+    part_optimisers: dict[Part, OptimiserSettings] = Field(default_factory=dict)
+    """Parts with an optimiser of their own, e.g. {"backbone": {"name": "sgd"}}; all follow the one schedule."""
     schedule: ScheduleSettings = ScheduleSettings()
     """The learning rate over the stage."""
     validate_every: int = Field(default=1, ge=1)
@@ -149,16 +167,15 @@ class Recipe(Settings):
 
     name: str
     """Name of the recipe."""
-    system: Literal["dual-path"] = "dual-path"
-    """The published system."""
-    model: DualPathSettings = DualPathSettings()
-    """The network."""
+    model: ModelSettings = DualPathSettings()
+    """The network; its `system` says which published one."""
     images: ImageSettings = ImageSettings()
     """How pictures are resized, cropped and flipped."""
     vocabulary: VocabularySettings = VocabularySettings()
     """The words."""
-    classes: int | None = Field(default=None, ge=2)
-    """None = each group a class; a number = so many k-means pseudo-classes of pooled features (Table 5)."""
+    classes: Annotated[int, Field(ge=2)] | Literal["images"] | None = None
+    """None = each group a class; "images" = each picture with its sentences, whoever is on it ("w/o ID"); a number = so
+    many k-means pseudo-classes of pooled features (dual-path, Table 5)."""
     classifier_bias: bool = False
     """A bias in the shared classifier (released code, CUHK-PEDES and Flickr30k)."""
     classifier_start: Literal["random", "images"] = "random"
@@ -171,6 +188,14 @@ class Recipe(Settings):
     """Arithmetic of the forward pass; "auto" = bf16 where the processor multiplies it natively."""
     seed: int = Field(default=0, ge=0)
     """Seed of everything random."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _system_is_the_models(cls, values: Any) -> Any:
+        """Recipes of earlier versions named their system, of which there was one, beside the model."""
+        if isinstance(values, dict) and values.get("system") == "dual-path":
+            return {name: value for name, value in values.items() if name != "system"}
+        return values
 
     @model_validator(mode="after")
     def _names_differ(self) -> "Recipe":

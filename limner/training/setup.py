@@ -14,7 +14,7 @@ from limner.data.records import Dataset, group_numbers
 from limner.data.vocabulary import Vocabulary, words
 from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.errors import DataError, SettingsError
-from limner.models.dual_path import DualPath
+from limner.models.systems import build_network
 from limner.training.objective import Objective
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures
@@ -64,7 +64,7 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
     sentences = [sentence for record in train.records for sentence in record.sentences]
     vocabulary, table = _words(recipe, sentences)
     torch.manual_seed(recipe.seed)
-    model = DualPath(recipe.model, len(vocabulary))
+    model = build_network(recipe.model, len(vocabulary))
     if table is not None:
         with torch.no_grad():
             model.text.table.weight[1:] = torch.from_numpy(table)
@@ -75,7 +75,13 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
             except SettingsError as error:
                 raise SettingsError(f"setting 'stages.{stage.name}.backbone_from': {error}") from None
     pairs = TrainingPairs.of(train, vocabulary)
-    objective = Objective(model, recipe.classes or pairs.identities, bias=recipe.classifier_bias)
+    classes = len(train) if recipe.classes == "images" else recipe.classes or pairs.identities
+    objective = Objective(
+        model,
+        classes=classes if any(stage.losses.classifies for stage in recipe.stages) else 0,
+        compared=classes if any(stage.losses.cmce for stage in recipe.stages) else 0,
+        bias=recipe.classifier_bias,
+    )
     image_groups, sentence_groups = group_numbers(val)
     if not len(sentence_groups):
         raise DataError(f"{val.source}: the validation split has no sentence")

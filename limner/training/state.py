@@ -5,6 +5,7 @@ the same, so a state holds just the weights, the optimiser's moments, where the 
 """
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,20 +49,20 @@ class Progress:
 def write_state(
     folder: Path,
     objective: nn.Module,
-    optimiser: torch.optim.Optimizer | None,
+    optimisers: Sequence[torch.optim.Optimizer],
     progress: Progress,
     identity: dict[str, Any],
 ) -> None:
     """Write the state atomically; `identity` is what a resumed run must agree with (recipe, data)."""
     tensors = {f"objective.{name}": tensor for name, tensor in objective.state_dict().items()}
     scalars: dict[str, float] = {}
-    if optimiser is not None:
+    for first, optimiser in _numbered(optimisers):
         for index, values in optimiser.state_dict()["state"].items():
             for name, value in values.items():
                 if isinstance(value, Tensor):
-                    tensors[f"optimiser.{index}.{name}"] = value
+                    tensors[f"optimiser.{first + index}.{name}"] = value
                 elif value is not None:
-                    scalars[f"{index}.{name}"] = float(value)
+                    scalars[f"{first + index}.{name}"] = float(value)
     description = {"progress": asdict(progress), "identity": identity, "scalars": scalars}
     write_checkpoint(folder / STATE_FILE, tensors, {"state": description})
 
@@ -116,8 +117,8 @@ def _by_name(values: list[Any]) -> dict[Any, Any]:
     return dict(zip(named, values, strict=True))
 
 
-def restore(folder: Path, objective: nn.Module, optimiser: torch.optim.Optimizer | None) -> None:
-    """Load weights and, where given, the optimiser's moments. Raises `CheckpointError`."""
+def restore(folder: Path, objective: nn.Module, optimisers: Sequence[torch.optim.Optimizer]) -> None:
+    """Load weights and the optimisers' moments. Raises `CheckpointError`."""
     path = folder / STATE_FILE
     tensors, description = read_checkpoint(path)
     own = {
@@ -126,8 +127,6 @@ def restore(folder: Path, objective: nn.Module, optimiser: torch.optim.Optimizer
         if name.startswith("objective.")
     }
     load_into(objective, own, path)
-    if optimiser is None:
-        return
     moments: dict[int, dict[str, Any]] = {}
     for name, value in tensors.items():
         if name.startswith("optimiser."):
@@ -136,9 +135,23 @@ def restore(folder: Path, objective: nn.Module, optimiser: torch.optim.Optimizer
     for name, scalar in description["state"]["scalars"].items():
         index, key = name.split(".", 1)
         moments.setdefault(int(index), {})[key] = scalar
-    whole = optimiser.state_dict()
-    whole["state"] = moments
-    try:
-        optimiser.load_state_dict(whole)
-    except ValueError as error:
-        raise CheckpointError(f"{path}: the optimiser's state does not fit ({error})") from None
+    for first, optimiser in _numbered(optimisers):
+        whole = optimiser.state_dict()
+        held = range(first, first + _count(optimiser))
+        whole["state"] = {index - first: moments[index] for index in held if index in moments}
+        try:
+            optimiser.load_state_dict(whole)
+        except ValueError as error:
+            raise CheckpointError(f"{path}: the optimiser's state does not fit ({error})") from None
+
+
+def _numbered(optimisers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[int, torch.optim.Optimizer]]:
+    """The optimisers with the number of each one's first parameter, counted over all of them."""
+    first = 0
+    for optimiser in optimisers:
+        yield first, optimiser
+        first += _count(optimiser)
+
+
+def _count(optimiser: torch.optim.Optimizer) -> int:
+    return sum(len(group["params"]) for group in optimiser.param_groups)

@@ -82,6 +82,19 @@ def test_blocks_change_nothing_and_large_affinities_do_not_overflow() -> None:
         torch.testing.assert_close(gradient, results[0][1])
 
 
+def test_under_autocast_the_loss_is_that_of_float32() -> None:
+    loss, images, texts, groups = _case()
+    loss.float()
+    images, texts = images.float().requires_grad_(), texts.float()
+    expected = loss(images, texts, groups)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = loss(images, texts, groups)
+        found.backward()
+    torch.testing.assert_close(found, expected)
+    assert images.grad is not None
+    assert loss(images.bfloat16(), texts.bfloat16(), groups).dtype == torch.float32
+
+
 def test_permuting_the_batch_changes_nothing() -> None:
     loss, images, texts, groups = _case()
     order = torch.randperm(len(groups))

@@ -99,9 +99,8 @@ def test_image_embedding_is_the_mean_of_plain_and_flipped(run: Run, paths: list[
 def test_text_embedding_can_be_the_mean_over_all_places(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = ["a red square on white", "red", ""]
     left = run.encode_texts(sentences)
-    settings = run.model.settings
-    monkeypatch.setattr(run.model, "settings", settings.replace(text=settings.text.replace(test_positions=0)))
-    length = settings.text.words
+    monkeypatch.setattr(run.model.text, "test_positions", 0)
+    length = run.model.settings.text.words
     expected = []
     for sentence in sentences[:2]:
         known = run.vocabulary.numbers(sentence)
@@ -265,8 +264,8 @@ def test_files_that_are_no_model_are_refused(toy_run: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": {"dim": 0}}, r"does not fit this limner \(setting 'dim'"),
-        ({"model": {"dimm": 16}}, r"unknown setting 'dimm'; did you mean 'dim'"),
+        ({"model": {"dim": 0}}, r"does not fit this limner \(setting 'model.dim'"),
+        ({"model": {"dimm": 16}}, r"unknown setting 'model.dimm'; did you mean 'dim'"),
         ({"model": 5}, "does not fit this limner"),
         ({"images": {"crop": 5}}, "does not fit this limner"),
         ({"vocabulary": 5}, "does not fit this limner"),

@@ -12,7 +12,8 @@ from limner.data.records import Dataset
 from limner.data.transforms import ImageSettings
 from limner.errors import DataError, SettingsError
 from limner.models.backbones import BackboneSettings
-from limner.models.dual_path import DualPath
+from limner.models.joint_embedding import JointEmbedding
+from limner.models.systems import build_network
 from limner.training import feature_cache as module
 from limner.training.feature_cache import cache_folder, cache_limit, cached_views
 from limner.training.pictures import Pictures
@@ -23,9 +24,9 @@ SIZE = 20
 
 
 @pytest.fixture
-def model() -> DualPath:
+def model() -> JointEmbedding:
     torch.manual_seed(0)
-    return DualPath(toy_recipe().model, 10)
+    return build_network(toy_recipe().model, 10)
 
 
 @pytest.fixture
@@ -37,13 +38,15 @@ def pictures(toys: Dataset, tmp_path: Path) -> Pictures:
     return Pictures(paths, toy_recipe().images)
 
 
-def _direct(model: DualPath, pixels: np.ndarray) -> np.ndarray:
+def _direct(model: JointEmbedding, pixels: np.ndarray) -> np.ndarray:
     model.eval()
     with torch.no_grad():
         return model.pool_images(torch.from_numpy(pixels.copy()).permute(0, 3, 1, 2)).numpy()
 
 
-def _views(model: DualPath, pictures: Pictures, folder: Path, views: int = 3, **more: object) -> np.ndarray:
+def _views(
+    model: JointEmbedding, pictures: Pictures, folder: Path, views: int = 3, **more: object
+) -> np.ndarray:
     arguments = {"seed": 5, "precision": "fp32", **more}
     return cached_views(model, pictures, views, folder=folder, **arguments)  # type: ignore[arg-type]
 
@@ -53,7 +56,7 @@ def _entries(folder: Path) -> set[str]:
 
 
 def test_views_are_the_plain_the_flipped_and_random_crops(
-    model: DualPath, pictures: Pictures, tmp_path: Path
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path
 ) -> None:
     model.train()
     found = _views(model, pictures, tmp_path / "cache", 4)
@@ -68,7 +71,7 @@ def test_views_are_the_plain_the_flipped_and_random_crops(
     assert not np.allclose(other[1], other[2], atol=2e-3)
 
 
-def test_without_flips_no_view_is_mirrored(model: DualPath, pictures: Pictures, tmp_path: Path) -> None:
+def test_without_flips_no_view_is_mirrored(model: JointEmbedding, pictures: Pictures, tmp_path: Path) -> None:
     pictures = Pictures(pictures.paths, pictures.settings.replace(flip=False))
     found = _views(model, pictures, tmp_path, 2)
     centred = pictures.centred(range(SIZE))
@@ -78,7 +81,7 @@ def test_without_flips_no_view_is_mirrored(model: DualPath, pictures: Pictures, 
 
 
 def test_test_views_are_shared_by_all_seeds_and_training_crops(
-    model: DualPath, pictures: Pictures, tmp_path: Path
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
     _views(model, pictures, cache, 2, seed=1)
@@ -88,7 +91,7 @@ def test_test_views_are_shared_by_all_seeds_and_training_crops(
 
 
 def test_second_call_reads_what_the_first_wrote(
-    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = np.array(_views(model, pictures, tmp_path / "cache"))
 
@@ -101,7 +104,7 @@ def test_second_call_reads_what_the_first_wrote(
 
 
 def test_runs_that_want_the_same_at_once_compute_it_once(
-    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[str] = []
     compute = module._compute
@@ -118,7 +121,7 @@ def test_runs_that_want_the_same_at_once_compute_it_once(
 
 
 def test_key_changes_with_whatever_changes_the_features(
-    model: DualPath, pictures: Pictures, tmp_path: Path
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
 
@@ -145,7 +148,7 @@ def test_key_changes_with_whatever_changes_the_features(
     assert is_new()
 
 
-def test_maps_are_what_a_layer_reads(model: DualPath, pictures: Pictures, tmp_path: Path) -> None:
+def test_maps_are_what_a_layer_reads(model: JointEmbedding, pictures: Pictures, tmp_path: Path) -> None:
     found = _views(model, pictures, tmp_path / "cache", until="layer4.0")
     assert found.shape == (SIZE, 3, 2, 2, 32)
     features = _views(model, pictures, tmp_path / "cache")
@@ -159,7 +162,7 @@ def test_maps_are_what_a_layer_reads(model: DualPath, pictures: Pictures, tmp_pa
 
 
 def test_key_of_maps_leaves_out_the_layers_behind(
-    model: DualPath, pictures: Pictures, tmp_path: Path
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
     _views(model, pictures, cache, until="layer4.0")
@@ -176,7 +179,7 @@ def test_key_of_maps_leaves_out_the_layers_behind(
 
 
 def test_interrupted_computation_goes_on_where_it_stopped(
-    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CHUNK", 1)  # progress is noted every sixteenth chunk
     whole = np.array(_views(model, pictures, tmp_path / "whole"))
@@ -196,7 +199,7 @@ def test_interrupted_computation_goes_on_where_it_stopped(
 
 
 def test_note_of_progress_without_its_part_is_not_believed(
-    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CHUNK", 1)
     cache = tmp_path / "cache"
@@ -218,7 +221,7 @@ def test_note_of_progress_without_its_part_is_not_believed(
 
 
 def test_damaged_note_of_progress_is_not_believed(
-    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CHUNK", 1)
     cache = tmp_path / "cache"
@@ -235,7 +238,7 @@ def test_damaged_note_of_progress_is_not_believed(
 
 
 def test_full_disk_is_said_before_anything_is_computed(
-    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -249,7 +252,7 @@ def test_full_disk_is_said_before_anything_is_computed(
 
 
 def test_oldest_entries_make_room(
-    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"
     size = 2 * SIZE * 3 * CHANNELS + 128  # float16 values and NumPy's header
@@ -267,7 +270,7 @@ def test_oldest_entries_make_room(
 
 
 def test_abandoned_parts_count_and_make_room(
-    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"
     size = 2 * SIZE * 3 * CHANNELS + 128
@@ -283,7 +286,7 @@ def test_abandoned_parts_count_and_make_room(
 
 
 def test_part_that_another_run_is_writing_is_not_taken_for_abandoned(
-    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"
     size = 2 * SIZE * 3 * CHANNELS + 128
@@ -301,7 +304,7 @@ def test_part_that_another_run_is_writing_is_not_taken_for_abandoned(
 def test_key_of_maps_leaves_out_what_lies_behind_the_last_map(pictures: Pictures, tmp_path: Path) -> None:
     """fc6 and fc7 of VGG are no layers of the map, yet they learn; a resumed run must find its entry."""
     settings = toy_recipe().model.replace(backbone=BackboneSettings(name="vgg-16", width=0.02))
-    model = DualPath(settings, 10)
+    model = build_network(settings, 10)
     _views(model, pictures, tmp_path, until="features.28")
     with torch.no_grad():
         model.backbone.get_parameter("classifier.0.weight").add_(1.0)
@@ -310,7 +313,7 @@ def test_key_of_maps_leaves_out_what_lies_behind_the_last_map(pictures: Pictures
 
 
 def test_refusals(
-    model: DualPath, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LIMNER_CACHE_GB", "0.000001")
     with pytest.raises(DataError, match=r"20 pictures × 3 views .* set LIMNER_CACHE_GB higher"):
@@ -321,7 +324,7 @@ def test_refusals(
 
 
 def test_a_folder_that_cannot_be_written_is_named(
-    model: DualPath, pictures: Pictures, tmp_path: Path
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     cache = tmp_path / "file" / "cache"
@@ -330,7 +333,9 @@ def test_a_folder_that_cannot_be_written_is_named(
 
 
 @pytest.mark.parametrize("number", [0, 2])
-def test_missing_picture_is_named(model: DualPath, pictures: Pictures, tmp_path: Path, number: int) -> None:
+def test_missing_picture_is_named(
+    model: JointEmbedding, pictures: Pictures, tmp_path: Path, number: int
+) -> None:
     pictures.paths[number].unlink()
     with pytest.raises(DataError, match=r"missing picture .*limner data check"):
         _views(model, pictures, tmp_path / "cache")

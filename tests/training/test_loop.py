@@ -75,7 +75,6 @@ from pathlib import Path
 import torch
 from limner.training.events import Stepped
 from limner.training.loop import train
-from limner.training.settings import Recipe, VocabularySettings
 from limner.training.settings import Recipe
 from tests.toy import toy_dataset
 

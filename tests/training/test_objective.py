@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from limner.models.dual_path import DualPath
+from limner.models.systems import build_network
 from limner.training.objective import Objective
 from limner.training.optimiser import freeze_parts
 from limner.training.settings import LossSettings, StageSettings
@@ -18,7 +18,7 @@ CLASSES = torch.tensor([1, 0, 1, 1])
 @pytest.fixture
 def objective() -> Objective:
     torch.manual_seed(0)
-    return Objective(DualPath(toy_recipe().model, 20), 3, bias=False).train()
+    return Objective(build_network(toy_recipe().model, 20), 3, bias=False).train()
 
 
 def _inputs(extra: int = 0, seed: int = 0) -> dict[str, Any]:

@@ -45,13 +45,13 @@ def test_restored_training_goes_on_as_if_never_stopped(tmp_path: Path, name: str
     network = _network()
     optimiser = _optimiser(network, name)
     _steps(network, optimiser, 0, 3)
-    write_state(tmp_path, network, optimiser, Progress(), {})
+    write_state(tmp_path, network, [optimiser], Progress(), {})
     _steps(network, optimiser, 3, 6)
 
     other = _network()
     _steps(other, _optimiser(other, name), 9, 11)  # to have something to overwrite
     again = _optimiser(other, name)
-    restore(tmp_path, other, again)
+    restore(tmp_path, other, [again])
     _steps(other, again, 3, 6)
     for ours, theirs in zip(network.state_dict().values(), other.state_dict().values(), strict=True):
         assert torch.equal(ours, theirs)
@@ -70,7 +70,7 @@ def test_without_moments_the_continuation_is_another(tmp_path: Path) -> None:
 def test_progress_and_identity_come_back(tmp_path: Path) -> None:
     progress = Progress(1, 4, [StageBest(2, 33.5), StageBest()], 1234, 5.5, False)
     identity = {"recipe": {"name": "ü"}, "data": {"train": "abc"}}
-    write_state(tmp_path, _network(), None, progress, identity)
+    write_state(tmp_path, _network(), (), progress, identity)
     assert read_progress(tmp_path) == (progress, identity)
 
 
@@ -79,7 +79,7 @@ def test_settings_newer_than_the_state_have_their_defaults(tmp_path: Path) -> No
     older = json.loads(toy_recipe().model_dump_json())
     for stage in older["stages"]:
         del stage["backbone_from"]
-    write_state(tmp_path, _network(), None, Progress(), {"recipe": older, "data": {}})
+    write_state(tmp_path, _network(), (), Progress(), {"recipe": older, "data": {}})
     assert read_progress(tmp_path)[1]["recipe"] == now
     older["model"]["of_another_time"] = 1
     assert in_full(older) == older
@@ -87,10 +87,10 @@ def test_settings_newer_than_the_state_have_their_defaults(tmp_path: Path) -> No
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no such checkpoint"):
-        restore(tmp_path, _network(), None)
-    write_state(tmp_path, _network(), None, Progress(), {})
+        restore(tmp_path, _network(), ())
+    write_state(tmp_path, _network(), (), Progress(), {})
     with pytest.raises(CheckpointError, match=r"has shape \(5, 4\), expected \(6, 4\)"):
-        restore(tmp_path, _network(6), None)
+        restore(tmp_path, _network(6), ())
 
 
 def test_first_difference_is_named_by_its_path() -> None:

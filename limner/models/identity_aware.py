@@ -1,0 +1,51 @@
+"""The identity-aware system's stage-1 network: a CNN and an LSTM that meet in one space.
+
+Source: Li et al., "Identity-Aware Textual-Visual Matching with Latent Co-attention", ICCV 2017, section 3.1 and
+Figure 2, implementation section 4.2.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+from torch import nn
+
+from limner.models.backbones import BackboneSettings, build_backbone
+from limner.models.joint_embedding import JointEmbedding
+from limner.models.text_lstm import TextLSTM, TextLSTMSettings
+from limner.settings import Settings
+
+
+class IdentityAwareSettings(Settings):
+    """Both paths of the identity-aware system's stage 1."""
+
+    system: Literal["identity-aware"] = "identity-aware"
+    """The published system."""
+    backbone: BackboneSettings = BackboneSettings(name="vgg-16", weights="imagenet")
+    """The image CNN: the paper has VGG-16 up to drop7 for persons, GoogLeNet up to its pool for birds and flowers."""
+    text: TextLSTMSettings = TextLSTMSettings()
+    """The LSTM."""
+    dim: int = Field(default=512, ge=1)
+    """Width of the embedding (section 4.2: 512)."""
+
+
+class IdentityAware(JointEmbedding):
+    """v = the CNN's feature and s = the LSTM's last hidden state, each through a linear layer.
+
+    Our name = their symbol: `embed_images` = v and `encode_texts` = s, before they are L2-normalised; `dim` = D.
+
+    **Decided**: the picture's feature gets a linear layer too, since D is 512 and the CNN's is wider.
+    """
+
+    def __init__(
+        self, settings: IdentityAwareSettings, vocabulary_size: int, *, load_weights: bool = True
+    ) -> None:
+        backbone = build_backbone(settings.backbone, load_weights=load_weights)
+        text = TextLSTM(settings.text, vocabulary_size)
+        super().__init__(
+            backbone,
+            nn.Linear(backbone.channels, settings.dim),
+            text,
+            nn.Linear(text.channels, settings.dim),
+            settings.dim,
+        )
+        self.settings = settings

@@ -1,0 +1,133 @@
+"""What the systems' embedding networks share: an image path and a text path that end in one space."""
+
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
+
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor, nn
+
+from limner.errors import SettingsError
+from limner.models.backbones import BackboneSettings, ImageEncoder
+
+
+@runtime_checkable
+class TextSettings(Protocol):
+    """What every text path can be asked of its settings."""
+
+    @property
+    def words(self) -> int:
+        """Length of a sentence in words."""
+
+    @property
+    def word_dim(self) -> int:
+        """Width of a word vector."""
+
+
+@runtime_checkable
+class EmbeddingSettings(Protocol):
+    """What every system's settings of its embedding network hold."""
+
+    @property
+    def backbone(self) -> BackboneSettings:
+        """The image CNN."""
+
+    @property
+    def text(self) -> TextSettings:
+        """The text path."""
+
+    @property
+    def dim(self) -> int:
+        """Width of the embedding."""
+
+
+class TextPath(nn.Module):
+    """A text path up to its feature: a word table, and what is learnt on top of it.
+
+    - `table`: a word vector a row; row 0 is that of an empty position.
+    - `channels`: width of the feature that `forward` gives.
+    - `test_positions`: places of a sentence that its embedding is averaged over at testing; see `place_evenly`.
+    """
+
+    table: nn.Embedding
+    channels: int
+    test_positions = 1
+
+    def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
+        """Features of word numbers."""
+        raise NotImplementedError
+
+
+class JointEmbedding(nn.Module):
+    """An image path and a text path; a system says which, by the four modules it is made of.
+
+    `embed_images` is above the backbone's pooled feature, so that a frozen backbone is run once; neither path
+    normalises. `dim` is the width of the embedding.
+    """
+
+    settings: EmbeddingSettings
+
+    def __init__(
+        self, backbone: ImageEncoder, image_head: nn.Module, text: TextPath, text_head: nn.Module, dim: int
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.image_head = image_head
+        self.text = text
+        self.text_head = text_head
+        self.dim = dim
+
+    def pool_images(
+        self, pixels: UInt8[Tensor, "batch 3 height width"] | Float[Tensor, "batch 3 height width"]
+    ) -> Float[Tensor, "batch channels"]:
+        """The backbone's pooled features of RGB pixels in 0 … 255."""
+        pooled: Tensor = self.backbone(pixels)
+        return pooled
+
+    def pool_cached(
+        self,
+        cached: Float[Tensor, "batch channels"] | Float[Tensor, "batch height width map_channels"],
+    ) -> Float[Tensor, "batch channels"]:
+        """The backbone's pooled features of what the feature cache keeps.
+
+        These are the features themselves while the backbone is frozen, and maps, channels last, for the layer
+        `backbone.learns_from` while it learns from there on.
+        """
+        if cached.dim() == 2:
+            return cached.float()
+        if self.backbone.learns_from is None:
+            raise SettingsError("cached maps need a backbone that is frozen up to some layer")
+        return self.backbone.forward_from(cached.permute(0, 3, 1, 2).float(), self.backbone.learns_from)
+
+    def embed_images(self, pooled: Float[Tensor, "batch channels"]) -> Float[Tensor, "batch dim"]:
+        """Embeddings of pooled features, not normalised."""
+        out: Tensor = self.image_head(pooled)
+        return out
+
+    def encode_texts(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch dim"]:
+        """Embeddings of word numbers, not normalised."""
+        out: Tensor = self.text_head(self.text(numbers))
+        return out
+
+    def parts(self) -> dict[str, list[nn.Parameter]]:
+        """The parameters by the names that stages freeze and scale rates by; every one is in exactly one part."""
+        return {
+            name: [parameter for module in modules for parameter in module.parameters()]
+            for name, modules in self._modules_of_parts().items()
+        }
+
+    def eval_parts(self, names: Iterable[str]) -> None:
+        """Put parts into eval mode, so that their batch norm neither uses nor gathers the batch's statistics."""
+        modules = self._modules_of_parts()
+        for name in names:
+            for module in modules.get(name, ()):
+                module.eval()
+
+    def _modules_of_parts(self) -> dict[str, list[nn.Module]]:
+        above = [module for module in self.text.children() if module is not self.text.table]
+        return {
+            "backbone": [self.backbone],
+            "image_head": [self.image_head],
+            "words": [self.text.table],
+            "text": above,
+            "text_head": [self.text_head],
+        }

@@ -1,0 +1,39 @@
+"""The embedding networks of all systems: which settings build which."""
+
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Tag
+
+from limner.models.dual_path import DualPath, DualPathSettings
+from limner.models.identity_aware import IdentityAware, IdentityAwareSettings
+
+OLDEST = "dual-path"
+"""The system of settings that name none: those of checkpoints from before there was a second one."""
+
+
+def _system(settings: Any) -> str:
+    named = settings.get("system") if isinstance(settings, dict) else getattr(settings, "system", None)
+    return f"<{named or OLDEST}>"
+
+
+ModelSettings = Annotated[
+    Annotated[DualPathSettings, Tag("<dual-path>")]
+    | Annotated[IdentityAwareSettings, Tag("<identity-aware>")],
+    Discriminator(
+        _system,
+        custom_error_type="system",
+        custom_error_message="its system should be 'dual-path' or 'identity-aware'",
+    ),
+]
+"""The settings of any system's embedding network, told apart by their `system`."""
+
+Network = DualPath | IdentityAware
+
+
+def build_network(
+    settings: DualPathSettings | IdentityAwareSettings, vocabulary_size: int, *, load_weights: bool = True
+) -> Network:
+    """The network of some settings; `load_weights=False` leaves the backbone random, for a checkpoint to fill."""
+    if isinstance(settings, DualPathSettings):
+        return DualPath(settings, vocabulary_size, load_weights=load_weights)
+    return IdentityAware(settings, vocabulary_size, load_weights=load_weights)

@@ -1,0 +1,54 @@
+import pytest
+import torch
+
+from limner.models.text_lstm import TextLSTM, TextLSTMSettings
+
+
+def tiny(**changes: object) -> TextLSTM:
+    torch.manual_seed(0)
+    return TextLSTM(TextLSTMSettings(words=8, word_dim=6, hidden=5).replace(**changes), 30)
+
+
+def test_is_the_hidden_state_after_the_last_word() -> None:
+    model = tiny()
+    numbers = torch.tensor([[3, 4, 5, 0, 0, 0, 0, 0], [7, 0, 0, 0, 0, 0, 0, 0], [9, 8, 7, 6, 5, 4, 3, 2]])
+    found = model(numbers)
+    into, again = (model.lstm.get_parameter(f"weight_{name}_l0") for name in ("ih", "hh"))
+    biases = model.lstm.get_parameter("bias_ih_l0") + model.lstm.get_parameter("bias_hh_l0")
+    for row, words in zip(found, ([3, 4, 5], [7], [9, 8, 7, 6, 5, 4, 3, 2]), strict=True):
+        hidden, cell = torch.zeros(5), torch.zeros(5)
+        for word in words:
+            # i, f, g, o as torch lays them out
+            gates = into @ model.table.weight[word] + again @ hidden + biases
+            i, f, g, o = torch.split(gates, 5)
+            cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+            hidden = o.sigmoid() * cell.tanh()
+        torch.testing.assert_close(row, hidden)
+
+
+def test_empty_positions_behind_a_sentence_change_nothing() -> None:
+    model = tiny()
+    short = torch.tensor([[3, 4, 0]])
+    torch.testing.assert_close(model(short), model(torch.nn.functional.pad(short, (0, 5))))
+
+
+def test_a_sentence_without_a_word_has_a_state() -> None:
+    model = tiny()
+    found = model(torch.zeros(2, 8, dtype=torch.long))
+    assert found.isfinite().all()
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_the_empty_position_learns_nothing() -> None:
+    model = tiny()
+    model(torch.tensor([[0, 0, 0, 0, 0, 0, 0, 0], [1, 0, 2, 0, 0, 0, 0, 0]])).sum().backward()
+    assert model.table.weight.grad is not None
+    assert not model.table.weight.grad[0].any()
+    assert not model.table.weight[0].any()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_dropout_acts_in_training_only(training: bool) -> None:
+    model = tiny(dropout=0.5).train(training)
+    numbers = torch.randint(1, 30, (4, 8))
+    assert torch.equal(model(numbers), model(numbers)) != training

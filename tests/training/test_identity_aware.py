@@ -1,0 +1,133 @@
+"""Stage 1 of the identity-aware system in the training loop: buffers that live in the state."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import limner
+from limner.data.records import Dataset
+from limner.training.events import Event
+from limner.training.loop import train
+from tests.toy import toy_identity_aware
+from tests.training.test_loop import STATE, KilledError, _killer, _run_apart, _same_run
+
+
+@pytest.fixture(scope="module")
+def run(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("identity-aware") / "run"
+    return train(toy_identity_aware(), toys.split("train"), toys.split("val"), out, cpu=True)
+
+
+@pytest.mark.parametrize("kill_at", [2, 4, 5, 9, 11])
+def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
+    toys: Dataset, run: Path, tmp_path: Path, kill_at: int
+) -> None:
+    arguments = (toy_identity_aware(), toys.split("train"), toys.split("val"), tmp_path / "run")
+    with pytest.raises(KilledError):
+        train(*arguments, listener=_killer(kill_at), cpu=True)
+    train(*arguments, resume=True, cpu=True)
+    _same_run(tmp_path / "run", run)
+
+
+def test_kill_9_keeps_the_buffers(toys: Dataset, run: Path, tmp_path: Path) -> None:
+    _run_apart(toys, toy_identity_aware(), tmp_path / "run", kill_at="stage-2 1 2")
+    _run_apart(toys, toy_identity_aware(), tmp_path / "run")
+    _same_run(tmp_path / "run", run)
+    rows = load_file(run / STATE)["objective.cmce.texts"]
+    assert rows.shape == (len({record.group for record in toys.split("train").records}), 16)
+    assert (rows.norm(dim=1) > 0).all()
+    assert (rows.norm(dim=1) < 1).any()  # means of several features, not normalised again
+
+
+def test_the_run_encodes_and_says_its_system(toys: Dataset, run: Path) -> None:
+    loaded = limner.load(run, device="cpu")
+    assert loaded.description["system"] == "identity-aware"
+    assert loaded.encode_texts(["a red bar", ""]).shape == (2, 16)
+    pictures = loaded.encode_images([record.image for record in toys.records[:3]])
+    np.testing.assert_allclose(np.linalg.norm(pictures, axis=1), 1, atol=1e-5)
+
+
+def test_each_picture_may_be_its_own_identity(toys: Dataset, tmp_path: Path) -> None:
+    recipe = toy_identity_aware()
+    recipe = recipe.replace(classes="images", stages=recipe.stages[:1])
+    train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
+    rows = load_file(tmp_path / "run" / STATE)["objective.cmce.images"]
+    assert len(rows) == len(toys.split("train"))
+
+
+def test_the_buffers_begin_with_the_features_of_the_network(
+    toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled: list[torch.Tensor] = []
+
+    def stop(event: Event) -> None:
+        if filled:
+            raise KilledError
+
+    monkeypatch.setattr("limner.losses.cmce.CMCELoss.fill", lambda self, *features: filled.extend(features))
+    recipe = toy_identity_aware()
+    with pytest.raises(KilledError):
+        train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", listener=stop, cpu=True)
+    images, image_groups, texts, text_groups = filled
+    records = toys.split("train").records
+    assert len(images) == len(image_groups) == len(records)
+    assert len(texts) == len(text_groups) == sum(len(record.sentences) for record in records)
+    assert set(image_groups.tolist()) == set(text_groups.tolist())
+
+
+_TWO = """
+import sys
+from pathlib import Path
+import torch
+from limner.losses.cmce import CMCELoss
+from limner.training.loop import train
+from limner.training.settings import Recipe
+from tests.toy import toy_dataset
+import os
+
+torch.set_num_threads(1)
+rank = os.environ["RANK"]
+plain = CMCELoss.update
+seen = []
+
+def update(self, images, texts, groups):
+    plain(self, images, texts, groups)
+    seen.append(len(groups))
+    torch.save((self.images, self.texts, seen), f"{sys.argv[2]}-{rank}.pt")
+
+CMCELoss.update = update
+recipe = Recipe.model_validate_json(sys.argv[3])
+data = toy_dataset(Path(sys.argv[1]))
+train(recipe, data.split("train"), data.split("val"), Path(sys.argv[2]), cpu=True)
+"""
+
+
+def test_two_processes_hold_the_same_rows(toys: Dataset, tmp_path: Path) -> None:
+    recipe = toy_identity_aware()
+    recipe = recipe.replace(stages=recipe.stages[:1])
+    script = tmp_path / "two.py"
+    script.write_text(_TWO)
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
+        *(str(script), str(toys.records[0].image.parent), str(tmp_path / "run"), recipe.model_dump_json()),
+    ]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "LIMNER_CACHE": str(tmp_path / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    one, other = (torch.load(tmp_path / f"run-{rank}.pt", weights_only=True) for rank in (0, 1))
+    assert torch.equal(one[0], other[0])
+    assert torch.equal(one[1], other[1])
+    assert set(one[2]) == {8}  # the whole batch, not a process's half
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["recipe"] == "toy-identity-aware"
