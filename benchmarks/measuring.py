@@ -5,6 +5,7 @@ within one run, and the median of the turns counts.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import platform
@@ -66,6 +67,7 @@ def publish(
 
 def memory_above(run: Callable[[], object]) -> int:
     """Bytes by which `run` raises the resident memory at its highest above what is resident before it (Linux)."""
+    ctypes.CDLL(None).malloc_trim(0)  # freed memory that is still resident would take up part of the rise
     before = _resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew here
     run()
