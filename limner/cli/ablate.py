@@ -25,7 +25,9 @@ def ablate_command(
     table: Annotated[str, typer.Argument(help=f"One of {', '.join(TABLES)}.")],
     data: Annotated[str, typer.Option("--data", help="FORMAT:PATH of the dataset.")],
     folder: Annotated[Path, typer.Option("--out", help="Folder of the runs and of the table.")],
-    recipe: Annotated[str, typer.Option(help="Recipe that the rows change.")] = "dual-path-flickr8k",
+    recipe: Annotated[
+        str | None, typer.Option(help="Recipe that the rows change; without it the table's own small one.")
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0",
     settings: Annotated[
         list[str] | None,
@@ -51,7 +53,7 @@ def ablate_command(
         raise SettingsError(f"--stage {stage}: {table} has rows of stage {' and '.join(chosen.stages)}")
     numbers = _numbers("--seeds", seeds)
     two = None if classes is None else _two(_numbers("--classes", classes))
-    standard = get_recipe(recipe)
+    standard = get_recipe(recipe or chosen.recipe)
     changed = change(standard, given)
     if any(setting.partition("=")[0] == "seed" for setting in given):
         raise SettingsError("--set seed: the seeds of a table are given by --seeds, e.g. --seeds 0,1,2")
