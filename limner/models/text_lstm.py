@@ -4,10 +4,11 @@ Source: Li et al., ICCV 2017, sections 3.1 and 4.2 ("the last hidden state of th
 fully connected layer on one-hot words comes to.
 """
 
-from jaxtyping import Float, Int64
+import torch
+from jaxtyping import Bool, Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from limner.data.vocabulary import PADDING
 from limner.models.joint_embedding import TextPath
@@ -48,12 +49,23 @@ class TextLSTM(TextPath):
 
     def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
         """The last hidden states."""
-        packed = pack_padded_sequence(
-            self.dropout(self.table(numbers)), lengths(numbers).cpu(), batch_first=True, enforce_sorted=False
-        )
-        _, (last, _) = self.lstm(packed)
+        _, (last, _) = self.lstm(self._packed(numbers))
         state: Tensor = last[0]
         return state
+
+    def encode_words(
+        self, numbers: Int64[Tensor, "batch words"]
+    ) -> tuple[Float[Tensor, "batch words {self.channels}"], Bool[Tensor, "batch words"]]:
+        """The hidden state at each word, 0 behind a sentence's end, and which positions are before it."""
+        packed, _ = self.lstm(self._packed(numbers))
+        states, _ = pad_packed_sequence(packed, batch_first=True, total_length=numbers.shape[1])
+        places = torch.arange(numbers.shape[1], device=numbers.device)
+        return states, places < lengths(numbers)[:, None]
+
+    def _packed(self, numbers: Int64[Tensor, "batch words"]) -> PackedSequence:
+        return pack_padded_sequence(
+            self.dropout(self.table(numbers)), lengths(numbers).cpu(), batch_first=True, enforce_sorted=False
+        )
 
 
 def lengths(numbers: Int64[Tensor, "batch words"]) -> Int64[Tensor, " batch"]:

@@ -6,7 +6,7 @@ state is written only between epochs.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,13 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.freed_memory import keep_freed_memory
 from limner.runs.checkpoint import load_into, read_checkpoint
-from limner.runs.encoding import Encoding
 from limner.runs.precision import pick_precision
+from limner.training.embedding_stage import EmbeddingStage
 from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, Stepped, silent
-from limner.training.feature_cache import Report, cached_views
+from limner.training.feature_cache import cached_views
 from limner.training.metrics_log import MetricsLog
-from limner.training.mining import Bank
-from limner.training.optimiser import freeze_parts, make_optimisers, rate_at, set_rate
+from limner.training.optimiser import make_optimisers, rate_at, set_rate
 from limner.training.outcome import classifier_file, stage_file, write_outcome, write_stage_checkpoint
-from limner.training.pairs import Batch, epoch_batches, generator, steps_per_epoch
-from limner.training.pictures import ahead, encode_all
 from limner.training.pseudo_classes import pseudo_classes
 from limner.training.settings import Recipe, StageSettings
 from limner.training.setup import Prepared, prepare
@@ -42,7 +39,7 @@ from limner.training.state import (
     restore,
     write_state,
 )
-from limner.training.validation import score, validate
+from limner.training.validation import score
 
 
 def train(
@@ -129,34 +126,22 @@ class _Training:
         return self.out
 
     def _stage(self, index: int, resumed: bool) -> None:
-        stage = self.recipe.stages[index]
-        self.objective.use(stage.losses)
-        parts = self.objective.parts()
-        freeze_parts(parts, stage)
-        self.model.backbone.set_frozen(
-            "backbone" in stage.frozen,
-            fixed_statistics=stage.backbone_statistics == "fixed",
-            until=stage.backbone_from,
-        )
-        optimisers = make_optimisers(parts, stage)
+        work = EmbeddingStage(self.data, index, self.classes, self.accelerator, self.precision, self.listener)
+        stage = work.stage
+        optimisers = make_optimisers(work.parts, stage)
         if resumed:
             restore(self.out, self.objective, optimisers)
         else:
             self._begin_stage(index)
-        ended = self._ended(stage)
-        train_cached, val_cached = (None, None) if ended else self._cached(stage)
-        if train_cached is not None:
-            self.data.train_pictures.forget()
-            self.data.val_pictures.forget()
-        if index == 0 and not resumed and self.recipe.classifier_start == "images":
-            self._start_classifier(train_cached)
-        if stage.losses.cmce and not resumed:
-            self._fill_buffers(train_cached)
+        if not (ended := self._ended(stage)):
+            work.read_features()
+        if not resumed:
+            work.start()
         self._step_module, *self._optimisers = self.accelerator.prepare(self.objective, *optimisers)
         while not ended:
             began = time.monotonic()
             epoch = self.progress.epoch
-            losses, rate, pairs_per_second = self._epoch(index, stage, epoch, train_cached)
+            losses, rate, pairs_per_second = self._epoch(work, epoch)
             self.progress.epoch += 1
             self.progress.seconds += time.monotonic() - began
             row: dict[str, Any] = {
@@ -170,7 +155,7 @@ class _Training:
             improved = False
             last = self.progress.epoch == stage.epochs
             if self.progress.epoch % stage.validate_every == 0 or last:
-                improved = self._validate(stage, val_cached, row)
+                improved = self._validate(work, row)
             self.progress.log_bytes = self.log.add(row)
             self._write_state(optimisers)
             self.listener(EpochEnded(row, improved))
@@ -192,47 +177,20 @@ class _Training:
         self.progress.stage, self.progress.epoch = index, 0
         self.progress.best = [*self.progress.best[:index], StageBest()]
 
-    def _cached(self, stage: StageSettings) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """What is cached of both splits while the backbone is frozen, all or in part, and the stage allows it."""
-        if not stage.views or ("backbone" not in stage.frozen and stage.backbone_from is None):
-            return None, None
-        found = []
-        with self.accelerator.main_process_first():
-            for what, pictures, views in (
-                ("training features", self.data.train_pictures, stage.views),
-                ("validation features", self.data.val_pictures, self.recipe.images.test_views),
-            ):
-                found.append(
-                    cached_views(
-                        self.model,
-                        pictures,
-                        views,
-                        until=stage.backbone_from,
-                        seed=self.recipe.seed,
-                        precision=self.precision,
-                        report=self._preparing(what),
-                    )
-                )
-        return found[0], found[1]
-
-    def _preparing(self, what: str) -> Report:
-        return lambda done, total: self.listener(Preparing(what, done, total))
-
-    def _epoch(
-        self, index: int, stage: StageSettings, epoch: int, cached: np.ndarray | None
-    ) -> tuple[dict[str, float], float, float]:
+    def _epoch(self, work: EmbeddingStage, epoch: int) -> tuple[dict[str, float], float, float]:
         """One epoch; returns mean losses, the last rate and pairs per second."""
-        steps = steps_per_epoch(self.data.pairs, stage)
-        bank = self._bank(cached) if stage.losses.ranking and stage.losses.candidates else None
-        self.objective.train()
-        self.model.eval_parts(stage.frozen)
+        stage, steps = work.stage, work.steps
+        batches = work.inputs(
+            epoch
+        )  # before the mode is set: mining encodes, and would set it back as a whole
+        work.train_mode()
         sums: dict[str, float] = {}
         done, began, rate = 0, time.monotonic(), 0.0
-        for step, (batch, inputs) in enumerate(self._inputs(index, stage, epoch, cached, bank)):
+        for step, (pairs, inputs) in enumerate(batches):
             rate = rate_at(epoch + step / steps, stage.epochs, stage.optimiser.rate, stage.schedule)
             for optimiser in self._optimisers:
                 set_rate(optimiser.optimizer, rate)
-            torch.manual_seed(_mix(self.recipe.seed, index, epoch, step, self.accelerator.process_index))
+            torch.manual_seed(_mix(self.recipe.seed, work.index, epoch, step, self.accelerator.process_index))
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
                 losses: dict[str, Tensor] = self._step_module(**inputs)
             if not torch.isfinite(losses["loss"]):
@@ -247,8 +205,8 @@ class _Training:
                 self.accelerator.clip_grad_norm_(self.objective.parameters(), stage.optimiser.clip)
             for optimiser in self._optimisers:
                 optimiser.step()
-            self.objective.remember(self.accelerator.gather)
-            done += len(batch.images) * self.accelerator.num_processes
+            work.after_step()
+            done += pairs * self.accelerator.num_processes
             for name, value in losses.items():
                 sums[name] = sums.get(name, 0.0) + float(value.detach())
             means = {name: total / (step + 1) for name, total in sums.items()}
@@ -256,65 +214,9 @@ class _Training:
             self.listener(Stepped(stage.name, epoch + 1, stage.epochs, step + 1, steps, means, per_second))
         return {name: total / steps for name, total in sums.items()}, rate, per_second
 
-    def _inputs(
-        self, index: int, stage: StageSettings, epoch: int, cached: np.ndarray | None, bank: Bank | None
-    ) -> Iterator[tuple[Batch, dict[str, Any]]]:
-        """The batches of an epoch as what the objective takes; this process's share of each."""
-        pairs, words = self.data.pairs, self.recipe.model.text.words
-        batches = list(epoch_batches(pairs, stage, words, generator(self.recipe.seed, index, epoch)))
-        share = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
-
-        def make(item: tuple[int, Batch]) -> tuple[Batch, dict[str, Any]]:
-            step, whole = item
-            batch = Batch(
-                whole.images[share], whole.sentences[share], whole.numbers[share], whole.groups[share]
-            )
-            rng = generator(self.recipe.seed, index, epoch, step, self.accelerator.process_index)
-            images, numbers = batch.images, batch.numbers
-            inputs: dict[str, Any] = {
-                "groups": torch.from_numpy(batch.groups),
-                "classes": torch.from_numpy(self.classes[batch.images]),
-            }
-            if bank is not None:
-                count = stage.losses.candidates
-                texts = bank.hard_texts(batch.images, count, rng)
-                extra = bank.hard_images(batch.sentences, count, rng)
-                images = np.concatenate([images, extra])
-                numbers = np.concatenate(
-                    [numbers, pairs.layout(texts, words, rng if stage.position_shift else None)]
-                )
-                inputs["extra_image_groups"] = torch.from_numpy(pairs.groups[extra])
-                inputs["extra_text_groups"] = torch.from_numpy(pairs.groups[pairs.sentence_image[texts]])
-            inputs["numbers"] = torch.from_numpy(numbers)
-            if cached is not None:
-                inputs["pictures"] = torch.from_numpy(
-                    cached[images, rng.integers(cached.shape[1], size=len(images))]
-                )
-            else:
-                # with every sentence in an epoch, a picture comes several times and should look different
-                where = (index, epoch) if stage.sentences == "one" else (index, epoch, step)
-                pixels = self.data.train_pictures.random(images, self.recipe.seed, *where)
-                inputs["pictures"] = torch.from_numpy(pixels).permute(0, 3, 1, 2)
-            return batch, {name: value.to(self.device) for name, value in inputs.items()}
-
-        return ahead(enumerate(batches), make)
-
-    def _encoding(self) -> Encoding:
-        """The network as it stands now, at test."""
-        return Encoding(self.model, self.precision, flip=self.recipe.images.flip)
-
-    def _bank(self, cached: np.ndarray | None) -> Bank:
-        """Embeddings of the training split as the network stands now."""
-        pairs, pictures = self.data.pairs, self.data.train_pictures
-        encoding = self._encoding()
-        images = encoding.cached(cached[:, :1]) if cached is not None else encode_all(pictures, encoding)
-        numbers = pairs.layout(np.arange(len(pairs.sentences)), self.recipe.model.text.words, None)
-        texts = encoding.numbers(numbers)
-        return Bank(images, pairs.groups, texts, pairs.groups[pairs.sentence_image])
-
-    def _validate(self, stage: StageSettings, cached: np.ndarray | None, row: dict[str, Any]) -> bool:
+    def _validate(self, work: EmbeddingStage, row: dict[str, Any]) -> bool:
         """Measure, note the measures in the row, and keep the weights if they are the stage's best."""
-        report = validate(self.data, self._encoding(), cached)
+        report = work.validate()
         value = score(report, self.recipe.select)
         value, measured = self._of_main((value, report.to_dict()))
         row |= {
@@ -327,7 +229,7 @@ class _Training:
             return False
         best.epoch, best.score = self.progress.epoch, value
         if self.accelerator.is_main_process:
-            write_stage_checkpoint(self.out, self.data, stage.name, self.progress, row)
+            write_stage_checkpoint(self.out, self.data, work.stage.name, self.progress, row)
             write_outcome(self.out, self.data, self.progress)
         return True
 
@@ -354,29 +256,10 @@ class _Training:
             1,
             seed=self.recipe.seed,
             precision=self.precision,
-            report=self._preparing("features for classes"),
+            report=lambda done, total: self.listener(Preparing("features for classes", done, total)),
         )
         found = pseudo_classes(torch.from_numpy(np.array(pooled[:, 0])).float(), count, seed=self.recipe.seed)
         return found.numpy()
-
-    @torch.no_grad()
-    def _start_classifier(self, cached: np.ndarray | None) -> None:
-        """Rows of W at the mean embedding of their class's pictures, at the scale that random rows have."""
-        means = torch.zeros_like(self.objective.classifier.weight, device="cpu")
-        means.index_add_(0, torch.from_numpy(self.classes), self._bank(cached).images)
-        unit = torch.nn.functional.normalize(means - means.mean(dim=0), dim=1)
-        self.objective.classifier.weight.copy_(unit)
-
-    def _fill_buffers(self, cached: np.ndarray | None) -> None:
-        """CMCE's buffers before the first step: the mean feature of each identity, by the network as it stands."""
-        assert self.objective.cmce is not None
-        self.listener(Preparing("feature buffers", 0, 1))
-        bank = self._bank(cached)
-        of_images = torch.from_numpy(self.classes)
-        of_texts = torch.from_numpy(self.classes[self.data.pairs.sentence_image])
-        self.objective.cmce.fill(
-            *(part.to(self.device) for part in (bank.images, of_images, bank.texts, of_texts))
-        )
 
     def _write_state(self, optimisers: Sequence[torch.optim.Optimizer]) -> None:
         if self.accelerator.is_main_process:

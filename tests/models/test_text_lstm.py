@@ -26,6 +26,18 @@ def test_is_the_hidden_state_after_the_last_word() -> None:
         torch.testing.assert_close(row, hidden)
 
 
+def test_the_state_at_each_word_ends_in_the_last_one() -> None:
+    model = tiny()
+    numbers = torch.tensor([[3, 4, 5, 0, 0, 0, 0, 0], [7, 0, 0, 0, 0, 0, 0, 0]])
+    states, present = model.encode_words(numbers)
+    assert present.sum(1).tolist() == [3, 1]
+    assert not states[~present].any()
+    last = model(numbers)
+    torch.testing.assert_close(states[0, 2], last[0])
+    torch.testing.assert_close(states[1, 0], last[1])
+    torch.testing.assert_close(states[0, 1], model(numbers[:1, :2])[0])
+
+
 def test_empty_positions_behind_a_sentence_change_nothing() -> None:
     model = tiny()
     short = torch.tensor([[3, 4, 0]])

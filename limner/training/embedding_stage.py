@@ -1,0 +1,194 @@
+"""One stage of learning a joint embedding: its cached features, its batches, and its validation."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from jaxtyping import Int64
+
+from limner.evaluation.report import Report
+from limner.runs.encoding import Encoding
+from limner.runs.precision import Precision
+from limner.training.events import Listener, Preparing
+from limner.training.feature_cache import cached_views
+from limner.training.mining import Bank
+from limner.training.optimiser import freeze_parts
+from limner.training.pairs import Batch, epoch_batches, generator, steps_per_epoch
+from limner.training.pictures import ahead, encode_all
+from limner.training.setup import Prepared
+from limner.training.validation import validate
+
+
+class EmbeddingStage:
+    """What the loop asks of a stage: parts, batches, what follows a step, validation.
+
+    `index` is the stage's number in the recipe, `classes` the class of each training picture. Everything random is
+    drawn from (seed, stage, epoch, step, process).
+    """
+
+    def __init__(
+        self,
+        data: Prepared,
+        index: int,
+        classes: Int64[np.ndarray, " images"],
+        accelerator: Accelerator,
+        precision: Precision,
+        listener: Listener,
+    ) -> None:
+        self.data = data
+        self.index = index
+        self.stage = data.recipe.stages[index]
+        self.classes = classes
+        self.accelerator = accelerator
+        self.precision = precision
+        self.listener = listener
+        self.objective = data.objective
+        self.model = data.objective.model
+        self.objective.use(self.stage.losses)
+        self.parts = self.objective.parts()
+        freeze_parts(self.parts, self.stage)
+        self.model.backbone.set_frozen(
+            "backbone" in self.stage.frozen,
+            fixed_statistics=self.stage.backbone_statistics == "fixed",
+            until=self.stage.backbone_from,
+        )
+        self.train_cached: np.ndarray | None = None
+        self.val_cached: np.ndarray | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return steps_per_epoch(self.data.pairs, self.stage)
+
+    def read_features(self) -> None:
+        """Compute or open the cached features, where the stage has any; the pictures themselves are then forgotten."""
+        self.train_cached, self.val_cached = self._cached()
+        if self.train_cached is not None:
+            self.data.train_pictures.forget()
+            self.data.val_pictures.forget()
+
+    def start(self) -> None:
+        """What a stage that begins, and is not resumed, takes from the network as it stands."""
+        if self.index == 0 and self.data.recipe.classifier_start == "images":
+            self._start_classifier()
+        if self.stage.losses.cmce:
+            self._fill_buffers()
+
+    def train_mode(self) -> None:
+        """Training mode, but for what is frozen."""
+        self.objective.train()
+        self.model.eval_parts(self.stage.frozen)
+
+    def inputs(self, epoch: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The batches of an epoch: pairs and what the objective takes of them; this process's share of each."""
+        stage, index, cached, seed = self.stage, self.index, self.train_cached, self.data.recipe.seed
+        pairs, words = self.data.pairs, self.data.recipe.model.text.words
+        bank = self._bank() if stage.losses.ranking and stage.losses.candidates else None
+        batches = list(epoch_batches(pairs, stage, words, generator(seed, index, epoch)))
+        share = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
+
+        def make(item: tuple[int, Batch]) -> tuple[int, dict[str, Any]]:
+            step, whole = item
+            batch = Batch(
+                whole.images[share], whole.sentences[share], whole.numbers[share], whole.groups[share]
+            )
+            rng = generator(seed, index, epoch, step, self.accelerator.process_index)
+            images, numbers = batch.images, batch.numbers
+            inputs: dict[str, Any] = {
+                "groups": torch.from_numpy(batch.groups),
+                "classes": torch.from_numpy(self.classes[batch.images]),
+            }
+            if bank is not None:
+                count = stage.losses.candidates
+                texts = bank.hard_texts(batch.images, count, rng)
+                extra = bank.hard_images(batch.sentences, count, rng)
+                images = np.concatenate([images, extra])
+                numbers = np.concatenate(
+                    [numbers, pairs.layout(texts, words, rng if stage.position_shift else None)]
+                )
+                inputs["extra_image_groups"] = torch.from_numpy(pairs.groups[extra])
+                inputs["extra_text_groups"] = torch.from_numpy(pairs.groups[pairs.sentence_image[texts]])
+            inputs["numbers"] = torch.from_numpy(numbers)
+            if cached is not None:
+                inputs["pictures"] = torch.from_numpy(
+                    cached[images, rng.integers(cached.shape[1], size=len(images))]
+                )
+            else:
+                # with every sentence in an epoch, a picture comes several times and should look different
+                where = (index, epoch) if stage.sentences == "one" else (index, epoch, step)
+                pixels = self.data.train_pictures.random(images, seed, *where)
+                inputs["pictures"] = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+            return len(batch.images), {
+                name: value.to(self.accelerator.device) for name, value in inputs.items()
+            }
+
+        return ahead(enumerate(batches), make)
+
+    def after_step(self) -> None:
+        """What the losses remember of the batch."""
+        self.objective.remember(self.accelerator.gather)
+
+    def validate(self) -> Report:
+        """Both directions on the validation split, by the network as it stands."""
+        return validate(self.data, self._encoding(), self.val_cached)
+
+    def _cached(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """What is cached of both splits while the backbone is frozen, all or in part, and the stage allows it."""
+        stage = self.stage
+        if not stage.views or ("backbone" not in stage.frozen and stage.backbone_from is None):
+            return None, None
+        found = []
+        with self.accelerator.main_process_first():
+            for what, pictures, views in (
+                ("training features", self.data.train_pictures, stage.views),
+                ("validation features", self.data.val_pictures, self.data.recipe.images.test_views),
+            ):
+                found.append(
+                    cached_views(
+                        self.model,
+                        pictures,
+                        views,
+                        until=stage.backbone_from,
+                        seed=self.data.recipe.seed,
+                        precision=self.precision,
+                        report=self._preparing(what),
+                    )
+                )
+        return found[0], found[1]
+
+    def _preparing(self, what: str) -> Callable[[int, int], None]:
+        return lambda done, total: self.listener(Preparing(what, done, total))
+
+    def _encoding(self) -> Encoding:
+        """The network as it stands now, at test."""
+        return Encoding(self.model, self.precision, flip=self.data.recipe.images.flip)
+
+    def _bank(self) -> Bank:
+        """Embeddings of the training split as the network stands now."""
+        pairs, pictures = self.data.pairs, self.data.train_pictures
+        encoding, cached = self._encoding(), self.train_cached
+        images = encoding.cached(cached[:, :1]) if cached is not None else encode_all(pictures, encoding)
+        numbers = pairs.layout(np.arange(len(pairs.sentences)), self.data.recipe.model.text.words, None)
+        texts = encoding.numbers(numbers)
+        return Bank(images, pairs.groups, texts, pairs.groups[pairs.sentence_image])
+
+    @torch.no_grad()
+    def _start_classifier(self) -> None:
+        """Rows of W at the mean embedding of their class's pictures, at the scale that random rows have."""
+        means = torch.zeros_like(self.objective.classifier.weight, device="cpu")
+        means.index_add_(0, torch.from_numpy(self.classes), self._bank().images)
+        unit = torch.nn.functional.normalize(means - means.mean(dim=0), dim=1)
+        self.objective.classifier.weight.copy_(unit)
+
+    def _fill_buffers(self) -> None:
+        """CMCE's buffers before the first step: the mean feature of each identity, by the network as it stands."""
+        assert self.objective.cmce is not None
+        self.listener(Preparing("feature buffers", 0, 1))
+        bank = self._bank()
+        of_images = torch.from_numpy(self.classes)
+        of_texts = torch.from_numpy(self.classes[self.data.pairs.sentence_image])
+        self.objective.cmce.fill(
+            *(part.to(self.accelerator.device) for part in (bank.images, of_images, bank.texts, of_texts))
+        )
