@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 from rich.table import Table
@@ -15,8 +16,10 @@ from limner.errors import SettingsError
 from limner.evaluation.arrays import Results, read_results
 from limner.evaluation.measures import STANDARD
 from limner.evaluation.names import parse_measures
+from limner.evaluation.overlap import Overlap
 from limner.evaluation.protocols import find_protocol
 from limner.evaluation.report import render, shown
+from limner.evaluation.scores import of_embeddings, of_matrix
 from limner.evaluation.trec import RunMeasures, score_run, write_qrels, write_run
 from limner.runs.checkpoint import write_text
 from limner.runs.provenance import versions
@@ -35,35 +38,39 @@ def score_command(
     trec: Annotated[
         Path | None, typer.Option(help="Write TREC runs and qrels of both directions to this folder.")
     ] = None,
-    depth: Annotated[int, typer.Option(help="Items a query in these runs.")] = 1000,
+    depth: Annotated[int, typer.Option(min=1, help="Items a query in these runs.")] = 1000,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the report to this file, too.")
     ] = None,
 ) -> None:
     """Measure somebody else's embeddings, scores or TREC run."""
     asked = None if measures is None else parse_measures(measures)
+    if json_file is not None and not json_file.parent.is_dir():
+        raise SettingsError(f"{json_file.parent}: there is no such folder to write the report to")
     if qrels is not None:
         if trec is not None or folds is not None or cosine or protocol is not None:
             raise SettingsError(
                 "--trec, --protocol, --folds and --cosine are for arrays, and --qrels is for a TREC run"
             )
+        if asked is not None and measures == "all":  # a run has the scores of its first items alone
+            asked = [measure for measure in asked if not isinstance(measure, Overlap)]
         found = score_run(file, qrels, STANDARD if asked is None else asked)
         out.print(_table(found, file))
         if json_file is not None:
-            write_text(json_file, _json(found))
+            write_text(json_file, _json(found, file, qrels))
         return
     rules = find_protocol(protocol or "plain")
+    if trec is not None and (rules.folds if folds is None else folds) > 1:
+        raise SettingsError("--trec writes runs of the whole set, and folds are ranked apart; give --folds 1")
     results = read_results(file)
     if cosine:
         results = results.unit()
     with err.status("ranking"):
-        with file.open("rb") as opened:
-            digest = hashlib.file_digest(opened, "sha256").hexdigest()
         report = rules.report(
             results,
             asked,
             folds=folds,
-            provenance={"file": file.name, "sha256": digest, "versions": versions()},
+            provenance={"file": file.name, "sha256": _sha256(file), "versions": versions()},
         )
     out.print(render(report))
     if json_file is not None:
@@ -78,20 +85,25 @@ def _write_trec(results: Results, folder: Path, depth: int) -> None:
     sentences = results.sentence_names or [
         f"sentence{number}" for number in range(len(results.sentence_groups))
     ]
-    images, sentences = ([re.sub(r"\s", "%20", name) for name in names] for names in (images, sentences))
+    # fields are parted by blanks; with the percent sign written so too, names that differ still do
+    images, sentences = (
+        [re.sub(r"[\s%]", lambda found: quote(found[0]), name) for name in names]
+        for names in (images, sentences)
+    )
     folder.mkdir(parents=True, exist_ok=True)
     of_images, of_sentences = results.relevance()
     for name, forward in (("image_to_text", True), ("text_to_image", False)):
         queries, items = (images, sentences) if forward else (sentences, images)
+        relevance = of_images if forward else of_sentences
         if results.scores is not None:
-            scores = results.scores if forward else results.scores.T
-            write_run(folder / f"{name}.run", queries, items, scores, depth=depth)
+            scores = of_matrix(results.scores if forward else results.scores.T)
         else:
             assert results.images is not None
             assert results.sentences is not None
             pair = (results.images, results.sentences)
-            write_run(folder / f"{name}.run", queries, items, pair if forward else pair[::-1], depth=depth)
-        write_qrels(folder / f"{name}.qrels", queries, items, of_images if forward else of_sentences)
+            scores = of_embeddings(*(pair if forward else pair[::-1]))
+        write_run(folder / f"{name}.run", queries, items, scores, relevance, depth=depth)
+        write_qrels(folder / f"{name}.qrels", queries, items, relevance)
 
 
 def _table(found: RunMeasures, file: Path) -> Table:
@@ -105,11 +117,18 @@ def _table(found: RunMeasures, file: Path) -> Table:
     return table
 
 
-def _json(found: RunMeasures) -> str:
+def _json(found: RunMeasures, run: Path, qrels: Path) -> str:
     content = {
+        "run": {"file": run.name, "sha256": _sha256(run)},
+        "qrels": {"file": qrels.name, "sha256": _sha256(qrels)},
         "counts": {"queries": found.queries, "queries_without_match": found.without_match},
         "values": found.values,
         "curves": {name: curve.to_dict() for name, curve in found.curves.items()},
         "versions": versions(),
     }
     return json.dumps(content, indent=2) + "\n"
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -4,6 +4,8 @@ Sources: the papers of the sets, and for the splits of MSCOCO and Flickr30k thos
 source states is left open.
 """
 
+import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -42,6 +44,16 @@ class Edition:
                 if there is not None and here != there:
                     lines.append(f"{names}: {here:,} {kind}, published {there:,}")
         return tuple(lines)
+
+    def distance(self, dataset: Dataset) -> float:
+        """Mean over splits of how far the numbers of pictures are apart, as the logarithm of their ratio."""
+        held = Counter(record.split for record in dataset.records)
+        apart = [
+            abs(math.log((1 + sum(held[name] for name in names.split("+"))) / (1 + expected.pictures)))
+            for names, expected in self.splits.items()
+            if expected.pictures is not None
+        ]
+        return sum(apart) / len(apart)
 
 
 EDITIONS: Mapping[str, tuple[Edition, ...]] = {
@@ -130,12 +142,17 @@ def edition_of(dataset: Dataset) -> str:
     if drawn:
         return f"drawn splits, {drawn}"
     edition, deviations = nearest_edition(dataset) or (None, ())
-    return "" if edition is None else edition.name + (" (other counts)" if deviations else "")
+    return (
+        "" if edition is None else f"none published; nearest: {edition.name}" if deviations else edition.name
+    )
 
 
 def nearest_edition(dataset: Dataset) -> tuple[Edition, tuple[str, ...]] | None:
-    """The edition that a dataset deviates least from, and how; None for the user's own pictures and drawn splits."""
+    """The edition that a dataset is nearest to, and how it differs; None for own pictures and drawn splits.
+
+    Nearest by how many pictures each split has, as a ratio; of two alike, the one with fewer deviations.
+    """
     source, drawn = split_source(dataset.source)
     editions = () if drawn else EDITIONS.get(source.partition(":")[0], ())
     compared = [(edition, edition.deviations(dataset)) for edition in editions]
-    return min(compared, key=lambda pair: len(pair[1]), default=None)
+    return min(compared, key=lambda pair: (pair[0].distance(dataset), len(pair[1])), default=None)

@@ -8,7 +8,9 @@ image_labels (n, l), sentence_labels (m, l)  0 and 1, where a protocol matches b
 image_names (n,), sentence_names (m,)        text, where there is any: names for TREC files
 """
 
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,12 +95,15 @@ def read_results(path: Path) -> Results:
     fit each other.
     """
     try:
+        with path.open("rb") as opened:
+            if opened.read(2) != b"PK":
+                raise DataError(f"{path}: not an .npz file; a TREC run is read with --qrels")
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in _NAMES if name in file.files}
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
-    except (ValueError, zipfile.BadZipFile, EOFError, TypeError) as error:
-        raise DataError(f"{path}: not an .npz file of plain arrays ({error})") from None
+    except _DAMAGED as error:
+        raise DataError(f"{path}: not an .npz file of plain arrays, or damaged ({error})") from None
     for needed in ("image_groups", "sentence_groups"):
         if needed not in arrays:
             raise DataError(f"{path}: lacks the array '{needed}'; images and sentences of one group match")
@@ -124,12 +129,23 @@ def read_results(path: Path) -> Results:
             raise DataError(f"{path}: '{name}' has shape {arrays[name].shape}, the groups say {shape}")
     for side in ("image_names", "sentence_names"):
         if side in arrays:
-            arrays[side] = arrays[side].astype(str).tolist()
+            arrays[side] = _texts(path, side, arrays[side])
+    for name in ("images", "sentences", "scores"):
+        # votes and negative distances may be whole numbers, and some machines have longer floats
+        if name in arrays and (arrays[name].dtype.kind != "f" or arrays[name].dtype.itemsize > 8):
+            arrays[name] = arrays[name].astype(np.float64)
     return Results(**arrays)
 
 
+_DAMAGED = (
+    *(ValueError, TypeError, KeyError, EOFError, OSError, NotImplementedError, SyntaxError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+)
+"""What numpy and the standard library raise for archives that are broken in one way or another."""
+
 _KINDS = {
-    **dict.fromkeys(("images", "sentences", "scores"), (2, "f", "floats")),
+    **dict.fromkeys(("images", "sentences"), (2, "f", "floats")),
+    "scores": (2, "fiu", "numbers"),
     **dict.fromkeys(("image_groups", "sentence_groups"), (1, "iu", "integers")),
     **dict.fromkeys(("image_labels", "sentence_labels"), (2, "biu", "0 and 1")),
     **dict.fromkeys(("image_names", "sentence_names"), (1, "US", "text")),
@@ -144,6 +160,14 @@ def _check_kind(path: Path, name: str, array: np.ndarray) -> None:
             f"{path}: '{name}' must have {'one axis' if axes == 1 else 'two axes'} of {called}, got {array.dtype} "
             f"of shape {array.shape}"
         )
+
+
+def _texts(path: Path, name: str, array: np.ndarray) -> list[str]:
+    try:
+        texts: list[str] = (np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array).tolist()
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: '{name}' is not text in UTF-8") from None
+    return texts
 
 
 def _unit(rows: Float[np.ndarray, "items dim"], name: str) -> Float[np.ndarray, "items dim"]:

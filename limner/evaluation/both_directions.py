@@ -11,9 +11,10 @@ from limner.errors import DataError
 from limner.evaluation.curves import Curve, CurveMeasure
 from limner.evaluation.measures import STANDARD, Measure
 from limner.evaluation.overlap import Overlap
-from limner.evaluation.ranking import Array, rank_embeddings, rank_scores
+from limner.evaluation.ranking import rank_embeddings, rank_scores
 from limner.evaluation.relevance import Relevance, group_codes
 from limner.evaluation.report import Report
+from limner.evaluation.scores import Array
 from limner.evaluation.tally import AnyMeasure, Ranking
 
 Rows = slice | np.ndarray
@@ -45,10 +46,13 @@ def evaluate(
     ties: `limner.evaluation.ranking`.
 
     With `folds`, the images are cut into so many equal runs in their order, each is ranked with the sentences of its
-    groups alone, and every value is the mean over the folds (MSCOCO's "1K": five folds of 1,000).
+    groups alone, and every value is the mean over the folds (MSCOCO's "1K": five folds of 1,000). Sentences of groups
+    without an image are in no fold; they count as queries without a match.
 
     Raises `DataError` for NaN, shapes that do not fit, and sets without a single true match.
     """
+    _expect_rows(image_embeddings, image_groups, "image")
+    _expect_rows(sentence_embeddings, sentence_groups, "sentence")
 
     def rank(
         to_text: bool, images: Rows, sentences: Rows, relevance: Relevance, taken: Sequence[AnyMeasure]
@@ -78,6 +82,8 @@ def evaluate_scores(
 
     Raises as `evaluate`.
     """
+    _expect_rows(scores, image_groups, "image")
+    _expect_rows(scores.T, sentence_groups, "sentence")
 
     def rank(
         to_text: bool, images: Rows, sentences: Rows, relevance: Relevance, taken: Sequence[AnyMeasure]
@@ -113,7 +119,7 @@ class _Both:
         self.rank = rank
         self.of_images = group_codes(image_groups, "image groups")
         self.of_sentences = group_codes(sentence_groups, "sentence groups")
-        self.labels = labels
+        self.labels = None if labels is None else (np.asarray(labels[0]), np.asarray(labels[1]))
         self.measures = measures
         self.values = [one for one in measures if isinstance(one, Measure | Overlap)]
         self.drawn = [one for one in measures if isinstance(one, CurveMeasure)]
@@ -123,6 +129,10 @@ class _Both:
         if folds == 1:
             return parts[0]
         counts = {name: sum(part.counts[name] for part in parts) for name in parts[0].counts}
+        left_out = ~np.isin(self.of_sentences, self.of_images)
+        counts["sentences"] += int(left_out.sum())
+        counts["sentences_without_match"] += int(left_out.sum())
+        counts["groups"] += len(np.unique(self.of_sentences[left_out]))
         return _Measured(
             counts={**counts, "folds": folds},
             image_to_text=_mean([part.image_to_text for part in parts]),
@@ -147,7 +157,12 @@ class _Both:
             if both := groups & taken:
                 raise DataError(f"group {min(both)} has images in two folds; keep its images together")
             taken |= groups
-            yield images, np.flatnonzero(np.isin(self.of_sentences, list(groups)))
+            sentences = np.flatnonzero(np.isin(self.of_sentences, list(groups)))
+            if not len(sentences):
+                raise DataError(
+                    f"none of the {len(images)} images of a fold has a sentence; take fewer folds"
+                )
+            yield images, sentences
 
     def _part(self, images: Rows, sentences: Rows) -> _Measured:
         of_images, of_sentences = self.of_images[images], self.of_sentences[sentences]
@@ -180,6 +195,13 @@ class _Both:
 
     def _curves(self, ranking: Ranking) -> dict[str, Curve]:
         return {str(one): ranking.curve(one) for one in self.drawn}
+
+
+def _expect_rows(rows: Array, groups: Any, kind: str) -> None:
+    if len(rows) != len(groups):
+        raise DataError(
+            f"there are {len(rows)} {kind}s and {len(groups)} {kind} groups; give one code an item"
+        )
 
 
 def _mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:

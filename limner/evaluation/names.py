@@ -31,6 +31,8 @@ def parse_measure(name: str) -> AnyMeasure:
     near = difflib.get_close_matches(
         name.lower(), folded := {known.lower(): known for known in (*examples, *_BY_NAME)}, n=1
     )
+    if re.fullmatch("|".join(re.escape(form).replace("K", "0+", 1) for form in OF_K), name):
+        raise SettingsError(f"unknown measure {name[:40]!r}; K counts from 1")
     known = ", ".join((*OF_K, *_BY_NAME))
     hint = f"did you mean '{folded[near[0]]}'?" if near else f"known: {known} (K from 1)"
     raise SettingsError(f"unknown measure {name[:40]!r}; {hint}")

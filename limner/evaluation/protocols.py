@@ -135,7 +135,7 @@ def _class_means(results: Results) -> Results:
     def mean(rows: Float[np.ndarray, "sentences columns"]) -> Float[np.ndarray, "groups columns"]:
         total = np.zeros((len(groups), rows.shape[1]))
         np.add.at(total, member, rows)
-        return np.asarray(total / sizes, dtype=np.float32)
+        return np.asarray(total / sizes, dtype=np.promote_types(rows.dtype, np.float32))
 
     return replace(
         results,

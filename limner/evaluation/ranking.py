@@ -11,7 +11,7 @@ Constant scores thus give the worst ranks possible, not a perfect result.
 normalised rows) may fall to either side when block size, device or number of threads changes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ from limner.errors import DataError, SettingsError
 from limner.evaluation.matches import VOID, Matches
 from limner.evaluation.measures import STANDARD, MeanAveragePrecision
 from limner.evaluation.relevance import Relevance
+from limner.evaluation.scores import Array, Scores, of_embeddings, of_matrix
 from limner.evaluation.tally import AnyMeasure, Ranking, Tally
-from limner.evaluation.twins import twin_rows
 
 _BLOCK = 1 << 24
 """Scores held at once: 64 MiB of float32."""
@@ -34,8 +34,6 @@ _CHUNK = 1 << 20
 
 _COUNT_BY_SORTING = 10
 """From this many true matches a query on, sorting a row costs less than one comparison pass for each."""
-
-Array = np.ndarray | Tensor
 
 
 def rank_embeddings(
@@ -51,32 +49,12 @@ def rank_embeddings(
     Arrays or tensors, of one width and device; half precision is computed in float32, float64 in float64.
     `block` is the number of queries scored at once; the default holds 2**24 scores. Memory above the
     inputs: a block of scores (64 MiB in float32; on a GPU up to four), a few dozen bytes a query and an item and
-    eight bytes a query and measure, whatever the number of either; a gallery beyond 2**24 items takes rows of scores.
+    eight bytes a query and measure; a gallery beyond 2**24 items takes rows of scores. Embeddings in half precision are
+    copied in float32.
 
     Raises `DataError` for NaN or infinite values, shapes that do not fit, and values whose products overflow.
     """
-    q, g = _matrix(queries, "query embeddings"), _matrix(gallery, "gallery embeddings")
-    if q.shape[1] != g.shape[1]:
-        raise DataError(f"query embeddings have {q.shape[1]} columns, gallery embeddings {g.shape[1]}")
-    if q.device != g.device:
-        raise DataError(f"query embeddings are on {q.device}, gallery embeddings on {g.device}; move one")
-    dtype = torch.promote_types(q.dtype, g.dtype)
-    q, g = q.to(dtype), g.to(dtype)
-    _expect(relevance, len(q), len(g))
-    if _peak(q) * _peak(g) * q.shape[1] > torch.finfo(dtype).max:
-        raise DataError("embeddings are so large that their products overflow; L2-normalise them")
-    later, first = twin_rows(g)
-
-    def score(start: int, stop: int, scores: Tensor) -> None:
-        if scores.device.type == "cpu":
-            # numpy's products are 1.4 times as fast as torch's on AMD
-            np.matmul(q[start:stop].numpy(), g.T.numpy(), out=scores.numpy())
-        else:
-            torch.mm(q[start:stop], g.T, out=scores)
-        if len(later):
-            scores[:, later] = scores[:, first]
-
-    return _rank(score, relevance, measures, dtype, q.device, block)
+    return _rank(of_embeddings(queries, gallery), relevance, measures, block)
 
 
 def rank_scores(
@@ -91,22 +69,7 @@ def rank_scores(
     For rankings made elsewhere: the matrix (an `np.memmap` too) is read block by block and left as it is.
     Raises `DataError` for NaN or infinite scores and for a shape that does not fit the relevance.
     """
-    if scores.ndim != 2 or not _is_floating(scores):
-        raise DataError(f"scores: expected a float matrix, got {scores.dtype} of shape {tuple(scores.shape)}")
-    _expect(relevance, *scores.shape)
-    device = scores.device if isinstance(scores, Tensor) else torch.device("cpu")
-    dtype = torch.float64 if scores.dtype in (torch.float64, np.float64) else torch.float32
-
-    def score(start: int, stop: int, block: Tensor) -> None:
-        rows = scores[start:stop]
-        # A copy, since counting may sort the block in place.
-        block.copy_(
-            rows.detach() if isinstance(rows, Tensor) else torch.from_numpy(np.array(rows, order="C"))
-        )
-        if not _all_finite(block):
-            raise DataError(f"scores: rows {start} to {stop - 1} hold NaN or infinite values")
-
-    return _rank(score, relevance, measures, dtype, device, block)
+    return _rank(of_matrix(scores), relevance, measures, block)
 
 
 def first_match_ranks(
@@ -144,23 +107,24 @@ def average_precisions(
 
 
 def _rank(
-    score: Callable[[int, int, Tensor], None],
-    relevance: Relevance,
-    measures: Sequence[AnyMeasure],
-    dtype: torch.dtype,
-    device: torch.device,
-    block: int | None,
+    similarities: Scores, relevance: Relevance, measures: Sequence[AnyMeasure], block: int | None
 ) -> Ranking:
-    """Tally blocks of queries. `score(start, stop, scores)` writes the scores of queries `start` to `stop` − 1."""
+    """Tally blocks of queries."""
+    _expect(relevance, similarities.queries, similarities.gallery)
     tally = Tally(measures, relevance.queries, relevance.gallery_size)
     size = _block_size(relevance, block)
     # One block for all: fresh memory would cost a page fault every thousand scores.
-    room = torch.empty(min(size, relevance.queries), relevance.gallery_size, dtype=dtype, device=device)
+    room = torch.empty(
+        min(size, relevance.queries),
+        relevance.gallery_size,
+        dtype=similarities.dtype,
+        device=similarities.device,
+    )
     for start in range(0, relevance.queries, size):
         stop = min(start + size, relevance.queries)
         counts = relevance.counts[start:stop]
         scores = room[: stop - start]
-        score(start, stop, scores)
+        similarities.write(start, stop, scores)
         trues = _true_scores(scores, *relevance.listed(start, stop), counts)
         if tally.similarities is not None:
             tally.similarities.add(scores, trues[trues > -torch.inf])
@@ -222,38 +186,6 @@ def _at_least(scores: Tensor, trues: Tensor) -> Tensor:
 def _at_least_sorted(trues: Tensor) -> Tensor:
     """For each of a row's descending scores the number of them that reach it."""
     return trues.shape[1] - torch.searchsorted(trues.flip(1), trues)
-
-
-def _matrix(values: Array, name: str) -> Tensor:
-    rows = torch.from_numpy(_readable(values)) if isinstance(values, np.ndarray) else values.detach()
-    if rows.ndim != 2 or not rows.is_floating_point() or not rows.numel():
-        raise DataError(
-            f"{name}: expected floats (items, dim), got {rows.dtype} of shape {tuple(rows.shape)}"
-        )
-    rows = rows if rows.dtype == torch.float64 else rows.float()
-    if not _all_finite(rows):
-        bad = int((~rows.isfinite().all(1)).nonzero()[0])
-        raise DataError(f"{name}: row {bad} holds NaN or infinite values; the model has diverged")
-    return rows
-
-
-def _readable(values: np.ndarray) -> np.ndarray:
-    # torch warns at read-only memory and refuses negative strides.
-    return values if values.flags.writeable and min(values.strides, default=0) >= 0 else values.copy()
-
-
-def _all_finite(rows: Tensor) -> bool:
-    lowest, highest = torch.aminmax(rows)  # passes NaN on, and is far faster than isfinite
-    return bool(lowest.isfinite() & highest.isfinite())
-
-
-def _peak(rows: Tensor) -> float:
-    lowest, highest = torch.aminmax(rows)
-    return max(-float(lowest), float(highest))
-
-
-def _is_floating(values: Array) -> bool:
-    return values.is_floating_point() if isinstance(values, Tensor) else values.dtype.kind == "f"
 
 
 def _expect(relevance: Relevance, queries: int, gallery: int) -> None:

@@ -132,6 +132,10 @@ def group_codes(groups: Any, name: str) -> Int[np.ndarray, " codes"]:
         raise DataError(f"{name}: expected one code an item in one axis, got shape {tuple(codes.shape)}")
     if codes.dtype.kind not in "iu":
         raise DataError(f"{name}: expected integer codes, got {codes.dtype}; number the groups first")
+    if codes.max() > np.iinfo(np.int64).max:
+        raise DataError(
+            f"{name}: {codes.max()} does not fit into 64 bits with a sign; number the groups first"
+        )
     return codes.astype(np.int64, copy=False)
 
 

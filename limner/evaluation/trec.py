@@ -3,13 +3,13 @@
 Other programs (trec_eval, ir_measures, ranx) read the same files.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from limner.errors import DataError, SettingsError
 from limner.evaluation.curves import Curve, CurveMeasure
@@ -17,6 +17,7 @@ from limner.evaluation.matches import VOID, Matches
 from limner.evaluation.measures import STANDARD, Measure
 from limner.evaluation.overlap import Overlap
 from limner.evaluation.relevance import Relevance
+from limner.evaluation.scores import Scores
 from limner.evaluation.tally import AnyMeasure, Tally
 
 _BLOCK = 1 << 22
@@ -52,6 +53,8 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
         rows.append(ranks + [VOID] * (len(matches) - len(ranks)))
     if not rows:
         raise DataError(f"{qrels}: no query has a true match")
+    if not relevant.keys() & listed.keys():
+        raise DataError(f"{run} and {qrels} have no query in common; is the run of the other direction?")
     table = Matches.of(rows, max(map(len, listed.values())))
     tally = Tally(measures, len(rows), table.gallery_size)
     tally.add(np.arange(len(rows)), table)
@@ -76,33 +79,43 @@ def write_run(
     path: Path,
     queries: Sequence[str],
     items: Sequence[str],
-    scores: Float[np.ndarray, "queries items"] | tuple[np.ndarray, np.ndarray],
+    scores: Scores,
+    relevance: Relevance,
     *,
     depth: int = 1000,
     tag: str = "limner",
 ) -> None:
-    """Write the first `depth` items of each query; `scores` is the matrix, or query and gallery embeddings."""
+    """Write the first `depth` items of each query in the order that our measures see, ties against the model.
+
+    The score that is written is `depth` for the first item and one less for each next: other programs go by scores,
+    some in single precision, and would break ties and near-ties their own way. `relevance` says which items
+    are true matches.
+    """
     if depth < 1:
         raise SettingsError(f"depth: expected at least 1 item, got {depth}")
-    _expect_names([*queries, *items])
+    _expect_names(queries)
+    _expect_names(items)
     step = max(1, _BLOCK // len(items))
+    room = torch.empty(min(step, len(queries)), len(items), dtype=scores.dtype, device=scores.device)
     with path.open("w", encoding="utf-8") as file:
         for start in range(0, len(queries), step):
-            rows = slice(start, start + step)
-            block = scores[0][rows] @ scores[1].T if isinstance(scores, tuple) else scores[rows]
-            best = torch.from_numpy(np.array(block, dtype=np.float32)).topk(min(depth, len(items)), dim=1)
-            for query, values, positions in zip(
-                queries[rows], best.values.tolist(), best.indices.tolist(), strict=True
-            ):
+            stop = min(start + step, len(queries))
+            block = room[: stop - start]
+            scores.write(start, stop, block)
+            for number, row in enumerate(block.cpu().numpy(), start=start):
+                wrong = np.ones(len(items), bool)
+                wrong[relevance.matches(number)] = False
+                order = np.lexsort((~wrong, -row))[:depth]
                 file.writelines(
-                    f"{query} Q0 {items[position]} {rank} {value:.9g} {tag}\n"
-                    for rank, (value, position) in enumerate(zip(values, positions, strict=True), start=1)
+                    f"{queries[number]} Q0 {items[position]} {rank} {depth + 1 - rank} {tag}\n"
+                    for rank, position in enumerate(order, start=1)
                 )
 
 
 def write_qrels(path: Path, queries: Sequence[str], items: Sequence[str], relevance: Relevance) -> None:
     """Write which items match which queries."""
-    _expect_names([*queries, *items])
+    _expect_names(queries)
+    _expect_names(items)
     with path.open("w", encoding="utf-8") as file:
         for number, query in enumerate(queries):
             file.writelines(f"{query} 0 {items[position]} 1\n" for position in relevance.matches(number))
@@ -154,6 +167,10 @@ def _number(text: str, path: Path, line: int) -> float:
 
 
 def _expect_names(names: Sequence[str]) -> None:
+    """Of one side: names are what items are told apart by."""
+    if len(set(names)) < len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise DataError(f"name {twice!r} is there twice; TREC's files tell items by their names")
     for name in names:
         if not name or any(letter.isspace() for letter in name):
             raise DataError(f"name {name!r}: TREC's files part fields by blanks, so a name cannot have any")

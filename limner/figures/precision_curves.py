@@ -15,39 +15,62 @@ from limner.figures.style import DIRECTIONS, LINES, legend, panels, styled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_KINDS = {str(curve): curve for curve in CURVES}
+
 
 def read_curves(file: Path) -> Mapping[str, Any]:
-    """The curves of a JSON report, by direction and name. Raises `DataError` where it has none."""
+    """The curves of a JSON report, by direction and name; those of a TREC run, which has one, by "".
+
+    Raises `DataError` where it has none.
+    """
     try:
         report = json.loads(file.read_text(encoding="utf-8"))
-        curves: Mapping[str, Any] = report["curves"]
-        found = [curves[direction] for direction in DIRECTIONS]
+        curves: dict[str, Any] = report["curves"]
+        if not curves.keys() & DIRECTIONS.keys():
+            curves = {"": curves}
+        found = {
+            direction: {name: _points(drawn[name], kind.x) for name, kind in _KINDS.items() if name in drawn}
+            for direction, drawn in curves.items()
+        }
     except OSError as error:
         raise DataError(f"{file}: no report ({error.strerror})") from None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
+        found = {}
+    if not found or not all(found.values()):
         raise DataError(
             f"{file}: no curves are in it; evaluate with --measures 'PR-curve scope-curve' --json {file.name}"
-        ) from None
-    if not all(found):
-        raise DataError(f"{file}: no curves are in it")
-    return curves
+        )
+    return found
+
+
+def _points(curve: Mapping[str, Any], x: str) -> dict[str, list[float]]:
+    """A curve's numbers. Raises what Python raises for anything else."""
+    places, precisions = ([float(number) for number in curve[name]] for name in (x, "precision"))
+    if len(places) != len(precisions) or not places:
+        raise ValueError
+    return {x: places, "precision": precisions}
 
 
 @styled
 def precision_figure(reports: Sequence[Mapping[str, Any]], titles: Sequence[str]) -> "Figure":
     """A row a direction, a column a kind of curve, a line a report; precision is a share, 0 to 1."""
-    kinds = [curve for curve in CURVES if all(str(curve) in report["image_to_text"] for report in reports)]
+    directions = [one for one in ("", *DIRECTIONS) if all(one in report for report in reports)]
+    kinds = [
+        curve
+        for name, curve in _KINDS.items()
+        if directions and all(name in report[direction] for report in reports for direction in directions)
+    ]
     if not kinds:
-        raise DataError("the reports have no kind of curve in common")
-    figure, drawn = panels(len(kinds), 2)
-    places = [(direction, kind) for direction in DIRECTIONS for kind in kinds]
+        raise DataError("the reports have no kind of curve of one direction in common")
+    figure, drawn = panels(len(kinds), len(directions))
+    places = [(direction, kind) for direction in directions for kind in kinds]
     for axes, (direction, kind) in zip(drawn, places, strict=True):
         for report, title, colour in zip(reports, titles, LINES * len(reports), strict=False):
             curve = report[direction][str(kind)]
             # a single place would be a line that nobody sees
             marker = "o" if len(curve[kind.x]) == 1 else None
             axes.plot(curve[kind.x], curve["precision"], color=colour, label=title, marker=marker)
-        axes.set_title(DIRECTIONS[direction], loc="left")
+        axes.set_title(DIRECTIONS.get(direction, ""), loc="left")
         axes.set_xlabel("recall" if kind.x == "recall" else "items looked at")
         axes.set_ylabel("precision")
         if kind.x != "recall":

@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from os.path import commonpath
+from pathlib import Path
+from typing import Any
 
 from limner.data.drawn_splits import split_source
 from limner.data.records import Dataset, group_numbers, label_matrices
@@ -10,6 +13,7 @@ from limner.evaluation.arrays import Results
 from limner.evaluation.protocols import Protocol, protocol_of
 from limner.evaluation.report import Report
 from limner.evaluation.tally import AnyMeasure
+from limner.runs.provenance import versions
 from limner.runs.run import Run
 
 
@@ -28,18 +32,22 @@ def evaluate_run(
 
     `protocol` is that of the dataset's format unless another is given; `measures` and `folds` replace its own.
     `keep` is handed the embeddings before they are ranked. The report carries the split's fingerprint, the model's,
-    what selected the checkpoint, seed and versions. `progress` is called with what is encoded ("pictures", then
-    "sentences"), how many of them are done and their total. Raises `DataError` when the split has no sentence,
-    `ImageError` for the first picture that cannot be read.
+    what selected the checkpoint, seed, and the versions that trained and that evaluated. `progress` is called with what
+    is encoded ("pictures", then "sentences"), how many of them are done and their total. Raises `DataError` when the
+    split has no sentence or the run was trained on other splits of the set, `ImageError` for the first picture that
+    cannot be read.
     """
     format_name = dataset.source.partition(":")[0]
     drawn = split_source(dataset.source)[1]
+    described = run.description
     protocol = protocol or protocol_of(format_name)
     image_groups, sentence_groups = group_numbers(dataset)
+    _expect_same_splits(dataset, described)
     if not len(sentence_groups):
         raise DataError(
             f"{dataset.source}: the pictures of split '{split}' have no sentence to evaluate with"
         )
+    names = _names(dataset)
     labels = label_matrices(dataset) if protocol.match == "labels" else (None, None)
     images = run.encode_images(
         [record.image for record in dataset.records], progress=progress and partial(progress, "pictures")
@@ -52,16 +60,15 @@ def evaluate_run(
         *(image_groups, sentence_groups, images, texts),
         image_labels=labels[0],
         sentence_labels=labels[1],
-        image_names=[record.image.name for record in dataset.records],
+        image_names=names,
         sentence_names=[
-            f"{record.image.name}#{number}"
-            for record in dataset.records
+            f"{name}#{number}"
+            for name, record in zip(names, dataset.records, strict=True)
             for number in range(len(record.sentences))
         ],
     )
     if keep is not None:
         keep(results)
-    described = run.description
     return protocol.report(
         results,
         measures,
@@ -80,6 +87,30 @@ def evaluate_run(
             "trained_on": described["data"],
             "seed": described["seed"],
             "precision": run.encoding.precision,
-            "versions": described["versions"],
+            "trained_with": described["versions"],
+            "versions": versions(),
         },
     )
+
+
+def _names(dataset: Dataset) -> list[str]:
+    """The pictures' names below the folder that holds them all, so that no two are the same."""
+    if not dataset.records:
+        return []
+    root = Path(commonpath([record.image.parent for record in dataset.records]))
+    return [record.image.relative_to(root).as_posix() for record in dataset.records]
+
+
+def _expect_same_splits(dataset: Dataset, described: dict[str, Any]) -> None:
+    """Refuse a set whose splits were drawn otherwise than those that the run was trained on: some pictures are both."""
+    (path, drawn), (trained_path, trained) = (
+        split_source(source) for source in (dataset.source, described["data"]["source"])
+    )
+    same = path.partition(":")[0] == trained_path.partition(":")[0] and (
+        Path(path.partition(":")[2]).resolve() == Path(trained_path.partition(":")[2]).resolve()
+    )
+    if same and drawn != trained:
+        raise DataError(
+            f"{dataset.source}: the run was trained on {described['data']['source']}, whose splits are others; "
+            "its training pictures would be among those that are ranked"
+        )

@@ -6,18 +6,20 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import torch
 
 
 def versions() -> dict[str, str]:
-    """Versions of limner, its commit, torch and Python; the processor and how many threads compute.
+    """Versions of limner, its commit, torch, numpy and Python; the processor and how many threads torch has.
 
     >>> sorted(versions().keys() - {"commit"})
-    ['limner', 'processor', 'python', 'threads', 'torch']
+    ['limner', 'numpy', 'processor', 'python', 'threads', 'torch']
     """
     found = {
         "limner": version("limner"),
         "torch": str(torch.__version__),
+        "numpy": str(np.__version__),
         "python": platform.python_version(),
         "processor": processor(),
         "threads": str(torch.get_num_threads()),

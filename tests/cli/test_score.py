@@ -112,8 +112,13 @@ def test_protocols_are_chosen_by_name(limner: Limner, toy_run: Path, pictures: P
 
 
 def test_drawn_splits_stand_in_the_report(
-    limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path
+    limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    refused(
+        limner("evaluate", toy_run, "--data", f"folder:{pictures}#fold=2/5"),
+        "whose splits are others; its training pictures would be among those that are ranked",
+    )
+    monkeypatch.setattr("limner.runs.evaluating._expect_same_splits", lambda *_: None)
     file = tmp_path / "report.json"
     drawn = limner("evaluate", toy_run, "--data", f"folder:{pictures}#fold=2/5", "--json", file)
     assert drawn.code == 0

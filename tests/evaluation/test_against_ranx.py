@@ -1,4 +1,4 @@
-"""Our measures against ranx's, where both define the same thing; runs where ranx is installed (`pip install ranx`)."""
+"""Our measures against ranx's, where both define the same thing; runs with ranx (`pip install 'limner[ranx]'`)."""
 
 import numpy as np
 import pytest

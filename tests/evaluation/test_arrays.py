@@ -105,3 +105,39 @@ def test_a_row_of_zeros_has_no_cosine() -> None:
 def test_scores_are_not_normalised() -> None:
     with pytest.raises(DataError, match="scores are compared as they are"):
         Results(**GROUPS, scores=np.ones((4, 6))).unit()
+
+
+def test_arrays_of_other_machines_and_kinds_are_taken(tmp_path: Path) -> None:
+    expected = PLAIN.report(Results(**GROUPS, **ROWS)).to_dict()
+    swapped = {name: rows.astype(">f4") for name, rows in ROWS.items()}
+    found = read_results(_written(tmp_path, **GROUPS, **swapped, image_names=np.array(["ü".encode()] * 4)))
+    assert found.image_names[0] == "ü"
+    assert PLAIN.report(found).to_dict() == expected
+    long = {name: rows.astype(np.longdouble) for name, rows in ROWS.items()}
+    assert PLAIN.report(read_results(_written(tmp_path, **GROUPS, **long))).to_dict() == expected
+    votes = np.arange(24).reshape(4, 6)
+    as_floats = PLAIN.report(Results(**GROUPS, scores=votes.astype(float))).to_dict()
+    assert PLAIN.report(read_results(_written(tmp_path, **GROUPS, scores=votes))).to_dict() == as_floats
+
+
+def test_damaged_archives_are_refused(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.npz"
+    np.savez_compressed(whole, **GROUPS, **ROWS)
+    content = whole.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(100):
+        damaged = bytearray(content)
+        for place in rng.integers(2, len(content), 8):
+            damaged[place] ^= int(rng.integers(1, 256))
+        (tmp_path / "bad.npz").write_bytes(bytes(damaged))
+        try:
+            read_results(tmp_path / "bad.npz")
+        except DataError:
+            refused += 1
+    assert refused > 50
+
+
+def test_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="'image_names' is not text in UTF-8"):
+        read_results(_written(tmp_path, **GROUPS, **ROWS, image_names=np.array([b"\xff"] * 4)))

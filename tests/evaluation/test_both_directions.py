@@ -135,3 +135,23 @@ def test_scores_give_what_their_embeddings_give(folds: int) -> None:
     by_rows = evaluate(images, sentences, *groups, **same)  # type: ignore[arg-type]
     by_scores = evaluate_scores(images @ sentences.T, *groups, **same)  # type: ignore[arg-type]
     assert by_scores.to_dict() == by_rows.to_dict()
+
+
+def test_sentences_of_no_image_are_counted_under_folds() -> None:
+    rng = np.random.default_rng(0)
+    images, sentences = rng.standard_normal((4, 3)), rng.standard_normal((6, 3))
+    report = evaluate(images, sentences, range(4), [0, 1, 2, 3, 8, 9], protocol="p", split="s", folds=2)
+    assert report.counts["sentences"] == 6
+    assert report.counts["sentences_without_match"] == 2
+    assert report.counts["groups"] == 6
+
+
+def test_rows_and_groups_that_do_not_fit_are_refused() -> None:
+    rows = np.eye(4)
+    for images, groups, folds in ((rows, range(3), 1), (rows[:3], range(4), 2), (rows, range(6), 2)):
+        with pytest.raises(DataError, match="image groups; give one code an item"):
+            evaluate(images, rows, groups, range(4), protocol="p", split="s", folds=folds)
+    with pytest.raises(DataError, match="4 sentences and 3 sentence groups"):
+        evaluate_scores(rows, range(4), range(3), protocol="p", split="s")
+    with pytest.raises(DataError, match="none of the 2 images of a fold has a sentence"):
+        evaluate(rows, rows[:2], range(4), range(2), protocol="p", split="s", folds=2)

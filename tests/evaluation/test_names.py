@@ -24,7 +24,6 @@ def test_names_print_and_parse_back(measure: AnyMeasure) -> None:
     ("name", "hint"),
     [
         ("map", "'mAP'"),
-        ("R@0", "did you mean 'R@1"),
         ("R@٣", "R@"),
         ("r@5", "'R@5'"),
         ("map@50", "'MAP@50'"),
@@ -55,3 +54,9 @@ def test_example_in_docstring() -> None:
     result = doctest.testmod(module)
     assert result.attempted
     assert not result.failed
+
+
+def test_k_counts_from_one() -> None:
+    for name in ("R@0", "MAP@00", "MAP@0(min)"):
+        with pytest.raises(SettingsError, match="K counts from 1"):
+            parse_measure(name)

@@ -130,3 +130,9 @@ def test_labels_decide_where_the_protocol_says_so() -> None:
     assert plain.report(labelled).image_to_text == plain.report(made).image_to_text
     with pytest.raises(DataError, match="matches by labels, and these results have none"):
         protocol.report(made)
+
+
+def test_class_means_keep_double_precision() -> None:
+    scores = 1000 + np.array([[2.0, 1.0], [1.0, 2.0]]) * 1e-9
+    results = Results(image_groups=np.arange(2), sentence_groups=np.arange(2), scores=scores)
+    assert PROTOCOLS["cub"].report(results).image_to_text["R@1"] == 100

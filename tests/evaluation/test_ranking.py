@@ -246,3 +246,17 @@ def test_overlap_counts_each_pair_once_in_either_direction(block: int | None) ->
             queries, gallery, Relevance.from_groups(groups, groups), [Overlap()], block=block
         )
         assert ranking.value(Overlap()) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", [">f8", "f2", "f8"])
+def test_every_kind_of_float_is_taken(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.integers(-4, 5, (6, 3)).astype(float)
+    expected = first_match_ranks(rows, rows[::-1], range(6), range(6))
+    found = first_match_ranks(rows.astype(kind), rows[::-1].astype(kind), range(6), range(6))
+    assert found.tolist() == expected.tolist()
+
+
+def test_groups_beyond_64_bits_are_refused() -> None:
+    with pytest.raises(DataError, match="does not fit into 64 bits"):
+        first_match_ranks(np.eye(1), np.eye(1), np.array([2**64 - 1], np.uint64), [-1])

@@ -11,6 +11,7 @@ from limner.errors import DataError, SettingsError
 from limner.evaluation.names import parse_measures
 from limner.evaluation.ranking import rank_scores
 from limner.evaluation.relevance import Relevance
+from limner.evaluation.scores import of_embeddings, of_matrix
 from limner.evaluation.trec import score_run, write_qrels, write_run
 
 ASKED = parse_measures("R@1 R@5 mAP AP@5 R-precision MAP@5 MAP@5(min) mINP PR-curve")
@@ -20,13 +21,9 @@ def _files(folder: Path, scores: np.ndarray, true: np.ndarray, *, depth: int = 1
     queries, items = (
         [f"{side}{number}" for number in range(count)] for side, count in zip("qi", scores.shape, strict=True)
     )
-    write_run(folder / "run", queries, items, scores, depth=depth)
-    write_qrels(
-        folder / "qrels",
-        queries,
-        items,
-        Relevance.from_labels(np.eye(len(true), dtype=int), true.T.astype(int)),
-    )
+    relevance = Relevance.from_labels(np.eye(len(true), dtype=int), true.T.astype(int))
+    write_run(folder / "run", queries, items, of_matrix(scores), relevance, depth=depth)
+    write_qrels(folder / "qrels", queries, items, relevance)
     return folder / "run", folder / "qrels"
 
 
@@ -55,7 +52,8 @@ def test_a_short_run_counts_what_it_does_not_list_as_missed(
     tmp_path_factory: pytest.TempPathFactory, seed: int, depth: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    scores, true = rng.standard_normal((4, 20)), rng.random((4, 20)) < 0.3
+    # many of them tied, so that others see our order of ties
+    scores, true = rng.integers(-3, 4, (4, 20)) / 7, rng.random((4, 20)) < 0.3
     true[0, 0] = True
     run, qrels = _files(tmp_path_factory.mktemp("trec"), scores, true, depth=depth)
     found = score_run(run, qrels, ASKED).values
@@ -75,12 +73,30 @@ def test_embeddings_are_written_as_their_products(tmp_path: Path) -> None:
         rng.standard_normal((5, 4)).astype(np.float32),
     )
     names = ["a", "b", "c"], ["1", "2", "3", "4", "5"]
-    write_run(tmp_path / "rows", *names, (rows, others), depth=2)
-    write_run(tmp_path / "scores", *names, rows @ others.T, depth=2)
+    relevance = Relevance.from_groups([0, 1, 2], [0, 1, 2, 3, 4])
+    write_run(tmp_path / "rows", *names, of_embeddings(rows, others), relevance, depth=2)
+    write_run(tmp_path / "scores", *names, of_matrix(rows @ others.T), relevance, depth=2)
     assert (tmp_path / "rows").read_text() == (tmp_path / "scores").read_text()
     first = (tmp_path / "rows").read_text().splitlines()[0].split()
     assert first[:2] == ["a", "Q0"]
-    assert first[3] == "1"
+    assert first[3:5] == ["1", "2"]
+
+
+def test_order_survives_scores_that_single_precision_cannot_tell_apart(tmp_path: Path) -> None:
+    scores, true = 1000 + np.array([[1.0, 3.0, 2.0]]) * 1e-9, np.array([[False, True, False]])
+    run, qrels = _files(tmp_path, scores, true)
+    assert [line.split()[2] for line in run.read_text().splitlines()] == ["i1", "i2", "i0"]
+    assert score_run(run, qrels, parse_measures("R@1")).values == {"R@1": 100}
+
+
+def test_ties_are_written_against_the_model(tmp_path: Path) -> None:
+    run, qrels = _files(tmp_path, np.ones((5, 5)), np.eye(5, dtype=bool))
+    theirs = ir_measures.calc_aggregate(
+        [Success @ 1, Success @ 5],
+        list(ir_measures.read_trec_qrels(str(qrels))),  # type: ignore[no-untyped-call]
+        list(ir_measures.read_trec_run(str(run))),  # type: ignore[no-untyped-call]
+    )
+    assert theirs == {Success @ 1: 0, Success @ 5: 1}
 
 
 def test_measures_that_a_run_cannot_give(tmp_path: Path) -> None:
@@ -103,6 +119,7 @@ def test_measures_that_a_run_cannot_give(tmp_path: Path) -> None:
         ("", "q 0 i 1", "an empty run"),
         ("q Q0 i 1 1 t", "q i 1", "qrels, line 1: expected 'query 0 item relevance'"),
         ("q Q0 i 1 1 t", "q 0 i 0", "no query has a true match"),
+        ("q Q0 i 1 1 t", "i 0 q 1", "no query in common; is the run of the other direction?"),
     ],
 )
 def test_damaged_files_are_refused(tmp_path: Path, run: str, qrels: str, message: str) -> None:
@@ -119,8 +136,10 @@ def test_other_refusals(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(DataError, match="UTF-8"):
         score_run(tmp_path / "bytes", tmp_path / "bytes")
-    one = np.ones((1, 1), np.float32)
+    one, pair = of_matrix(np.ones((1, 1), np.float32)), Relevance.from_pairs(1)
     with pytest.raises(DataError, match="'a b'"):
-        write_run(tmp_path / "run", ["a b"], ["i"], one)
+        write_run(tmp_path / "run", ["a b"], ["i"], one, pair)
+    with pytest.raises(DataError, match="'i' is there twice"):
+        write_run(tmp_path / "run", ["a"], ["i", "i"], of_matrix(np.ones((1, 2))), pair)
     with pytest.raises(SettingsError, match="at least 1"):
-        write_run(tmp_path / "run", ["a"], ["i"], one, depth=0)
+        write_run(tmp_path / "run", ["a"], ["i"], one, pair, depth=0)

@@ -9,7 +9,7 @@ The labels of a picture are the names of the categories that have an instance in
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from limner.data.readers.annotations import Entry, parse_json, read_text
 from limner.data.readers.layout import (
@@ -96,7 +96,13 @@ def _records(file: Path, labels: bool) -> list[Record]:
         raise DataError(f"{file}: 'images' lists no picture")
     paths = [entry.path("file_name") for entry in images]
     picture = locate(file, paths, roots=roots_of(file), folders=(part, f"images/{part}", *PICTURE_FOLDERS))
-    sentences: dict[int, list[str]] = {_number(entry, "id"): [] for entry in images}
+    sentences: dict[int, list[str]] = {}
+    path_of: dict[int, PurePath] = {}
+    for entry, path in zip(images, paths, strict=True):
+        number = _number(entry, "id")
+        if path_of.setdefault(number, path) != path:
+            entry.fail(f"'id' {number} is that of '{path_of[number]}', too")
+        sentences[number] = []
     for entry in _entries(top, "annotations"):
         number = _number(entry, "image_id")
         if number not in sentences:
