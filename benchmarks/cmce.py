@@ -5,6 +5,8 @@ and of their gradients, at no loss of speed. Batch 64, 512 columns; `--identitie
 """
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +17,8 @@ from limner.losses import CMCELoss
 
 BATCH, DIM, TURNS = 64, 512, 3
 PLAIN = "cross-entropy over all affinities"
+
+Compute = Callable[[CMCELoss, list[Tensor], Tensor], Tensor]
 
 
 def main() -> None:
@@ -28,20 +32,12 @@ def main() -> None:
             rows.copy_(F.normalize(torch.randn_like(rows), dim=1))
     features = [torch.randn(BATCH, DIM, requires_grad=True) for _ in range(2)]
     groups = torch.randperm(identities)[:BATCH]
-    contestants = {PLAIN: plain_loss, "limner": loss_alone}
+    contestants: dict[str, Compute] = {PLAIN: plain_loss, "limner": our_loss}
     values = {name: compute(loss, features, groups) for name, compute in contestants.items()}
     _must_agree(values)
-    above = {
-        name: memory_above(lambda compute=compute: _step(compute, loss, features, groups))  # type: ignore[misc]
-        for name, compute in contestants.items()
-    }
-    seconds = taking_turns(
-        {
-            name: (lambda compute=compute: _step(compute, loss, features, groups))  # type: ignore[misc]
-            for name, compute in contestants.items()
-        },
-        TURNS,
-    )
+    steps = {name: partial(_step, compute, loss, features, groups) for name, compute in contestants.items()}
+    above = {name: memory_above(step) for name, step in steps.items()}
+    seconds = taking_turns(steps, TURNS)
     for name, size in above.items():
         print(f"{name}: {size / 1e6:,.0f} MB above the buffers")
     publish(
@@ -63,17 +59,16 @@ def plain_loss(loss: CMCELoss, features: list[Tensor], groups: Tensor) -> Tensor
     return of_images + F.cross_entropy(texts @ loss.images.T / loss.sigma_texts, groups)
 
 
-def loss_alone(loss: CMCELoss, features: list[Tensor], groups: Tensor) -> Tensor:
+def our_loss(loss: CMCELoss, features: list[Tensor], groups: Tensor) -> Tensor:
     images, texts = features
     value: Tensor = loss(images, texts, groups)
     return value
 
 
-def _step(compute: object, loss: CMCELoss, features: list[Tensor], groups: Tensor) -> None:
-    assert callable(compute)
+def _step(compute: Compute, loss: CMCELoss, features: list[Tensor], groups: Tensor) -> None:
     for part in features:
         part.grad = None
-    compute(loss, features, groups).backward()
+    torch.autograd.backward(compute(loss, features, groups))
     loss.update(features[0].detach(), features[1].detach(), groups)
 
 

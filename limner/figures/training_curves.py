@@ -23,6 +23,7 @@ _LEARNT = {
         "textual": "instance loss, sentences",
         "joint": "instance loss, sums",
         "ranking": "ranking loss",
+        "cmce": "CMCE loss",
     },
     "classification error, percent": {
         "visual_error": "pictures",

@@ -1,5 +1,6 @@
 """What the systems' embedding networks share: an image path and a text path that end in one space."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
@@ -40,7 +41,7 @@ class EmbeddingSettings(Protocol):
         """Width of the embedding."""
 
 
-class TextPath(nn.Module):
+class TextPath(nn.Module, ABC):
     """A text path up to its feature: a word table, and what is learnt on top of it.
 
     - `table`: a word vector a row; row 0 is that of an empty position.
@@ -52,9 +53,9 @@ class TextPath(nn.Module):
     channels: int
     test_positions = 1
 
+    @abstractmethod
     def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
         """Features of word numbers."""
-        raise NotImplementedError
 
 
 class JointEmbedding(nn.Module):

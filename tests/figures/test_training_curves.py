@@ -27,11 +27,12 @@ def test_training_curves_are_the_log(toy_run: Path) -> None:
 
 def test_without_an_instance_loss_there_is_no_error() -> None:
     report = {"R@1": 10.0}
-    row = {"stage": "one", "epoch": 1, "ranking": 2.0, "image_to_text": report, "text_to_image": report}
-    assert [axes.get_title(loc="left") for axes in training_curves([row]).axes] == [
-        "loss",
-        "R@1 on validation, percent",
-    ]
+    for name, label in (("ranking", "ranking loss"), ("cmce", "CMCE loss")):
+        row = {"stage": "one", "epoch": 1, name: 2.0, "image_to_text": report, "text_to_image": report}
+        losses, scores = training_curves([row]).axes
+        assert losses.get_title(loc="left") == "loss"
+        assert [str(line.get_label()) for line in losses.lines] == [label]
+        assert scores.get_title(loc="left") == "R@1 on validation, percent"
 
 
 @pytest.mark.parametrize(

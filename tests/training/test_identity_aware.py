@@ -1,9 +1,6 @@
 """Stage 1 of the identity-aware system in the training loop: buffers that live in the state."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +13,14 @@ from limner.data.records import Dataset
 from limner.training.events import Event
 from limner.training.loop import train
 from tests.toy import toy_identity_aware
-from tests.training.test_loop import STATE, KilledError, _killer, _run_apart, _same_run
+from tests.training.interrupted import (
+    STATE,
+    KilledError,
+    in_two_processes,
+    killer,
+    run_apart,
+    same_run,
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +35,15 @@ def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
 ) -> None:
     arguments = (toy_identity_aware(), toys.split("train"), toys.split("val"), tmp_path / "run")
     with pytest.raises(KilledError):
-        train(*arguments, listener=_killer(kill_at), cpu=True)
+        train(*arguments, listener=killer(kill_at), cpu=True)
     train(*arguments, resume=True, cpu=True)
-    _same_run(tmp_path / "run", run)
+    same_run(tmp_path / "run", run)
 
 
 def test_kill_9_keeps_the_buffers(toys: Dataset, run: Path, tmp_path: Path) -> None:
-    _run_apart(toys, toy_identity_aware(), tmp_path / "run", kill_at="stage-2 1 2")
-    _run_apart(toys, toy_identity_aware(), tmp_path / "run")
-    _same_run(tmp_path / "run", run)
+    run_apart(toys, toy_identity_aware(), tmp_path / "run", kill_at="stage-2 1 2")
+    run_apart(toys, toy_identity_aware(), tmp_path / "run")
+    same_run(tmp_path / "run", run)
     rows = load_file(run / STATE)["objective.cmce.texts"]
     assert rows.shape == (len({record.group for record in toys.split("train").records}), 16)
     assert (rows.norm(dim=1) > 0).all()
@@ -114,17 +118,10 @@ def test_two_processes_hold_the_same_rows(toys: Dataset, tmp_path: Path) -> None
     recipe = recipe.replace(stages=recipe.stages[:1])
     script = tmp_path / "two.py"
     script.write_text(_TWO)
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
+    done = in_two_processes(
         *(str(script), str(toys.records[0].image.parent), str(tmp_path / "run"), recipe.model_dump_json()),
-    ]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        "LIMNER_CACHE": str(tmp_path / "cache"),
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        cache=tmp_path / "cache",
+    )
     assert done.returncode == 0, done.stderr
     one, other = (torch.load(tmp_path / f"run-{rank}.pt", weights_only=True) for rank in (0, 1))
     assert torch.equal(one[0], other[0])

@@ -1,8 +1,4 @@
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,50 +8,17 @@ from safetensors.torch import load_file
 import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
-from limner.training.events import EpochEnded, Event, Listener, StageEnded, Stepped
 from limner.training.loop import train
-from limner.training.settings import Recipe, VocabularySettings
+from limner.training.settings import VocabularySettings
 from tests.toy import toy_recipe
-
-STATE = "last.safetensors"
-
-
-class KilledError(Exception):
-    """Stands for the end of the process."""
-
-
-def _killer(kill_at: int) -> Listener:
-    """A listener that ends the run at its `kill_at`-th event, from 1."""
-    seen = 0
-
-    def listen(event: Event) -> None:
-        nonlocal seen
-        if isinstance(event, Stepped | EpochEnded | StageEnded):
-            seen += 1
-            if seen == kill_at:
-                raise KilledError
-
-    return listen
-
-
-def _same_run(one: Path, other: Path) -> None:
-    for file in (STATE, "stage-1.safetensors", "stage-2.safetensors"):
-        ours, theirs = load_file(one / file), load_file(other / file)
-        assert ours.keys() == theirs.keys()
-        for name, tensor in ours.items():
-            assert torch.equal(tensor, theirs[name]), f"{file}: {name}"
-    rows = [
-        [
-            {
-                name: value
-                for name, value in json.loads(line).items()
-                if name not in {"seconds", "pairs_per_second"}
-            }
-            for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        ]
-        for folder in (one, other)
-    ]
-    assert rows[0] == rows[1]
+from tests.training.interrupted import (
+    STATE,
+    KilledError,
+    in_two_processes,
+    killer,
+    run_apart,
+    same_run,
+)
 
 
 @pytest.mark.parametrize("kill_at", [1, 3, 4, 6, 7, 10, 13])
@@ -64,51 +27,15 @@ def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
 ) -> None:
     arguments = (toy_recipe(), toys.split("train"), toys.split("val"), tmp_path / "run")
     with pytest.raises(KilledError):
-        train(*arguments, listener=_killer(kill_at), cpu=True)
+        train(*arguments, listener=killer(kill_at), cpu=True)
     train(*arguments, resume=True, cpu=True)
-    _same_run(tmp_path / "run", toy_run)
-
-
-_SCRIPT = """
-import sys
-from pathlib import Path
-import torch
-from limner.training.events import Stepped
-from limner.training.loop import train
-from limner.training.settings import Recipe
-from tests.toy import toy_dataset
-
-torch.set_num_threads(1)
-recipe = Recipe.model_validate_json(sys.argv[3])
-data = toy_dataset(Path(sys.argv[1]))
-def listen(event):
-    if isinstance(event, Stepped):
-        print(event.stage, event.epoch, event.step, flush=True)
-train(recipe, data.split("train"), data.split("val"), Path(sys.argv[2]), resume=True, listener=listen, cpu=True)
-"""
-
-
-def _run_apart(toys: Dataset, recipe: Recipe, out: Path, *, kill_at: str | None = None) -> None:
-    """Train, or go on with it, in a process of its own; `kill_at` is "stage epoch step" of its last step."""
-    command = [
-        *(sys.executable, "-c", _SCRIPT, str(toys.records[0].image.parent), str(out)),
-        recipe.model_dump_json(),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.strip() == kill_at:
-            process.send_signal(signal.SIGKILL)
-            break
-    process.stdout.close()
-    assert process.wait() == (0 if kill_at is None else -signal.SIGKILL)
+    same_run(tmp_path / "run", toy_run)
 
 
 def test_kill_9_and_resume_is_the_uninterrupted_run(toys: Dataset, toy_run: Path, tmp_path: Path) -> None:
-    _run_apart(toys, toy_recipe(), tmp_path / "run", kill_at="stage-1 3 1")
-    _run_apart(toys, toy_recipe(), tmp_path / "run")
-    _same_run(tmp_path / "run", toy_run)
+    run_apart(toys, toy_recipe(), tmp_path / "run", kill_at="stage-1 3 1")
+    run_apart(toys, toy_recipe(), tmp_path / "run")
+    same_run(tmp_path / "run", toy_run)
 
 
 def test_kill_9_of_a_run_with_every_departure_switched_on(toys: Dataset, tmp_path: Path) -> None:
@@ -130,11 +57,11 @@ def test_kill_9_of_a_run_with_every_departure_switched_on(toys: Dataset, tmp_pat
             ),
         ),
     )
-    _run_apart(toys, recipe, tmp_path / "whole")
+    run_apart(toys, recipe, tmp_path / "whole")
     for kill_at in ("stage-1 1 2", "stage-2 1 1", "stage-2 2 3"):
-        _run_apart(toys, recipe, tmp_path / "run", kill_at=kill_at)
-    _run_apart(toys, recipe, tmp_path / "run")
-    _same_run(tmp_path / "run", tmp_path / "whole")
+        run_apart(toys, recipe, tmp_path / "run", kill_at=kill_at)
+    run_apart(toys, recipe, tmp_path / "run")
+    same_run(tmp_path / "run", tmp_path / "whole")
 
 
 def test_killed_while_the_first_state_is_written(
@@ -149,27 +76,20 @@ def test_killed_while_the_first_state_is_written(
         with pytest.raises(KilledError):
             train(*arguments, cpu=True)
     train(*arguments, resume=True, cpu=True)
-    _same_run(tmp_path / "run", toy_run)
+    same_run(tmp_path / "run", toy_run)
 
 
 def test_two_processes_train_and_leave_a_finished_run_alone(toys: Dataset, tmp_path: Path) -> None:
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
+    arguments = [
         *("-m", "limner", "train", "dual-path", "--cpu", "--data", f"folder:{toys.records[0].image.parent}"),
         *("--out", str(tmp_path / "run"), "--resume"),
         *(part for setting in TWO_PROCESSES for part in ("--set", setting)),
     ]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        "LIMNER_CACHE": str(tmp_path / "cache"),
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = in_two_processes(*arguments, cache=tmp_path / "cache")
     assert done.returncode == 0, done.stderr
     rows = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(row)["stage"] for row in rows] == ["stage-1", "stage-2"]
-    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    again = in_two_processes(*arguments, cache=tmp_path / "cache")
     assert again.returncode == 0, again.stderr
     assert limner.load(tmp_path / "run", device="cpu").encode_texts(["a red bar"]).shape == (1, 16)
 
@@ -266,9 +186,9 @@ def test_stopped_while_the_last_layers_learn_and_resumed_is_the_uninterrupted_ru
     whole = train(*arguments, tmp_path / "whole", cpu=True)
     entries = set((tmp_path / "cache").iterdir())
     with pytest.raises(KilledError):
-        train(*arguments, tmp_path / "run", listener=_killer(kill_at), cpu=True)
+        train(*arguments, tmp_path / "run", listener=killer(kill_at), cpu=True)
     train(*arguments, tmp_path / "run", resume=True, cpu=True)
-    _same_run(tmp_path / "run", whole)
+    same_run(tmp_path / "run", whole)
     assert set((tmp_path / "cache").iterdir()) == entries
 
 
