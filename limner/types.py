@@ -13,14 +13,50 @@ A one-axis shape is written `" batch"` (the space keeps linters from reading a n
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, UInt8
 
 Pixels = UInt8[np.ndarray, "height width 3"]
 """One decoded picture, RGB, row by row from the top left."""
+
+
+Maps = Float[np.ndarray, "images map_height map_width channels"]
+"""The last maps of pictures, float16, channels last: the region of row y and column x stands at [y, x]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """What a matcher says of one sentence and some pictures.
+
+    - `logits`: the confidence of each picture before its sigmoid; higher is a better match.
+    - `words`: the sentence's words as the model reads them.
+    - `of_regions`: each word's attention over the regions, which sums to 1; None without spatial attention.
+    - `of_words`: each step's attention over the words, which sums to 1; None without semantic attention.
+    """
+
+    logits: Float[np.ndarray, " images"]
+    words: tuple[str, ...]
+    of_regions: Float[np.ndarray, "images words map_height map_width"] | None = None
+    of_words: Float[np.ndarray, "images steps words"] | None = None
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """What re-ranking needs of a trained model, beside the embedding that screens."""
+
+    @property
+    def map_shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of a picture's map."""
+
+    def maps(self, pixels: UInt8[np.ndarray, "batch height width 3"]) -> Maps:
+        """The maps of pictures that `Encoder.prepare_image` gave, float16."""
+
+    def judge(self, sentence: str, maps: Maps) -> Judgement:
+        """Match a sentence with every map, in one batched forward."""
 
 
 @runtime_checkable
@@ -51,6 +87,14 @@ class Encoder(Protocol):
 
     def encode_texts(self, sentences: Sequence[str]) -> Float[np.ndarray, "batch dim"]:
         """Embed sentences."""
+
+    @property
+    def judge(self) -> Judge | None:
+        """What re-ranks the first of the embedding's ranking; None where nothing does."""
+
+    @property
+    def rerank(self) -> int | Literal["all"]:
+        """How many of the first are re-ranked unless a query says otherwise; 0 = none."""
 
     def check_query(self, sentence: str) -> None:
         """Raise `DataError` for a query whose embedding would be arbitrary, e.g. without a known word."""

@@ -8,11 +8,12 @@ from PIL import Image, ImageDraw
 from limner.data.records import Dataset, Record
 from limner.data.transforms import ImageSettings
 from limner.models.backbones import BackboneSettings
+from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_path import DualPathSettings
 from limner.models.identity_aware import IdentityAwareSettings
 from limner.models.text_encoder import TextEncoderSettings
 from limner.models.text_lstm import TextLSTMSettings
-from limner.training.settings import LossSettings, OptimiserSettings, Recipe, StageSettings
+from limner.training.settings import LossSettings, OptimiserSettings, PairSettings, Recipe, StageSettings
 
 COLOURS = {"red": (200, 30, 30), "green": (30, 160, 40), "blue": (40, 60, 200), "yellow": (230, 210, 40)}
 SHAPES = ("square", "circle", "bar")
@@ -78,6 +79,32 @@ def toy_identity_aware() -> Recipe:
             first.replace(epochs=2, part_optimisers=own),
             second.replace(part_optimisers={"backbone": own["image_head"]}),
         ),
+    )
+
+
+def toy_matching() -> Recipe:
+    """A stage of the embedding, then a matcher: language first with the CNN fixed, then everything."""
+    one = toy_identity_aware()
+    first = one.stages[0].replace(epochs=3)
+    language = first.replace(
+        name="stage-2-language",
+        epochs=2,
+        batch=16,
+        views=2,
+        part_optimisers={},
+        matching=PairSettings(count=6, an_epoch=3, refresh=1),
+    )
+    everything = language.replace(
+        name="stage-2",
+        frozen=(),
+        part_optimisers={"backbone": OptimiserSettings(name="sgd", rate=0.01)},
+        matching=PairSettings(count=6, an_epoch=1),
+    )
+    return one.replace(
+        name="toy-matching",
+        matcher=CoAttentionSettings(steps=2, spatial_dim=6, semantic_dim=7, dim=8),
+        rerank=5,
+        stages=(first, language, everything),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from limner.cli.console import counting_each, out
-from limner.cli.options import Cpu, Folds, Measures, ProtocolName, device
+from limner.cli.options import Cpu, Folds, Measures, ProtocolName, Rerank, device, first
 from limner.data.readers import open_dataset
 from limner.evaluation.names import parse_measures
 from limner.evaluation.protocols import find_protocol
@@ -26,6 +26,7 @@ def evaluate_command(
     protocol: ProtocolName = None,
     measures: Measures = None,
     folds: Folds = None,
+    rerank: Rerank = None,
     save: Annotated[
         Path | None, typer.Option(help="Write the embeddings to this .npz file, for `limner score`.")
     ] = None,
@@ -47,6 +48,7 @@ def evaluate_command(
             asked,
             protocol=rules,
             folds=folds,
+            rerank=first(rerank),
             progress=progress,
             keep=None if save is None else lambda results: results.save(save),
         )

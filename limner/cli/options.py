@@ -4,6 +4,9 @@ from typing import Annotated
 
 import typer
 
+from limner.errors import SettingsError
+from limner.evaluation.reranking import First
+
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")]
 
 ProtocolName = Annotated[
@@ -22,6 +25,22 @@ Folds = Annotated[
     int | None,
     typer.Option(help="Mean over so many equal runs of images instead of the protocol's (MSCOCO 1K: 5)."),
 ]
+
+Rerank = Annotated[
+    str | None,
+    typer.Option(
+        help="How many of the first the run's matcher re-ranks, in place of its recipe's number; 0 = none, or 'all'."
+    ),
+]
+
+
+def first(rerank: str | None) -> First | None:
+    """What `--rerank` asks for. Raises `SettingsError`."""
+    if rerank is None or rerank.isdecimal():
+        return None if rerank is None else int(rerank)
+    if rerank != "all":
+        raise SettingsError(f"--rerank: expected a whole number or 'all', got {rerank[:40]!r}")
+    return "all"
 
 
 def device(cpu: bool) -> str | None:

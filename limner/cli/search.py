@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from limner.cli.console import counting, err, out
-from limner.cli.options import Cpu, device
+from limner.cli.options import Cpu, Rerank, device, first
 from limner.errors import SettingsError
 from limner.runs import load_run
 from limner.search.index import index_pictures
@@ -59,20 +59,32 @@ def search_command(
     truth: Annotated[
         str | None, typer.Option(help="The identity that is right: frames its pictures green, others red.")
     ] = None,
+    rerank: Rerank = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="With --json: where the matcher looked, word by word.")
+    ] = False,
     run: Annotated[Path | None, typer.Option(help="Run folder of the model, if it has moved.")] = None,
     cpu: Cpu = False,
 ) -> None:
     """Find the pictures of a store that fit a description, or that are like a picture."""
     if (text is None) == (image is None):
         raise SettingsError("give either a text or --image FILE to search for")
+    if image is not None and (rerank is not None or explain):
+        raise SettingsError("--rerank and --explain: a matcher reads a text, not a picture")
+    if explain and not as_json:
+        raise SettingsError("--explain: attention comes with --json; `limner figure attention` draws it")
     engine = open_store(store, run=run, device=device(cpu))
-    hits = engine.search(text, k) if text is not None else engine.search_image(Path(image or ""), k)
+    if text is not None:
+        hits = engine.search(text, k, rerank=first(rerank), explain=explain)
+    else:
+        hits = engine.search_image(Path(image or ""), k)
     if as_json:
         typer.echo(json.dumps([hit.to_dict() for hit in hits], indent=2))
     else:
         for hit in hits:
             identity = f"  [{hit.identity}]" if hit.identity is not None else ""
-            out.print(f"{hit.rank:>3}  {hit.score:+.3f}  {hit.path}{identity}")
+            sure = "" if hit.confidence is None else f"  {hit.confidence:6.1%}"
+            out.print(f"{hit.rank:>3}  {hit.score:+.3f}{sure}  {hit.path}{identity}")
         if not hits:
             err.print(f"{store}: the store is empty")
     if sheet is not None:

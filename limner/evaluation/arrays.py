@@ -21,6 +21,7 @@ from jaxtyping import Float, Int, Integer, Shaped
 
 from limner.errors import DataError
 from limner.evaluation.relevance import Relevance
+from limner.evaluation.reranking import Reranking
 
 _NAMES = (
     *("images", "sentences", "scores", "image_groups", "sentence_groups"),
@@ -30,7 +31,10 @@ _NAMES = (
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Somebody's embeddings or scores with what matches what; `scores` are None where there are embeddings."""
+    """Somebody's embeddings or scores with what matches what; `scores` are None where there are embeddings.
+
+    `reranking` orders the first of what embeddings find; it is not saved.
+    """
 
     image_groups: Integer[np.ndarray, " images"]
     sentence_groups: Integer[np.ndarray, " sentences"]
@@ -41,6 +45,7 @@ class Results:
     sentence_labels: Shaped[np.ndarray, "sentences labels"] | None = None
     image_names: Sequence[str] = ()
     sentence_names: Sequence[str] = ()
+    reranking: Reranking | None = None
 
     def save(self, path: Path) -> None:
         """Write the file, uncompressed. Raises `OSError` where the system refuses."""
@@ -85,6 +90,7 @@ class Results:
             scores=None if self.scores is None else self.scores[:, chosen],
             sentence_names=[self.sentence_names[place] for place in chosen] if self.sentence_names else (),
             sentence_labels=None if self.sentence_labels is None else self.sentence_labels[chosen],
+            reranking=None if self.reranking is None else self.reranking.of_sentences(chosen),
         )
 
 

@@ -14,6 +14,7 @@ from limner.evaluation.overlap import Overlap
 from limner.evaluation.ranking import rank_embeddings, rank_scores
 from limner.evaluation.relevance import Relevance, group_codes
 from limner.evaluation.report import Report
+from limner.evaluation.reranking import Reranking, reranked
 from limner.evaluation.scores import Array
 from limner.evaluation.tally import AnyMeasure, Ranking
 
@@ -36,13 +37,15 @@ def evaluate(
     measures: Sequence[AnyMeasure] = STANDARD,
     folds: int = 1,
     block: int | None = None,
+    reranking: Reranking | None = None,
 ) -> Report:
     """Rank sentences for each image and images for each sentence, and measure both.
 
     Embeddings have one row an image (**each image once**, however many sentences it has) and one a
     sentence; group codes are integers, one a row, and equal ones are true matches: a query image counts any
     of its sentences. With `labels`, matrices of 0 and 1 of the images and of the sentences, items match that share a
-    label, and groups only say what belongs together. `extra` is the report's provenance (see `Report`). Memory and
+    label, and groups only say what belongs together. With `reranking`, the first of each ranking are ordered by a judge
+    of pairs. `extra` is the report's provenance (see `Report`). Memory and
     ties: `limner.evaluation.ranking`.
 
     With `folds`, the images are cut into so many equal runs in their order, each is ranked with the sentences of its
@@ -59,7 +62,13 @@ def evaluate(
     ) -> Ranking:
         pair = image_embeddings[images], sentence_embeddings[sentences]
         queries, gallery = pair if to_text else pair[::-1]
-        return rank_embeddings(queries, gallery, relevance, taken, block=block)
+        places = _places(len(image_embeddings), images), _places(len(sentence_embeddings), sentences)
+        own, others = places if to_text else places[::-1]
+        return rank_embeddings(
+            *(queries, gallery, relevance, taken),
+            block=block,
+            rescored=lambda scores: reranked(scores, reranking, to_text, own, others),
+        )
 
     measured = _Both(rank, image_groups, sentence_groups, labels, measures).measured(folds)
     return Report(protocol, split, **vars(measured), provenance=dict(extra or {}))
@@ -195,6 +204,10 @@ class _Both:
 
     def _curves(self, ranking: Ranking) -> dict[str, Curve]:
         return {str(one): ranking.curve(one) for one in self.drawn}
+
+
+def _places(count: int, rows: Rows) -> np.ndarray:
+    return np.arange(count)[rows]
 
 
 def _expect_rows(rows: Array, groups: Any, kind: str) -> None:

@@ -21,6 +21,7 @@ from limner.evaluation.both_directions import evaluate, evaluate_scores
 from limner.evaluation.measures import STANDARD
 from limner.evaluation.names import parse_measures
 from limner.evaluation.report import Report
+from limner.evaluation.reranking import ClassReranking, PairReranking
 from limner.evaluation.tally import AnyMeasure
 
 Texts = Literal["sentences", "one sentence an image", "class means"]
@@ -88,8 +89,9 @@ class Protocol:
         ranked = self.applied(results)
         match = "shared label" if self.match == "labels" else f"same {same}"
         texts = "" if self.texts == "sentences" else self.texts
+        judged = "" if ranked.reranking is None else ranked.reranking.described
         given: dict[str, Any] = {
-            "protocol": ", ".join(part for part in (self.name, match, texts, splits) if part),
+            "protocol": ", ".join(part for part in (self.name, match, texts, judged, splits) if part),
             "split": split,
             "extra": provenance,
             "measures": parse_measures(f"{self.measures} {self.to_image or ''}")
@@ -104,7 +106,7 @@ class Protocol:
         else:
             assert ranked.images is not None
             assert ranked.sentences is not None
-            report = evaluate(ranked.images, ranked.sentences, *groups, **given)
+            report = evaluate(ranked.images, ranked.sentences, *groups, **given, reranking=ranked.reranking)
         return report if self.to_image is None or measures is not None else self._by_direction(report)
 
     def _by_direction(self, report: Report) -> Report:
@@ -143,7 +145,19 @@ def _class_means(results: Results) -> Results:
         sentences=None if results.sentences is None else mean(results.sentences),
         scores=None if results.scores is None else mean(results.scores.T).T,
         sentence_names=[f"class{group}" for group in groups],
+        reranking=_of_classes(results, member, len(groups)),
     )
+
+
+def _of_classes(
+    results: Results, member: Int[np.ndarray, " sentences"], classes: int
+) -> ClassReranking | None:
+    if not isinstance(results.reranking, PairReranking):
+        return None
+    assert results.images is not None
+    assert results.sentences is not None
+    members = [np.flatnonzero(member == number) for number in range(classes)]
+    return ClassReranking(results.reranking, members, results.images, results.sentences)
 
 
 _ALL = (

@@ -11,7 +11,7 @@ Constant scores thus give the worst ranks possible, not a perfect result.
 normalised rows) may fall to either side when block size, device or number of threads changes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,8 +43,11 @@ def rank_embeddings(
     measures: Sequence[AnyMeasure] = STANDARD,
     *,
     block: int | None = None,
+    rescored: Callable[[Scores], Scores] | None = None,
 ) -> Ranking:
     """Rank the gallery for each query by dot product, and measure.
+
+    `rescored` makes other scores of these, block by block (`limner.evaluation.reranking`).
 
     Arrays or tensors, of one width and device; half precision is computed in float32, float64 in float64.
     `block` is the number of queries scored at once; the default holds 2**24 scores. Memory above the
@@ -54,7 +57,8 @@ def rank_embeddings(
 
     Raises `DataError` for NaN or infinite values, shapes that do not fit, and values whose products overflow.
     """
-    return _rank(of_embeddings(queries, gallery), relevance, measures, block)
+    similarities = of_embeddings(queries, gallery)
+    return _rank(similarities if rescored is None else rescored(similarities), relevance, measures, block)
 
 
 def rank_scores(

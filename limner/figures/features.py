@@ -40,7 +40,7 @@ def picture_features(run: Run, records: Sequence[Record]) -> TwoFeatures:
     batch = run.encoding.batch
     for start in range(0, len(records), batch):
         pixels = np.stack([run.prepare_image(record.image) for record in records[start : start + batch]])
-        entering.append(run.encoding.pool(pixels).float().cpu().numpy())
+        entering.append(run.encoding.backbone.pool(pixels).float().cpu().numpy())
         embedded.append(run.encode_pixels(pixels))
     return TwoFeatures(np.concatenate(entering), np.concatenate(embedded))
 

@@ -1,7 +1,5 @@
 """What the systems' embedding networks share: an image path and a text path that end in one space."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float, Int64, UInt8
@@ -9,19 +7,10 @@ from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.backbones import BackboneSettings, ImageEncoder
-
-
-@runtime_checkable
-class TextSettings(Protocol):
-    """What every text path can be asked of its settings."""
-
-    @property
-    def words(self) -> int:
-        """Length of a sentence in words."""
-
-    @property
-    def word_dim(self) -> int:
-        """Width of a word vector."""
+from limner.models.co_attention import CoAttentionSettings
+from limner.models.matcher import Matcher
+from limner.models.parts import Parted
+from limner.models.text_path import TextPath, TextSettings
 
 
 @runtime_checkable
@@ -41,31 +30,16 @@ class EmbeddingSettings(Protocol):
         """Width of the embedding."""
 
 
-class TextPath(nn.Module, ABC):
-    """A text path up to its feature: a word table, and what is learnt on top of it.
-
-    - `table`: a word vector a row; row 0 is that of an empty position.
-    - `channels`: width of the feature that `forward` gives.
-    - `test_positions`: places of a sentence that its embedding is averaged over at testing; see `place_evenly`.
-    """
-
-    table: nn.Embedding
-    channels: int
-    test_positions = 1
-
-    @abstractmethod
-    def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
-        """Features of word numbers."""
-
-
-class JointEmbedding(nn.Module):
+class JointEmbedding(Parted):
     """An image path and a text path; a system says which, by the four modules it is made of.
 
     `embed_images` is above the backbone's pooled feature, so that a frozen backbone is run once; neither path
-    normalises. `dim` is the width of the embedding.
+    normalises. `dim` is the width of the embedding. `matcher` re-ranks what the embedding finds, where a second stage
+    has been trained for that.
     """
 
     settings: EmbeddingSettings
+    matcher: Matcher | None
 
     def __init__(
         self, backbone: ImageEncoder, image_head: nn.Module, text: TextPath, text_head: nn.Module, dim: int
@@ -76,6 +50,13 @@ class JointEmbedding(nn.Module):
         self.text = text
         self.text_head = text_head
         self.dim = dim
+        self.matcher = None
+
+    def add_matcher(self, settings: CoAttentionSettings) -> Matcher:
+        """Give the network a matcher that starts from its weights as they are now; one that is there stays."""
+        if self.matcher is None:
+            self.matcher = Matcher(settings, self.backbone, self.text).to(next(self.parameters()).device)
+        return self.matcher
 
     def pool_images(
         self, pixels: UInt8[Tensor, "batch 3 height width"] | Float[Tensor, "batch 3 height width"]
@@ -109,21 +90,8 @@ class JointEmbedding(nn.Module):
         out: Tensor = self.text_head(self.text(numbers))
         return out
 
-    def parts(self) -> dict[str, list[nn.Parameter]]:
-        """The parameters by the names that stages freeze and scale rates by; every one is in exactly one part."""
-        return {
-            name: [parameter for module in modules for parameter in module.parameters()]
-            for name, modules in self._modules_of_parts().items()
-        }
-
-    def eval_parts(self, names: Iterable[str]) -> None:
-        """Put parts into eval mode, so that their batch norm neither uses nor gathers the batch's statistics."""
-        modules = self._modules_of_parts()
-        for name in names:
-            for module in modules.get(name, ()):
-                module.eval()
-
-    def _modules_of_parts(self) -> dict[str, list[nn.Module]]:
+    def modules_of_parts(self) -> dict[str, list[nn.Module]]:
+        """The modules of each part; the matcher has parts of its own."""
         above = [module for module in self.text.children() if module is not self.text.table]
         return {
             "backbone": [self.backbone],

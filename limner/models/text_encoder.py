@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from limner.data.vocabulary import PADDING
-from limner.models.joint_embedding import TextPath
+from limner.models.text_path import TextPath
 from limner.models.word_conv import WordConv
 from limner.settings import Settings
 

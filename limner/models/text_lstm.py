@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from limner.data.vocabulary import PADDING
-from limner.models.joint_embedding import TextPath
+from limner.models.text_path import TextPath
 from limner.settings import Settings
 
 

@@ -6,6 +6,7 @@ pickled, and reading it runs no code. The description:
     format        1
     system        e.g. "dual-path"
     model         settings of the network
+    matcher       settings of the network that re-ranks; null or missing where there is none
     backbone      the configuration files of a backbone of transformers, where the network has one
     images        settings of decoding, crops and flips
     vocabulary    the words, most frequent first

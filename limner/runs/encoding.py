@@ -9,8 +9,8 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from limner.data.vocabulary import place_evenly
-from limner.models.backbones import ImageEncoder, folded
 from limner.models.joint_embedding import JointEmbedding
+from limner.runs.backbone_pass import BackbonePass
 from limner.runs.precision import Precision, autocast, pick_precision
 
 SENTENCES = 256
@@ -36,27 +36,9 @@ class Encoding:
         self.batch = batch
 
     @cached_property
-    def backbone(self) -> ImageEncoder:
+    def backbone(self) -> BackbonePass:
         """The folded copy of the image backbone."""
-        return folded(self.model.backbone)
-
-    @torch.inference_mode()
-    def pool(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Float[Tensor, "images channels"]:
-        """Pooled backbone features of cropped pictures, on the network's device."""
-        with autocast(self.precision, self.device):
-            pooled: Tensor = self.backbone(self._block(pixels))
-        return pooled
-
-    @torch.inference_mode()
-    def map_until(
-        self, pixels: UInt8[np.ndarray, "images height width 3"], layer: str
-    ) -> Float[Tensor, "images _height _width channels"]:
-        """The map that a layer of the backbone reads, of cropped pictures, channels last, on the network's device."""
-        with autocast(self.precision, self.device):
-            return self.backbone.forward_until(self._block(pixels), layer).permute(0, 2, 3, 1)
-
-    def _block(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2)
+        return BackbonePass(self.model.backbone, self.precision)
 
     @torch.inference_mode()
     def pixels(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Float[Tensor, "images dim"]:
@@ -65,7 +47,7 @@ class Encoding:
         for start in range(0, len(pixels), self.batch):
             block = pixels[start : start + self.batch]
             views = [block, block[:, :, ::-1]] if self.flip else [block]
-            rows.append(self._embed([self.pool(view) for view in views]))
+            rows.append(self._embed([self.backbone.pool(view) for view in views]))
         return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
 
     @torch.inference_mode()
@@ -77,13 +59,13 @@ class Encoding:
         rows = []
         for start in range(0, len(views), self.batch):
             block = torch.from_numpy(np.array(views[start : start + self.batch])).to(self.device)
-            with _evaluating(self.model), autocast(self.precision, self.device):
+            with evaluating(self.model), autocast(self.precision, self.device):
                 pooled = [self.model.pool_cached(view) for view in block.unbind(1)]
             rows.append(self._embed(pooled))
         return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
 
     def _embed(self, pooled: list[Tensor]) -> Tensor:
-        with _evaluating(self.model), autocast(self.precision, self.device):
+        with evaluating(self.model), autocast(self.precision, self.device):
             embedded = torch.stack([self.model.embed_images(view).float() for view in pooled]).mean(dim=0)
         return F.normalize(embedded, dim=1).cpu()
 
@@ -111,11 +93,11 @@ class Encoding:
         return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
 
     def _embed_words(self, numbers: Int64[np.ndarray, "rows words"]) -> Float[Tensor, "rows dim"]:
-        with _evaluating(self.model), autocast(self.precision, self.device):
+        with evaluating(self.model), autocast(self.precision, self.device):
             return self.model.encode_texts(torch.from_numpy(numbers).to(self.device)).float()
 
 
-class _evaluating:  # noqa: N801 - a context, used like a function
+class evaluating:  # noqa: N801 - a context, used like a function
     """Eval mode inside, the former mode afterwards."""
 
     def __init__(self, model: torch.nn.Module) -> None:

@@ -6,12 +6,16 @@ from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jaxtyping import Int
+
 from limner.data.drawn_splits import split_source
 from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.errors import DataError
 from limner.evaluation.arrays import Results
 from limner.evaluation.protocols import Protocol, protocol_of
 from limner.evaluation.report import Report
+from limner.evaluation.reranking import First, PairReranking
 from limner.evaluation.tally import AnyMeasure
 from limner.runs.provenance import versions
 from limner.runs.run import Run
@@ -25,12 +29,14 @@ def evaluate_run(
     *,
     protocol: Protocol | None = None,
     folds: int | None = None,
+    rerank: First | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     keep: Callable[[Results], None] | None = None,
 ) -> Report:
     """Both directions over the records of one split; the gallery holds each picture once.
 
     `protocol` is that of the dataset's format unless another is given; `measures` and `folds` replace its own.
+    A run with a matcher has it re-rank the first of the embedding's ranking, `rerank` of them in place of the recipe's.
     `keep` is handed the embeddings before they are ranked. The report carries the split's fingerprint, the model's,
     what selected the checkpoint, seed, and the versions that trained and that evaluated. `progress` is called with what
     is encoded ("pictures", then "sentences"), how many of them are done and their total. Raises `DataError` when the
@@ -49,17 +55,17 @@ def evaluate_run(
         )
     names = _names(dataset)
     labels = label_matrices(dataset) if protocol.match == "labels" else (None, None)
-    images = run.encode_images(
-        [record.image for record in dataset.records], progress=progress and partial(progress, "pictures")
-    )
-    texts = run.encode_texts(
-        [sentence for record in dataset.records for sentence in record.sentences],
-        progress=progress and partial(progress, "sentences"),
-    )
+    paths = [record.image for record in dataset.records]
+    sentences = [sentence for record in dataset.records for sentence in record.sentences]
+    images = run.encode_images(paths, progress=progress and partial(progress, "pictures"))
+    texts = run.encode_texts(sentences, progress=progress and partial(progress, "sentences"))
+    first = run.rerank if rerank is None else rerank
+    reranking = None if first == 0 else _reranking(run, paths, sentences, first, progress)
     results = Results(
         *(image_groups, sentence_groups, images, texts),
         image_labels=labels[0],
         sentence_labels=labels[1],
+        reranking=reranking,
         image_names=names,
         sentence_names=[
             f"{name}#{number}"
@@ -87,10 +93,36 @@ def evaluate_run(
             "trained_on": described["data"],
             "seed": described["seed"],
             "precision": run.encoding.precision,
+            "reranked": first,
             "trained_with": described["versions"],
             "versions": versions(),
         },
     )
+
+
+def _reranking(
+    run: Run,
+    paths: Sequence[Path],
+    sentences: Sequence[str],
+    first: First,
+    progress: Callable[[str, int, int], None] | None,
+) -> PairReranking:
+    """Matches with the run's matcher; the pictures' maps are held in memory, in half precision."""
+    matching, numbers = run.expect_matching(), run.number_words(sentences)
+    maps = run.encode_maps(paths, progress=progress and partial(progress, "regions"))
+    sides = len(paths), len(sentences)
+    total = sum(own * min(first if first != "all" else other, other) for own, other in (sides, sides[::-1]))
+    done = 0
+
+    def match(images: Int[np.ndarray, " pairs"], texts: Int[np.ndarray, " pairs"]) -> np.ndarray:
+        nonlocal done
+        found = matching.logits(maps, numbers, images, texts)
+        done += len(found)
+        if progress is not None:
+            progress("pairs", done, max(total, done))
+        return found
+
+    return PairReranking(match, first)
 
 
 def _names(dataset: Dataset) -> list[str]:

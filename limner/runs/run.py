@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -12,17 +12,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int64, UInt8
 
 from limner.data.transforms import ImageSettings, centre_crop, load
 from limner.data.vocabulary import Vocabulary
 from limner.errors import CheckpointError, DataError, SettingsError
+from limner.evaluation.reranking import First
+from limner.models.co_attention import CoAttentionSettings
 from limner.models.systems import ModelSettings, Network, build_network
 from limner.runs.checkpoint import load_into, read_checkpoint
 from limner.runs.encoding import SENTENCES, Encoding
+from limner.runs.judge import RunJudge
+from limner.runs.matching import Matching
 from limner.runs.precision import Precision, default_device
 from limner.settings import Settings
-from limner.types import Pixels
+from limner.types import Maps, Pixels
 
 
 class _Model(Settings):
@@ -88,18 +92,23 @@ class Run:
         Pictures are decoded in threads beside the network, a few batches at a time. The first unreadable one
         raises `ImageError`. `progress` is called after each batch with the pictures done and their total.
         """
+        rows = [self.encode_pixels(pixels) for pixels in self._decoded(paths, progress)]
+        return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
+
+    def _decoded(
+        self, paths: Sequence[str | Path], progress: Callable[[int, int], None] | None
+    ) -> Iterator[UInt8[np.ndarray, "batch height width 3"]]:
+        """Batches of pictures; the progress of one is told when the next is asked for."""
         batch = self.encoding.batch
-        rows: list[np.ndarray] = []
         done = 0
         with ThreadPoolExecutor() as threads:
             for start in range(0, len(paths), 4 * batch):
                 pixels = list(threads.map(self.prepare_image, paths[start : start + 4 * batch]))
                 for first in range(0, len(pixels), batch):
-                    rows.append(self.encode_pixels(np.stack(pixels[first : first + batch])))
-                    done += len(rows[-1])
+                    yield np.stack(pixels[first : first + batch])
+                    done += len(pixels[first : first + batch])
                     if progress is not None:
                         progress(done, len(paths))
-        return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
 
     def encode_texts(
         self, sentences: Sequence[str], *, progress: Callable[[int, int], None] | None = None
@@ -108,13 +117,56 @@ class Run:
 
         `progress` is called after each batch with the sentences done and their total.
         """
-        numbers = self.vocabulary.encode(sentences, self.model.settings.text.words)
+        numbers = self.number_words(sentences)
         rows: list[np.ndarray] = []
         for start in range(0, len(numbers), SENTENCES):
             rows.append(self.encoding.numbers(numbers[start : start + SENTENCES]).numpy())
             if progress is not None:
                 progress(start + len(rows[-1]), len(numbers))
         return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
+
+    @cached_property
+    def matching(self) -> Matching | None:
+        """Matches pairs, where the run has a matcher; None = the embedding ranks alone."""
+        return None if self.model.matcher is None else Matching(self.model.matcher, self.encoding.precision)
+
+    @cached_property
+    def judge(self) -> RunJudge | None:
+        """The matcher as search sees it."""
+        if self.matching is None:
+            return None
+        return RunJudge(self.matching, self.vocabulary, self.model.settings.text.words, self.images)
+
+    @property
+    def rerank(self) -> First:
+        """How many of the first the recipe has the matcher re-rank; 0 where there is none."""
+        first: First = self.description["recipe"].get("rerank", 20) if self.model.matcher is not None else 0
+        return first
+
+    def number_words(self, sentences: Sequence[str]) -> Int64[np.ndarray, "sentences words"]:
+        """Word numbers of sentences, as the network takes them."""
+        return self.vocabulary.encode(sentences, self.model.settings.text.words)
+
+    def encode_maps(
+        self, paths: Sequence[str | Path], *, progress: Callable[[int, int], None] | None = None
+    ) -> Maps:
+        """The matcher's last maps, float16 (len(paths), height, width, channels), of picture files.
+
+        Raises `SettingsError` where the run has no matcher, otherwise as `encode_images`.
+        """
+        matching = self.expect_matching()
+        rows = [matching.maps(pixels) for pixels in self._decoded(paths, progress)]
+        if not rows:
+            raise DataError("no picture was given to encode")
+        return np.concatenate(rows)
+
+    def expect_matching(self) -> Matching:
+        """The matcher's `Matching`. Raises `SettingsError` where the run has none."""
+        if self.matching is None:
+            raise SettingsError(
+                f"{self.path}: this checkpoint has no matcher, its embedding ranks alone; take one of a matching stage"
+            )
+        return self.matching
 
     def check_query(self, sentence: str) -> None:
         """Raise `DataError` when the model knows no word of a query, since its answer would be arbitrary."""
@@ -140,6 +192,8 @@ def load_run(
         vocabulary = Vocabulary(tuple(description["vocabulary"]))
         settings = _Model.parse({"model": description["model"]}).model
         images = ImageSettings.parse(dict(description["images"]))
+        judge = description.get("matcher")
+        matcher = None if judge is None else CoAttentionSettings.parse(judge)
     except KeyError as error:
         raise CheckpointError(
             f"{path}: not the checkpoint of a model (its description lacks {error}); give the run's folder"
@@ -149,6 +203,8 @@ def load_run(
             f"{path}: its description does not fit this limner ({error}); use the version that wrote it"
         ) from None
     model = _network(settings, len(vocabulary), description)
+    if matcher is not None:
+        model.add_matcher(matcher)
     load_into(model, tensors, path)
     model.to(torch.device(device) if device else default_device()).eval()
     encoding = Encoding(model, precision, flip=images.flip)

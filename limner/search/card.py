@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
@@ -10,7 +11,8 @@ from limner.errors import SettingsError, StoreError
 from limner.settings import Settings
 
 FILE = "store.json"
-FORMAT = 1
+FORMAT = 2
+"""2 can hold maps; stores of format 1 have none and are read as they are."""
 
 
 class StoreCard(Settings):
@@ -22,6 +24,10 @@ class StoreCard(Settings):
     """Hex digest of the model whose embeddings it holds."""
     dim: int = Field(ge=1)
     """Width of an embedding."""
+    map: (
+        tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None
+    ) = None
+    """Height, width and channels of the maps kept for re-ranking; None = none are."""
     run: str
     """Path of the model's run folder as it was given, relative or absolute."""
     created: str

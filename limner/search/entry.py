@@ -11,7 +11,7 @@ import pyarrow as pa
 from limner.errors import DataError
 
 FIELDS = ("path", "sha256", "size", "mtime", "identity", "metadata")
-"""Columns of an entry; `id` and `vector` stand beside them."""
+"""Columns of an entry; `id`, `vector` and `map` stand beside them."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,18 @@ def to_json(metadata: Mapping[str, Any]) -> str:
     return text
 
 
-def schema(dim: int) -> pa.Schema:
-    """Columns of the table."""
-    return pa.schema(
-        [
-            pa.field("id", pa.string(), nullable=False),
-            pa.field("path", pa.string(), nullable=False),
-            pa.field("sha256", pa.string(), nullable=False),
-            pa.field("size", pa.int64(), nullable=False),
-            pa.field("mtime", pa.int64(), nullable=False),
-            pa.field("identity", pa.string()),
-            pa.field("metadata", pa.string(), nullable=False),
-            pa.field("vector", pa.list_(pa.float32(), dim), nullable=False),
-        ]
-    )
+def schema(dim: int, map_size: int | None = None) -> pa.Schema:
+    """Columns of the table; with a column of maps where `map_size` says how many numbers one has."""
+    columns = [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("sha256", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("mtime", pa.int64(), nullable=False),
+        pa.field("identity", pa.string()),
+        pa.field("metadata", pa.string(), nullable=False),
+        pa.field("vector", pa.list_(pa.float32(), dim), nullable=False),
+    ]
+    if map_size is not None:
+        columns.append(pa.field("map", pa.list_(pa.float16(), map_size), nullable=False))
+    return pa.schema(columns)

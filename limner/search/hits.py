@@ -5,6 +5,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attention:
+    """Where a matcher looked: for the explain views.
+
+    - `words`: the query's words as the model reads them.
+    - `of_regions`: each word's attention over the rows and columns of the picture's regions; each word's sum to 1.
+    - `of_words`: each step's attention over the words; each step's sum to 1.
+
+    None where the matcher has no such attention.
+    """
+
+    words: tuple[str, ...]
+    of_regions: Float[np.ndarray, "words map_height map_width"] | None
+    of_words: Float[np.ndarray, "steps words"] | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, nested lists in the same order."""
+        return {
+            "words": list(self.words),
+            "of_regions": None if self.of_regions is None else self.of_regions.tolist(),
+            "of_words": None if self.of_words is None else self.of_words.tolist(),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
@@ -16,6 +43,8 @@ class Hit:
     - `path`: the picture's file when it was indexed; `id`: its key in the store.
     - `identity`: whom or what it shows, where the metadata say so.
     - `metadata`: everything else that was given for it.
+    - `confidence`: of the matcher that re-ranked it, in [0, 1]; None for a picture that none did.
+    - `attention`: where that matcher looked, where a query asks for it.
     """
 
     rank: int
@@ -24,6 +53,8 @@ class Hit:
     id: str
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    confidence: float | None = None
+    attention: Attention | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -34,4 +65,6 @@ class Hit:
             "id": self.id,
             "identity": self.identity,
             "metadata": dict(self.metadata),
+            "confidence": self.confidence,
+            **({} if self.attention is None else {"attention": self.attention.to_dict()}),
         }

@@ -20,7 +20,7 @@ from limner.errors import DataError, ImageError, SettingsError
 from limner.search.entry import Entry, to_json
 from limner.search.files import find_pictures
 from limner.search.store import Store
-from limner.types import Encoder, Pixels
+from limner.types import Encoder, Maps, Pixels
 
 _COMPACT_AFTER = 8  # commits; each leaves a small file that every later reader opens
 _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
@@ -142,16 +142,22 @@ class _Writer:
     def _encode(self) -> None:
         if self._fresh:
             entries = [entry for entry, _ in self._fresh]
-            self._add(entries, self.encoder.encode_pixels(np.stack([pixels for _, pixels in self._fresh])))
+            pixels = np.stack([pixels for _, pixels in self._fresh])
+            judge = self.encoder.judge if self.store.map_shape is not None else None
+            maps = None if judge is None else judge.maps(pixels)
+            self._add(entries, self.encoder.encode_pixels(pixels), maps)
             self._fresh.clear()
 
     def _rewrite(self) -> None:
         if self._kept:
-            self._add(self._kept, self.store.vectors(self._kept))
+            maps = None
+            if self.store.map_shape is not None:
+                maps = self.store.maps([entry.id for entry in self._kept])
+            self._add(self._kept, self.store.vectors(self._kept), maps)
             self._kept.clear()
 
-    def _add(self, entries: list[Entry], vectors: np.ndarray) -> None:
-        self.store.add(entries, vectors)
+    def _add(self, entries: list[Entry], vectors: np.ndarray, maps: Maps | None) -> None:
+        self.store.add(entries, vectors, maps)
         self._commits += 1
 
 

@@ -36,7 +36,13 @@ def store_for(encoder: Encoder, run: Path, folder: Path) -> Store:
     Raises `StoreError` for a folder that holds anything else, a damaged store, and another model's.
     """
     if not (folder / FILE).exists():
-        return Store.create(folder, fingerprint=encoder.fingerprint, dim=encoder.dim, run=run.resolve())
+        return Store.create(
+            folder,
+            fingerprint=encoder.fingerprint,
+            dim=encoder.dim,
+            run=run.resolve(),
+            map_shape=None if encoder.judge is None else encoder.judge.map_shape,
+        )
     store = Store.open(folder)
     store.check_model(encoder.fingerprint, encoder.dim)
     return store

@@ -144,7 +144,11 @@ def _caption(
     if truth is not None and hit.identity == truth:
         # The word says what the colour says, for those who cannot tell green from red.
         draw.text((corner[0] + tile // 2, middle), "match", fill=TRUE, font=font, anchor="mm")
-    draw.text((corner[0] + tile, middle), f"{hit.score:.3f}", fill=_FAINT, font=font, anchor="rm")
+    draw.text((corner[0] + tile, middle), _score(hit), fill=_FAINT, font=font, anchor="rm")
+
+
+def _score(hit: Hit) -> str:
+    return f"{hit.score:.3f}" if hit.confidence is None else f"{hit.confidence:.0%}"
 
 
 def _font(size: int) -> Font:

@@ -63,7 +63,7 @@ class Snapshot:
 def matrix_of(column: pa.ChunkedArray, dim: int) -> Float[np.ndarray, "images dim"]:
     """A column of vectors as one matrix, a row each."""
     if not len(column):
-        return np.empty((0, dim), np.float32)
+        return np.empty((0, dim), column.type.value_type.to_pandas_dtype())
     rows: Float[np.ndarray, "images dim"] = (
         pa.concat_arrays(column.chunks).flatten().to_numpy().reshape(-1, dim)
     )

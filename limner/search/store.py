@@ -1,13 +1,15 @@
 """A search store: a folder with a LanceDB table of pictures, bound to one model.
 
     STORE/store.json       which model (see `limner.search.card`)
-    STORE/pictures.lance   one row a picture: id, path, sha256, size, mtime, identity, metadata, vector
+    STORE/pictures.lance   one row a picture: id, path, sha256, size, mtime, identity, metadata, vector,
+                           and, for a model that re-ranks, map
     STORE/.store.lock      held by the one that writes (see `limner.search.lock`)
 
 Every change is one commit of the table: a reader sees all of a batch or nothing of it, and so does whoever
 opens the store after the writer was killed. One process writes at a time, a second is refused; any number read.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -26,6 +28,7 @@ from limner.search.entry import FIELDS, Entry, schema
 from limner.search.hits import Hit
 from limner.search.lock import LOCK_FILE, WriterLock
 from limner.search.snapshot import Snapshot, matrix_of
+from limner.types import Maps
 
 _TABLE = "pictures"
 _LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE}  # by a create that was killed
@@ -44,15 +47,32 @@ class Store:
         self._snapshot: Snapshot | None = None
 
     @classmethod
-    def create(cls, folder: str | Path, *, fingerprint: str, dim: int, run: str | Path) -> "Store":
+    def create(
+        cls,
+        folder: str | Path,
+        *,
+        fingerprint: str,
+        dim: int,
+        run: str | Path,
+        map_shape: tuple[int, int, int] | None = None,
+    ) -> "Store":
         """Make an empty store for the model of this fingerprint and width; `run` is kept as given.
+
+        With `map_shape` (height, width, channels) it keeps a map of each picture for re-ranking.
 
         The folder may exist if it is empty. Raises `StoreError` for one that holds anything, and where it
         cannot be written.
         """
         folder = Path(folder)
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        card = StoreCard.parse({"fingerprint": fingerprint, "dim": dim, "run": str(run), "created": created})
+        values = {
+            "fingerprint": fingerprint,
+            "dim": dim,
+            "map": map_shape,
+            "run": str(run),
+            "created": created,
+        }
+        card = StoreCard.parse(values)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             check_empty(folder)  # before the lock leaves a file in it
@@ -80,6 +100,11 @@ class Store:
         """Width of an embedding."""
         return self.card.dim
 
+    @property
+    def map_shape(self) -> tuple[int, int, int] | None:
+        """Height, width and channels of the maps it keeps; None = it keeps none."""
+        return self.card.map
+
     def check_model(self, fingerprint: str, dim: int) -> None:
         """Raise `StoreError` unless the store was built with this model."""
         if fingerprint != self.fingerprint:
@@ -97,11 +122,16 @@ class Store:
         """
         return self._lock.held()
 
-    def add(self, entries: Sequence[Entry], vectors: Float[np.ndarray, "images width"]) -> None:
-        """Add pictures, or replace those of the same path, in one commit.
+    def add(
+        self,
+        entries: Sequence[Entry],
+        vectors: Float[np.ndarray, "images width"],
+        maps: Maps | None = None,
+    ) -> None:
+        """Add pictures, or replace those of the same path, in one commit; `maps` where the store keeps them.
 
-        Raises `StoreError` for another width, while another process writes and where the disk refuses, `DataError`
-        for NaN, a path given twice or metadata that JSON cannot hold; the store is then as it was.
+        Raises `StoreError` for another width or other maps, while another process writes and where the disk refuses,
+        `DataError` for NaN, a path given twice or metadata that JSON cannot hold; the store is then as it was.
         """
         rows = [entry.to_row() for entry in entries]
         if not rows:
@@ -114,12 +144,16 @@ class Store:
             )
         if not np.isfinite(vectors).all():
             raise DataError("embeddings hold NaN or infinite values; the model has diverged")
-        columns = schema(self.dim)
-        flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float32).ravel())
-        table = pa.Table.from_pylist(rows, schema=columns.remove(columns.get_field_index("vector")))
-        table = table.append_column(
-            columns.field("vector"), pa.FixedSizeListArray.from_arrays(flat, self.dim)
-        )
+        columns = self._schema
+        table = pa.Table.from_pylist(rows, schema=schema(self.dim).remove(columns.get_field_index("vector")))
+        kept = {"vector": np.asarray(vectors, dtype=np.float32), "map": self._checked(maps, len(rows))}
+        for name, values in kept.items():
+            if values is not None:
+                flat = pa.array(np.ascontiguousarray(values).ravel())
+                width = values.size // len(rows)
+                table = table.append_column(
+                    columns.field(name), pa.FixedSizeListArray.from_arrays(flat, width)
+                )
         with self.writing(), self._refusals():
             if self._opened() is None:
                 self._table = self._database.create_table(_TABLE, schema=columns, exist_ok=True)
@@ -151,6 +185,37 @@ class Store:
             else np.empty((0, self.dim), np.float32)
         )
 
+    def maps(self, ids: Sequence[str]) -> Maps:
+        """Stored maps of pictures by their keys, in order. Raises `StoreError` for one that is not there."""
+        table, shape = self._opened(), self.map_shape
+        if shape is None:
+            raise StoreError(f"{self.folder}: keeps no maps, its model does not re-rank")
+        rows: dict[str, Any] = {}
+        if table is not None and ids:
+            wanted = ", ".join(f"'{one}'" for one in ids)
+            found = table.search().where(f"id IN ({wanted})").select(["id", "map"]).to_arrow()
+            rows = dict(zip(found["id"].to_pylist(), matrix_of(found["map"], math.prod(shape)), strict=True))
+        if missing := [one for one in ids if one not in rows]:
+            raise StoreError(f"{self.folder}: does not hold {missing[0]}; search again")
+        return (
+            np.stack([rows[one].reshape(shape) for one in ids]) if ids else np.empty((0, *shape), np.float16)
+        )
+
+    def _checked(self, maps: Maps | None, count: int) -> Maps | None:
+        shape = None if self.map_shape is None else (count, *self.map_shape)
+        given = None if maps is None else maps.shape
+        if given != shape:
+            raise StoreError(f"{self.folder}: expected maps of shape {shape}, got {given}")
+        if maps is not None and not np.isfinite(maps).all():
+            raise DataError(
+                "maps hold NaN or infinite values; the model has diverged, or half precision is too small"
+            )
+        return None if maps is None else np.asarray(maps, dtype=np.float16)
+
+    @property
+    def _schema(self) -> pa.Schema:
+        return schema(self.dim, None if self.map_shape is None else math.prod(self.map_shape))
+
     def search(self, query: Float[np.ndarray, " width"], k: int = 10) -> list[Hit]:
         """The k nearest pictures to a query vector of the store's model, best first; exact.
 
@@ -174,7 +239,12 @@ class Store:
         # Asked before reading: a commit in between then only means one reading too many.
         version = table.version if table is not None else 0
         if self._snapshot is None or self._snapshot.version != version:
-            rows = table.to_arrow() if table is not None else schema(self.dim).empty_table()
+            names = schema(self.dim).names  # without the maps, of which a query needs a few
+            rows = (
+                table.search().select(names).to_arrow()
+                if table is not None
+                else schema(self.dim).empty_table()
+            )
             self._snapshot = Snapshot.of(rows, version, self.dim)
         return self._snapshot
 
@@ -196,7 +266,7 @@ class Store:
         if self._table is None and (self.folder / f"{_TABLE}.lance" / "_versions").is_dir():
             try:
                 table = self._database.open_table(_TABLE)
-                matches = table.schema.equals(schema(self.dim))
+                matches = table.schema.equals(self._schema)
             except Exception as error:  # lancedb raises what its Rust side happens to call it
                 raise StoreError(
                     f"{self.folder}: its table is damaged ({_reason(error)}); index into a new folder"

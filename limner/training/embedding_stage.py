@@ -85,6 +85,8 @@ class EmbeddingStage:
         """The batches of an epoch: pairs and what the objective takes of them; this process's share of each."""
         stage, index, cached, seed = self.stage, self.index, self.train_cached, self.data.recipe.seed
         pairs, words = self.data.pairs, self.data.recipe.model.text.words
+        if stage.losses.cmce and stage.losses.refill and epoch and epoch % stage.losses.refill == 0:
+            self._fill_buffers()
         bank = self._bank() if stage.losses.ranking and stage.losses.candidates else None
         batches = list(epoch_batches(pairs, stage, words, generator(seed, index, epoch)))
         share = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
@@ -147,7 +149,8 @@ class EmbeddingStage:
             ):
                 found.append(
                     cached_views(
-                        self.model,
+                        self.model.backbone,
+                        self.data.recipe.model.backbone,
                         pictures,
                         views,
                         until=stage.backbone_from,

@@ -19,9 +19,9 @@ from filelock import FileLock, Timeout
 from jaxtyping import Float, UInt8
 
 from limner.errors import DataError
-from limner.models.joint_embedding import JointEmbedding
+from limner.models.backbones import BackboneSettings, ImageEncoder
+from limner.runs.backbone_pass import BackbonePass
 from limner.runs.checkpoint import write_text
-from limner.runs.encoding import Encoding
 from limner.runs.precision import Precision
 from limner.training.pictures import Pictures, ahead
 
@@ -52,7 +52,8 @@ def cache_limit() -> int:
 
 
 def cached_views(
-    model: JointEmbedding,
+    backbone: ImageEncoder,
+    described: BackboneSettings,
     pictures: Pictures,
     views: int,
     *,
@@ -65,7 +66,8 @@ def cached_views(
     """Features of `views` ≥ 1 views of each picture, memory-mapped float16; read from the cache or computed.
 
     Their shape is (images, views, channels); with `until`, they are the maps that this layer of the backbone reads:
-    (images, views, height, width, channels). The key covers the weights that take part, the transform, the seed, the
+    (images, views, height, width, channels). `described` are the settings that the backbone was
+    built from. The key covers the weights that take part, the transform, the seed, the
     arithmetic and each file's path, size and time of change. An interrupted computation continues where it
     stopped. Older entries are removed when the cache would exceed `cache_limit()`. Raises `DataError` for a single
     entry above it, a disk without room for it, and a folder that cannot be written.
@@ -73,11 +75,11 @@ def cached_views(
     folder = folder or cache_folder()
     with _refusals(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        key = _key(model, pictures, views, seed, precision, until)
+        key = _key(backbone, described, pictures, views, seed, precision, until)
         final, part = folder / f"{key}.npy", folder / f"{key}.part"
         with _lock(folder, key):  # another run that wants the same waits and then reads it
             if not final.exists():
-                encoding = Encoding(model, precision)
+                encoding = BackbonePass(backbone, precision)
                 shape = (
                     len(pictures),
                     views,
@@ -115,7 +117,7 @@ def _refusals(folder: Path) -> Iterator[None]:
 
 
 def _compute(
-    encoding: Encoding,
+    encoding: BackbonePass,
     pictures: Pictures,
     shape: tuple[int, ...],
     seed: int,
@@ -170,7 +172,7 @@ def _claim_disk(path: Path) -> None:
 
 
 def _encode(
-    encoding: Encoding, pixels: UInt8[np.ndarray, "images height width 3"], until: str | None
+    encoding: BackbonePass, pixels: UInt8[np.ndarray, "images height width 3"], until: str | None
 ) -> Float[np.ndarray, "images ..."]:
     found = encoding.pool(pixels) if until is None else encoding.map_until(pixels, until)
     half: Float[np.ndarray, "images ..."] = found.half().cpu().numpy()
@@ -178,19 +180,24 @@ def _encode(
 
 
 def _key(
-    model: JointEmbedding, pictures: Pictures, views: int, seed: int, precision: Precision, until: str | None
+    backbone: ImageEncoder,
+    described: BackboneSettings,
+    pictures: Pictures,
+    views: int,
+    seed: int,
+    precision: Precision,
+    until: str | None,
 ) -> str:
     settings = pictures.settings
     if views <= settings.test_views:  # nothing random in them
         seed, settings = 0, settings.replace(train_crop="random", pad=0)
     digest = hashlib.sha256(f"{_FORMAT} {views} {seed} {precision} {settings.model_dump_json()}".encode())
-    digest.update(model.settings.backbone.replace(weights=None).model_dump_json().encode())
+    digest.update(described.replace(weights=None).model_dump_json().encode())
     before: tuple[str, ...] = ("",)
     if until is not None:
         digest.update(until.encode())
-        layers = model.backbone.layers()[: model.backbone.find_layer(until)]
-        before = tuple(f"{name}." for name, _ in layers)
-    for name, tensor in sorted(model.backbone.state_dict().items()):
+        before = tuple(f"{name}." for name, _ in backbone.layers_before(until))
+    for name, tensor in sorted(backbone.state_dict().items()):
         if not name.startswith(before):
             continue  # what other layers know changes no map before them
         digest.update(name.encode())

@@ -24,6 +24,7 @@ from limner.runs.precision import pick_precision
 from limner.training.embedding_stage import EmbeddingStage
 from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, Stepped, silent
 from limner.training.feature_cache import cached_views
+from limner.training.matching_stage import MatchingStage
 from limner.training.metrics_log import MetricsLog
 from limner.training.optimiser import make_optimisers, rate_at, set_rate
 from limner.training.outcome import classifier_file, stage_file, write_outcome, write_stage_checkpoint
@@ -99,7 +100,9 @@ class _Training:
     def _check_batches(self) -> None:
         for stage in self.recipe.stages:
             pairs = self.data.pairs
-            there = len(pairs.groups) if stage.sentences == "one" else len(pairs.sentences)
+            there = len(pairs.groups)
+            if stage.sentences == "all" or stage.matching is not None:
+                there = len(pairs.sentences)
             if min(there, stage.batch) < 2 * self.accelerator.num_processes:
                 raise DataError(
                     f"stage '{stage.name}': a step needs at least 2 pairs for each of {self.accelerator.num_processes} "
@@ -126,18 +129,20 @@ class _Training:
         return self.out
 
     def _stage(self, index: int, resumed: bool) -> None:
-        work = EmbeddingStage(self.data, index, self.classes, self.accelerator, self.precision, self.listener)
-        stage = work.stage
+        if not resumed:
+            self._begin_stage(index)  # first: a matcher starts from the embedding as it then stands
+        stage = self.recipe.stages[index]
+        work = (EmbeddingStage if stage.matching is None else MatchingStage)(
+            self.data, index, self.classes, self.accelerator, self.precision, self.listener
+        )
         optimisers = make_optimisers(work.parts, stage)
         if resumed:
             restore(self.out, self.objective, optimisers)
-        else:
-            self._begin_stage(index)
         if not (ended := self._ended(stage)):
             work.read_features()
         if not resumed:
             work.start()
-        self._step_module, *self._optimisers = self.accelerator.prepare(self.objective, *optimisers)
+        self._step_module, *self._optimisers = self.accelerator.prepare(work.objective, *optimisers)
         while not ended:
             began = time.monotonic()
             epoch = self.progress.epoch
@@ -177,7 +182,9 @@ class _Training:
         self.progress.stage, self.progress.epoch = index, 0
         self.progress.best = [*self.progress.best[:index], StageBest()]
 
-    def _epoch(self, work: EmbeddingStage, epoch: int) -> tuple[dict[str, float], float, float]:
+    def _epoch(
+        self, work: EmbeddingStage | MatchingStage, epoch: int
+    ) -> tuple[dict[str, float], float, float]:
         """One epoch; returns mean losses, the last rate and pairs per second."""
         stage, steps = work.stage, work.steps
         batches = work.inputs(
@@ -202,7 +209,7 @@ class _Training:
                 optimiser.zero_grad()
             self.accelerator.backward(losses["loss"])
             if stage.optimiser.clip is not None:
-                self.accelerator.clip_grad_norm_(self.objective.parameters(), stage.optimiser.clip)
+                self.accelerator.clip_grad_norm_(work.objective.parameters(), stage.optimiser.clip)
             for optimiser in self._optimisers:
                 optimiser.step()
             work.after_step()
@@ -214,7 +221,7 @@ class _Training:
             self.listener(Stepped(stage.name, epoch + 1, stage.epochs, step + 1, steps, means, per_second))
         return {name: total / steps for name, total in sums.items()}, rate, per_second
 
-    def _validate(self, work: EmbeddingStage, row: dict[str, Any]) -> bool:
+    def _validate(self, work: EmbeddingStage | MatchingStage, row: dict[str, Any]) -> bool:
         """Measure, note the measures in the row, and keep the weights if they are the stage's best."""
         report = work.validate()
         value = score(report, self.recipe.select)
@@ -251,7 +258,8 @@ class _Training:
 
     def _pseudo_classes(self, count: int) -> np.ndarray:
         pooled = cached_views(
-            self.model,
+            self.model.backbone,
+            self.recipe.model.backbone,
             self.data.train_pictures,
             1,
             seed=self.recipe.seed,

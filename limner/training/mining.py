@@ -62,3 +62,13 @@ def _hardest(
     own = torch.from_numpy(anchor_groups[:, None] == pool_groups[drawn][None, :])
     best = similarity.masked_fill(own, -torch.inf).argmax(dim=1).numpy()
     return np.asarray(drawn[best], dtype=np.int64)
+
+
+def nearest(
+    anchors: Float[Tensor, "anchors dim"], pool: Float[Tensor, "pool dim"], count: int
+) -> Int64[np.ndarray, "anchors count"]:
+    """For each anchor the `count` rows of the pool (or all) with the highest dot products, best first; in blocks."""
+    count = min(count, len(pool))
+    step = max(1, (1 << 24) // len(pool))
+    found = [(block @ pool.T).topk(count, dim=1).indices for block in torch.split(anchors, step)]
+    return torch.cat(found).numpy()

@@ -81,6 +81,6 @@ def rate_at(epoch: float, epochs: int, base: float, schedule: ScheduleSettings) 
 def freeze_parts(parts: Mapping[str, Sequence[nn.Parameter]], stage: StageSettings) -> None:
     """Switch gradients off for frozen parts, and for the classifier of a stage that does not classify."""
     for part, parameters in parts.items():
-        learns = part not in stage.frozen and (part != "classifier" or stage.losses.classifies)
+        learns = part not in stage.frozen and (part != "classifier" or stage.classifies)
         for parameter in parameters:
             parameter.requires_grad_(learns)

@@ -32,6 +32,7 @@ def write_stage_checkpoint(
         "system": recipe.model.system,
         "model": identity["recipe"]["model"],
         "images": identity["recipe"]["images"],
+        "matcher": identity["recipe"]["matcher"] if data.objective.model.matcher is not None else None,
         "vocabulary": list(data.vocabulary.entries),
         "recipe": identity["recipe"],
         "selected": {

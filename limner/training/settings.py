@@ -1,16 +1,20 @@
 """What a training run can be told: stages, their losses, optimiser and schedule, and the whole recipe."""
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from limner.data.transforms import ImageSettings
 from limner.losses.ranking import Negatives
+from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_path import DualPathSettings
+from limner.models.identity_aware import IdentityAwareSettings
 from limner.models.systems import ModelSettings
 from limner.settings import Settings
 
-Part = Literal["backbone", "image_head", "words", "text", "text_head", "classifier"]
+Part = Literal["backbone", "image_head", "words", "text", "text_head", "classifier", "co_attention"]
+_OF_EMBEDDING = {"backbone", "image_head", "words", "text", "text_head"}
+_OF_MATCHER = {"backbone", "words", "text", "co_attention"}
 Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_image mAP"]
 
 
@@ -48,6 +52,9 @@ class LossSettings(Settings):
     """σ_s, temperature of a sentence's probabilities (Eq. 2)."""
     keep: float = Field(default=0.5, ge=0, lt=1)
     """Share of the old row when a feature buffer is updated (section 3.1.1: 0.5)."""
+    refill: int = Field(default=0, ge=0)
+    """Epochs after which the feature buffers are filled anew by the network as it stands; 0 = only before the first
+    step, as in the paper."""
     renormalise: bool = False
     """Whether rows of the feature buffers are L2-normalised after each update (not in the paper)."""
 
@@ -101,8 +108,34 @@ class ScheduleSettings(Settings):
     """Epochs over which the rate rises linearly from 0."""
 
 
+class PairSettings(Settings):
+    """The pairs of a picture and a sentence that a matching stage learns to tell (identity-aware, section 4.2).
+
+    A pair is right where picture and sentence are of one class (see `Recipe.classes`).
+    """
+
+    drawn: Literal["nearest", "random"] = "nearest"
+    """Each picture and each sentence with its nearest of the other modality by the embedding; or with as many at
+    random, half of them of its own class ("w/o stage 1")."""
+    count: int = Field(default=20, ge=1)
+    """How many (section 4.2: 20)."""
+    an_epoch: int | None = Field(default=None, ge=1)
+    """How many of them an epoch takes, drawn anew each time; None = all."""
+    own: int = Field(default=0, ge=0)
+    """How many pairs with a sample of its own class each sample has beside them in an epoch (not in the paper); for an
+    embedding that does not find its own training pairs, so that hardly a right one is among the nearest."""
+    refresh: int = Field(default=0, ge=0)
+    """Epochs after which the nearest are found anew, by other views of the pictures; 0 = found once, by whole ones."""
+
+    @model_validator(mode="after")
+    def _no_more_than_there_are(self) -> "PairSettings":
+        if self.an_epoch is not None and self.an_epoch > self.count:
+            raise ValueError(f"an_epoch={self.an_epoch} is more than the count={self.count} of pairs")
+        return self
+
+
 class StageSettings(Settings):
-    """One stage of training."""
+    """One stage of training: of the embedding, or, with `matching`, of the matcher that re-ranks what it finds."""
 
     name: str = Field(pattern=r"^[a-z0-9-]+$")
     """Name of the stage, of its checkpoint file and of its rows in metrics.jsonl."""
@@ -127,7 +160,10 @@ class StageSettings(Settings):
     views: int = Field(default=10, ge=0)
     """Cached views of each picture (crops, flips) where the backbone is frozen, also in part; 0 = new every epoch."""
     losses: LossSettings = LossSettings()
-    """The losses and their weights."""
+    """The losses and their weights; a matching stage has binary cross-entropy alone (identity-aware, Eq. 12)."""
+    matching: PairSettings | None = None
+    """The pairs that the matcher learns; None = the stage learns the embedding. `sentences`, `pairing` and
+    `position_shift` do not concern a matching stage."""
     optimiser: OptimiserSettings = OptimiserSettings()
     """The optimiser."""
     part_optimisers: dict[Part, OptimiserSettings] = Field(default_factory=dict)
@@ -139,10 +175,11 @@ class StageSettings(Settings):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "StageSettings":
-        learning = (
-            set(get_args(Part)) - set(self.frozen) - (set() if self.losses.classifies else {"classifier"})
-        )
-        if not learning:
+        there = _OF_EMBEDDING | {"classifier"} if self.matching is None else _OF_MATCHER
+        if others := set(self.frozen) - there:
+            kind = "embedding" if self.matching is None else "matching"
+            raise ValueError(f"frozen: an {kind} stage has no part '{min(others)}'".replace("an m", "a m"))
+        if not there - set(self.frozen) - (set() if self.classifies else {"classifier"}):
             raise ValueError("every part that the losses reach is frozen; nothing is left to learn")
         if "backbone" in self.frozen and self.backbone_from is not None:
             raise ValueError("frozen holds the whole backbone, backbone_from a part of it; give one of them")
@@ -151,6 +188,16 @@ class StageSettings(Settings):
                 "pairing=group draws a sentence for each picture; with sentences=all there is none to draw"
             )
         return self
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the shared classifier takes part."""
+        return self.matching is None and self.losses.classifies
+
+    @property
+    def compares(self) -> bool:
+        """Whether CMCE's feature buffers take part."""
+        return self.matching is None and bool(self.losses.cmce)
 
 
 class VocabularySettings(Settings):
@@ -180,8 +227,12 @@ class Recipe(Settings):
     """A bias in the shared classifier (released code, CUHK-PEDES and Flickr30k)."""
     classifier_start: Literal["random", "images"] = "random"
     """Rows of the classifier start at random, or at the mean image embedding of their group (a departure)."""
+    matcher: CoAttentionSettings | None = None
+    """The network of matching stages, which re-ranks what the embedding finds."""
+    rerank: Annotated[int, Field(ge=0)] | Literal["all"] = 20
+    """How many of the first a matcher re-ranks at testing (identity-aware, section 4.2: 20), or "all"; 0 = none."""
     stages: tuple[StageSettings, ...] = Field(min_length=1)
-    """The stages, each starting from the best weights of the one before."""
+    """The stages, each starting from the best weights of the one before; those of the embedding come first."""
     select: Selection = "rsum"
     """What the validation split chooses the checkpoint by; "rsum" = R@1 + R@5 + R@10 of both directions."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -205,4 +256,17 @@ class Recipe(Settings):
         for name in names:
             if name == "last" or name.endswith("-classifier"):
                 raise ValueError(f"stage name '{name}' is that of another file of a run; choose another")
+        return self
+
+    @model_validator(mode="after")
+    def _matching_fits(self) -> "Recipe":
+        kinds = [stage.matching is not None for stage in self.stages]
+        if kinds != sorted(kinds):
+            raise ValueError(
+                "stages with `matching` come after those of the embedding, which they start from"
+            )
+        if any(kinds) and self.matcher is None:
+            raise ValueError("a stage has `matching`, but there is no `matcher` for it to learn")
+        if any(kinds) and not isinstance(self.model, IdentityAwareSettings):
+            raise ValueError("a matcher reads the words' states of an LSTM; set model.system=identity-aware")
         return self

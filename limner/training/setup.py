@@ -78,8 +78,8 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
     classes = len(train) if recipe.classes == "images" else recipe.classes or pairs.identities
     objective = Objective(
         model,
-        classes=classes if any(stage.losses.classifies for stage in recipe.stages) else 0,
-        compared=classes if any(stage.losses.cmce for stage in recipe.stages) else 0,
+        classes=classes if any(stage.classifies for stage in recipe.stages) else 0,
+        compared=classes if any(stage.compares for stage in recipe.stages) else 0,
         bias=recipe.classifier_bias,
     )
     image_groups, sentence_groups = group_numbers(val)

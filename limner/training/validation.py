@@ -2,9 +2,11 @@
 
 import numpy as np
 from jaxtyping import Float
+from torch import Tensor
 
 from limner.evaluation.both_directions import evaluate
 from limner.evaluation.report import Report
+from limner.evaluation.reranking import Reranking
 from limner.runs.encoding import Encoding
 from limner.training.pictures import encode_all
 from limner.training.settings import Selection
@@ -19,7 +21,16 @@ def validate(
         images = encoding.cached(cached[:, : prepared.recipe.images.test_views])
     else:
         images = encode_all(prepared.val_pictures, encoding)
-    texts = encoding.numbers(prepared.val_numbers)
+    return evaluate_val(prepared, images, encoding.numbers(prepared.val_numbers))
+
+
+def evaluate_val(
+    prepared: Prepared,
+    images: Float[Tensor, "images dim"],
+    texts: Float[Tensor, "sentences dim"],
+    reranking: Reranking | None = None,
+) -> Report:
+    """Both directions on the validation split, from its embeddings."""
     return evaluate(
         images,
         texts,
@@ -27,6 +38,7 @@ def validate(
         prepared.val_sentence_groups,
         protocol="validation",
         split="val",
+        reranking=reranking,
     )
 
 

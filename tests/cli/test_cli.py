@@ -168,7 +168,7 @@ def test_search_by_text(limner: Limner, store: Path, tmp_path: Path) -> None:
     found = limner(*command)
     hits = json.loads(found.out)
     assert [hit["rank"] for hit in hits] == list(range(1, 11))
-    assert hits[0].keys() == {"rank", "score", "path", "id", "identity", "metadata"}
+    assert hits[0].keys() == {"rank", "score", "path", "id", "identity", "metadata", "confidence"}
     assert hits[0]["metadata"] == {"shelf": 3}
     assert f"{hits[3]['score']:+.3f}" == lines[3].split()[1]
     assert f"drawn to {sheet}" in found.err

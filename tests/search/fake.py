@@ -3,13 +3,14 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from limner.errors import DataError, ImageError
-from limner.types import Pixels
+from limner.types import Judge, Pixels
 
 Rows = npt.NDArray[np.float32]
 
@@ -23,6 +24,8 @@ class FakeEncoder:
         self.fingerprint = fingerprint
         self.dim = dim
         self.encoded = 0
+        self.judge: Judge | None = None
+        self.rerank: int | Literal["all"] = 0
 
     def prepare_image(self, path: str | Path) -> Pixels:
         try:

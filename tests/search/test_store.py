@@ -164,7 +164,7 @@ GOOD = {"format": 1, "fingerprint": MODEL, "dim": 4, "run": "r", "created": "202
         json.dumps({**GOOD, "dim": "x"}),
         json.dumps({**GOOD, "extra": 1}),
         json.dumps({key: GOOD[key] for key in GOOD if key != "fingerprint"}),
-        json.dumps({**GOOD, "format": 2}),
+        json.dumps({**GOOD, "format": 3}),
     ],
 )
 def test_a_damaged_card_is_one_line(tmp_path: Path, text: str) -> None:
@@ -304,6 +304,6 @@ def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
 def test_the_card_says_what_was_given(tmp_path: Path) -> None:
     store_of(tmp_path)
     card = Store.open(tmp_path / "store").card
-    assert (card.fingerprint, card.dim, card.run, card.format) == (MODEL, 4, "runs/a", 1)
+    assert (card.fingerprint, card.dim, card.run, card.format) == (MODEL, 4, "runs/a", 2)
     with pytest.raises(LimnerError, match="dim"):
         Store.create(tmp_path / "other", fingerprint=MODEL, dim=0, run="r")

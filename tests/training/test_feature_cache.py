@@ -48,7 +48,7 @@ def _views(
     model: JointEmbedding, pictures: Pictures, folder: Path, views: int = 3, **more: object
 ) -> np.ndarray:
     arguments = {"seed": 5, "precision": "fp32", **more}
-    return cached_views(model, pictures, views, folder=folder, **arguments)  # type: ignore[arg-type]
+    return cached_views(model.backbone, model.settings.backbone, pictures, views, folder=folder, **arguments)  # type: ignore[arg-type]
 
 
 def _entries(folder: Path) -> set[str]:

@@ -61,14 +61,24 @@ def test_measures_are_those_of_the_networks_own_embeddings(prepared: Prepared) -
 
 def test_cached_features_measure_what_pixels_measure(prepared: Prepared) -> None:
     model = prepared.objective.model
-    pooled = cached_views(model, prepared.val_pictures, 3, seed=0, precision="fp32")
+    pooled = cached_views(
+        model.backbone, model.settings.backbone, prepared.val_pictures, 3, seed=0, precision="fp32"
+    )
     encoding = Encoding(model, "fp32")
     cached, direct = validate(prepared, encoding, pooled), validate(prepared, encoding, None)
     assert cached.counts == direct.counts
     # float16 features may swap near ties; 7 pictures and 14 sentences of steps 1/7 and 1/14
     assert cached.text_to_image["mAP"] == pytest.approx(direct.text_to_image["mAP"], abs=100 / 14)
     model.backbone.set_frozen(False, until="layer4.0")
-    maps = cached_views(model, prepared.val_pictures, 2, seed=0, precision="fp32", until="layer4.0")
+    maps = cached_views(
+        model.backbone,
+        model.settings.backbone,
+        prepared.val_pictures,
+        2,
+        seed=0,
+        precision="fp32",
+        until="layer4.0",
+    )
     from_maps = validate(prepared, encoding, maps)
     assert from_maps.text_to_image["mAP"] == pytest.approx(direct.text_to_image["mAP"], abs=100 / 14)
     only_two = validate(prepared, encoding, np.array(pooled[:, :2]))

@@ -2,7 +2,7 @@
 
 from limner.models.backbones.auto import AutoEncoder, load_auto
 from limner.models.backbones.build import build_backbone
-from limner.models.backbones.encoder import IMAGENET, TENSORFLOW, ImageEncoder, Normalisation
+from limner.models.backbones.encoder import IMAGENET, LAST_MAP, TENSORFLOW, ImageEncoder, Normalisation
 from limner.models.backbones.fold import folded
 from limner.models.backbones.googlenet import GoogLeNet
 from limner.models.backbones.mobilenet import MobileNetV2
@@ -13,6 +13,7 @@ from limner.models.backbones.weights import load_state, published_state, read_st
 
 __all__ = [
     "IMAGENET",
+    "LAST_MAP",
     "TENSORFLOW",
     "VGG",
     "AutoEncoder",

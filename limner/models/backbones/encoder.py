@@ -18,6 +18,9 @@ PixelBatch = UInt8[Tensor, "batch 3 height width"] | Float[Tensor, "batch 3 heig
 Layer = tuple[str, Callable[[Tensor], Tensor]]
 """A layer by torchvision's name and what it does."""
 
+LAST_MAP = "last map"
+"""Stands for the place behind the last layer, where `forward_until` gives what `forward_map` does."""
+
 # typing.Self would say it shorter, but the run-time check of shapes refuses it on single methods.
 EncoderT = TypeVar("EncoderT", bound="ImageEncoder")
 
@@ -89,8 +92,8 @@ class ImageEncoder(nn.Module, ABC):
     def forward_until(
         self, pixels: PixelBatch, layer: str
     ) -> Float[Tensor, "batch _channels _height _width"]:
-        """The map that `layer` reads, of raw pixels. Raises `SettingsError` for an unknown layer."""
-        return _apply(self.layers()[: self.find_layer(layer)], self._normalise(pixels))
+        """The map that `layer` reads, or `LAST_MAP`, of raw pixels. Raises `SettingsError` for an unknown layer."""
+        return _apply(self.layers_before(layer), self._normalise(pixels))
 
     def forward_from(
         self, feature_map: Float[Tensor, "batch _channels height width"], layer: str
@@ -99,7 +102,22 @@ class ImageEncoder(nn.Module, ABC):
 
         A layer that works in place (a ReLU) overwrites the map.
         """
-        return self.pool(_apply(self.layers()[self.find_layer(layer) :], feature_map)).float()
+        return self.pool(self.map_from(feature_map, layer)).float()
+
+    def map_from(
+        self, feature_map: Float[Tensor, "batch _channels height width"], layer: str
+    ) -> Float[Tensor, "batch {self.map_channels} _height _width"]:
+        """The last feature map from the map that `layer` reads, as `forward_from`."""
+        return _apply(self.layers()[self.find_layer(layer) :], feature_map)
+
+    def layers_before(self, layer: str) -> list[Layer]:
+        """The layers that are applied before one; all of them for `LAST_MAP`. Raises as `find_layer`."""
+        layers = self.layers()
+        return layers if layer == LAST_MAP else layers[: self.find_layer(layer)]
+
+    def drop_head(self: EncoderT) -> EncoderT:
+        """Remove what only `pool` needs, for those who ask for maps alone."""
+        return self
 
     @property
     def frozen(self) -> bool:

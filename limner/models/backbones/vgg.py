@@ -61,6 +61,11 @@ class VGG(ImageEncoder):
         """Convolutions, ReLUs and pools up to pool5 as `features.0` and so on."""
         return [(f"features.{number}", layer) for number, layer in enumerate(self.features)]
 
+    def drop_head(self) -> "VGG":
+        """Remove fc6 and fc7, nine tenths of the parameters."""
+        del self.classifier
+        return self
+
     def pool(
         self, feature_map: Float[Tensor, "batch {self.map_channels} height width"]
     ) -> Float[Tensor, "batch {self.channels}"]:

@@ -1,0 +1,36 @@
+"""What a backbone makes of decoded pictures at test."""
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from limner.models.backbones import ImageEncoder, folded
+from limner.runs.precision import Precision, autocast, pick_precision
+
+
+class BackbonePass:
+    """Runs a copy of a backbone with its batch norm folded; a backbone that has learnt since needs a new one."""
+
+    def __init__(self, backbone: ImageEncoder, precision: Precision = "auto") -> None:
+        self.device = backbone.pixel_mean.device
+        self.precision = pick_precision(precision, self.device)
+        self.backbone = folded(backbone)
+
+    @torch.inference_mode()
+    def pool(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Float[Tensor, "images channels"]:
+        """Pooled features of cropped pictures, on the network's device."""
+        with autocast(self.precision, self.device):
+            pooled: Tensor = self.backbone(self._block(pixels))
+        return pooled
+
+    @torch.inference_mode()
+    def map_until(
+        self, pixels: UInt8[np.ndarray, "images height width 3"], layer: str
+    ) -> Float[Tensor, "images _height _width channels"]:
+        """The map that a layer reads (or `LAST_MAP`), channels last, on the network's device."""
+        with autocast(self.precision, self.device):
+            return self.backbone.forward_until(self._block(pixels), layer).permute(0, 2, 3, 1)
+
+    def _block(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2)

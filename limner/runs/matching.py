@@ -1,0 +1,101 @@
+"""Confidences of a matcher at test: what validation, evaluation and search share when they re-rank."""
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int64, UInt8
+
+from limner.data.vocabulary import PADDING
+from limner.models.backbones import LAST_MAP
+from limner.models.co_attention import Match
+from limner.models.matcher import Matcher
+from limner.runs.backbone_pass import BackbonePass
+from limner.runs.encoding import evaluating
+from limner.runs.precision import Precision, autocast, pick_precision
+from limner.types import Maps
+
+_MEETINGS = 1 << 25
+"""Numbers that words and regions make where they meet (Eq. 6) at once: 128 MiB of float32."""
+
+
+class Matching:
+    """Matches with a matcher in eval mode; a matcher that has learnt since needs a new `Matching`.
+
+    **Decided**: regions are those of the picture as it is, without its mirror image, whose regions would lie
+    elsewhere.
+    """
+
+    def __init__(self, matcher: Matcher, precision: Precision = "auto") -> None:
+        self.matcher = matcher
+        self.device = next(matcher.parameters()).device
+        self.precision = pick_precision(precision, self.device)
+
+    @cached_property
+    def backbone(self) -> BackbonePass:
+        """The folded copy of the matcher's backbone."""
+        return BackbonePass(self.matcher.backbone, self.precision)
+
+    def maps(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Maps:
+        """The last maps of cropped pictures."""
+        found: Maps = self.backbone.map_until(pixels, LAST_MAP).half().cpu().numpy()
+        return found
+
+    @torch.inference_mode()
+    def maps_of_cached(self, cached: Float[np.ndarray, "images _height _width _channels"]) -> Maps:
+        """The last maps of what the feature cache keeps, which is these maps unless the backbone learns in part."""
+        if self.matcher.backbone.learns_from is None:
+            return np.asarray(cached)
+        rows = []
+        for start in range(0, len(cached), 64):
+            block = torch.from_numpy(np.array(cached[start : start + 64])).to(self.device)
+            with evaluating(self.matcher), autocast(self.precision, self.device):
+                rows.append(self.matcher.map_pictures(block).permute(0, 2, 3, 1).half().cpu().numpy())
+        return np.concatenate(rows)
+
+    @torch.inference_mode()
+    def match(
+        self,
+        maps: Float[np.ndarray, "batch map_height map_width channels"],
+        numbers: Int64[np.ndarray, "sentences words"],
+        rows: Int[np.ndarray, " batch"] | None = None,
+    ) -> Match:
+        """One batched forward: map i with sentence `rows[i]` (without `rows`: with sentence i)."""
+        longest = _longest(numbers)
+        taken = torch.from_numpy(np.ascontiguousarray(numbers[:, :longest])).to(self.device)
+        with evaluating(self.matcher), autocast(self.precision, self.device):
+            words, present = self.matcher.encode_words(taken)
+            if rows is not None:
+                which = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.device)
+                words, present = words[which], present[which]
+            seen = torch.from_numpy(np.array(maps)).to(self.device).float().flatten(1, 2)
+            found: Match = self.matcher.co_attention(seen, words, present)
+        return found
+
+    def logits(
+        self,
+        maps: Maps,
+        numbers: Int64[np.ndarray, "sentences words"],
+        images: Int[np.ndarray, " pairs"],
+        sentences: Int[np.ndarray, " pairs"],
+    ) -> Float[np.ndarray, " pairs"]:
+        """The confidence before its sigmoid of pairs given by positions, as many at once as memory should hold.
+
+        Pairs of one sentence that stand together encode it once.
+        """
+        _, height, width, _ = maps.shape
+        a_pair = height * width * _longest(numbers) * self.matcher.settings.spatial_dim
+        step = max(1, _MEETINGS // a_pair)
+        found = np.empty(len(images), np.float32)
+        for start in range(0, len(images), step):
+            pairs = slice(start, start + step)
+            which, rows = np.unique(sentences[pairs], return_inverse=True)
+            match = self.match(maps[images[pairs]], numbers[which], rows)
+            found[pairs] = match.logits.float().cpu().numpy()
+        return found
+
+
+def _longest(numbers: Int64[np.ndarray, "sentences words"]) -> int:
+    """Words of the longest sentence, at least 1."""
+    used = np.flatnonzero((numbers != PADDING).any(axis=0))
+    return int(used[-1]) + 1 if len(used) else 1

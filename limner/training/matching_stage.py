@@ -1,0 +1,215 @@
+"""One stage of learning a matcher: the pairs that the embedding finds, and validation by re-ranking with it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from jaxtyping import Float, Int, Int64
+from torch import Tensor
+
+from limner.evaluation.report import Report
+from limner.evaluation.reranking import PairReranking
+from limner.models.backbones import LAST_MAP
+from limner.models.matcher import Matcher
+from limner.runs.encoding import Encoding
+from limner.runs.matching import Matching
+from limner.runs.precision import Precision
+from limner.training.events import Listener, Preparing
+from limner.training.feature_cache import cached_views
+from limner.training.matching_objective import MatchingObjective
+from limner.training.matching_pairs import Candidates, epoch_pairs
+from limner.training.mining import Bank
+from limner.training.optimiser import freeze_parts
+from limner.training.pairs import generator
+from limner.training.pictures import Pictures, ahead
+from limner.training.settings import PairSettings
+from limner.training.setup import Prepared
+from limner.training.validation import evaluate_val
+from limner.types import Maps
+
+
+class MatchingStage:
+    """What the loop asks of a stage, for one with `StageSettings.matching`.
+
+    The embedding stands still and screens, in training as at testing. Everything random is drawn from (seed, stage,
+    epoch, step, process).
+    """
+
+    def __init__(
+        self,
+        data: Prepared,
+        index: int,
+        classes: Int64[np.ndarray, " images"],
+        accelerator: Accelerator,
+        precision: Precision,
+        listener: Listener,
+    ) -> None:
+        self.data = data
+        self.index = index
+        self.stage = data.recipe.stages[index]
+        self.classes = classes
+        self.accelerator = accelerator
+        self.precision = precision
+        self.listener = listener
+        self.model = data.objective.model
+        self.matcher = self._matcher()
+        self.objective = MatchingObjective(self.matcher)
+        self.parts = self.matcher.parts()
+        freeze_parts(self.parts, self.stage)
+        self.matcher.backbone.set_frozen(
+            "backbone" in self.stage.frozen,
+            fixed_statistics=self.stage.backbone_statistics == "fixed",
+            until=self.stage.backbone_from,
+        )
+        self.train_cached: np.ndarray | None = None
+        self.val_cached: np.ndarray | None = None
+        self._candidates: tuple[int, Candidates] | None = None
+        self._screening: tuple[Tensor, Tensor] | None = None
+
+    def _matcher(self) -> Matcher:
+        """The network's matcher, made in the first of these stages; its values depend on the seed alone."""
+        assert self.data.recipe.matcher is not None
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.data.recipe.seed)
+            return self.model.add_matcher(self.data.recipe.matcher)
+
+    @property
+    def settings(self) -> PairSettings:
+        """Which pairs are learnt."""
+        assert self.stage.matching is not None
+        return self.stage.matching
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        pairs, few = self.data.pairs, self.settings.an_epoch or self.settings.count
+        images, sentences = len(pairs.groups), len(pairs.sentences)
+        count = images * min(few, self._width(sentences)) + sentences * min(few, self._width(images))
+        count += (images + sentences) * self.settings.own
+        return max(1, count // self.stage.batch)
+
+    def _width(self, pool: int) -> int:
+        """Candidates of an anchor: a small set may have fewer than were asked for."""
+        count = self.settings.count
+        return min(count, pool) if self.settings.drawn == "nearest" else count
+
+    def read_features(self) -> None:
+        """Compute or open the cached maps, where the stage has any."""
+        stage, backbone = self.stage, self.matcher.backbone
+        if not stage.views or not (backbone.frozen or backbone.learns_from):
+            return
+        until = backbone.learns_from or LAST_MAP
+        self.train_cached = self._cached("training maps", self.data.train_pictures, stage.views, until)
+        self.val_cached = self._cached("validation maps", self.data.val_pictures, 1, until)
+
+    def start(self) -> None:
+        """Nothing: the matcher was made from the embedding as it stands, or goes on from the stage before."""
+
+    def train_mode(self) -> None:
+        """Training mode, but for what is frozen."""
+        self.objective.train()
+        self.matcher.eval_parts(self.stage.frozen)
+
+    def inputs(self, epoch: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The batches of an epoch: pairs and what the objective takes of them; this process's share of each."""
+        stage, index, cached, seed = self.stage, self.index, self.train_cached, self.data.recipe.seed
+        pairs, words = self.data.pairs, self.data.recipe.model.text.words
+        rng = generator(seed, index, epoch)
+        chosen = epoch_pairs(self._candidates_of(epoch, rng), pairs, self.classes, self.settings, rng)
+        size = min(stage.batch, len(chosen.labels))
+
+        def make(step: int) -> tuple[int, dict[str, Any]]:
+            whole = range(step * size, (step + 1) * size)
+            rows = np.array(whole[self.accelerator.process_index :: self.accelerator.num_processes])
+            images = chosen.images[rows]
+            numbers = pairs.layout(chosen.sentences[rows], words, None)
+            rng = generator(seed, index, epoch, step, self.accelerator.process_index)
+            if cached is not None:
+                pictures = torch.from_numpy(cached[images, rng.integers(cached.shape[1], size=len(images))])
+            else:
+                pixels = self.data.train_pictures.random(images, seed, index, epoch, step)
+                pictures = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+            longest = max(1, int((numbers != 0).sum(axis=1).max()))
+            inputs = {
+                "pictures": pictures,
+                "numbers": torch.from_numpy(numbers[:, :longest]),
+                "labels": torch.from_numpy(chosen.labels[rows]),
+            }
+            return len(images), {name: value.to(self.accelerator.device) for name, value in inputs.items()}
+
+        return ahead(range(self.steps), make)
+
+    def after_step(self) -> None:
+        """Nothing is remembered of a batch."""
+
+    def validate(self) -> Report:
+        """Both directions on the validation split: the embedding screens, the matcher as it stands re-ranks."""
+        if self._screening is None:
+            encoding = self._encoding()
+            views = self.data.recipe.images.test_views
+            found = self._cached("validation features", self.data.val_pictures, views, None)
+            self._screening = encoding.cached(found), encoding.numbers(self.data.val_numbers)
+        matching = Matching(self.matcher, self.precision)
+        maps = self._val_maps(matching)
+
+        def match(images: Int[np.ndarray, " pairs"], sentences: Int[np.ndarray, " pairs"]) -> np.ndarray:
+            return matching.logits(maps, self.data.val_numbers, images, sentences)
+
+        return evaluate_val(self.data, *self._screening, PairReranking(match, self.data.recipe.rerank))
+
+    def _val_maps(self, matching: Matching) -> Maps:
+        if self.val_cached is not None:
+            return matching.maps_of_cached(self.val_cached[:, 0])
+        pictures = self.data.val_pictures
+        blocks = ahead(
+            range(0, len(pictures), 64),
+            lambda start: pictures.centred(range(start, min(start + 64, len(pictures)))),
+        )
+        return np.concatenate([matching.maps(block) for block in blocks])
+
+    def _candidates_of(self, epoch: int, rng: np.random.Generator) -> Candidates:
+        """The pairs to choose from; found once, or every `refresh` epochs, or drawn for each epoch."""
+        pairs, settings = self.data.pairs, self.settings
+        if settings.drawn == "random":
+            return Candidates.random(self.classes, self.classes[pairs.sentence_image], settings.count, rng)
+        turn = epoch // settings.refresh if settings.refresh else 0
+        if self._candidates is None or self._candidates[0] != turn:
+            self._candidates = turn, Candidates.nearest(self._bank(turn), settings.count)
+        return self._candidates[1]
+
+    def _bank(self, turn: int) -> Bank:
+        """The embedding's view of the training split: of whole pictures, or of one other view at each turn."""
+        pairs, pictures, encoding = self.data.pairs, self.data.train_pictures, self._encoding()
+        views = self.data.recipe.images.test_views
+        if self.settings.refresh:
+            views = max(views, self.stage.views)
+        found = self._cached("features for pairs", pictures, views, None)
+        if self.settings.refresh:
+            found = found[:, turn % views, None]
+        numbers = pairs.layout(np.arange(len(pairs.sentences)), self.data.recipe.model.text.words, None)
+        texts = encoding.numbers(numbers)
+        return Bank(encoding.cached(found), pairs.groups, texts, pairs.groups[pairs.sentence_image])
+
+    def _encoding(self) -> Encoding:
+        return Encoding(self.model, self.precision, flip=self.data.recipe.images.flip)
+
+    def _cached(
+        self, what: str, pictures: Pictures, views: int, until: str | None
+    ) -> Float[np.ndarray, "images views ..."]:
+        """The embedding's pooled features, or the matcher's maps `until` a layer."""
+        with self.accelerator.main_process_first():
+            return cached_views(
+                self.model.backbone if until is None else self.matcher.backbone,
+                self.data.recipe.model.backbone,
+                pictures,
+                views,
+                until=until,
+                seed=self.data.recipe.seed,
+                precision=self.precision,
+                report=self._preparing(what),
+            )
+
+    def _preparing(self, what: str) -> Callable[[int, int], None]:
+        return lambda done, total: self.listener(Preparing(what, done, total))

@@ -1,0 +1,115 @@
+"""Search with a matcher: from the maps in the store, and never from the pictures."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import limner
+from limner.data.records import Dataset
+from limner.errors import DataError, SettingsError, StoreError
+from limner.runs import Run
+from limner.search.engine import Engine
+from limner.search.entry import Entry
+from limner.search.index import index_pictures
+from limner.search.opening import open_store, store_for
+from limner.search.store import Store
+from tests.search.fake import FakeEncoder
+
+
+@pytest.fixture(scope="module")
+def run(matching_run: Path) -> Run:
+    return limner.load(matching_run, stage="stage-2", device="cpu", precision="fp32")
+
+
+@pytest.fixture(scope="module")
+def engine(run: Run, toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    folder = tmp_path_factory.mktemp("reranking") / "store"
+    store = store_for(run, run.path, folder)
+    index_pictures(run, store, [record.image for record in toys.records[:12]], batch_size=5)
+    return open_store(folder, run=run)
+
+
+QUERY = "a red bar on white"
+
+
+def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(engine: Engine, run: Run) -> None:
+    screened = engine.search(QUERY, 12, rerank=0)
+    assert all(hit.confidence is None for hit in screened)
+    hits = engine.search(QUERY, 12)
+    assert [hit.rank for hit in hits] == list(range(1, 13))
+    assert {hit.id for hit in hits[:5]} == {hit.id for hit in screened[:5]}
+    assert [hit.id for hit in hits[5:]] == [hit.id for hit in screened[5:]]
+    sure = [hit.confidence for hit in hits[:5]]
+    assert sure == sorted(sure, reverse=True)  # type: ignore[type-var]
+    maps = run.encode_maps([hit.path for hit in hits[:5]])
+    assert run.judge is not None
+    logits = run.judge.judge(QUERY, maps).logits
+    np.testing.assert_allclose(sure, 1 / (1 + np.exp(-logits)), rtol=1e-3)  # type: ignore[arg-type]
+    assert engine.search(QUERY, 3) == hits[:3]
+    assert len([hit for hit in engine.search(QUERY, 12, rerank="all") if hit.confidence is not None]) == 12
+
+
+def test_one_batched_forward_and_no_picture_is_opened(
+    engine: Engine, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run.model.matcher is not None
+    calls: list[int] = []
+    hook = run.model.matcher.co_attention.register_forward_hook(
+        lambda module, given, found: calls.append(len(given[0]))
+    )
+    monkeypatch.setattr("limner.runs.run.load", lambda *arguments: pytest.fail("a picture was opened"))
+    engine.search(QUERY, 3)
+    hook.remove()
+    assert calls == [5]
+
+
+def test_attention_comes_back(engine: Engine) -> None:
+    hits = engine.search(QUERY, 12, explain=True)
+    attention = hits[0].attention
+    assert attention is not None
+    assert attention.words == ("a", "red", "bar", "on", "white")
+    plain = json.loads(json.dumps(hits[0].to_dict()))["attention"]
+    assert np.asarray(plain["of_regions"]).shape == (5, *engine.store.map_shape[:2])  # type: ignore[index]
+    assert np.asarray(plain["of_words"]).shape == (2, 5)
+    assert hits[6].attention is None
+    assert "attention" not in engine.search(QUERY, 1)[0].to_dict()
+
+
+def test_maps_survive_a_change_of_metadata(run: Run, toys: Dataset, tmp_path: Path) -> None:
+    pictures = [record.image for record in toys.records[:3]]
+    store = store_for(run, run.path, tmp_path / "store")
+    index_pictures(run, store, pictures)
+    ids = sorted(entry.id for entry in store.entries().values())
+    before = store.maps(ids)
+    summary = index_pictures(run, store, pictures, metadata={str(pictures[0]): {"shelf": 3}})
+    assert summary.updated == 1
+    np.testing.assert_array_equal(store.maps(ids), before)
+    assert Store.open(tmp_path / "store").map_shape == store.map_shape
+
+
+def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="at least 0"):
+        engine.search(QUERY, 3, rerank=-1)
+    with pytest.raises(StoreError, match="does not hold"):
+        engine.store.maps(["nothing"])
+    entry = Entry("/nowhere.png", "0" * 64, 1, 1)
+    vector = np.ones((1, engine.store.dim), np.float32)
+    maps = np.zeros((1, *engine.store.map_shape), np.float16)  # type: ignore[misc]
+    for wrong in (None, maps[:, :, :, 1:]):
+        with pytest.raises(StoreError, match="expected maps of shape"):
+            engine.store.add([entry], vector, wrong)
+    with pytest.raises(DataError, match="NaN"):
+        engine.store.add([entry], vector, maps * np.float16("nan"))
+    assert len(engine.store) == 12
+    encoder = FakeEncoder()
+    plain = Engine(
+        Store.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=12, run="run"), encoder
+    )
+    for asked in ({"rerank": 20}, {"rerank": "all"}, {"explain": True}):
+        with pytest.raises(SettingsError, match="has no matcher"):
+            plain.search("a red coat", **asked)
+    assert plain.search("a red coat", rerank=0) == []
+    with pytest.raises(StoreError, match="keeps no maps"):
+        plain.store.maps(["one"])
