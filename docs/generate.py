@@ -262,7 +262,10 @@ def differences(recipe: Recipe) -> list[tuple[str, Any]]:
 
 def _differing(value: Any, default: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Settings):
-        if type(value) is not type(default):  # of another system, whose own defaults these are
+        if default is None:  # none by default: what is there is said with its own defaults
+            default = type(value)()
+            yield path, "{}"
+        elif type(value) is not type(default):  # of another system, whose own defaults these are
             default = type(value)()
             yield f"{path}.system", value.model_dump()["system"]
         for name in type(value).model_fields:

@@ -12,6 +12,7 @@ from limner.cli.options import Cpu
 from limner.cli.training_progress import TrainingProgress
 from limner.data.readers import open_dataset
 from limner.errors import SettingsError
+from limner.evaluation.protocols import find_protocol
 from limner.figures.ablation_bars import ablation_figure, read_table
 from limner.figures.style import write_figure
 from limner.recipes import change, get_recipe
@@ -70,7 +71,12 @@ def ablate_command(
             with TrainingProgress(err) as progress:
                 run = train_variant(rows, key, seed, dataset, folder, listener=progress.listen, cpu=cpu)
             with counting_each("pictures") as count:
-                trials.append(measure_variant(variant, seed, ranked, split, run, cpu=cpu, progress=count))
+                rules = None if chosen.protocol is None else find_protocol(chosen.protocol)
+                trials.append(
+                    measure_variant(
+                        variant, seed, ranked, split, run, protocol=rules, cpu=cpu, progress=count
+                    )
+                )
         outcomes.append(Outcome(variant, tuple(trials)))
     report = AblationReport(
         table,

@@ -14,6 +14,7 @@ from limner.errors import DataError, SettingsError
 from limner.evaluation.arrays import read_results
 from limner.figures import (
     ablation_bars,
+    attention,
     features,
     precision_curves,
     rank_lists,
@@ -196,6 +197,23 @@ def words_command(
         word_bars.discriminative_figure(word_bars.discriminative_words(loaded, image, sentence), sentence),
         file,
     )
+
+
+@app.command("attention")
+def attention_command(
+    run: RunFolder,
+    image: Annotated[Path, typer.Argument(help="Picture.")],
+    sentence: Annotated[str, typer.Argument(help="Sentence to match it with.")],
+    file: Out,
+    stage: Stage = None,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="Leave the picture itself out, for one that may not be shown.")
+    ] = False,
+    cpu: Cpu = False,
+) -> None:
+    """Where a matcher looks: each word's attention over the picture, each step's over the words."""
+    loaded = load_run(run, stage=stage, device=device(cpu))
+    _write(attention.attention_figure(attention.attended(loaded, image, sentence), bare=bare), file)
 
 
 def _opened(run: Path, data: str, split: str, stage: str | None, cpu: bool) -> tuple[Run, Dataset]:

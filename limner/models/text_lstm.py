@@ -5,10 +5,10 @@ fully connected layer on one-hot words comes to.
 """
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from limner.data.vocabulary import PADDING
 from limner.models.text_path import TextPath
@@ -49,23 +49,23 @@ class TextLSTM(TextPath):
 
     def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
         """The last hidden states."""
-        _, (last, _) = self.lstm(self._packed(numbers))
-        state: Tensor = last[0]
-        return state
+        states, present = self.encode_words(numbers)
+        return states[torch.arange(len(states), device=states.device), present.sum(dim=1) - 1]
 
     def encode_words(
         self, numbers: Int64[Tensor, "batch words"]
     ) -> tuple[Float[Tensor, "batch words {self.channels}"], Bool[Tensor, "batch words"]]:
-        """The hidden state at each word, 0 behind a sentence's end, and which positions are before it."""
-        packed, _ = self.lstm(self._packed(numbers))
-        states, _ = pad_packed_sequence(packed, batch_first=True, total_length=numbers.shape[1])
-        places = torch.arange(numbers.shape[1], device=numbers.device)
-        return states, places < lengths(numbers)[:, None]
+        """The hidden state at each word, 0 behind a sentence's end, and which positions are before it.
 
-    def _packed(self, numbers: Int64[Tensor, "batch words"]) -> PackedSequence:
-        return pack_padded_sequence(
-            self.dropout(self.table(numbers)), lengths(numbers).cpu(), batch_first=True, enforce_sorted=False
-        )
+        A state depends on what stands before it alone, so rows run to the longest sentence's end and what lies behind a
+        shorter one's is cut off. Packed sequences give the same and are slower on a CPU (docs/log.md).
+        """
+        ends = lengths(numbers)
+        longest = int(ends.max())
+        states, _ = self.lstm(self.dropout(self.table(numbers[:, :longest])))
+        present = torch.arange(numbers.shape[1], device=numbers.device) < ends[:, None]
+        kept = torch.where(present[:, :longest, None], states, 0)
+        return F.pad(kept, (0, 0, 0, numbers.shape[1] - longest)), present
 
 
 def lengths(numbers: Int64[Tensor, "batch words"]) -> Int64[Tensor, " batch"]:

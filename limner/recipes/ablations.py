@@ -1,188 +1,30 @@
-"""The ablation tables of the papers as data: which rows, what each changes, and the published figures.
+"""The ablation tables of the papers: their rows as recipes.
 
-Papers: Zheng et al., "Dual-path convolutional image-text embeddings with instance loss", ACM TOMM 16(2), 2020,
-section 6.4; Li et al., "Identity-Aware Textual-Visual Matching with Latent Co-attention", ICCV 2017, section 4.4.
-
-Changes are settings as `limner train --set` takes them, stages by number, applied after the user's own. What depends on
-the recipe or the data stands in braces:
+Changes are settings as `limner train --set` takes them, stages by number (`stages.*.matching.KEY`: of every matching
+stage), applied after the user's own. What depends on the recipe or the data stands in braces:
 
     {ranking} {margin} {negatives} {candidates}   the ranking loss of the recipe's second stage
     {vectors}                                     the recipe's word vectors, or "captions" where it starts at random
     {few} {many}                                  numbers of pseudo-classes (Table 5)
-
-**Decided**: rows of stage II all start from stage I with the instance loss alone, as the paper's training does. On a
-set of other size Table 5's 3,000 and 10,000 classes become the same shares of the training pictures (the paper: of
-113,287). The triplet loss of the identity-aware paper's Table 2 is the ranking loss, with the recipe's margin and
-negatives; its rows of stage 2 are not here yet.
 """
 
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 from limner.errors import SettingsError
+from limner.recipes.ablation_table import Table
+from limner.recipes.dual_path_tables import DUAL_PATH_TABLES
+from limner.recipes.identity_aware_tables import IDENTITY_AWARE_TABLES
 from limner.recipes.registry import change
 from limner.training.ablation import Variant
 from limner.training.settings import Recipe
 
-Stage = Literal["I", "II"]
-
 MSCOCO_TRAINING_PICTURES = 113_287
 _FEW, _MANY = 3_000, 10_000
+_EVERY = "stages.*.matching."
 
-
-@dataclass(frozen=True)
-class Row:
-    """One row: `figures` are R@1 and R@10 of image→text, then of text→image (None = not printed in the paper)."""
-
-    key: str
-    label: str
-    stage: Stage
-    figures: tuple[float | None, float | None, float | None, float | None]
-    changes: tuple[str, ...] = ()
-    after: str | None = None
-
-    @property
-    def published(self) -> dict[str, float]:
-        """The figures by "direction measure"."""
-        names = (f"{direction} R@{k}" for direction in ("image_to_text", "text_to_image") for k in (1, 10))
-        return {name: value for name, value in zip(names, self.figures, strict=True) if value is not None}
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table: its title, the set and split of its figures, its rows in the paper's order, and whom they change."""
-
-    title: str
-    published_on: str
-    rows: tuple[Row, ...]
-    recipe: str = "dual-path-flickr8k"
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """The stages that there are rows of."""
-        return tuple(sorted({row.stage for row in self.rows}))
-
-
-_NOT_CLASSIFIED = tuple(f"stages.0.losses.{name}=0" for name in ("visual", "textual", "joint"))
-_INSTANCE = ("stages.0.losses.ranking=0", "stages.0.losses.joint=0")
-_RANKING = tuple(
-    f"stages.0.losses.{name}={{{name}}}" for name in ("ranking", "margin", "negatives", "candidates")
-)
-
-TABLES: dict[str, Table] = {
-    "dual-path-table-4": Table(
-        "Dual-path, Table 4: ranking loss and instance loss",
-        "Flickr30k validation, ResNet-50",
-        (
-            Row(
-                "ranking-1",
-                "only ranking loss",
-                "I",
-                (6.1, 27.3, 4.9, 27.8),
-                (*_RANKING, *_NOT_CLASSIFIED),
-            ),
-            Row("instance-1", "only instance loss", "I", (39.9, 79.1, 28.2, 67.9), _INSTANCE),
-            Row("both-1", "instance loss + ranking loss", "I", (37.6, 75.1, 24.1, 65.6), _RANKING),
-            Row(
-                "instance-2",
-                "only instance loss",
-                "II",
-                (50.5, 86.0, 34.9, 75.7),
-                ("stages.1.losses.ranking=0",),
-                "instance-1",
-            ),
-            Row(
-                "ranking-2",
-                "only ranking loss",
-                "II",
-                (47.5, 85.4, 29.0, 68.7),
-                ("stages.1.losses.visual=0", "stages.1.losses.textual=0", "stages.1.losses.joint=0"),
-                "instance-1",
-            ),
-            Row("both-2", "full model", "II", (55.4, 89.3, 39.7, 80.8), (), "instance-1"),
-        ),
-    ),
-    "dual-path-table-5": Table(
-        "Dual-path, Table 5: k-means classes against instances",
-        "MSCOCO, 3,000 and 10,000 of 113,287 groups, ResNet-50",
-        (
-            Row("few", "{few} categories", "I", (38.0, None, 26.1, None), ("classes={few}",)),
-            Row("many", "{many} categories", "I", (44.7, None, 31.3, None), ("classes={many}",)),
-            Row("instance", "each group a class", "I", (52.2, None, 37.2, None), ("classes=null",)),
-        ),
-    ),
-    "dual-path-table-6": Table(
-        "Dual-path, Table 6: the word table's start",
-        "Flickr30k validation, ResNet-50, word2vec",
-        (
-            Row("random", "random", "I", (38.0, 78.7, 26.6, 66.6), ("vocabulary.vectors=random",)),
-            Row("vectors", "word vectors", "I", (39.9, 79.1, 28.2, 67.9), ("vocabulary.vectors={vectors}",)),
-        ),
-    ),
-    "dual-path-table-7": Table(
-        "Dual-path, Table 7: where a sentence stands",
-        "Flickr30k validation, ResNet-50",
-        (
-            Row(
-                "left",
-                "left alignment",
-                "I",
-                (34.1, 73.1, 23.6, 61.4),
-                ("stages.0.position_shift=false",),
-            ),
-            Row(
-                "shift",
-                "position shift",
-                "I",
-                (39.9, 79.1, 28.2, 67.9),
-                ("stages.0.position_shift=true",),
-            ),
-        ),
-    ),
-    "dual-path-table-8": Table(
-        "Dual-path, Table 8: one instance loss on the sum",
-        "Flickr30k, ResNet-50; the row of two losses is Table 4's",
-        (
-            Row(
-                "sum",
-                "one loss on f_img + f_text",
-                "I",
-                (0.3, 1.7, 0.1, 1.4),
-                (
-                    "stages.0.losses.joint=1",
-                    "stages.0.losses.visual=0",
-                    "stages.0.losses.textual=0",
-                    "stages.0.losses.ranking=0",
-                ),
-            ),
-            Row("two", "a loss on each", "I", (39.9, 79.1, 28.2, 67.9), _INSTANCE),
-        ),
-    ),
-    "identity-aware-table-2": Table(
-        "Identity-aware, Table 2: the loss of stage 1",
-        "CUHK-PEDES test, VGG-16",
-        (
-            Row(
-                "triplet",
-                "triplet",
-                "I",
-                (None, None, 14.76, 51.29),
-                ("stages.0.losses.cmce=0", "stages.0.losses.ranking=1", *_NOT_CLASSIFIED),
-            ),
-            Row(
-                "cmce",
-                "stage 1 (CMCE)",
-                "I",
-                (None, None, 21.55, 54.78),
-                ("stages.0.losses.cmce=1", "stages.0.losses.ranking=0", *_NOT_CLASSIFIED),
-            ),
-        ),
-        recipe="identity-aware-people",
-    ),
-}
+TABLES = {**DUAL_PATH_TABLES, **IDENTITY_AWARE_TABLES}
 """Every table by the name that `limner ablate` takes."""
 
 
@@ -208,17 +50,22 @@ def variants(
             f"recipe '{recipe.name}' has one stage, the table has rows of stages {' and '.join(table.stages)}; "
             "choose another with --recipe"
         )
+    if table.matching != (recipe.matcher is not None):
+        raise SettingsError(
+            f"recipe '{recipe.name}' has {'no' if table.matching else 'a'} matcher, of which the table's rows know "
+            f"{'the settings' if table.matching else 'nothing'}; choose another with --recipe"
+        )
     known = _known(recipe, classes or scaled_classes(training_pictures))
     found: dict[str, Variant] = {}
     for row in table.rows:
-        own = tuple(_filled(text, known) for text in row.changes)
+        own = tuple(each for text in row.changes for each in _spelled(_filled(text, known), recipe))
         settings = (*found[row.after].settings, *own) if row.after else own
         whole = change(recipe, settings)
         found[row.key] = Variant(
             row.key,
             _filled(row.label, known),
             row.stage,
-            whole.replace(stages=whole.stages[: 1 if row.stage == "I" else 2]),
+            whole.replace(stages=whole.stages[:1] if row.stage == "I" else whole.stages[row.alone :]),
             row.published,
             row.after,
             settings,
@@ -246,3 +93,11 @@ def _known(recipe: Recipe, classes: tuple[int, int]) -> Mapping[str, object]:
 
 def _filled(text: str, known: Mapping[str, object]) -> str:
     return re.sub(r"\{(\w+)\}", lambda found: str(known[found[1]]), text)
+
+
+def _spelled(change: str, recipe: Recipe) -> list[str]:
+    """A change of every matching stage as one of each."""
+    if not change.startswith(_EVERY):
+        return [change]
+    numbers = [number for number, stage in enumerate(recipe.stages) if stage.matching is not None]
+    return [f"stages.{number}.matching.{change.removeprefix(_EVERY)}" for number in numbers]

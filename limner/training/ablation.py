@@ -14,6 +14,7 @@ from typing import Any
 
 from limner.data.records import Dataset
 from limner.evaluation.measures import STANDARD
+from limner.evaluation.protocols import Protocol
 from limner.runs import load_run
 from limner.runs.evaluating import evaluate_run
 from limner.runs.run import RUN_FILE
@@ -114,13 +115,18 @@ def measure_variant(
     split: str,
     folder: Path,
     *,
+    protocol: Protocol | None = None,
     cpu: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Trial:
-    """Evaluate the checkpoint of a trained row's last stage on a split (`ranked` holds its records alone)."""
+    """Evaluate the checkpoint of a trained row's last stage on a split (`ranked` holds its records alone).
+
+    With a `protocol`, by its measures; otherwise by the dataset's protocol and the measures of every report.
+    """
     name = variant.recipe.stages[-1].name
     run = load_run(folder, stage=name, device="cpu" if cpu else None)
-    report = evaluate_run(run, ranked, split, STANDARD, progress=progress)
+    measures = STANDARD if protocol is None else None
+    report = evaluate_run(run, ranked, split, measures, protocol=protocol, progress=progress)
     listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     chosen = next(stage for stage in listing["stages"] if stage["name"] == name)
     stood, _ = read_progress(folder)

@@ -17,17 +17,56 @@ def _weights(losses: LossSettings) -> tuple[float, float, float, float]:
     return losses.ranking, losses.visual, losses.textual, losses.joint
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("recipe", [name for name, make in RECIPES.items() if len(make().stages) == 2])
-def test_every_table_fits_every_recipe_of_two_stages(name: str, recipe: str) -> None:
+_FITTING = [
+    (table, recipe)
+    for table in TABLES
+    for recipe, make in RECIPES.items()
+    if len(make().stages) > 1 and (make().matcher is not None) == TABLES[table].matching
+]
+
+
+@pytest.mark.parametrize(("name", "recipe"), _FITTING)
+def test_every_table_fits_every_recipe_of_its_kind(name: str, recipe: str) -> None:
     rows = _rows(name, recipe)
     assert list(rows) == [row.key for row in TABLES[name].rows]
-    for variant in rows.values():
-        assert len(variant.recipe.stages) == {"I": 1, "II": 2}[variant.stage]
+    stages = get_recipe(recipe).stages
+    for key, variant in rows.items():
+        names = [stage.name for stage in variant.recipe.stages]
+        if variant.stage == "I":
+            assert names == [stages[0].name]
+        else:
+            assert names == [stage.name for stage in stages[key == "alone" :]]
         assert not re.search(r"[{}]", variant.label + "".join(variant.settings))
         if variant.after is not None:
             start = rows[variant.after].recipe
-            assert variant.recipe.replace(stages=variant.recipe.stages[:1]) == start
+            first = variant.recipe.replace(stages=variant.recipe.stages[:1])
+            assert first.replace(matcher=start.matcher) == start
+
+
+def test_a_table_of_matchers_wants_a_recipe_with_one() -> None:
+    with pytest.raises(SettingsError, match="has no matcher"):
+        _rows("identity-aware-table-2", "dual-path-people")
+    with pytest.raises(SettingsError, match="has a matcher"):
+        _rows("dual-path-table-4", "identity-aware-people")
+
+
+def test_table_2_switches_the_parts_of_the_matcher() -> None:
+    rows = _rows("identity-aware-table-2", "identity-aware-people")
+    matchers = {key: row.recipe.matcher for key, row in rows.items() if row.stage == "II"}
+    parts = {key: (one.semantic, one.spatial) for key, one in matchers.items() if one is not None}
+    assert parts == {
+        "alone": (False, False),
+        "plain": (False, False),
+        "spatial": (False, True),
+        "no-identities": (True, True),
+        "full": (True, True),
+    }
+    alone = rows["alone"].recipe
+    assert alone.rerank == "all"
+    assert {stage.matching.drawn for stage in alone.stages if stage.matching} == {"random"}
+    assert rows["no-identities"].recipe.classes == "images"
+    assert rows["no-identities"].recipe.stages[0].pairing == "image"
+    assert rows["full"].recipe.rerank == 20
 
 
 def test_table_4_switches_the_losses_of_each_stage() -> None:

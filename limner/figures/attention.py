@@ -1,0 +1,119 @@
+"""Where a matcher looks: each word's attention over the picture, and each decoding step's over the words.
+
+Source: Li et al., ICCV 2017, Figure 3 and section 3.2 (Eq. 7 and 10).
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from limner.errors import DataError, SettingsError
+from limner.figures.style import INK, panels, styled
+from limner.runs.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_ACROSS = 8
+"""Words in a row."""
+_TALL = 1.25
+"""Inches of a row of pictures."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """A picture as the network sees it (cropped), a sentence's words, and the attention between them.
+
+    `of_regions` is None without spatial attention, `of_words` without semantic attention; `confidence` is in [0, 1].
+    """
+
+    pixels: UInt8[np.ndarray, "height width 3"]
+    words: tuple[str, ...]
+    of_regions: Float[np.ndarray, "words map_height map_width"] | None
+    of_words: Float[np.ndarray, "steps words"] | None
+    confidence: float
+
+
+def attended(run: Run, image: Path, sentence: str) -> Attended:
+    """Match one picture with one sentence.
+
+    Raises `SettingsError` for a run without a matcher, `DataError` for a sentence without a known word, `ImageError`.
+    """
+    if run.judge is None:
+        raise SettingsError(f"{run.path}: this checkpoint has no matcher; take one of a matching stage")
+    run.check_query(sentence)
+    pixels = run.prepare_image(image)
+    found = run.judge.judge(sentence, run.judge.maps(pixels[None]))
+    if found.of_regions is None and found.of_words is None:
+        raise DataError(f"{run.path}: its matcher has no attention to draw")
+    return Attended(
+        pixels,
+        found.words,
+        None if found.of_regions is None else found.of_regions[0],
+        None if found.of_words is None else found.of_words[0],
+        float(1 / (1 + np.exp(-np.float64(found.logits[0])))),
+    )
+
+
+@styled
+def attention_figure(found: Attended, *, bare: bool = False) -> "Figure":
+    """The picture, and behind it a panel a word: the lighter a place, the more the word attends to it.
+
+    Above each word is its greatest share. The last panel has each step's attention over the words. `bare` leaves the
+    picture itself out, for one that may not be shown.
+    """
+    height, width = found.pixels.shape[:2]
+    count = 1 + (len(found.words) if found.of_regions is not None else 0)
+    rows = -(-count // _ACROSS)
+    steps = found.of_words is not None
+    figure, drawn = panels(
+        min(count, _ACROSS),
+        rows + steps,
+        width=max(0.75, _TALL * width / height) + 0.1,
+        height=_TALL + 0.2,
+        grid=False,
+    )
+    columns = min(count, _ACROSS)
+    for axes in drawn:
+        axes.set_axis_off()
+    _show(drawn[0], found, None, bare)
+    drawn[0].set_title(f"{found.confidence:.0%}", fontsize=7.5)
+    if found.of_regions is not None:
+        for axes, word, attention in zip(drawn[1:], found.words, found.of_regions, strict=False):
+            _show(axes, found, attention, bare)
+            axes.set_title(f"{word} {attention.max():.0%}", fontsize=7.5)
+    if found.of_words is not None:
+        whole = figure.add_subplot(drawn[rows * columns].get_subplotspec().get_gridspec()[rows, :])  # type: ignore[union-attr]
+        _steps(whole, found.words, found.of_words)
+    return figure
+
+
+def _show(
+    axes: "Axes", found: Attended, attention: Float[np.ndarray, "map_height map_width"] | None, bare: bool
+) -> None:
+    height, width = found.pixels.shape[:2]
+    grey = found.pixels.astype(np.float32).mean(axis=2) / 255
+    if attention is None:
+        axes.imshow(np.full_like(found.pixels, 235) if bare else found.pixels, interpolation="bilinear")
+        return
+    if not bare:
+        axes.imshow(grey, cmap="gray", vmin=0, vmax=1, interpolation="bilinear")
+    axes.imshow(
+        attention,
+        cmap="viridis",
+        vmin=0,
+        alpha=1.0 if bare else 0.6,
+        extent=(-0.5, width - 0.5, height - 0.5, -0.5),
+        interpolation="nearest" if bare else "bicubic",
+    )
+
+
+def _steps(axes: "Axes", words: tuple[str, ...], attention: Float[np.ndarray, "steps words"]) -> None:
+    axes.imshow(attention, cmap="viridis", vmin=0, aspect="auto", interpolation="nearest")
+    axes.set_xticks(range(len(words)), words, rotation=60, ha="right", fontsize=6.5)
+    axes.set_yticks(range(len(attention)), [str(step) for step in range(1, len(attention) + 1)], fontsize=6.5)
+    axes.set_ylabel("step", color=INK, fontsize=7.5)
