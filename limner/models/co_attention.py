@@ -103,7 +103,10 @@ class CoAttention(nn.Module):
             features, of_words = self._decoded(joint, present)
         else:
             features, of_words = self.layers(self._pooled(joint, present)), None
-        return Match(self.confidence(features).squeeze(1), of_regions, of_words)
+        # bf16 has 256 values between 2 and 4: candidates of a query would tie
+        with torch.autocast(features.device.type, enabled=False):
+            logits = self.confidence(features.to(self.confidence.weight.dtype)).squeeze(1)
+        return Match(logits, of_regions, of_words)
 
     def _joint(self, regions: Tensor, words: Tensor) -> tuple[Tensor, Tensor | None]:
         """x_t = [ĩ_t, h_t] for each word, and the attention that made ĩ_t (Eq. 6–8)."""

@@ -158,3 +158,14 @@ def test_gradients_reach_everything(changes: dict[str, object]) -> None:
 def test_semantic_attention_is_not_offered_without_spatial() -> None:
     with pytest.raises(SettingsError, match="set both"):
         CoAttentionSettings.parse({"spatial": False})
+
+
+def test_logits_do_not_tie_under_autocast() -> None:
+    model = tiny(dim=128).float()
+    regions, words, present = inputs()
+    many = [part.repeat(200, 1, 1) for part in (regions.float(), words.float())]
+    many[0] += 0.3 * torch.randn_like(many[0])
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(*many, present.repeat(200, 1)).logits
+    assert logits.dtype == torch.float32
+    assert len(logits.unique()) > 0.9 * len(logits)

@@ -1,0 +1,67 @@
+"""Re-ranking twenty candidates of a query in one batched forward, against a forward a pair.
+
+The claim (identity-aware, docs/identity-aware.md): a query's candidates are matched together, its sentence is encoded
+once, and nothing loops over pairs or words but the steps of the LSTM. The network has the paper's widths: maps of
+7 × 7 × 512 as VGG-16's pool5 has them, 512 for words and decoder, M = 5.
+"""
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from benchmarks.measuring import publish, speeds, taking_turns
+from limner.models.backbones import VGG
+from limner.models.co_attention import CoAttentionSettings
+from limner.models.matcher import Matcher
+from limner.models.text_lstm import TextLSTM, TextLSTMSettings
+from limner.runs.matching import Matching
+
+CANDIDATES, WORDS, VOCABULARY, TURNS = 20, 24, 9_000, 10
+PLAIN = "a forward a pair"
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    text = TextLSTM(TextLSTMSettings(), VOCABULARY)
+    matcher = Matcher(CoAttentionSettings(), VGG(16, width=0.125), text)
+    matcher.co_attention = type(matcher.co_attention)(CoAttentionSettings(), 512, text.channels)
+    matching = Matching(matcher, "fp32")
+    rng = np.random.default_rng(0)
+    maps = rng.random((CANDIDATES, 7, 7, 512)).astype(np.float16)
+    numbers = np.zeros((1, 50), np.int64)
+    numbers[0, :WORDS] = rng.integers(1, VOCABULARY, WORDS)
+    together, apart = _together(matching, maps, numbers), _apart(matching, maps, numbers)
+    np.testing.assert_allclose(together, apart, rtol=1e-3, atol=1e-4)
+    seconds = taking_turns(
+        {
+            PLAIN: partial(_apart, matching, maps, numbers),
+            "limner": partial(_together, matching, maps, numbers),
+        },
+        TURNS,
+    )
+    publish(
+        "reranking",
+        unit="pairs",
+        groups={
+            f"{CANDIDATES} pictures of 7 × 7 × 512, a sentence of {WORDS} words": speeds(
+                seconds, CANDIDATES, reference=PLAIN
+            )
+        },
+        about={"reference": PLAIN, "seconds": seconds, "repeats": TURNS},
+    )
+
+
+def _together(matching: Matching, maps: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    return matching.logits(maps, numbers, np.arange(len(maps)), np.zeros(len(maps), np.int64))
+
+
+def _apart(matching: Matching, maps: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    pairs = [
+        matching.logits(maps, numbers, np.array([place]), np.zeros(1, np.int64)) for place in range(len(maps))
+    ]
+    return np.concatenate(pairs)
+
+
+if __name__ == "__main__":
+    main()
