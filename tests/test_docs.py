@@ -192,6 +192,14 @@ def test_the_file_tree_of_the_readme_is_there() -> None:
     entries = list(_tree_entries(_text(readme))) if readme.exists() else []
     missing = [entry for entry in entries if not (ROOT / entry).exists()]
     assert not missing, f"README's file tree names {missing}"
+    shown = {entry.rstrip("/") for entry in entries}
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "limner").rglob("[a-z]*.py")}
+    unnamed = {
+        name
+        for name in modules - shown
+        if name.rpartition("/")[0] in {one.rpartition("/")[0] for one in shown}
+    }
+    assert not unnamed, f"README's file tree leaves out {sorted(unnamed)}"
 
 
 def test_file_trees_are_read_as_they_are_drawn() -> None:

@@ -18,6 +18,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "dual-path-people": dual_path.dual_path_people,
     "identity-aware-cuhk-pedes": identity_aware.identity_aware_cuhk_pedes,
     "identity-aware-cub": identity_aware.identity_aware_cub,
+    "identity-aware-birds": identity_aware.identity_aware_birds,
     "identity-aware-people": identity_aware.identity_aware_people,
 }
 """Every recipe by the name that `limner train` takes."""

@@ -64,6 +64,8 @@ class Run:
         model = {**self.description["model"], "backbone": (named, self.description.get("backbone"))}
         parts = (model, self.images.resize, self.images.crop, self.images.flip, self.vocabulary.entries)
         digest.update(json.dumps(parts, sort_keys=True).encode())
+        if (judge := self.description.get("matcher")) is not None:
+            digest.update(json.dumps(judge, sort_keys=True).encode())
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(name.encode())
             digest.update(tensor.cpu().contiguous().numpy().tobytes())

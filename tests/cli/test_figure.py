@@ -7,7 +7,9 @@ import pytest
 from tests.cli.command import Limner, refused
 
 
-def test_every_figure_is_drawn(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> None:
+def test_every_figure_is_drawn(
+    limner: Limner, toy_run: Path, matching_run: Path, pictures: Path, tmp_path: Path
+) -> None:
     data = f"folder:{pictures}"
     saved, report = tmp_path / "ours.npz", tmp_path / "report.json"
     evaluated = limner(
@@ -30,6 +32,7 @@ def test_every_figure_is_drawn(limner: Limner, toy_run: Path, pictures: Path, tm
         "ranks": [toy_run, "--data", data, "--queries", 2, "-k", 3],
         "nearest": [toy_run, "red", "square", "-k", 3],
         "words": [toy_run, image, "a red square on white"],
+        "attention": [matching_run, image, "a red square on white", "--stage", "stage-2", "--bare"],
     }
     for name, arguments in figures.items():
         file = tmp_path / f"{name}.svg"
@@ -45,6 +48,7 @@ def test_every_figure_is_drawn(limner: Limner, toy_run: Path, pictures: Path, tm
     refused(limner(*mapped, "--group", groups[0]), "two groups or more")
     two = ("--group", groups[0], "--group", groups[1], "--split", "train")
     refused(limner(*mapped, *two), "t-SNE places four items at least")
+    refused(limner("figure", "attention", toy_run, image, "red", "--out", "x.png"), "has no matcher")
     refused(limner("figure", "training", toy_run, "--out", "x.jpg"), "a figure ends in")
     refused(limner("figure", "training", toy_run, "--out", "none/x.png"), "no such folder")
     refused(
