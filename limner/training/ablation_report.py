@@ -70,8 +70,8 @@ class AblationReport:
             *self._lengths(),
             *self._orders(),
         ]
-        if self.split == "test":
-            lines.append("Measured on the test split; the paper's tables are on validation.")
+        if self.split == "test" and "validation" in self.published_on:
+            lines.append("Measured on the test split; the paper's table is on validation.")
         return lines
 
     def _lengths(self) -> Iterator[str]:
