@@ -18,7 +18,7 @@ from limner.figures.style import write_figure
 from limner.recipes import change, get_recipe
 from limner.recipes.ablations import TABLES, get_table, variants
 from limner.runs.checkpoint import write_text
-from limner.training.ablation import Outcome, measure_variant, train_variant
+from limner.training.ablation import Outcome, Variant, measure_variant, train_variant
 from limner.training.ablation_report import AblationReport
 
 
@@ -36,6 +36,10 @@ def ablate_command(
     ] = None,
     split: Annotated[str, typer.Option(help="Split to measure on; the papers' tables are on val.")] = "val",
     stage: Annotated[str | None, typer.Option(help="Only the rows of this stage, I or II.")] = None,
+    row: Annotated[
+        list[str] | None,
+        typer.Option("--row", help="Only the row of this key, e.g. instance-1; may be repeated."),
+    ] = None,
     classes: Annotated[
         str | None,
         typer.Option(
@@ -62,9 +66,7 @@ def ablate_command(
     rows = variants(chosen, changed, training_pictures=len(dataset.split("train")), classes=two)
     ranked = dataset.split(split)
     outcomes = []
-    for key, variant in rows.items():
-        if stage is not None and variant.stage != stage:
-            continue
+    for key, variant in _asked(table, rows, stage, row).items():
         trials = []
         for seed in numbers:
             err.print(f"{variant.label}, stage {variant.stage}, seed {seed}", style="bold")
@@ -100,6 +102,22 @@ def ablate_command(
     _show(report)
     if find_spec("matplotlib") is not None:
         write_figure(ablation_figure(read_table(folder)), folder / "table")
+
+
+def _asked(
+    table: str, rows: dict[str, Variant], stage: str | None, keys: list[str] | None
+) -> dict[str, Variant]:
+    """The rows of a stage and of some keys, in the table's order."""
+    if unknown := [key for key in keys or () if key not in rows]:
+        raise SettingsError(f"--row {unknown[0]}: {table} has no such row; there are: {', '.join(rows)}")
+    found = {
+        key: variant
+        for key, variant in rows.items()
+        if (stage is None or variant.stage == stage) and (keys is None or key in keys)
+    }
+    if not found:
+        raise SettingsError(f"--row and --stage: none of these rows is of stage {stage}")
+    return found
 
 
 def _show(report: AblationReport) -> None:

@@ -1,4 +1,4 @@
-"""Training curves: the losses, the classification error of both paths, and what validation made of them.
+"""Training curves: the losses, the errors in training, and what validation made of them.
 
 Source: dual-path TOMM 2020, Figure 8, which draws the classification error.
 """
@@ -30,6 +30,8 @@ _LEARNT = {
         "textual_error": "sentences",
         "joint_error": "sums",
     },
+    "matching loss": {"matching": "binary cross-entropy"},
+    "matching error, percent": {"matching_error": "pairs of picture and sentence"},
 }
 """Panels of what is learnt: by title, columns of the log and what they are called."""
 
@@ -51,10 +53,10 @@ def read_log(run: Path) -> list[dict[str, Any]]:
 
 @styled
 def training_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
-    """Losses, classification error in training, and R@1 of both directions on the validation split.
+    """Losses and errors in training, and R@1 of both directions on the validation split.
 
-    `rows` are those of `read_log`; epochs are counted over all stages, and a line marks each new one. Without an
-    instance loss there is no error, and two panels.
+    `rows` are those of `read_log`; epochs are counted over all stages, and a line marks each new one. What no stage
+    has, e.g. a classification error without an instance loss, has no panel.
     """
     epochs = list(range(1, len(rows) + 1))
     shown = [title for title, names in _LEARNT.items() if any(name in row for row in rows for name in names)]

@@ -13,7 +13,7 @@ from limner.errors import CheckpointError, SettingsError
 from limner.recipes.registry import RECIPES
 from limner.runs import load_run
 from limner.runs.evaluating import evaluate_run
-from tests.toy import toy_recipe
+from tests.toy import toy_matching, toy_recipe
 
 SHORT = (
     "--set",
@@ -109,6 +109,12 @@ def test_stage_and_split_can_be_chosen(toys: Dataset, tmp_path: Path) -> None:
     assert "Measured on the test split" in output
 
 
+def test_rows_can_be_chosen(toys: Dataset, tmp_path: Path) -> None:
+    _ablate(toys, "dual-path-table-4", tmp_path, *SHORT, "--row", "both-2", "--row", "instance-1")
+    assert [row["key"] for row in _table(tmp_path)["rows"]] == ["instance-1", "both-2"]
+    assert not (tmp_path / "instance-2").exists()
+
+
 def test_numbers_of_classes_can_be_given(toys: Dataset, tmp_path: Path) -> None:
     _ablate(toys, "dual-path-table-5", tmp_path, *SHORT, "--classes", "3,6")
     rows = _table(tmp_path)["rows"]
@@ -127,6 +133,7 @@ def test_mistakes_are_named(toys: Dataset, tmp_path: Path) -> None:
         (("--seeds", "1,1"), "--seeds: expected different whole numbers"),
         (("--set", "seed=3"), "--seeds 0,1,2"),
         (("--classes", "3"), "--classes: expected two numbers"),
+        (("--row", "middle"), "no such row; there are: left, shift"),
     ):
         with pytest.raises(SettingsError, match=message):
             _ablate(toys, "dual-path-table-7", tmp_path / "none", *more)
@@ -134,3 +141,26 @@ def test_mistakes_are_named(toys: Dataset, tmp_path: Path) -> None:
     _ablate(toys, "dual-path-table-7", tmp_path / "runs", *SHORT)
     with pytest.raises(CheckpointError, match="cannot resume"):
         _ablate(toys, "dual-path-table-7", tmp_path / "runs", "--set", "stages.stage-1.epochs=1")
+
+
+def test_table_2_of_the_matcher_and_table_3_by_class(
+    toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RECIPES, "toy", toy_matching)
+    short = [
+        *("--set", "stages.stage-1.epochs=1", "--set", "stages.stage-1.views=1"),
+        *("--set", "stages.stage-2-language.epochs=1", "--set", "stages.stage-2.epochs=1"),
+        *("--set", 'stages.stage-2.frozen=["backbone"]', "--set", "stages.stage-2.part_optimisers={}"),
+    ]
+    output = _ablate(toys, "identity-aware-table-2", tmp_path / "2", *short)
+    rows = {row["key"]: row for row in _table(tmp_path / "2")["rows"]}
+    assert list(rows) == ["triplet", "cmce", "alone", "plain", "spatial", "no-identities", "full"]
+    assert "25.9" in output
+    stage_1 = (tmp_path / "2/cmce/seed-0/stage-1.safetensors").read_bytes()
+    for key in ("plain", "spatial", "full"):
+        assert (tmp_path / "2" / key / "seed-0/stage-1.safetensors").read_bytes() == stage_1
+    assert not (tmp_path / "2/alone/seed-0/stage-1.safetensors").exists()
+    classes = _ablate(toys, "identity-aware-table-3", tmp_path / "3", *short, "--split", "test")
+    assert "text→image AP@50" in classes
+    assert "57.6" in classes
+    assert _table(tmp_path / "3")["rows"][2]["mean"].keys() == {"image_to_text R@1", "text_to_image AP@50"}

@@ -35,6 +35,15 @@ def test_without_an_instance_loss_there_is_no_error() -> None:
         assert scores.get_title(loc="left") == "R@1 on validation, percent"
 
 
+def test_a_matcher_has_panels_of_its_own(matching_run: Path) -> None:
+    rows = read_log(matching_run)
+    drawn = {axes.get_title(loc="left"): axes for axes in training_curves(rows).axes}
+    assert list(drawn) == ["loss", "matching loss", "matching error, percent", "R@1 on validation, percent"]
+    line = np.asarray(drawn["matching loss"].lines[0].get_ydata(), dtype=float)
+    assert np.isnan(line[:3]).all()
+    assert line[3:].tolist() == [row["matching"] for row in rows[3:]]
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [(None, "no log of a training run"), ("x", "not a log"), ("", "no epoch"), ('{"a": 1}', "no epoch")],
