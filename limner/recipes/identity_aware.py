@@ -116,8 +116,7 @@ def identity_aware_birds() -> Recipe:
             first,
             StageSettings(
                 name="stage-2",
-                epochs=8,
-                patience=4,
+                epochs=4,
                 batch=64,
                 frozen=("backbone",),
                 views=3,
