@@ -28,7 +28,10 @@ def evaluate_command(
     folds: Folds = None,
     rerank: Rerank = None,
     save: Annotated[
-        Path | None, typer.Option(help="Write the embeddings to this .npz file, for `limner score`.")
+        Path | None,
+        typer.Option(
+            help="Write the embeddings (not what re-ranking made of them) to this .npz file, for `limner score`."
+        ),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the report to this file, too.")

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from limner.data.images import open_rgb
 from limner.data.records import Record
 from limner.errors import DataError, SettingsError
 from limner.figures.style import FAINT, GREEN, INK, RED, panels, styled
+from limner.runs.evaluating import reranking_of
 from limner.runs.run import Run
 
 if TYPE_CHECKING:
@@ -42,8 +44,8 @@ def rank_lists(
 ) -> list[RankList]:
     """Queries drawn at random from a split, and their first items in the whole split.
 
-    `to_text` asks sentences for pictures, else pictures for sentences. Raises `SettingsError` for no queries or items,
-    `DataError` for a split without sentences, `ImageError`.
+    `to_text` asks sentences for pictures, else pictures for sentences. A run with a matcher re-ranks. Raises
+    `SettingsError` for no queries or items, `DataError` for a split without sentences, `ImageError`.
     """
     if queries < 1 or first < 1:
         raise SettingsError(f"expected at least one query and one item of each, got {queries} and {first}")
@@ -56,9 +58,14 @@ def rank_lists(
     asked, gallery = (pictures, said) if to_text else (said, pictures)
     rows, columns = (images, texts) if to_text else (texts, images)
     drawn = np.random.default_rng(seed).choice(len(asked), size=min(queries, len(asked)), replace=False)
+    drawn.sort()
+    scores = torch.from_numpy(rows[drawn] @ columns.T)
+    if run.rerank != 0:
+        reranking = reranking_of(run, [path for path, _ in pictures], [text for text, _ in said], run.rerank)
+        reranking.rescore(to_text, drawn, np.arange(len(gallery)), scores)
     lists = []
-    for query in sorted(drawn.tolist()):
-        order = np.argsort(-(columns @ rows[query]), kind="stable")[:first]
+    for query, of_query in zip(drawn.tolist(), scores.numpy(), strict=True):
+        order = np.argsort(-of_query, kind="stable")[:first]
         found = tuple((gallery[item][0], gallery[item][1] == asked[query][1]) for item in order)
         lists.append(RankList(asked[query][0], found))
     return lists

@@ -60,7 +60,7 @@ def evaluate_run(
     images = run.encode_images(paths, progress=progress and partial(progress, "pictures"))
     texts = run.encode_texts(sentences, progress=progress and partial(progress, "sentences"))
     first = run.rerank if rerank is None else rerank
-    reranking = None if first == 0 else _reranking(run, paths, sentences, first, progress)
+    reranking = None if first == 0 else reranking_of(run, paths, sentences, first, progress=progress)
     results = Results(
         *(image_groups, sentence_groups, images, texts),
         image_labels=labels[0],
@@ -100,14 +100,19 @@ def evaluate_run(
     )
 
 
-def _reranking(
+def reranking_of(
     run: Run,
     paths: Sequence[Path],
     sentences: Sequence[str],
     first: First,
-    progress: Callable[[str, int, int], None] | None,
+    *,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> PairReranking:
-    """Matches with the run's matcher; the pictures' maps are held in memory, in half precision."""
+    """Re-ranking by the run's matcher, of pictures and sentences given by position in these.
+
+    The pictures' maps are held in memory, in half precision. `progress` is as `evaluate_run` has it. Raises
+    `SettingsError` for a run without a matcher.
+    """
     matching, numbers = run.expect_matching(), run.number_words(sentences)
     maps = run.encode_maps(paths, progress=progress and partial(progress, "regions"))
     sides = len(paths), len(sentences)

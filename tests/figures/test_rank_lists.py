@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import limner
 from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.figures.rank_lists import RankList, rank_list_figure, rank_lists
@@ -42,6 +43,26 @@ def test_rank_lists_are_the_ranking(run: Run, toys: Dataset, to_text: bool) -> N
         assert [to_hex(frame.get_edgecolor()) for frame in frames] == [
             GREEN if true else RED for true in trues
         ]
+
+
+@pytest.mark.parametrize("to_text", [False, True])
+def test_a_matcher_orders_the_first(matching_run: Path, toys: Dataset, to_text: bool) -> None:
+    run = limner.load(matching_run, stage="stage-2", device="cpu", precision="fp32")
+    records = toys.split("test").records
+    (one,) = rank_lists(run, records, to_text=to_text, queries=1, first=5)
+    pictures = [record.image for record in records]
+    said = [sentence for record in records for sentence in record.sentences]
+    items = [item for item, _ in one.found]
+    asked = [one.query] * 5
+    images, texts = (asked, items) if to_text else (items, asked)
+    numbers, maps = run.number_words(said), run.encode_maps(pictures)
+    logits = run.expect_matching().logits(
+        maps,
+        numbers,
+        np.array([pictures.index(Path(image)) for image in images]),
+        np.array([said.index(str(text)) for text in texts]),
+    )
+    assert (np.diff(logits) <= 1e-4).all()
 
 
 def test_rank_lists_of_nothing_are_refused(run: Run, toys: Dataset) -> None:
