@@ -56,7 +56,7 @@ class Judge(Protocol):
         """The maps of pictures that `Encoder.prepare_image` gave, float16."""
 
     def judge(self, sentence: str, maps: Maps) -> Judgement:
-        """Match a sentence with every map, in one batched forward."""
+        """Match a sentence with every map (at least one), together as far as memory should hold it."""
 
 
 @runtime_checkable

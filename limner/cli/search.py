@@ -27,12 +27,15 @@ def index_command(
         typer.Option(help="CSV or JSONL with a column 'file', optionally 'identity', and any others."),
     ] = None,
     batch: Annotated[int, typer.Option(help="Pictures encoded and committed at once.")] = 256,
+    stage: Annotated[
+        str | None, typer.Option(help="Checkpoint of this stage instead of the best one.")
+    ] = None,
     cpu: Cpu = False,
 ) -> None:
     """Add pictures to a store. Running it again adds only what is new; what cannot be read is skipped and listed."""
     notes = read_metadata(metadata) if metadata is not None else None
-    encoder = load_run(run, device=device(cpu))
-    opened = store_for(encoder, run, store)
+    encoder = load_run(run, stage=stage, device=device(cpu))
+    opened = store_for(encoder, run if stage is None else encoder.path, store)
     with counting("pictures") as progress:
         summary = index_pictures(
             encoder, opened, pictures, metadata=notes, batch_size=batch, progress=progress

@@ -12,6 +12,8 @@ from limner.cli.training_progress import TrainingProgress
 from limner.data.readers import open_dataset
 from limner.errors import SettingsError
 from limner.recipes import change, get_recipe
+from limner.runs.checkpoint import read_description
+from limner.runs.run import checkpoint_path
 from limner.training.loop import train
 
 
@@ -45,4 +47,13 @@ def train_command(
         )
     # of several processes, the launcher's first one speaks
     if os.environ.get("RANK", "0") == "0":
+        last = chosen.stages[-1]
+        if (
+            last.matching is not None
+            and read_description(checkpoint_path(folder, None)).get("matcher") is None
+        ):
+            out.print(
+                f"{folder}: validation prefers a stage before the matcher's, so nothing will be re-ranked; "
+                f"--stage {last.name} takes the matcher"
+            )
         out.print(f"{folder}: trained; next: limner evaluate {folder} --data {data} --split test")

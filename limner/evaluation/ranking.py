@@ -132,6 +132,9 @@ def _rank(
         trues = _true_scores(scores, *relevance.listed(start, stop), counts)
         if tally.similarities is not None:
             tally.similarities.add(scores, trues[trues > -torch.inf])
+        if similarities.rescore is not None:
+            similarities.rescore(start, stop, scores)
+            trues = _true_scores(scores, *relevance.listed(start, stop), counts)
         if not trues.shape[1]:
             continue
         wrong = (_at_least(scores, trues) - _at_least_sorted(trues)).cpu().numpy()

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from limner.errors import SettingsError
 from limner.evaluation.scores import Scores
 
 Match = Callable[[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]], Float[np.ndarray, " pairs"]]
@@ -60,11 +61,10 @@ def reranked(
     if reranking is None:
         return similarities
 
-    def write(start: int, stop: int, block: Tensor) -> None:
-        similarities.write(start, stop, block)
+    def rescore(start: int, stop: int, block: Tensor) -> None:
         reranking.rescore(to_text, queries[start:stop], gallery, block)
 
-    return replace(similarities, write=write)
+    return replace(similarities, rescore=rescore)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +72,16 @@ class PairReranking(Reranking):
     """The first items of each query by similarity, ordered by their logits, above all others.
 
     Equal logits stay equal, so that ties count as anywhere. Of similarities that are equal at the end of the first,
-    any may be taken.
+    any may be taken. Raises `SettingsError` for `first` below 0.
     """
 
     match: Match
     first: First = 20
     sentences: Int[np.ndarray, " sentences"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.first != "all" and self.first < 0:
+            raise SettingsError(f"rerank: expected at least 0 or 'all', got {self.first}")
 
     def rescore(
         self,
@@ -148,7 +152,8 @@ class ClassReranking(Reranking):
             sums = np.bincount(items.ravel(), weights=confidences, minlength=len(gallery))
             matched = np.bincount(items.ravel(), minlength=len(gallery)) > 0
             at = torch.from_numpy(np.flatnonzero(matched)).to(scores.device)
-            scores[row, at] = _ABOVE + torch.from_numpy(sums[matched] / len(members)).to(scores)
+            # every mean is a sum over the same number of sentences
+            scores[row, at] = _ABOVE + _levels(torch.from_numpy(sums[matched])[None])[0].to(scores)
 
     def of_sentences(self, chosen: Int[np.ndarray, " chosen"]) -> "ClassReranking":
         """Some of the classes, which stand where sentences do."""

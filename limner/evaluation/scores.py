@@ -19,7 +19,8 @@ Array = np.ndarray | Tensor
 class Scores:
     """The similarities of all queries with all gallery items, a block at a time.
 
-    `write(start, stop, block)` writes those of queries `start` to `stop` − 1 into `block`, of `dtype` on `device`.
+    `write(start, stop, block)` writes those of queries `start` to `stop` − 1 into `block`, of `dtype` on `device`;
+    `rescore`, where there is one, then changes them in it to those that rank.
     """
 
     queries: int
@@ -27,6 +28,7 @@ class Scores:
     dtype: torch.dtype
     device: torch.device
     write: Callable[[int, int, Tensor], None]
+    rescore: Callable[[int, int, Tensor], None] | None = None
 
 
 def of_embeddings(

@@ -103,7 +103,7 @@ class CoAttention(nn.Module):
             features, of_words = self._decoded(joint, present)
         else:
             features, of_words = self.layers(self._pooled(joint, present)), None
-        # bf16 has 256 values between 2 and 4: candidates of a query would tie
+        # bf16 has 128 values between 2 and 4: candidates of a query would tie
         with torch.autocast(features.device.type, enabled=False):
             logits = self.confidence(features.to(self.confidence.weight.dtype)).squeeze(1)
         return Match(logits, of_regions, of_words)

@@ -5,6 +5,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from limner.errors import DataError
 from limner.models.backbones import ImageEncoder, folded
 from limner.runs.precision import Precision, autocast, pick_precision
 
@@ -34,3 +35,14 @@ class BackbonePass:
 
     def _block(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2)
+
+
+def halved(features: Float[Tensor, "images ..."]) -> Float[np.ndarray, "images ..."]:
+    """Features as they are kept, in half precision. Raises `DataError` for values that it cannot hold."""
+    half: Float[np.ndarray, "images ..."] = features.half().cpu().numpy()
+    if not np.isfinite(half).all():
+        raise DataError(
+            "the backbone's features are NaN or beyond what half precision holds (65,504); its weights have diverged "
+            "or do not fit its pixel normalisation"
+        )
+    return half

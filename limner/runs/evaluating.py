@@ -53,13 +53,15 @@ def evaluate_run(
         raise DataError(
             f"{dataset.source}: the pictures of split '{split}' have no sentence to evaluate with"
         )
+    first = run.rerank if rerank is None else rerank
+    if first != 0:
+        run.expect_matching()  # before hours of encoding
     names = _names(dataset)
     labels = label_matrices(dataset) if protocol.match == "labels" else (None, None)
     paths = [record.image for record in dataset.records]
     sentences = [sentence for record in dataset.records for sentence in record.sentences]
     images = run.encode_images(paths, progress=progress and partial(progress, "pictures"))
     texts = run.encode_texts(sentences, progress=progress and partial(progress, "sentences"))
-    first = run.rerank if rerank is None else rerank
     reranking = None if first == 0 else reranking_of(run, paths, sentences, first, progress=progress)
     results = Results(
         *(image_groups, sentence_groups, images, texts),

@@ -1,7 +1,11 @@
 """A run's matcher as search sees it: a sentence and the maps of some pictures in, confidences and attention out."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Int64, UInt8
+from torch import Tensor
 
 from limner.data.transforms import ImageSettings
 from limner.data.vocabulary import Vocabulary, words
@@ -31,16 +35,33 @@ class RunJudge:
         return self._matching.maps(pixels)
 
     def judge(self, sentence: str, maps: Maps) -> Judgement:
-        """Match a sentence with every map in one batched forward."""
+        """Match a sentence with every map: one batched forward, or several where memory should not hold it."""
         numbers = self._vocabulary.encode([sentence], self._length)
+        known = tuple(word for word in words(sentence) if word in self._vocabulary)[: self._length]
+        step = self._matching.at_once(maps, numbers)
+        parts = [
+            self._part(numbers, maps[start : start + step], len(known)) for start in range(0, len(maps), step)
+        ]
+        logits, of_regions, of_words = zip(*parts, strict=True)
+        return Judgement(np.concatenate(logits), known, _joined(of_regions), _joined(of_words))
+
+    def _part(
+        self, numbers: Int64[np.ndarray, "1 length"], maps: Maps, count: int
+    ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Logits and both attentions of some maps."""
         match = self._matching.match(maps, numbers, np.zeros(len(maps), np.int64))
-        known = [word for word in words(sentence) if word in self._vocabulary][: self._length]
         of_regions, of_words = match.of_regions, match.of_words
-        return Judgement(
-            logits=match.logits.float().cpu().numpy(),
-            words=tuple(known),
-            of_regions=None
-            if of_regions is None
-            else of_regions[:, : len(known)].float().cpu().numpy().reshape(-1, len(known), *maps.shape[1:3]),
-            of_words=None if of_words is None else of_words[:, :, : len(known)].float().cpu().numpy(),
-        )
+        if of_regions is not None:
+            of_regions = of_regions[:, :count].reshape(len(maps), count, *maps.shape[1:3])
+        if of_words is not None:
+            of_words = of_words[:, :, :count]
+        return _array(match.logits), _array(of_regions), _array(of_words)
+
+
+def _array(values: Tensor | None) -> Any:
+    return None if values is None else values.float().cpu().numpy()
+
+
+def _joined(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    given = [part for part in parts if part is not None]
+    return np.concatenate(given) if given else None

@@ -10,7 +10,7 @@ from limner.data.vocabulary import PADDING
 from limner.models.backbones import LAST_MAP
 from limner.models.co_attention import Match
 from limner.models.matcher import Matcher
-from limner.runs.backbone_pass import BackbonePass
+from limner.runs.backbone_pass import BackbonePass, halved
 from limner.runs.encoding import evaluating
 from limner.runs.precision import Precision, autocast, pick_precision
 from limner.types import Maps
@@ -37,9 +37,8 @@ class Matching:
         return BackbonePass(self.matcher.backbone, self.precision)
 
     def maps(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Maps:
-        """The last maps of cropped pictures."""
-        found: Maps = self.backbone.map_until(pixels, LAST_MAP).half().cpu().numpy()
-        return found
+        """The last maps of cropped pictures. Raises `DataError` for values beyond half precision."""
+        return halved(self.backbone.map_until(pixels, LAST_MAP))
 
     @torch.inference_mode()
     def maps_of_cached(self, cached: Float[np.ndarray, "images _height _width _channels"]) -> Maps:
@@ -50,7 +49,7 @@ class Matching:
         for start in range(0, len(cached), 64):
             block = torch.from_numpy(np.array(cached[start : start + 64])).to(self.device)
             with evaluating(self.matcher), autocast(self.precision, self.device):
-                rows.append(self.matcher.map_pictures(block).permute(0, 2, 3, 1).half().cpu().numpy())
+                rows.append(halved(self.matcher.map_pictures(block).permute(0, 2, 3, 1)))
         return np.concatenate(rows)
 
     @torch.inference_mode()
@@ -72,6 +71,12 @@ class Matching:
             found: Match = self.matcher.co_attention(seen, words, present)
         return found
 
+    def at_once(self, maps: Maps, numbers: Int64[np.ndarray, "sentences words"]) -> int:
+        """How many pairs of these memory should hold at once."""
+        height, width = int(maps.shape[1]), int(maps.shape[2])
+        a_pair = height * width * _longest(numbers) * self.matcher.settings.spatial_dim
+        return max(1, _MEETINGS // a_pair)
+
     def logits(
         self,
         maps: Maps,
@@ -83,9 +88,7 @@ class Matching:
 
         Pairs of one sentence that stand together encode it once.
         """
-        _, height, width, _ = maps.shape
-        a_pair = height * width * _longest(numbers) * self.matcher.settings.spatial_dim
-        step = max(1, _MEETINGS // a_pair)
+        step = self.at_once(maps, numbers)
         found = np.empty(len(images), np.float32)
         for start in range(0, len(images), step):
             pairs = slice(start, start + step)

@@ -12,6 +12,9 @@ from limner.search.hits import Attention, Hit
 from limner.search.store import Store
 from limner.types import Encoder, Judge, Judgement
 
+_BLOCK = 256
+"""Maps read from the store at once."""
+
 
 class Engine:
     """Answers queries; refuses a model that the store was not built with (`StoreError`)."""
@@ -38,36 +41,46 @@ class Engine:
         first = self.encoder.rerank if rerank is None else rerank
         if judge is None:
             if rerank or explain:
-                raise SettingsError(
-                    f"{self.store.folder}: its model has no matcher that could re-rank or explain"
-                )
+                raise SettingsError(f"{self.store.folder}: {self._why_not()}")
             first = 0
+        elif first != "all" and first < explain:
+            raise SettingsError(f"rerank: expected at least {int(explain)} or 'all', got {first}")
         count = len(self.store) if first == "all" else first
-        if count < 0:
-            raise SettingsError(f"rerank: expected at least 0, got {count}")
         query = self.encoder.encode_texts([text])[0]
         hits = self.store.search(query, k if k < 1 else max(k, count))
         if judge is None or not count or not hits:
             return hits[:k]
-        return [*self._reranked(judge, text, hits[:count], explain), *hits[count:]][:k]
+        found = [*self._reranked(judge, text, hits[:count]), *hits[count:]][:k]
+        return self._explained(judge, text, found) if explain else found
 
     def search_image(self, path: str | Path, k: int = 10) -> list[Hit]:
         """The k pictures most like a picture file. Raises `ImageError` for one that cannot be read."""
         return self.store.search(self.encoder.encode_images([path])[0], k)
 
-    def _reranked(self, judge: Judge, text: str, hits: Sequence[Hit], explain: bool) -> list[Hit]:
+    def _why_not(self) -> str:
+        if self.encoder.judge is None:
+            return "its model has no matcher that could re-rank or explain"
+        return "keeps no maps to re-rank from; index into a new folder"
+
+    def _reranked(self, judge: Judge, text: str, hits: Sequence[Hit]) -> list[Hit]:
         """The hits by their confidence; equal ones keep their order."""
-        judgement = judge.judge(text, self.store.maps([hit.id for hit in hits]))
-        order = np.argsort(-judgement.logits, kind="stable")
+        blocks = (hits[start : start + _BLOCK] for start in range(0, len(hits), _BLOCK))
+        logits = np.concatenate(
+            [judge.judge(text, self.store.maps([hit.id for hit in block])).logits for block in blocks]
+        )
+        order = np.argsort(-logits, kind="stable")
+        sure = 1 / (1 + np.exp(-logits.astype(np.float64)))
         return [
-            replace(
-                hits[place],
-                rank=rank,
-                confidence=float(1 / (1 + np.exp(-np.float64(judgement.logits[place])))),
-                attention=_attention(judgement, place) if explain else None,
-            )
+            replace(hits[place], rank=rank, confidence=float(sure[place]))
             for rank, place in enumerate(order.tolist(), start=1)
         ]
+
+    def _explained(self, judge: Judge, text: str, hits: Sequence[Hit]) -> list[Hit]:
+        """The hits with the attention of those that were re-ranked, which come first."""
+        judged = [hit for hit in hits if hit.confidence is not None]
+        judgement = judge.judge(text, self.store.maps([hit.id for hit in judged]))
+        explained = [replace(hit, attention=_attention(judgement, place)) for place, hit in enumerate(judged)]
+        return [*explained, *hits[len(judged) :]]
 
 
 def _attention(judgement: Judgement, place: int) -> Attention:

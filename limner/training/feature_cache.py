@@ -20,7 +20,7 @@ from jaxtyping import Float, UInt8
 
 from limner.errors import DataError
 from limner.models.backbones import BackboneSettings, ImageEncoder
-from limner.runs.backbone_pass import BackbonePass
+from limner.runs.backbone_pass import BackbonePass, halved
 from limner.runs.checkpoint import write_text
 from limner.runs.precision import Precision
 from limner.training.pictures import Pictures, ahead
@@ -175,8 +175,7 @@ def _encode(
     encoding: BackbonePass, pixels: UInt8[np.ndarray, "images height width 3"], until: str | None
 ) -> Float[np.ndarray, "images ..."]:
     found = encoding.pool(pixels) if until is None else encoding.map_until(pixels, until)
-    half: Float[np.ndarray, "images ..."] = found.half().cpu().numpy()
-    return half
+    return halved(found)
 
 
 def _key(

@@ -125,7 +125,8 @@ class PairSettings(Settings):
     """How many pairs with a sample of its own class each sample has beside them in an epoch (not in the paper); for an
     embedding that does not find its own training pairs, so that hardly a right one is among the nearest."""
     refresh: int = Field(default=0, ge=0)
-    """Epochs after which the nearest are found anew, by other views of the pictures; 0 = found once, by whole ones."""
+    """Epochs after which the nearest are found anew, by other views of the pictures; 0 = found once, by whole ones
+    (the paper says nothing of it)."""
 
     @model_validator(mode="after")
     def _no_more_than_there_are(self) -> "PairSettings":
@@ -140,7 +141,8 @@ class StageSettings(Settings):
     name: str = Field(pattern=r"^[a-z0-9-]+$")
     """Name of the stage, of its checkpoint file and of its rows in metrics.jsonl."""
     epochs: int = Field(default=60, ge=1)
-    """Most epochs; one shows every training picture once (see `sentences`), but for what does not fill a batch."""
+    """Most epochs; one shows every training picture once (see `sentences`), or a matching stage's pairs, but for what
+    does not fill a batch."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after so many validations without a better one; None = run all epochs."""
     batch: int = Field(default=32, ge=2)
@@ -176,9 +178,16 @@ class StageSettings(Settings):
     @model_validator(mode="after")
     def _parts_fit(self) -> "StageSettings":
         there = _OF_EMBEDDING | {"classifier"} if self.matching is None else _OF_MATCHER
-        if others := set(self.frozen) - there:
-            kind = "embedding" if self.matching is None else "matching"
-            raise ValueError(f"frozen: an {kind} stage has no part '{min(others)}'".replace("an m", "a m"))
+        optimisers = (self.optimiser, *self.part_optimisers.values())
+        named = {
+            "frozen": set(self.frozen),
+            "part_optimisers": set(self.part_optimisers),
+            "multipliers": {part for optimiser in optimisers for part in optimiser.multipliers},
+        }
+        for where, parts in named.items():
+            if others := parts - there:
+                kind = "the embedding" if self.matching is None else "a matcher"
+                raise ValueError(f"{where}: a stage of {kind} has no part '{min(others)}'")
         if not there - set(self.frozen) - (set() if self.classifies else {"classifier"}):
             raise ValueError("every part that the losses reach is frozen; nothing is left to learn")
         if "backbone" in self.frozen and self.backbone_from is not None:
@@ -265,6 +274,8 @@ class Recipe(Settings):
             raise ValueError(
                 "stages with `matching` come after those of the embedding, which they start from"
             )
+        if any(kinds) and self.rerank == 0:
+            raise ValueError("with rerank=0 validation would not ask the matcher; give --rerank 0 at testing")
         if any(kinds) and self.matcher is None:
             raise ValueError("a stage has `matching`, but there is no `matcher` for it to learn")
         if any(kinds) and not isinstance(self.model, IdentityAwareSettings):

@@ -34,6 +34,7 @@ def test_search_re_ranks_and_explains(
     assert limner("index", checkpoint, matched, pictures).code == 0
     lines = limner("search", matched, "a red square on white", "-k", 7).out.splitlines()
     assert [line.count("%") for line in lines] == [1] * 5 + [0] * 2
+    assert limner("index", checkpoint.parent, matched, pictures, "--stage", "stage-2").code == 0
     plain = limner("search", matched, "a red square on white", "-k", 3, "--rerank", 0).out
     assert "%" not in plain
     found = limner("search", matched, "a red square on white", "-k", 7, "--json", "--explain").out

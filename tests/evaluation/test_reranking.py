@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from limner.errors import SettingsError
 from limner.evaluation.both_directions import evaluate
+from limner.evaluation.names import parse_measures
 from limner.evaluation.reranking import ClassReranking, First, PairReranking, reranked
 from limner.evaluation.scores import of_embeddings
 
@@ -44,6 +46,8 @@ def test_orders_as_the_plain_loop(first: First, to_text: bool) -> None:
     )
     block = torch.empty(5, len(gallery))
     scores.write(2, 7, block)
+    assert scores.rescore is not None
+    scores.rescore(2, 7, block)
     own = logits if to_text else logits.T
     for row, query in enumerate(range(2, 7)):
         expected = plain_order(queries[query] @ gallery.T, own[query], first)
@@ -132,14 +136,48 @@ def test_a_class_is_scored_by_the_mean_confidence_over_its_sentences() -> None:
             for item in first:
                 sums[item] += 1 / (1 + np.exp(-float(logits[item, sentence])))
                 matched.add(item)
-        for item in range(IMAGES):
-            if item in matched:
-                assert block[row, item] == pytest.approx(2 + sums[item] / len(members[which]), rel=1e-6)
-            else:
-                assert block[row, item] == before[row, item]
+        above = sorted(matched, key=lambda item: -float(sums[item]))
+        rest = sorted(set(range(IMAGES)) - matched, key=lambda item: -float(before[row, item]))
+        assert block[row].argsort(descending=True).tolist() == above + rest
+        assert torch.equal(block[row, rest], before[row, rest])
     untouched = before.T.contiguous()
     reranking.rescore(True, np.arange(IMAGES), np.arange(2), untouched)
     assert torch.equal(untouched, before.T)
+
+
+def test_very_sure_confidences_of_a_class_do_not_tie() -> None:
+    images, texts, _ = embeddings(5)
+    sure = np.linspace(-40, -20, IMAGES, dtype=np.float32)
+    pairs = PairReranking(lambda pictures, _: np.asarray(sure[pictures]), "all")
+    reranking = ClassReranking(pairs, [np.arange(SENTENCES)], images, texts)
+    block = torch.zeros(1, IMAGES)
+    reranking.rescore(False, np.array([0]), np.arange(IMAGES), block)
+    assert block[0].argsort().tolist() == list(range(IMAGES))
+
+
+def test_the_overlap_is_that_of_the_similarities() -> None:
+    images, texts, logits = embeddings(6)
+    reports = [
+        evaluate(
+            images,
+            texts,
+            range(IMAGES),
+            np.arange(SENTENCES) % IMAGES,
+            protocol="p",
+            split="s",
+            measures=parse_measures("all"),
+            reranking=reranking,
+        )
+        for reranking in (None, PairReranking(lambda one, other: np.asarray(logits[one, other]), "all"))
+    ]
+    plain, judged = (report.to_dict()["text_to_image"] for report in reports)
+    assert plain["overlap-S"] == judged["overlap-S"]
+    assert plain != judged
+
+
+def test_fewer_than_none_are_refused() -> None:
+    with pytest.raises(SettingsError, match="at least 0"):
+        PairReranking(lambda one, _: one, -1)
 
 
 def test_says_what_it_does() -> None:

@@ -1,5 +1,6 @@
 """What a run with a matcher answers, alone and through `evaluate_run`."""
 
+import copy
 import json
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import torch
 
 import limner
 from limner.data.records import Dataset
-from limner.errors import SettingsError
+from limner.errors import DataError, SettingsError
 from limner.evaluation.measures import RecallAt
 from limner.evaluation.protocols import find_protocol
 from limner.runs import Run
 from limner.runs.evaluating import evaluate_run
+from limner.runs.matching import Matching
 from limner.types import Encoder, Judge
 from tests.toy import toy_dataset
 
@@ -100,9 +102,27 @@ def test_evaluation_re_ranks_and_says_so(run: Run, test_split: Dataset) -> None:
     )
 
 
+def test_maps_beyond_half_precision_are_refused(run: Run) -> None:
+    pixels = np.full((1, 32, 32, 3), 255, np.uint8)
+    backbone = copy.deepcopy(run.expect_matching().matcher)
+    for parameter in backbone.backbone.parameters():
+        parameter.data.mul_(1e3)
+    with pytest.raises(DataError, match="half precision"):
+        Matching(backbone, "fp32").maps(pixels)
+
+
 def test_a_run_without_a_matcher_cannot_re_rank(toy_run: Path, test_split: Dataset) -> None:
+    told: list[str] = []
     with pytest.raises(SettingsError, match="ranks alone"):
-        evaluate_run(limner.load(toy_run), test_split, "test", [RecallAt(1)], rerank=20)
+        evaluate_run(
+            limner.load(toy_run),
+            test_split,
+            "test",
+            [RecallAt(1)],
+            rerank=20,
+            progress=lambda what, done, total: told.append(what),
+        )
+    assert not told  # before anything is encoded
 
 
 def test_validation_measured_what_evaluation_measures(run: Run, matching_run: Path, toys: Dataset) -> None:

@@ -65,6 +65,33 @@ def test_one_batched_forward_and_no_picture_is_opened(
     assert calls == [5]
 
 
+def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = engine.search(QUERY, 12, rerank="all", explain=True)
+    monkeypatch.setattr("limner.search.engine._BLOCK", 5)
+    monkeypatch.setattr("limner.runs.matching._MEETINGS", 60)
+    apart = engine.search(QUERY, 12, rerank="all", explain=True)
+    assert [hit.id for hit in apart] == [hit.id for hit in together]
+    for one, other in zip(apart, together, strict=True):
+        assert one.confidence == pytest.approx(other.confidence, rel=1e-4)
+        assert one.attention is not None
+        assert other.attention is not None
+        np.testing.assert_allclose(one.attention.of_regions, other.attention.of_regions, rtol=1e-4)  # type: ignore[arg-type]
+
+
+def test_a_sentence_without_a_known_word_has_no_attention(run: Run, engine: Engine) -> None:
+    assert run.judge is not None
+    found = run.judge.judge("zebra", engine.store.maps([engine.search(QUERY, 1)[0].id]))
+    assert found.words == ()
+    assert found.of_regions is not None
+    assert found.of_regions.shape[:2] == (1, 0)
+
+
+def test_a_store_without_maps_is_named(run: Run, tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "store", fingerprint=run.fingerprint, dim=run.dim, run="run")
+    with pytest.raises(SettingsError, match="keeps no maps"):
+        Engine(store, run).search(QUERY, rerank=3)
+
+
 def test_attention_comes_back(engine: Engine) -> None:
     hits = engine.search(QUERY, 12, explain=True)
     attention = hits[0].attention
@@ -92,6 +119,8 @@ def test_maps_survive_a_change_of_metadata(run: Run, toys: Dataset, tmp_path: Pa
 def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="at least 0"):
         engine.search(QUERY, 3, rerank=-1)
+    with pytest.raises(SettingsError, match="at least 1"):
+        engine.search(QUERY, 3, rerank=0, explain=True)
     with pytest.raises(StoreError, match="does not hold"):
         engine.store.maps(["nothing"])
     entry = Entry("/nowhere.png", "0" * 64, 1, 1)

@@ -14,7 +14,7 @@ from limner.runs.checkpoint import read_description
 from limner.training.loop import train
 from limner.training.matching_pairs import Candidates
 from limner.training.mining import Bank
-from limner.training.settings import PairSettings
+from limner.training.settings import OptimiserSettings, PairSettings
 from tests.toy import toy_matching, toy_recipe
 from tests.training.interrupted import KilledError, in_two_processes, killer, run_apart, same_run
 
@@ -142,8 +142,14 @@ def test_what_does_not_fit_is_refused() -> None:
             "no part 'text_head'",
         ),
         ({"rerank": -1}, "rerank"),
+        ({"rerank": 0}, "would not ask the matcher"),
     ):
         with pytest.raises(SettingsError, match=message):
             recipe.replace(**changes)
-    with pytest.raises(SettingsError, match="no part 'co_attention'"):
+    with pytest.raises(SettingsError, match="frozen: a stage of the embedding has no part 'co_attention'"):
         first.replace(frozen=("co_attention",))
+    own = {"image_head": OptimiserSettings()}
+    with pytest.raises(SettingsError, match="part_optimisers: a stage of a matcher has no part 'image_head'"):
+        last.replace(part_optimisers=own)
+    with pytest.raises(SettingsError, match="multipliers: a stage of a matcher has no part 'classifier'"):
+        last.replace(optimiser=OptimiserSettings(multipliers={"classifier": 0.1}))
