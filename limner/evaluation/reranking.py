@@ -126,7 +126,7 @@ class ClassReranking(Reranking):
     """
 
     pairs: PairReranking
-    members: Sequence[Int[np.ndarray, " members"]]
+    members: Sequence[Int[np.ndarray, " _members"]]
     images: Float[np.ndarray, "images dim"]
     texts: Float[np.ndarray, "sentences dim"]
 
