@@ -119,6 +119,16 @@ def lay_out(
     return out
 
 
+def longest(rows: Int64[np.ndarray, "sentences words"]) -> int:
+    """Columns up to the last word of any row, at least 1.
+
+    >>> longest(np.array([[7, 0, 0, 0], [7, 8, 0, 0]]))
+    2
+    """
+    used = np.flatnonzero((rows != PADDING).any(axis=0))
+    return int(used[-1]) + 1 if len(used) else 1
+
+
 def place_evenly(
     rows: Int64[np.ndarray, "sentences words"], count: int
 ) -> tuple[Int64[np.ndarray, "places words"], Int64[np.ndarray, " places"]]:

@@ -39,9 +39,9 @@ def evaluate_run(
     A run with a matcher has it re-rank the first of the embedding's ranking, `rerank` of them in place of the recipe's.
     `keep` is handed the embeddings before they are ranked. The report carries the split's fingerprint, the model's,
     what selected the checkpoint, seed, and the versions that trained and that evaluated. `progress` is called with what
-    is encoded ("pictures", then "sentences"), how many of them are done and their total. Raises `DataError` when the
-    split has no sentence or the run was trained on other splits of the set, `ImageError` for the first picture that
-    cannot be read.
+    is done ("pictures", "sentences", for a matcher "regions" and "pairs"), how many of them are, and their total.
+    Raises `DataError` when the split has no sentence or the run was trained on other splits of the set, `ImageError`
+    for the first picture that cannot be read.
     """
     format_name = dataset.source.partition(":")[0]
     drawn = split_source(dataset.source)[1]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64, UInt8
 
-from limner.data.vocabulary import PADDING
+from limner.data.vocabulary import longest
 from limner.models.backbones import LAST_MAP
 from limner.models.co_attention import Match
 from limner.models.matcher import Matcher
@@ -60,8 +60,7 @@ class Matching:
         rows: Int[np.ndarray, " batch"] | None = None,
     ) -> Match:
         """One batched forward: map i with sentence `rows[i]` (without `rows`: with sentence i)."""
-        longest = _longest(numbers)
-        taken = torch.from_numpy(np.ascontiguousarray(numbers[:, :longest])).to(self.device)
+        taken = torch.from_numpy(np.ascontiguousarray(numbers[:, : longest(numbers)])).to(self.device)
         with evaluating(self.matcher), autocast(self.precision, self.device):
             words, present = self.matcher.encode_words(taken)
             if rows is not None:
@@ -74,7 +73,7 @@ class Matching:
     def at_once(self, maps: Maps, numbers: Int64[np.ndarray, "sentences words"]) -> int:
         """How many pairs of these memory should hold at once."""
         height, width = int(maps.shape[1]), int(maps.shape[2])
-        a_pair = height * width * _longest(numbers) * self.matcher.settings.spatial_dim
+        a_pair = height * width * longest(numbers) * self.matcher.settings.spatial_dim
         return max(1, _MEETINGS // a_pair)
 
     def logits(
@@ -96,9 +95,3 @@ class Matching:
             match = self.match(maps[images[pairs]], numbers[which], rows)
             found[pairs] = match.logits.float().cpu().numpy()
         return found
-
-
-def _longest(numbers: Int64[np.ndarray, "sentences words"]) -> int:
-    """Words of the longest sentence, at least 1."""
-    used = np.flatnonzero((numbers != PADDING).any(axis=0))
-    return int(used[-1]) + 1 if len(used) else 1

@@ -1,6 +1,6 @@
 """One stage of learning a joint embedding: its cached features, its batches, and its validation."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,24 +9,21 @@ from accelerate import Accelerator
 from jaxtyping import Int64
 
 from limner.evaluation.report import Report
-from limner.runs.encoding import Encoding
 from limner.runs.precision import Precision
 from limner.training.events import Listener, Preparing
-from limner.training.feature_cache import cached_views
 from limner.training.mining import Bank
-from limner.training.optimiser import freeze_parts
+from limner.training.objective import Objective
 from limner.training.pairs import Batch, epoch_batches, generator, steps_per_epoch
 from limner.training.pictures import ahead, encode_all
 from limner.training.setup import Prepared
+from limner.training.stage import Stage
 from limner.training.validation import validate
 
 
-class EmbeddingStage:
-    """What the loop asks of a stage: parts, batches, what follows a step, validation.
+class EmbeddingStage(Stage):
+    """A stage of learning the embedding."""
 
-    `index` is the stage's number in the recipe, `classes` the class of each training picture. Everything random is
-    drawn from (seed, stage, epoch, step, process).
-    """
+    objective: Objective
 
     def __init__(
         self,
@@ -37,25 +34,11 @@ class EmbeddingStage:
         precision: Precision,
         listener: Listener,
     ) -> None:
-        self.data = data
-        self.index = index
-        self.stage = data.recipe.stages[index]
-        self.classes = classes
-        self.accelerator = accelerator
-        self.precision = precision
-        self.listener = listener
+        super().__init__(data, index, classes, accelerator, precision, listener)
         self.objective = data.objective
-        self.model = data.objective.model
         self.objective.use(self.stage.losses)
         self.parts = self.objective.parts()
-        freeze_parts(self.parts, self.stage)
-        self.model.backbone.set_frozen(
-            "backbone" in self.stage.frozen,
-            fixed_statistics=self.stage.backbone_statistics == "fixed",
-            until=self.stage.backbone_from,
-        )
-        self.train_cached: np.ndarray | None = None
-        self.val_cached: np.ndarray | None = None
+        self._freeze(self.model.backbone)
 
     @property
     def steps(self) -> int:
@@ -138,35 +121,14 @@ class EmbeddingStage:
 
     def _cached(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """What is cached of both splits while the backbone is frozen, all or in part, and the stage allows it."""
-        stage = self.stage
+        stage, data, backbone = self.stage, self.data, self.model.backbone
         if not stage.views or ("backbone" not in stage.frozen and stage.backbone_from is None):
             return None, None
-        found = []
-        with self.accelerator.main_process_first():
-            for what, pictures, views in (
-                ("training features", self.data.train_pictures, stage.views),
-                ("validation features", self.data.val_pictures, self.data.recipe.images.test_views),
-            ):
-                found.append(
-                    cached_views(
-                        self.model.backbone,
-                        self.data.recipe.model.backbone,
-                        pictures,
-                        views,
-                        until=stage.backbone_from,
-                        seed=self.data.recipe.seed,
-                        precision=self.precision,
-                        report=self._preparing(what),
-                    )
-                )
-        return found[0], found[1]
-
-    def _preparing(self, what: str) -> Callable[[int, int], None]:
-        return lambda done, total: self.listener(Preparing(what, done, total))
-
-    def _encoding(self) -> Encoding:
-        """The network as it stands now, at test."""
-        return Encoding(self.model, self.precision, flip=self.data.recipe.images.flip)
+        until, views = stage.backbone_from, data.recipe.images.test_views
+        return (
+            self._views("training features", backbone, data.train_pictures, stage.views, until),
+            self._views("validation features", backbone, data.val_pictures, views, until),
+        )
 
     def _bank(self) -> Bank:
         """Embeddings of the training split as the network stands now."""

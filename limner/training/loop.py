@@ -31,6 +31,7 @@ from limner.training.outcome import classifier_file, stage_file, write_outcome, 
 from limner.training.pseudo_classes import pseudo_classes
 from limner.training.settings import Recipe, StageSettings
 from limner.training.setup import Prepared, prepare
+from limner.training.stage import Stage
 from limner.training.state import (
     STATE_FILE,
     Progress,
@@ -132,7 +133,7 @@ class _Training:
         if not resumed:
             self._begin_stage(index)  # first: a matcher starts from the embedding as it then stands
         stage = self.recipe.stages[index]
-        work = (EmbeddingStage if stage.matching is None else MatchingStage)(
+        work: Stage = (EmbeddingStage if stage.matching is None else MatchingStage)(
             self.data, index, self.classes, self.accelerator, self.precision, self.listener
         )
         optimisers = make_optimisers(work.parts, stage)
@@ -182,9 +183,7 @@ class _Training:
         self.progress.stage, self.progress.epoch = index, 0
         self.progress.best = [*self.progress.best[:index], StageBest()]
 
-    def _epoch(
-        self, work: EmbeddingStage | MatchingStage, epoch: int
-    ) -> tuple[dict[str, float], float, float]:
+    def _epoch(self, work: Stage, epoch: int) -> tuple[dict[str, float], float, float]:
         """One epoch; returns mean losses, the last rate and pairs per second."""
         stage, steps = work.stage, work.steps
         batches = work.inputs(
@@ -221,7 +220,7 @@ class _Training:
             self.listener(Stepped(stage.name, epoch + 1, stage.epochs, step + 1, steps, means, per_second))
         return {name: total / steps for name, total in sums.items()}, rate, per_second
 
-    def _validate(self, work: EmbeddingStage | MatchingStage, row: dict[str, Any]) -> bool:
+    def _validate(self, work: Stage, row: dict[str, Any]) -> bool:
         """Measure, note the measures in the row, and keep the weights if they are the stage's best."""
         report = work.validate()
         value = score(report, self.recipe.select)

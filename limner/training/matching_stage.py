@@ -1,41 +1,36 @@
 """One stage of learning a matcher: the pairs that the embedding finds, and validation by re-ranking with it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Int, Int64
 from torch import Tensor
 
+from limner.data.vocabulary import longest
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import PairReranking
 from limner.models.backbones import LAST_MAP
 from limner.models.matcher import Matcher
-from limner.runs.encoding import Encoding
 from limner.runs.matching import Matching
 from limner.runs.precision import Precision
-from limner.training.events import Listener, Preparing
-from limner.training.feature_cache import cached_views
+from limner.training.events import Listener
 from limner.training.matching_objective import MatchingObjective
 from limner.training.matching_pairs import Candidates, epoch_pairs
 from limner.training.mining import Bank
-from limner.training.optimiser import freeze_parts
 from limner.training.pairs import generator
-from limner.training.pictures import Pictures, ahead
+from limner.training.pictures import ahead, centred_blocks
 from limner.training.settings import PairSettings
 from limner.training.setup import Prepared
+from limner.training.stage import Stage
 from limner.training.validation import evaluate_val
 from limner.types import Maps
 
 
-class MatchingStage:
-    """What the loop asks of a stage, for one with `StageSettings.matching`.
-
-    The embedding stands still and screens, in training as at testing. Everything random is drawn from (seed, stage,
-    epoch, step, process).
-    """
+class MatchingStage(Stage):
+    """A stage with `StageSettings.matching`; the embedding stands still and screens, in training as at testing."""
 
     def __init__(
         self,
@@ -46,25 +41,11 @@ class MatchingStage:
         precision: Precision,
         listener: Listener,
     ) -> None:
-        self.data = data
-        self.index = index
-        self.stage = data.recipe.stages[index]
-        self.classes = classes
-        self.accelerator = accelerator
-        self.precision = precision
-        self.listener = listener
-        self.model = data.objective.model
+        super().__init__(data, index, classes, accelerator, precision, listener)
         self.matcher = self._matcher()
         self.objective = MatchingObjective(self.matcher)
         self.parts = self.matcher.parts()
-        freeze_parts(self.parts, self.stage)
-        self.matcher.backbone.set_frozen(
-            "backbone" in self.stage.frozen,
-            fixed_statistics=self.stage.backbone_statistics == "fixed",
-            until=self.stage.backbone_from,
-        )
-        self.train_cached: np.ndarray | None = None
-        self.val_cached: np.ndarray | None = None
+        self._freeze(self.matcher.backbone)
         self._candidates: tuple[int, Candidates] | None = None
         self._screening: tuple[Tensor, Tensor] | None = None
 
@@ -97,12 +78,12 @@ class MatchingStage:
 
     def read_features(self) -> None:
         """Compute or open the cached maps, where the stage has any."""
-        stage, backbone = self.stage, self.matcher.backbone
+        stage, data, backbone = self.stage, self.data, self.matcher.backbone
         if not stage.views or not (backbone.frozen or backbone.learns_from):
             return
         until = backbone.learns_from or LAST_MAP
-        self.train_cached = self._cached("training maps", self.data.train_pictures, stage.views, until)
-        self.val_cached = self._cached("validation maps", self.data.val_pictures, 1, until)
+        self.train_cached = self._views("training maps", backbone, data.train_pictures, stage.views, until)
+        self.val_cached = self._views("validation maps", backbone, data.val_pictures, 1, until)
 
     def start(self) -> None:
         """Nothing: the matcher was made from the embedding as it stands, or goes on from the stage before."""
@@ -131,10 +112,9 @@ class MatchingStage:
             else:
                 pixels = self.data.train_pictures.random(images, seed, index, epoch, step)
                 pictures = torch.from_numpy(pixels).permute(0, 3, 1, 2)
-            longest = max(1, int((numbers != 0).sum(axis=1).max()))
             inputs = {
                 "pictures": pictures,
-                "numbers": torch.from_numpy(numbers[:, :longest]),
+                "numbers": torch.from_numpy(numbers[:, : longest(numbers)]),
                 "labels": torch.from_numpy(chosen.labels[rows]),
             }
             return len(images), {name: value.to(self.accelerator.device) for name, value in inputs.items()}
@@ -149,7 +129,8 @@ class MatchingStage:
         if self._screening is None:
             encoding = self._encoding()
             views = self.data.recipe.images.test_views
-            found = self._cached("validation features", self.data.val_pictures, views, None)
+            pictures = self.data.val_pictures
+            found = self._views("validation features", self.model.backbone, pictures, views, None)
             self._screening = encoding.cached(found), encoding.numbers(self.data.val_numbers)
         matching = Matching(self.matcher, self.precision)
         maps = self._val_maps(matching)
@@ -162,12 +143,7 @@ class MatchingStage:
     def _val_maps(self, matching: Matching) -> Maps:
         if self.val_cached is not None:
             return matching.maps_of_cached(self.val_cached[:, 0])
-        pictures = self.data.val_pictures
-        blocks = ahead(
-            range(0, len(pictures), 64),
-            lambda start: pictures.centred(range(start, min(start + 64, len(pictures)))),
-        )
-        return np.concatenate([matching.maps(block) for block in blocks])
+        return np.concatenate([matching.maps(block) for block in centred_blocks(self.data.val_pictures)])
 
     def _candidates_of(self, epoch: int, rng: np.random.Generator) -> Candidates:
         """The pairs to choose from; found once, or every `refresh` epochs, or drawn for each epoch."""
@@ -185,31 +161,9 @@ class MatchingStage:
         views = self.data.recipe.images.test_views
         if self.settings.refresh:
             views = max(views, self.stage.views)
-        found = self._cached("features for pairs", pictures, views, None)
+        found = self._views("features for pairs", self.model.backbone, pictures, views, None)
         if self.settings.refresh:
             found = found[:, turn % views, None]
         numbers = pairs.layout(np.arange(len(pairs.sentences)), self.data.recipe.model.text.words, None)
         texts = encoding.numbers(numbers)
         return Bank(encoding.cached(found), pairs.groups, texts, pairs.groups[pairs.sentence_image])
-
-    def _encoding(self) -> Encoding:
-        return Encoding(self.model, self.precision, flip=self.data.recipe.images.flip)
-
-    def _cached(
-        self, what: str, pictures: Pictures, views: int, until: str | None
-    ) -> Float[np.ndarray, "images views ..."]:
-        """The embedding's pooled features, or the matcher's maps `until` a layer."""
-        with self.accelerator.main_process_first():
-            return cached_views(
-                self.model.backbone if until is None else self.matcher.backbone,
-                self.data.recipe.model.backbone,
-                pictures,
-                views,
-                until=until,
-                seed=self.data.recipe.seed,
-                precision=self.precision,
-                report=self._preparing(what),
-            )
-
-    def _preparing(self, what: str) -> Callable[[int, int], None]:
-        return lambda done, total: self.listener(Preparing(what, done, total))

@@ -100,10 +100,14 @@ def ahead(
                 future.cancel()
 
 
-def encode_all(pictures: Pictures, encoding: Encoding) -> Float[Tensor, "images dim"]:
-    """Unit embeddings of all pictures of a split, decoded in threads ahead of the network."""
-    blocks = ahead(
+def centred_blocks(pictures: Pictures) -> Iterator[UInt8[np.ndarray, "batch height width 3"]]:
+    """Centre crops of all pictures of a split in order, decoded in threads ahead of the network."""
+    return ahead(
         range(0, len(pictures), _BLOCK),
         lambda start: pictures.centred(range(start, min(start + _BLOCK, len(pictures)))),
     )
-    return torch.cat([encoding.pixels(block) for block in blocks])
+
+
+def encode_all(pictures: Pictures, encoding: Encoding) -> Float[Tensor, "images dim"]:
+    """Unit embeddings of all pictures of a split."""
+    return torch.cat([encoding.pixels(block) for block in centred_blocks(pictures)])
