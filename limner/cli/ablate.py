@@ -12,7 +12,8 @@ from limner.cli.options import Cpu
 from limner.cli.training_progress import TrainingProgress
 from limner.data.readers import open_dataset
 from limner.errors import SettingsError
-from limner.evaluation.protocols import find_protocol
+from limner.evaluation.names import parse_measures
+from limner.evaluation.protocols import Protocol, find_protocol
 from limner.figures.ablation_bars import ablation_figure, read_table
 from limner.figures.style import write_figure
 from limner.recipes import change, get_recipe
@@ -46,6 +47,9 @@ def ablate_command(
             help="Table 5: the two numbers of classes (default: the paper's shares of the pictures)."
         ),
     ] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="Protocol to measure by (default: the table's, or the dataset's own).")
+    ] = None,
     cpu: Cpu = False,
 ) -> None:
     """Train each row of a paper's table with each seed, measure it, and set it beside the paper's figures.
@@ -58,6 +62,7 @@ def ablate_command(
         raise SettingsError(f"--stage {stage}: {table} has rows of stage {' and '.join(chosen.stages)}")
     numbers = _numbers("--seeds", seeds)
     two = None if classes is None else _two(_numbers("--classes", classes))
+    rules = _rules(table, protocol)
     standard = get_recipe(recipe or chosen.recipe)
     changed = change(standard, given)
     if any(setting.partition("=")[0] == "seed" for setting in given):
@@ -73,7 +78,6 @@ def ablate_command(
             with TrainingProgress(err) as progress:
                 run = train_variant(rows, key, seed, dataset, folder, listener=progress.listen, cpu=cpu)
             with counting_each("pictures") as count:
-                rules = None if chosen.protocol is None else find_protocol(chosen.protocol)
                 trials.append(
                     measure_variant(
                         variant, seed, ranked, split, run, protocol=rules, cpu=cpu, progress=count
@@ -102,6 +106,20 @@ def ablate_command(
     _show(report)
     if find_spec("matplotlib") is not None:
         write_figure(ablation_figure(read_table(folder)), folder / "table")
+
+
+def _rules(table: str, protocol: str | None) -> Protocol | None:
+    """The protocol of the rows; None = the dataset's own."""
+    chosen = get_table(table)
+    name = protocol or chosen.protocol
+    if name is None:
+        return None
+    rules = find_protocol(name)
+    measured = {str(one) for one in parse_measures(f"{rules.measures} {rules.to_image or ''}")}
+    printed = {name.split(" ", 1)[1] for row in chosen.rows for name in row.published}
+    if missing := printed - measured:
+        raise SettingsError(f"--protocol {name}: {table} is of {min(missing)}, which it does not measure")
+    return rules
 
 
 def _asked(

@@ -175,7 +175,7 @@ def nearest_command(
     k: Annotated[int, typer.Option("-k", help="Neighbours of each.")] = 8,
     stage: Stage = None,
 ) -> None:
-    """The nearest words of some words in the model's table."""
+    """The nearest words of some words: by an LSTM's output for each, else by the model's word table."""
     loaded = load_run(run, stage=stage, device="cpu")
     _write(
         word_bars.nearest_figure([(word, word_bars.nearest_words(loaded, word, k)) for word in words]), file

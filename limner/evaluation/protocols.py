@@ -173,6 +173,13 @@ _ALL = (
     Protocol(
         "flowers", "Reed et al., CVPR 2016; 20 test classes", "R@1", texts="class means", to_image="AP@50"
     ),
+    Protocol("classes", "MNiL's measures by group; every sentence and every image is a query", _LABELS),
+    Protocol(
+        "labels",
+        "MNiL's measures on any set with labels; every sentence and every image is a query",
+        _LABELS,
+        match="labels",
+    ),
     Protocol(
         "mnil-mscoco",
         "MNiL, MM 2017, section 4; 5,000 image-sentence pairs",

@@ -1,8 +1,8 @@
 """What the heads make of the features: correlations between pictures, and maps of some groups.
 
-At one side stand the backbone's pooled features of pictures and the means of the word vectors of sentences, at the
-other the embeddings, both of one checkpoint. Where its stage kept the backbone frozen, its features are those from
-before the training.
+At one side stand the backbone's pooled features of pictures, and of sentences an LSTM's features or else the means of
+the word vectors; at the other the embeddings, all of one checkpoint. Where its stage kept the backbone frozen, its
+features are those from before the training.
 
 Sources: dual-path TOMM 2020, Figure 5 (Pearson correlation of 100 pictures by the ImageNet network and after stage I);
 MNiL (MM 2017), Figure 5 (t-SNE of two categories, of intermediate features and of the embeddings).
@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from jaxtyping import Float
 
 from limner.data.records import Record
 from limner.errors import DataError, SettingsError
 from limner.figures.style import LINES, panels, styled
+from limner.models.text_lstm import TextLSTM
 from limner.runs.run import Run
 
 if TYPE_CHECKING:
@@ -46,7 +48,15 @@ def picture_features(run: Run, records: Sequence[Record]) -> TwoFeatures:
 
 
 def sentence_features(run: Run, sentences: Sequence[str]) -> TwoFeatures:
-    """Means of word vectors and embeddings of some sentences."""
+    """What enters the head and embeddings of some sentences; of a text CNN, the means of their word vectors."""
+    text = run.model.text
+    if isinstance(text, TextLSTM):
+        numbers = torch.from_numpy(run.vocabulary.encode(list(sentences), text.settings.words))
+        with torch.inference_mode():
+            blocks = [
+                text(block.to(run.encoding.device)).float().cpu() for block in torch.split(numbers, 256)
+            ]
+        return TwoFeatures(torch.cat(blocks).numpy(), run.encode_texts(sentences))
     table = run.model.text.table.weight.detach().float().cpu().numpy()
     rows = [run.vocabulary.numbers(sentence) for sentence in sentences]
     means = [table[numbers].mean(0) if numbers else np.zeros(table.shape[1], np.float32) for numbers in rows]
@@ -95,7 +105,7 @@ def map_figure(
     cases = [
         (pictures.entering, picture_groups, "pictures, backbone"),
         (pictures.embedded, picture_groups, "pictures, embedding"),
-        (sentences.entering, sentence_groups, "sentences, word vectors"),
+        (sentences.entering, sentence_groups, "sentences, words"),
         (sentences.embedded, sentence_groups, "sentences, embedding"),
     ]
     names = list(dict.fromkeys([*picture_groups, *sentence_groups]))

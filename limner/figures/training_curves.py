@@ -24,12 +24,14 @@ _LEARNT = {
         "joint": "instance loss, sums",
         "ranking": "ranking loss",
         "cmce": "CMCE loss",
+        "sextuple": "sextuple loss",
     },
     "classification error, percent": {
         "visual_error": "pictures",
         "textual_error": "sentences",
         "joint_error": "sums",
     },
+    "draws up to a violator": {"draws": "median"},
     "matching loss": {"matching": "binary cross-entropy"},
     "matching error, percent": {"matching_error": "pairs of picture and sentence"},
 }

@@ -1,7 +1,7 @@
-"""What a model makes of words: the nearest ones in its table, and those that decide a match.
+"""What a model makes of words: the nearest ones of each, and those that decide a match.
 
 Sources: dual-path arXiv 1711.05535, Figure 11 (discriminative words: how the similarity falls without a word). MNiL (MM
-2017), Table 3, has nearest words by the outputs of its second LSTM layer; here they are by the rows of the word table.
+2017), Table 3 (nearest words by the outputs of the second LSTM layer).
 """
 
 import textwrap
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from limner.data.vocabulary import words
 from limner.errors import DataError, SettingsError
@@ -36,14 +37,16 @@ class NamedValue:
 def nearest_words(run: Run, word: str, count: int = 8) -> list[NamedValue]:
     """The words whose vectors have the highest cosines with that of a word, best first.
 
-    Raises `DataError` for a word that the model does not know, `SettingsError` for a count below 1.
+    Vectors are those of `TextPath.word_vectors`: an LSTM's output for the word alone, of other text paths the rows of
+    the word table. Raises `DataError` for a word that the model does not know, `SettingsError` for a count below 1.
     """
     if count < 1:
         raise SettingsError(f"expected at least one neighbour of each word, got {count}")
     numbers = run.vocabulary.numbers(word)
     if len(numbers) != 1:
         raise DataError(f"'{word}' is no word that the model knows; it has learnt {len(run.vocabulary)}")
-    table = run.model.text.table.weight.detach().float().cpu().numpy()[1:]
+    with torch.inference_mode():
+        table = run.model.text.word_vectors().float().cpu().numpy()
     unit = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
     cosines = unit @ unit[numbers[0] - 1]
     cosines[numbers[0] - 1] = -np.inf

@@ -3,5 +3,6 @@
 from limner.losses.cmce import CMCELoss
 from limner.losses.instance import InstanceLoss
 from limner.losses.ranking import RankingLoss
+from limner.losses.sextuple import SextupleLoss
 
-__all__ = ["CMCELoss", "InstanceLoss", "RankingLoss"]
+__all__ = ["CMCELoss", "InstanceLoss", "RankingLoss", "SextupleLoss"]

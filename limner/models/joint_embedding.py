@@ -90,6 +90,9 @@ class JointEmbedding(Parted):
         out: Tensor = self.text_head(self.text(numbers))
         return out
 
+    def after_step(self) -> None:
+        """Bring the weights back to what a system holds them to, after each step; most hold them to nothing."""
+
     def modules_of_parts(self) -> dict[str, list[nn.Module]]:
         """The modules of each part; the matcher has parts of its own."""
         above = [module for module in self.text.children() if module is not self.text.table]

@@ -6,6 +6,7 @@ from pydantic import Discriminator, Tag
 
 from limner.models.dual_path import DualPath, DualPathSettings
 from limner.models.identity_aware import IdentityAware, IdentityAwareSettings
+from limner.models.mnil import MNiL, MNiLSettings
 
 OLDEST = "dual-path"
 """The system of settings that name none: those of checkpoints from before there was a second one."""
@@ -18,22 +19,28 @@ def _system(settings: Any) -> str:
 
 ModelSettings = Annotated[
     Annotated[DualPathSettings, Tag("<dual-path>")]
-    | Annotated[IdentityAwareSettings, Tag("<identity-aware>")],
+    | Annotated[IdentityAwareSettings, Tag("<identity-aware>")]
+    | Annotated[MNiLSettings, Tag("<mnil>")],
     Discriminator(
         _system,
         custom_error_type="system",
-        custom_error_message="its system should be 'dual-path' or 'identity-aware'",
+        custom_error_message="its system should be 'dual-path', 'identity-aware' or 'mnil'",
     ),
 ]
 """The settings of any system's embedding network, told apart by their `system`."""
 
-Network = DualPath | IdentityAware
+Network = DualPath | IdentityAware | MNiL
 
 
 def build_network(
-    settings: DualPathSettings | IdentityAwareSettings, vocabulary_size: int, *, load_weights: bool = True
+    settings: DualPathSettings | IdentityAwareSettings | MNiLSettings,
+    vocabulary_size: int,
+    *,
+    load_weights: bool = True,
 ) -> Network:
     """The network of some settings; `load_weights=False` leaves the backbone random, for a checkpoint to fill."""
     if isinstance(settings, DualPathSettings):
         return DualPath(settings, vocabulary_size, load_weights=load_weights)
+    if isinstance(settings, MNiLSettings):
+        return MNiL(settings, vocabulary_size, load_weights=load_weights)
     return IdentityAware(settings, vocabulary_size, load_weights=load_weights)

@@ -1,8 +1,11 @@
-"""A text path of a recurrent network: word numbers → LSTM → its last hidden state.
+"""A text path of a recurrent network: word numbers → LSTM → its last hidden state, or the mean of all.
 
-Source: Li et al., ICCV 2017, sections 3.1 and 4.2 ("the last hidden state of the LSTM"); the word vectors are what its
-fully connected layer on one-hot words comes to.
+Sources: Li et al., ICCV 2017, sections 3.1 and 4.2 ("the last hidden state of the LSTM"); the word vectors are what its
+fully connected layer on one-hot words comes to. MNiL, MM 2017, section 3.1 (two layers, the mean of the words'
+outputs).
 """
+
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,22 +19,26 @@ from limner.settings import Settings
 
 
 class TextLSTMSettings(Settings):
-    """The recurrent text path up to its last hidden state."""
+    """The recurrent text path up to its feature."""
 
     words: int = Field(default=50, ge=8, le=1024)
     """Length of a sentence in words; longer ones lose their end (the paper does not say)."""
     word_dim: int = Field(default=512, ge=1)
     """Width of a word vector (the paper does not say)."""
     hidden: int = Field(default=512, ge=1)
-    """Width of the hidden state (the paper does not say)."""
+    """Width of the hidden state (the identity-aware paper does not say; MNiL's code: 512)."""
+    layers: int = Field(default=1, ge=1, le=8)
+    """Layers, each reading the hidden states of the one below."""
+    feature: Literal["last", "mean"] = "last"
+    """A sentence's feature: the last layer's state at its last word, or the mean of its states at all words."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on the word vectors (not in the paper)."""
 
 
 class TextLSTM(TextPath):
-    """Word numbers to the LSTM's hidden state at each sentence's last word.
+    """Word numbers to a feature of the last layer's hidden states.
 
-    Our name = their symbol: `encode_words` = h_1 … h_T, `channels` = D_H.
+    Our name = their symbol: `encode_words` = h_1 … h_T (identity-aware), y_i1 … y_iT (MNiL); `channels` = D_H, D_y.
 
     Sentences stand at the left of their rows; empty positions behind them are not read. A sentence
     without a word has the state after one empty position.
@@ -44,13 +51,24 @@ class TextLSTM(TextPath):
         nn.init.normal_(self.table.weight, std=0.1)
         self.table.weight.data[PADDING].zero_()
         self.dropout = nn.Dropout(settings.dropout)
-        self.lstm = nn.LSTM(settings.word_dim, settings.hidden, batch_first=True)
+        self.lstm = nn.LSTM(settings.word_dim, settings.hidden, settings.layers, batch_first=True)
         self.channels = settings.hidden
 
     def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
-        """The last hidden states."""
+        """The last hidden states, or their means."""
         states, present = self.encode_words(numbers)
-        return states[torch.arange(len(states), device=states.device), present.sum(dim=1) - 1]
+        counts = present.sum(dim=1)
+        if self.settings.feature == "mean":
+            return states.sum(dim=1) / counts[:, None]
+        return states[torch.arange(len(states), device=states.device), counts - 1]
+
+    def word_vectors(self) -> Float[Tensor, "vocabulary {self.channels}"]:
+        """The last layer's output for each word alone (MNiL, section 4.4 and Table 3).
+
+        **Decided**: a word is read as a sentence of its own; the paper does not say in which it stands.
+        """
+        alone = torch.arange(1, len(self.table.weight), device=self.table.weight.device)
+        return torch.cat([self.encode_words(block[:, None])[0][:, 0] for block in torch.split(alone, 1024)])
 
     def encode_words(
         self, numbers: Int64[Tensor, "batch words"]

@@ -35,3 +35,7 @@ class TextPath(nn.Module, ABC):
     @abstractmethod
     def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
         """Features of word numbers."""
+
+    def word_vectors(self) -> Float[Tensor, "vocabulary width"]:
+        """A vector of each word, in the vocabulary's order: what words are compared by."""
+        return self.table.weight[1:]

@@ -16,6 +16,7 @@ from limner.errors import SettingsError
 from limner.recipes.ablation_table import Table
 from limner.recipes.dual_path_tables import DUAL_PATH_TABLES
 from limner.recipes.identity_aware_tables import IDENTITY_AWARE_TABLES
+from limner.recipes.mnil_tables import MNIL_TABLES
 from limner.recipes.registry import change
 from limner.training.ablation import Variant
 from limner.training.settings import Recipe
@@ -24,7 +25,7 @@ MSCOCO_TRAINING_PICTURES = 113_287
 _FEW, _MANY = 3_000, 10_000
 _EVERY = "stages.*.matching."
 
-TABLES = {**DUAL_PATH_TABLES, **IDENTITY_AWARE_TABLES}
+TABLES = {**DUAL_PATH_TABLES, **IDENTITY_AWARE_TABLES, **MNIL_TABLES}
 """Every table by the name that `limner ablate` takes."""
 
 

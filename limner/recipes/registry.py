@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from limner.errors import SettingsError
-from limner.recipes import dual_path, identity_aware
+from limner.recipes import dual_path, identity_aware, mnil
 from limner.training.settings import Recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -20,6 +20,11 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "identity-aware-cub": identity_aware.identity_aware_cub,
     "identity-aware-birds": identity_aware.identity_aware_birds,
     "identity-aware-people": identity_aware.identity_aware_people,
+    "mnil-mscoco": mnil.mnil_mscoco,
+    "mnil-flickr30k": mnil.mnil_flickr30k,
+    "mnil-flickr8k": mnil.mnil_flickr8k,
+    "mnil-birds": mnil.mnil_birds,
+    "mnil-people": mnil.mnil_people,
 }
 """Every recipe by the name that `limner train` takes."""
 

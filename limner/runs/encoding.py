@@ -98,14 +98,15 @@ class Encoding:
 
 
 class evaluating:  # noqa: N801 - a context, used like a function
-    """Eval mode inside, the former mode afterwards."""
+    """Eval mode inside, the former mode of each module afterwards."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
 
     def __enter__(self) -> None:
-        self.was_training = self.model.training
+        self.were_training = [module for module in self.model.modules() if module.training]
         self.model.eval()
 
     def __exit__(self, *error: object) -> None:
-        self.model.train(self.was_training)
+        for module in self.were_training:
+            module.training = True

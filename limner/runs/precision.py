@@ -6,9 +6,10 @@ from typing import Literal
 import torch
 
 Precision = Literal["auto", "fp32", "bf16"]
+Arithmetic = Literal["fp32", "bf16"]
 
 
-def pick_precision(wanted: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
+def pick_precision(wanted: Precision, device: torch.device) -> Arithmetic:
     """Resolve "auto": bf16 where the device multiplies it natively, else fp32.
 
     On a CPU that means AMX tiles or AVX-512 BF16; emulated bf16 is slower than fp32.
@@ -23,7 +24,7 @@ def pick_precision(wanted: Precision, device: torch.device) -> Literal["fp32", "
     return "bf16" if can.get("amx_bf16") or can.get("avx512_bf16") else "fp32"
 
 
-def autocast(precision: Literal["fp32", "bf16"], device: torch.device) -> AbstractContextManager[object]:
+def autocast(precision: Arithmetic, device: torch.device) -> AbstractContextManager[object]:
     """The context a forward pass runs in."""
     if precision == "fp32":
         return nullcontext()

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +39,7 @@ class AblationReport:
     def measures(self) -> list[str]:
         """The measures that the paper prints for any of the rows, image→text first."""
         found = {name for outcome in self.outcomes for name in outcome.variant.published}
-        return sorted(found, key=lambda name: (DIRECTIONS.index(name.split()[0]), int(name.split("@")[1])))
+        return sorted(found, key=_place)
 
     @property
     def header(self) -> list[str]:
@@ -64,6 +65,7 @@ class AblationReport:
         one = len(self.seeds) == 1
         lines = [
             f"Ours: {self.recipe.name} on {self.data}, split {self.split} ({self.split_fingerprint}), "
+            f"protocol {self.outcomes[0].trials[0].report['protocol']}, "
             + (f"seed {self.seeds[0]}" if one else f"mean ± deviation over seeds {_listed(self.seeds)}")
             + "; the checkpoint of each row is chosen on val. "
             f"In brackets: the paper, {self.published_on}.",
@@ -177,6 +179,12 @@ class AblationReport:
                 for trial in outcome.trials
             ],
         }
+
+
+def _place(name: str) -> tuple[int, int]:
+    """image→text before text→image, measures of the first few before those of more or of all."""
+    direction, k = name.split()[0], name.split("@")[1]
+    return DIRECTIONS.index(direction), int(k) if k.isdecimal() else sys.maxsize
 
 
 def _title(name: str) -> str:

@@ -7,13 +7,14 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from jaxtyping import Int64
+from torch import Tensor
 
 from limner.evaluation.report import Report
-from limner.runs.precision import Precision
+from limner.runs.precision import Arithmetic
 from limner.training.events import Listener, Preparing
 from limner.training.mining import Bank
 from limner.training.objective import Objective
-from limner.training.pairs import Batch, epoch_batches, generator, steps_per_epoch
+from limner.training.pairs import Batch, epoch_batches, generator, pairs_per_epoch, steps_per_epoch
 from limner.training.pictures import ahead, encode_all
 from limner.training.setup import Prepared
 from limner.training.stage import Stage
@@ -31,12 +32,13 @@ class EmbeddingStage(Stage):
         index: int,
         classes: Int64[np.ndarray, " images"],
         accelerator: Accelerator,
-        precision: Precision,
+        precision: Arithmetic,
         listener: Listener,
     ) -> None:
         super().__init__(data, index, classes, accelerator, precision, listener)
         self.objective = data.objective
-        self.objective.use(self.stage.losses)
+        self.objective.use(self.stage.losses, pairs_per_epoch(data.pairs, self.stage))
+        self._mined: Bank | None = None
         self.parts = self.objective.parts()
         self._freeze(self.model.backbone)
 
@@ -66,12 +68,12 @@ class EmbeddingStage(Stage):
 
     def inputs(self, epoch: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """The batches of an epoch: pairs and what the objective takes of them; this process's share of each."""
-        stage, index, cached, seed = self.stage, self.index, self.train_cached, self.data.recipe.seed
+        stage, index, seed = self.stage, self.index, self.data.recipe.seed
         pairs, words = self.data.pairs, self.data.recipe.model.text.words
         if stage.losses.cmce and stage.losses.refill and epoch and epoch % stage.losses.refill == 0:
             self._fill_buffers()
-        bank = self._bank() if stage.losses.ranking and stage.losses.candidates else None
-        batches = list(epoch_batches(pairs, stage, words, generator(seed, index, epoch)))
+        self._mined = self._bank() if stage.losses.ranking and stage.losses.candidates else None
+        batches = epoch_batches(pairs, stage, words, generator(seed, index, epoch))
         share = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
 
         def make(item: tuple[int, Batch]) -> tuple[int, dict[str, Any]]:
@@ -80,40 +82,58 @@ class EmbeddingStage(Stage):
                 whole.images[share], whole.sentences[share], whole.numbers[share], whole.groups[share]
             )
             rng = generator(seed, index, epoch, step, self.accelerator.process_index)
-            images, numbers = batch.images, batch.numbers
-            inputs: dict[str, Any] = {
-                "groups": torch.from_numpy(batch.groups),
-                "classes": torch.from_numpy(self.classes[batch.images]),
-            }
-            if bank is not None:
-                count = stage.losses.candidates
-                texts = bank.hard_texts(batch.images, count, rng)
-                extra = bank.hard_images(batch.sentences, count, rng)
-                images = np.concatenate([images, extra])
-                numbers = np.concatenate(
-                    [numbers, pairs.layout(texts, words, rng if stage.position_shift else None)]
-                )
-                inputs["extra_image_groups"] = torch.from_numpy(pairs.groups[extra])
-                inputs["extra_text_groups"] = torch.from_numpy(pairs.groups[pairs.sentence_image[texts]])
+            extra, texts, inputs = self._beside(batch, rng)
+            numbers = batch.numbers
+            if len(texts):
+                numbers = np.concatenate([numbers, self._laid_out(texts, rng)])
+            inputs["groups"] = torch.from_numpy(batch.groups)
+            inputs["classes"] = torch.from_numpy(self.classes[batch.images])
             inputs["numbers"] = torch.from_numpy(numbers)
-            if cached is not None:
-                inputs["pictures"] = torch.from_numpy(
-                    cached[images, rng.integers(cached.shape[1], size=len(images))]
-                )
-            else:
-                # with every sentence in an epoch, a picture comes several times and should look different
-                where = (index, epoch) if stage.sentences == "one" else (index, epoch, step)
-                pixels = self.data.train_pictures.random(images, seed, *where)
-                inputs["pictures"] = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+            inputs["pictures"] = self._pictures(np.concatenate([batch.images, extra]), epoch, step, rng)
             return len(batch.images), {
                 name: value.to(self.accelerator.device) for name, value in inputs.items()
             }
 
         return ahead(enumerate(batches), make)
 
+    def _beside(
+        self, batch: Batch, rng: np.random.Generator
+    ) -> tuple[Int64[np.ndarray, " images"], Int64[np.ndarray, " texts"], dict[str, Any]]:
+        """Pictures and sentences that the losses need beside a batch, by numbers, and what is to be said of them."""
+        if self._mined is None:
+            none = np.empty(0, np.int64)
+            return none, none, {}
+        pairs, count = self.data.pairs, self.stage.losses.candidates
+        texts = self._mined.hard_texts(batch.images, count, rng)
+        images = self._mined.hard_images(batch.sentences, count, rng)
+        inputs = {
+            "extra_image_groups": torch.from_numpy(pairs.groups[images]),
+            "extra_text_groups": torch.from_numpy(pairs.groups[pairs.sentence_image[texts]]),
+        }
+        return images, texts, inputs
+
+    def _pictures(
+        self, images: Int64[np.ndarray, " rows"], epoch: int, step: int, rng: np.random.Generator
+    ) -> Tensor:
+        """One view of each: cached, or new pixels."""
+        cached, stage = self.train_cached, self.stage
+        if cached is not None:
+            return torch.from_numpy(cached[images, rng.integers(cached.shape[1], size=len(images))])
+        # with every sentence in an epoch, a picture comes several times and should look different
+        where = (self.index, epoch) if stage.sentences == "one" else (self.index, epoch, step)
+        pixels = self.data.train_pictures.random(images, self.data.recipe.seed, *where)
+        return torch.from_numpy(pixels).permute(0, 3, 1, 2)
+
+    def _laid_out(
+        self, sentences: Int64[np.ndarray, " rows"], rng: np.random.Generator
+    ) -> Int64[np.ndarray, "rows words"]:
+        words = self.data.recipe.model.text.words
+        return self.data.pairs.layout(sentences, words, rng if self.stage.position_shift else None)
+
     def after_step(self) -> None:
-        """What the losses remember of the batch."""
+        """What the losses remember of the batch, and what the network's weights are held to."""
         self.objective.remember(self.accelerator.gather)
+        self.model.after_step()
 
     def validate(self) -> Report:
         """Both directions on the validation split, by the network as it stands."""

@@ -6,7 +6,7 @@ state is written only between epochs.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from limner.training.outcome import classifier_file, stage_file, write_outcome, 
 from limner.training.pseudo_classes import pseudo_classes
 from limner.training.settings import Recipe, StageSettings
 from limner.training.setup import Prepared, prepare
+from limner.training.sextuple_stage import SextupleStage
 from limner.training.stage import Stage
 from limner.training.state import (
     STATE_FILE,
@@ -133,9 +134,7 @@ class _Training:
         if not resumed:
             self._begin_stage(index)  # first: a matcher starts from the embedding as it then stands
         stage = self.recipe.stages[index]
-        work: Stage = (EmbeddingStage if stage.matching is None else MatchingStage)(
-            self.data, index, self.classes, self.accelerator, self.precision, self.listener
-        )
+        work = _kind(stage)(self.data, index, self.classes, self.accelerator, self.precision, self.listener)
         optimisers = make_optimisers(work.parts, stage)
         if resumed:
             restore(self.out, self.objective, optimisers)
@@ -186,9 +185,7 @@ class _Training:
     def _epoch(self, work: Stage, epoch: int) -> tuple[dict[str, float], float, float]:
         """One epoch; returns mean losses, the last rate and pairs per second."""
         stage, steps = work.stage, work.steps
-        batches = work.inputs(
-            epoch
-        )  # before the mode is set: mining encodes, and would set it back as a whole
+        batches = work.inputs(epoch)
         work.train_mode()
         sums: dict[str, float] = {}
         done, began, rate = 0, time.monotonic(), 0.0
@@ -272,6 +269,13 @@ class _Training:
         if self.accelerator.is_main_process:
             write_state(self.out, self.objective, optimisers, self.progress, self.data.identity)
         self.accelerator.wait_for_everyone()
+
+
+def _kind(stage: StageSettings) -> Callable[..., Stage]:
+    """What a stage is at work."""
+    if stage.matching is not None:
+        return MatchingStage
+    return SextupleStage if stage.losses.sextuple else EmbeddingStage
 
 
 def _mix(*numbers: int) -> int:

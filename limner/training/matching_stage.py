@@ -15,7 +15,7 @@ from limner.evaluation.reranking import PairReranking
 from limner.models.backbones import LAST_MAP
 from limner.models.matcher import Matcher
 from limner.runs.matching import Matching
-from limner.runs.precision import Precision
+from limner.runs.precision import Arithmetic
 from limner.training.events import Listener
 from limner.training.matching_objective import MatchingObjective
 from limner.training.matching_pairs import Candidates, epoch_pairs
@@ -38,7 +38,7 @@ class MatchingStage(Stage):
         index: int,
         classes: Int64[np.ndarray, " images"],
         accelerator: Accelerator,
-        precision: Precision,
+        precision: Arithmetic,
         listener: Listener,
     ) -> None:
         super().__init__(data, index, classes, accelerator, precision, listener)

@@ -1,18 +1,20 @@
 """The network and its losses as one module: what several processes train together.
 
 Dual-path: `L = λ1·L_rank + λ2·L_visual + λ3·L_textual` (TOMM 2020, Eq. 9), or the one loss on the sum (Eq. 12).
-Identity-aware, stage 1: the CMCE loss (ICCV 2017, Eq. 3).
+Identity-aware, stage 1: the CMCE loss (ICCV 2017, Eq. 3). MNiL: the sextuple loss (MM 2017, Eq. 6).
 """
 
 from collections.abc import Callable, Iterator
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from limner.losses import CMCELoss, InstanceLoss, RankingLoss
+from limner.losses import CMCELoss, InstanceLoss, RankingLoss, SextupleLoss
 from limner.models.joint_embedding import JointEmbedding
 from limner.training.settings import LossSettings
+from limner.training.violators import RecentBank
 
 
 class Objective(nn.Module):
@@ -27,13 +29,19 @@ class Objective(nn.Module):
         self.model = model
         self.classifier = InstanceLoss(model.dim, classes, bias=bias)
         self.cmce = CMCELoss(model.dim, compared) if compared else None
-        self._features: tuple[Tensor, Tensor, Tensor] | None = None
+        self._seen: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
         self.ranking = RankingLoss()
+        self.sextuple = SextupleLoss()
+        self.bank: RecentBank | None = None
+        self.samples = 0
         self.losses = LossSettings()
 
-    def use(self, losses: LossSettings) -> None:
-        """Set the losses of a stage."""
-        self.losses = losses
+    def use(self, losses: LossSettings, samples: int = 0) -> None:
+        """Set the losses of a stage.
+
+        With sextuples there is then an empty bank, and `samples` is the number of training pairs.
+        """
+        self.losses, self.samples = losses, samples
         self.ranking = RankingLoss(losses.margin, losses.negatives)
         self.classifier.dropout = losses.dropout
         self.classifier.scale = losses.scale
@@ -41,6 +49,17 @@ class Objective(nn.Module):
         if self.cmce is not None:
             self.cmce.sigma_images, self.cmce.sigma_texts = losses.sigma_images, losses.sigma_texts
             self.cmce.keep, self.cmce.renormalise = losses.keep, losses.renormalise
+        self.bank = None
+        if losses.sextuple:
+            self.sextuple = SextupleLoss(
+                rho=losses.rho,
+                tau=losses.tau,
+                beta_images=losses.beta_images,
+                beta_texts=losses.beta_texts,
+                direction=losses.direction,
+            )
+            bank = RecentBank(self.model.dim, min(losses.bank, samples))
+            self.bank = bank.to(next(self.model.parameters()).device)
 
     def parts(self) -> dict[str, list[nn.Parameter]]:
         """The network's parts and the classifier."""
@@ -54,8 +73,12 @@ class Objective(nn.Module):
         classes: Int64[Tensor, " batch"],
         extra_image_groups: Int64[Tensor, " more_images"] | None = None,
         extra_text_groups: Int64[Tensor, " more_texts"] | None = None,
+        numbered: Int64[Tensor, "batch 2"] | None = None,
+        positives: Int64[Tensor, "batch 2"] | None = None,
+        draws: Int64[Tensor, "batch 2"] | None = None,
     ) -> dict[str, Float[Tensor, ""]]:
-        """The weighted "loss" and each unweighted part of it; of each instance loss, NAME_error, in percent.
+        """The weighted "loss" and each unweighted part of it; of each instance loss, NAME_error, in percent; of
+        sextuples, "draws", the median number of draws up to a violator.
 
         The error is the share of the batch whose class does not have the highest logit (TOMM 2020, Figure 8). Dropout
         before the classifier counts as in the loss.
@@ -65,12 +88,13 @@ class Objective(nn.Module):
         `pictures` are pixels, uint8 (rows, 3, height, width), or what `JointEmbedding.pool_cached` takes. Rows beyond
         the batch, of pictures and of sentences, are mined negatives with groups of their own: they enter the ranking
         loss only, though batch norm sees them.
+
+        Of sextuples, the first column is of pictures and the second of sentences: `numbered` says which the pairs
+        are, `positives` in which rows their relevant samples stand, `draws` after how many draws a violator was found
+        (0 = none); the violators are the last rows.
         """
         batch = len(groups)
-        pixels = pictures.dtype == torch.uint8
-        pooled = self.model.pool_images(pictures) if pixels else self.model.pool_cached(pictures)
-        all_images = self.model.embed_images(pooled)
-        all_texts = self.model.encode_texts(numbers)
+        all_images, all_texts = self.embed(pictures, numbers)
         images, texts = all_images[:batch], all_texts[:batch]
         weights = self.losses
         parts: dict[str, Tensor] = {}
@@ -82,7 +106,23 @@ class Objective(nn.Module):
         if weights.cmce:
             assert self.cmce is not None
             parts["cmce"] = self.cmce(images, texts, classes)
-            self._features = images.detach(), texts.detach(), classes
+        if weights.sextuple:
+            assert positives is not None
+            assert draws is not None
+            unit_images, unit_texts = (F.normalize(rows.float(), dim=1) for rows in (all_images, all_texts))
+            parts["sextuple"] = self.sextuple(
+                *(unit_images[:batch], unit_texts[:batch]),
+                *(unit_images[positives[:, 0]], unit_texts[positives[:, 1]]),
+                *(unit_images[-batch:], unit_texts[-batch:]),
+                image_draws=draws[:, 0],
+                sentence_draws=draws[:, 1],
+                samples=self.samples,
+            )
+            found = draws[draws > 0]
+            errors["draws"] = found.float().median() if len(found) else draws.new_zeros(()).float()
+        if weights.cmce or weights.sextuple:
+            which = classes.new_zeros((batch, 2)) if numbered is None else numbered
+            self._seen = images.detach(), texts.detach(), classes, which
         if weights.ranking:
             parts["ranking"] = self.ranking(
                 images.float(),
@@ -96,15 +136,29 @@ class Objective(nn.Module):
         total = torch.stack([getattr(weights, name) * value for name, value in parts.items()]).sum()
         return {"loss": total, **{name: value.detach() for name, value in parts.items()}, **errors}
 
+    def embed(
+        self, pictures: Tensor, numbers: Int64[Tensor, "rows words"]
+    ) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "texts dim"]]:
+        """Embeddings of pictures and of sentences as `forward` takes them, not normalised."""
+        pixels = pictures.dtype == torch.uint8
+        pooled = self.model.pool_images(pictures) if pixels else self.model.pool_cached(pictures)
+        return self.model.embed_images(pooled), self.model.encode_texts(numbers)
+
     def remember(self, gather: Callable[[Tensor], Tensor]) -> None:
-        """Move CMCE's buffers to the features of the last batch; to be called after each step.
+        """Put the features of the last batch into CMCE's buffers and into the bank; to be called after each step.
 
         `gather` joins what the processes have, so that all of them hold the same rows.
         """
-        if self.cmce is not None and self._features is not None:
-            images, texts, classes = (gather(part) for part in self._features)
+        if self._seen is None:
+            return
+        images, texts, classes, numbered = map(gather, self._seen)
+        if self.losses.cmce:
+            assert self.cmce is not None
             self.cmce.update(images, texts, classes)
-            self._features = None
+        if self.bank is not None:
+            unit = (F.normalize(rows.float(), dim=1) for rows in (images, texts))
+            self.bank.push(*unit, *numbered.unbind(1))
+        self._seen = None
 
     def _classified(self, images: Tensor, texts: Tensor) -> Iterator[tuple[str, Tensor]]:
         """The features whose classes the stage learns to tell, by the name of their loss."""

@@ -84,10 +84,14 @@ def generator(seed: int, *where: int) -> np.random.Generator:
     return np.random.default_rng([seed, *where])
 
 
+def pairs_per_epoch(pairs: TrainingPairs, stage: StageSettings) -> int:
+    """Pairs that an epoch is drawn from."""
+    return len(pairs.groups) if stage.sentences == "one" else len(pairs.sentences)
+
+
 def steps_per_epoch(pairs: TrainingPairs, stage: StageSettings) -> int:
     """Steps of one epoch; a last batch that is not full is left out, another random one each epoch."""
-    count = len(pairs.groups) if stage.sentences == "one" else len(pairs.sentences)
-    return max(1, count // stage.batch)
+    return max(1, pairs_per_epoch(pairs, stage) // stage.batch)
 
 
 def epoch_batches(

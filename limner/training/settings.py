@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from limner.data.transforms import ImageSettings
 from limner.losses.ranking import Negatives
+from limner.losses.sextuple import Direction
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_path import DualPathSettings
 from limner.models.identity_aware import IdentityAwareSettings
@@ -15,13 +16,13 @@ from limner.settings import Settings
 Part = Literal["backbone", "image_head", "words", "text", "text_head", "classifier", "co_attention"]
 _OF_EMBEDDING = {"backbone", "image_head", "words", "text", "text_head"}
 _OF_MATCHER = {"backbone", "words", "text", "co_attention"}
-Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_image mAP"]
+Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_image mAP", "mAP"]
 
 
 class LossSettings(Settings):
     """The weighted sum of a stage's losses; a weight of 0 leaves its loss out.
 
-    Equations are those of the dual-path paper, for CMCE of the identity-aware one.
+    Equations are those of the dual-path paper, for CMCE of the identity-aware one, for sextuples of MNiL.
     """
 
     ranking: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -57,12 +58,32 @@ class LossSettings(Settings):
     step, as in the paper."""
     renormalise: bool = False
     """Whether rows of the feature buffers are L2-normalised after each update (not in the paper)."""
+    sextuple: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Weight of the sextuple loss with WARP's violators (Eq. 6)."""
+    rho: float = Field(default=0.3, ge=0, allow_inf_nan=False)
+    """ρ, margin between the modalities, in cosine similarity (Eq. 1 and 3)."""
+    tau: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    """τ, margin within a modality, in cosine similarity (Eq. 4–5)."""
+    beta_images: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    """β₁, weight of the term within the pictures (Eq. 6)."""
+    beta_texts: float = Field(default=0.2, ge=0, allow_inf_nan=False)
+    """β₂, weight of the term within the sentences (Eq. 6)."""
+    direction: Direction = "both"
+    """Both directions of the sextuple loss, or only "image_to_text" or "text_to_image", the paper's variants."""
+    relevant: Literal["class", "label"] = "class"
+    """A sextuple's relevant samples share its class (see `Recipe.classes`), or at least one label."""
+    bank: int = Field(default=4096, ge=1)
+    """Pairs seen last that violators are drawn from; memory for their embeddings, however large the set."""
 
     @model_validator(mode="after")
     def _some_loss(self) -> "LossSettings":
-        if not (self.ranking or self.cmce or self.classifies):
+        if not (self.ranking or self.cmce or self.sextuple or self.classifies):
             raise ValueError(
-                "all loss weights are 0; give at least one of ranking, visual, textual, joint, cmce"
+                "all loss weights are 0; give at least one of ranking, visual, textual, joint, cmce, sextuple"
+            )
+        if self.sextuple and self.ranking and self.candidates:
+            raise ValueError(
+                "a stage mines either candidates for the ranking loss or violators for sextuples"
             )
         return self
 
@@ -208,6 +229,11 @@ class StageSettings(Settings):
         """Whether CMCE's feature buffers take part."""
         return self.matching is None and bool(self.losses.cmce)
 
+    @property
+    def by_label(self) -> bool:
+        """Whether it learns from shared labels."""
+        return self.matching is None and bool(self.losses.sextuple) and self.losses.relevant == "label"
+
 
 class VocabularySettings(Settings):
     """Which words are known and what their vectors start from."""
@@ -243,7 +269,8 @@ class Recipe(Settings):
     stages: tuple[StageSettings, ...] = Field(min_length=1)
     """The stages, each starting from the best weights of the one before; those of the embedding come first."""
     select: Selection = "rsum"
-    """What the validation split chooses the checkpoint by; "rsum" = R@1 + R@5 + R@10 of both directions."""
+    """What the validation split chooses the checkpoint by; "rsum" = R@1 + R@5 + R@10 of both directions, "mAP" = the
+    mean of theirs. Where a stage learns from labels, matches on validation are by labels too."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of the forward pass; "auto" = bf16 where the processor multiplies it natively."""
     seed: int = Field(default=0, ge=0)

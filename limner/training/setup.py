@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, UInt8
 
-from limner.data.records import Dataset, group_numbers
+from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.data.vocabulary import Vocabulary, words
 from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.errors import DataError, SettingsError
@@ -23,7 +23,10 @@ from limner.training.settings import Recipe
 
 @dataclass
 class Prepared:
-    """A recipe met with its data. The test split is not among it and cannot be asked for."""
+    """A recipe met with its data. The test split is not among it and cannot be asked for.
+
+    `train_labels`, and `val_labels` of the pictures and the sentences, are there where a stage learns from labels.
+    """
 
     recipe: Recipe
     train: Dataset
@@ -36,6 +39,8 @@ class Prepared:
     val_numbers: Int64[np.ndarray, "sentences words"]
     val_image_groups: Int64[np.ndarray, " images"]
     val_sentence_groups: Int64[np.ndarray, " sentences"]
+    train_labels: UInt8[np.ndarray, "train_images labels"] | None = None
+    val_labels: tuple[UInt8[np.ndarray, "images names"], UInt8[np.ndarray, "sentences names"]] | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -85,6 +90,7 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
     image_groups, sentence_groups = group_numbers(val)
     if not len(sentence_groups):
         raise DataError(f"{val.source}: the validation split has no sentence")
+    by_label = any(stage.by_label for stage in recipe.stages)
     return Prepared(
         recipe,
         train,
@@ -97,7 +103,20 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
         vocabulary.encode([s for record in val.records for s in record.sentences], recipe.model.text.words),
         image_groups,
         sentence_groups,
+        _train_labels(train) if by_label else None,
+        label_matrices(val) if by_label else None,
     )
+
+
+def _train_labels(train: Dataset) -> UInt8[np.ndarray, "images labels"]:
+    labels, _ = label_matrices(train)
+    without = np.flatnonzero(~labels.any(axis=1))
+    if len(without):
+        raise DataError(
+            f"{train.source}: {len(without)} training pictures have no label, e.g. "
+            f"{train.records[without[0]].image.name}; a stage that learns from labels needs one of each"
+        )
+    return labels
 
 
 def _words(

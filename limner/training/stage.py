@@ -12,7 +12,7 @@ from torch import nn
 from limner.evaluation.report import Report
 from limner.models.backbones import ImageEncoder
 from limner.runs.encoding import Encoding
-from limner.runs.precision import Precision
+from limner.runs.precision import Arithmetic
 from limner.training.events import Listener, Preparing
 from limner.training.feature_cache import cached_views
 from limner.training.optimiser import freeze_parts
@@ -38,7 +38,7 @@ class Stage(ABC):
         index: int,
         classes: Int64[np.ndarray, " images"],
         accelerator: Accelerator,
-        precision: Precision,
+        precision: Arithmetic,
         listener: Listener,
     ) -> None:
         self.data = data

@@ -38,6 +38,7 @@ def evaluate_val(
         prepared.val_sentence_groups,
         protocol="validation",
         split="val",
+        labels=prepared.val_labels,
         reranking=reranking,
     )
 
@@ -53,5 +54,7 @@ def score(report: Report, select: Selection) -> float:
                 for k in (1, 5, 10)
             )
         )
+    if select == "mAP":
+        return float(np.mean([values[direction]["mAP"] for direction in ("image_to_text", "text_to_image")]))
     direction, measure = select.split(" ", 1)
     return float(values[direction][measure])

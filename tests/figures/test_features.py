@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from limner.data.records import Dataset
 from limner.errors import DataError
@@ -45,3 +46,12 @@ def test_maps_place_every_item(run: Run, toys: Dataset) -> None:
     same = TwoFeatures(np.ones((8, 4), np.float32), np.ones((8, 4), np.float32))
     with pytest.raises(DataError, match="all the same"):
         map_figure(same, same, groups, groups)
+
+
+def test_of_an_lstm_its_features_enter(mnil: Run, toys: Dataset) -> None:
+    said = [record.sentences[0] for record in toys.records[:6]]
+    found = sentence_features(mnil, said)
+    with torch.inference_mode():
+        expected = mnil.model.text(torch.from_numpy(mnil.vocabulary.encode(said, 10)))
+    np.testing.assert_allclose(found.entering, expected.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(found.embedded, mnil.encode_texts(said), atol=1e-6)

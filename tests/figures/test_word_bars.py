@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
@@ -29,6 +30,18 @@ def test_nearest_words_are_by_cosine(run: Run) -> None:
         nearest_words(run, "red", 0)
     with pytest.raises(DataError, match="no word that the model knows"):
         nearest_words(run, "zebra")
+
+
+def test_nearest_words_of_an_lstm_are_by_its_outputs(mnil: Run) -> None:
+    found = nearest_words(mnil, "red", 2)
+    words = mnil.vocabulary.entries
+    with torch.inference_mode():
+        outputs = mnil.model.text(torch.from_numpy(mnil.vocabulary.encode(list(words), 10))).numpy()
+    unit = outputs / np.linalg.norm(outputs, axis=1, keepdims=True)
+    cosines = dict(zip(words, unit @ unit[words.index("red")], strict=True))
+    best = sorted((word for word in words if word != "red"), key=lambda word: -cosines[word])[:2]
+    assert [one.word for one in found] == best
+    assert found[0].value == pytest.approx(cosines[best[0]], abs=1e-5)
 
 
 def test_discriminative_words_are_what_the_match_loses(run: Run, toys: Dataset) -> None:

@@ -64,3 +64,30 @@ def test_dropout_acts_in_training_only(training: bool) -> None:
     model = tiny(dropout=0.5).train(training)
     numbers = torch.randint(1, 30, (4, 8))
     assert torch.equal(model(numbers), model(numbers)) != training
+
+
+def test_the_mean_is_over_the_second_layers_states_at_the_words() -> None:
+    model = tiny(layers=2, feature="mean")
+    numbers = torch.tensor([[3, 4, 5, 0, 0, 0, 0, 0], [7, 0, 0, 0, 0, 0, 0, 0]])
+    inputs = [model.table.weight[torch.tensor(words)] for words in ([3, 4, 5], [7])]
+    for row, states in zip(model(numbers), inputs, strict=True):
+        for layer in range(2):
+            into, again, one, other = (
+                model.lstm.get_parameter(f"{name}_l{layer}")
+                for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            )
+            hidden, cell, outputs = torch.zeros(5), torch.zeros(5), []
+            for state in states:
+                i, f, g, o = torch.split(into @ state + again @ hidden + one + other, 5)
+                cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+                hidden = o.sigmoid() * cell.tanh()
+                outputs.append(hidden)
+            states = torch.stack(outputs)
+        torch.testing.assert_close(row, states.mean(0))
+
+
+def test_word_vectors_are_those_of_sentences_of_one_word() -> None:
+    model = tiny(layers=2, feature="mean")
+    vectors = model.word_vectors()
+    assert vectors.shape == (30, 5)
+    torch.testing.assert_close(vectors[6], model(torch.tensor([[7, 0, 0]]))[0])

@@ -116,3 +116,80 @@ def cmce_rows(
         mean = [sum(column) / len(units) for column in zip(*units, strict=True)]
         new[t] = [keep * old + (1 - keep) * x for old, x in zip(rows[t], mean, strict=True)]
     return new
+
+
+def dot(x: list[float], y: list[float]) -> float:
+    return sum(a * b for a, b in zip(x, y, strict=True))
+
+
+def rank_loss(k: int) -> float:
+    """ℒ(k) = Σ_{i ≤ k} 1/i (MNiL, Eq. 2)."""
+    return sum(1 / i for i in range(1, k + 1))
+
+
+def sextuple_loss(
+    rows: list[dict[str, list[float]]],
+    v_x: list[int],
+    v_y: list[int],
+    n: int,
+    *,
+    rho: float,
+    tau: float,
+    beta_1: float,
+    beta_2: float,
+    to_text: bool = True,
+    to_image: bool = True,
+) -> float:
+    """MNiL, Eq. 6, the mean over the sextuples; a row has "x", "x+", "x-", "y", "y+", "y-".
+
+    v = 0: there is no violator, and no term that needs one.
+    """
+    total = 0.0
+    for row, vx, vy in zip(rows, v_x, v_y, strict=True):
+        if to_text and vx:  # Eq. 1
+            margin = rho + dot(row["x"], row["y-"]) - dot(row["x"], row["y+"])
+            total += max(0, rank_loss((n - 1) // vx) * margin)
+        if to_image and vy:  # Eq. 3
+            margin = rho + dot(row["x-"], row["y"]) - dot(row["x+"], row["y"])
+            total += max(0, rank_loss((n - 1) // vy) * margin)
+        if to_text and vy:  # Eq. 4; x_k is y_i's violator
+            total += beta_1 * max(0, tau + dot(row["x"], row["x-"]) - dot(row["x"], row["x+"]))
+        if to_image and vx:  # Eq. 5
+            total += beta_2 * max(0, tau + dot(row["y"], row["y-"]) - dot(row["y"], row["y+"]))
+    return total / len(rows)
+
+
+def sextuple_gradients(
+    row: dict[str, list[float]],
+    vx: int,
+    vy: int,
+    n: int,
+    *,
+    rho: float,
+    tau: float,
+    beta_1: float,
+    beta_2: float,
+) -> dict[str, list[float]]:
+    """MNiL, Eq. 7–8: the gradients of one sextuple, by its six samples."""
+    p, p_plus, p_minus, t, t_plus, t_minus = (row[name] for name in ("x", "x+", "x-", "y", "y+", "y-"))
+    i_xy = dot(p, t_minus) - dot(p, t_plus) + rho > 0
+    i_yx = dot(p_minus, t) - dot(p_plus, t) + rho > 0
+    i_xx = dot(p, p_minus) - dot(p, p_plus) + tau > 0
+    i_yy = dot(t, t_minus) - dot(t, t_plus) + tau > 0
+    w_x, w_y = rank_loss((n - 1) // vx), rank_loss((n - 1) // vy)
+
+    def sum_of(*parts: tuple[float, list[float]]) -> list[float]:
+        return [sum(factor * vector[d] for factor, vector in parts) for d in range(len(p))]
+
+    return {
+        "x": sum_of(
+            (w_x * i_xy, t_minus), (-w_x * i_xy, t_plus), (beta_1 * i_xx, p_minus), (-beta_1 * i_xx, p_plus)
+        ),
+        "y+": sum_of((-w_x * i_xy, p), (-beta_2 * i_yy, t)),
+        "y-": sum_of((w_x * i_xy, p), (beta_2 * i_yy, t)),
+        "y": sum_of(
+            (w_y * i_yx, p_minus), (-w_y * i_yx, p_plus), (beta_2 * i_yy, t_minus), (-beta_2 * i_yy, t_plus)
+        ),
+        "x+": sum_of((-w_y * i_yx, t), (-beta_1 * i_xx, p)),
+        "x-": sum_of((w_y * i_yx, t), (beta_1 * i_xx, p)),
+    }

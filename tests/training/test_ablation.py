@@ -19,7 +19,7 @@ NAME = "text_to_image R@1"
 def _outcome(key: str, values: list[float], paper: float) -> Outcome:
     variant = Variant(key, key, "I", toy_recipe(), {NAME: paper})
     trials = [
-        Trial(seed, Path("unused"), 1, 1, 0.0, {"text_to_image": {"R@1": value}})
+        Trial(seed, Path("unused"), 1, 1, 0.0, {"protocol": "p", "text_to_image": {"R@1": value}})
         for seed, value in enumerate(values)
     ]
     return Outcome(variant, tuple(trials))
@@ -47,7 +47,7 @@ def test_single_seed_has_no_deviation() -> None:
     report = _report(_outcome("a", [12.34], 50.0))
     assert report.outcomes[0].deviation(NAME) is None
     assert report.rows[0][-1] == "12.3 (50.0)"
-    assert "seed 0;" in report.remarks[0]
+    assert "protocol p, seed 0;" in report.remarks[0]
 
 
 def test_order_tells_ties() -> None:

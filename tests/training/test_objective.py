@@ -8,8 +8,8 @@ from limner.models.systems import build_network
 from limner.training.objective import Objective
 from limner.training.optimiser import freeze_parts
 from limner.training.settings import LossSettings, StageSettings
-from tests.reference.losses import instance_loss, ranking_loss
-from tests.toy import toy_recipe
+from tests.reference.losses import instance_loss, ranking_loss, sextuple_loss
+from tests.toy import toy_mnil, toy_recipe
 
 GROUPS = torch.tensor([2, 0, 2, 1])
 CLASSES = torch.tensor([1, 0, 1, 1])
@@ -147,3 +147,50 @@ def test_pixels_go_through_the_backbone(objective: Objective) -> None:
     )
     objective(**inputs)["loss"].backward()
     assert _gradient(objective.parts()["backbone"]) > 0
+
+
+def test_sextuples_are_taken_from_their_rows() -> None:
+    torch.manual_seed(0)
+    objective = Objective(build_network(toy_mnil().model, 20), 0).train()
+    losses = LossSettings(sextuple=2.0, visual=0, textual=0, rho=0.4, tau=0.6, beta_images=0.3, bank=5)
+    objective.use(losses, samples=50)
+    inputs = _inputs()
+    chance = torch.Generator().manual_seed(9)
+    inputs["pictures"] = torch.randn(4 + 1 + 4, 64, generator=chance)
+    inputs["numbers"] = torch.randint(1, 21, (4 + 2 + 4, 10), generator=chance)
+    # the second picture's relevant one is beside the batch, the other three are their own; two sentences likewise
+    inputs["positives"] = torch.tensor([[0, 4], [4, 1], [2, 5], [3, 3]])
+    inputs["draws"] = torch.tensor([[1, 3], [2, 0], [7, 1], [0, 60]])
+    inputs["numbered"] = torch.tensor([[8, 18], [9, 19], [7, 17], [6, 16]])
+    images, texts = (
+        torch.nn.functional.normalize(rows.double(), dim=1) for rows in _features(objective, inputs)
+    )
+    rows = [
+        {
+            "x": images[i],
+            "x+": images[inputs["positives"][i, 0]],
+            "x-": images[5 + i],
+            "y": texts[i],
+            "y+": texts[inputs["positives"][i, 1]],
+            "y-": texts[6 + i],
+        }
+        for i in range(4)
+    ]
+    expected = sextuple_loss(
+        [{name: row.tolist() for name, row in one.items()} for one in rows],
+        *(inputs["draws"][:, 1].tolist(), inputs["draws"][:, 0].tolist(), 50),
+        rho=0.4,
+        tau=0.6,
+        beta_1=0.3,
+        beta_2=0.2,
+    )
+    found = objective(**inputs)
+    assert found["sextuple"].item() == pytest.approx(expected, rel=1e-5)
+    assert found["loss"].item() == pytest.approx(2 * expected, rel=1e-5)
+    assert found["draws"] == 2  # of 1, 1, 2, 3, 7, 60, the lower of the two in the middle
+    assert objective.bank is not None
+    assert not objective.bank.images.any()
+    objective.remember(lambda rows: rows)
+    assert objective.bank.image_numbers.tolist() == [8, 9, 7, 6, 0]
+    assert objective.bank.sentence_numbers.tolist() == [18, 19, 17, 16, 0]
+    torch.testing.assert_close(objective.bank.texts[:4].double(), texts[:4], atol=1e-5, rtol=1e-5)

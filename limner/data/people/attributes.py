@@ -4,6 +4,7 @@ Skin, build and shades of colour are not nameable; they are drawn from a seed of
 """
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -47,6 +48,20 @@ class Identity:
     def as_json(self) -> dict[str, Any]:
         """The details as JSON values."""
         return dataclasses.asdict(self)
+
+    def seen(self, visible: Collection[str]) -> list[str]:
+        """The kinds of what is worn and carried, where the details `visible` can be seen, e.g. "coat", "umbrella"."""
+        kinds = {
+            "upper": self.upper,
+            "lower": self.lower,
+            "shoes": self.shoes,
+            **{
+                name: thing and thing.kind
+                for name in ("headwear", "bag", "carried", "worn")
+                for thing in (getattr(self, name),)
+            },
+        }
+        return sorted(kind for name, kind in kinds.items() if kind and name in visible)
 
 
 HAIR_STYLES: Final = {

@@ -1,7 +1,8 @@
 """Write a set of generated pedestrians in the form of CUHK-PEDES.
 
     DIR/
-      reid_raw.json     as CUHK-PEDES publishes it; written last, so that its presence means a complete set
+      reid_raw.json     as CUHK-PEDES publishes it, and the labels of what can be seen; written last, so that its
+                        presence means a complete set
       imgs/cam_a/…jpg   the pictures
       attributes.json   who is who and what each view shows; readers ignore it, tests and doctors may not
       people.json       the options of this set, written first
@@ -224,6 +225,7 @@ def _draw_one(person: Person, folder: Path, options: _Options) -> None:
                 "file_path": path,
                 "processed_tokens": [words_of(caption) for caption in captions],
                 "id": person.number,
+                "labels": person.identity.seen(view.visible),
             }
         )
         views.append({"file_path": path, "visible": sorted(view.visible), **view.notes})

@@ -1,13 +1,13 @@
 """Any pictures with a `captions.csv` or `captions.jsonl`.
 
-    file,caption,identity,split,camera
-    a/1.jpg,"a man, in a red coat",7,train,north
+    file,caption,identity,split,labels,camera
+    a/1.jpg,"a man, in a red coat",7,train,coat;man,north
 
-    {"file": "a/1.jpg", "captions": ["a man, in a red coat"], "identity": 7, "split": "train"}
+    {"file": "a/1.jpg", "captions": ["a man, in a red coat"], "identity": 7, "split": "train", "labels": ["coat"]}
 
 `file` is relative to the captions file. `caption` is one sentence; several rows of a file give several, and
-JSON lines may hold `captions`, a list. `identity` and `split` are optional; every other column becomes
-metadata.
+JSON lines may hold `captions`, a list. `identity`, `split` and `labels` (with semicolons between them, in JSON a list)
+are optional; every other column becomes metadata.
 """
 
 import csv
@@ -30,14 +30,14 @@ FILES = ("captions.csv", "captions.jsonl")
 SPLIT_SEED = 0
 """Seed of the splits that a folder without any is given."""
 
-_KNOWN = ("file", "caption", "captions", "identity", "split")
+_KNOWN = ("file", "caption", "captions", "identity", "split", "labels")
 
 
 def read_folder(path: Path, source: str) -> Dataset:
     """Read a folder's captions file, or the captions file given.
 
     With identities, a group is an identity, and every row must name one; else each picture is its own
-    group, named by its path. Rows of one file must agree in identity, split and metadata. When no row names
+    group, named by its path. Rows of one file must agree in identity, split, labels and metadata. When no row names
     a split, `assign_splits` gives 10% of the groups each to val and test. Raises `DataError` naming file
     and line.
     """
@@ -63,6 +63,7 @@ def read_folder(path: Path, source: str) -> Dataset:
 def _record(image: Path, name: str, rows: list[Entry]) -> Record:
     first = rows[0]
     identity = first.name("identity") if _given(first, "identity") else None
+    labels = _labels(first)
     split, metadata, sentences = split_name(first), _metadata(first), list(_sentences(first))
     for row in rows[1:]:
         where = f"{shown(name)} at {first.place}"
@@ -70,6 +71,10 @@ def _record(image: Path, name: str, rows: list[Entry]) -> Record:
             row.fail(f"identity {shown(row.name('identity'))} contradicts {shown(identity)} of {where}")
         if split_name(row) != split:
             row.fail(f"split {split_name(row) or 'none'} contradicts {split or 'none'} of {where}")
+        if _labels(row) != labels:
+            row.fail(
+                f"labels {shown(';'.join(_labels(row)))} contradict {shown(';'.join(labels))} of {where}"
+            )
         other = _metadata(row)
         if other != metadata:
             key = next(key for key in {**metadata, **other} if metadata.get(key) != other.get(key))
@@ -78,7 +83,7 @@ def _record(image: Path, name: str, rows: list[Entry]) -> Record:
     # A CSV file has no other way to name a picture that nobody described.
     if sentences == [""] and "captions" not in first.values:
         sentences = []
-    return Record(image, tuple(sentences), identity or name, split, metadata)
+    return Record(image, tuple(sentences), identity or name, split, metadata, labels)
 
 
 def _sentences(row: Entry) -> tuple[str, ...]:
@@ -87,6 +92,14 @@ def _sentences(row: Entry) -> tuple[str, ...]:
             row.fail("'caption' or 'captions' was expected, got both")
         return row.texts("captions")
     return (row.text("caption"),) if row.values.get("caption") is not None else ()
+
+
+def _labels(row: Entry) -> tuple[str, ...]:
+    if not _given(row, "labels"):
+        return ()
+    whole = row.values["labels"]
+    named = row.texts("labels") if isinstance(whole, list) else row.text("labels").split(";")
+    return tuple(dict.fromkeys(name.strip() for name in named if name.strip()))
 
 
 def _metadata(row: Entry) -> dict[str, Any]:

@@ -3,9 +3,10 @@
     [{"split": "train", "captions": ["A pedestrian with …", …], "file_path": "CUHK01/0363004.png", "id": 1,
       "processed_tokens": […]}, …]
 
-RSTPReid has `img_path` in place of `file_path`. The first release of CUHK-PEDES, `caption_all.json`, has no `split`.
-Which identities are for testing is known from `reid_raw.json` alone, so its records get none: training and
-evaluation then refuse the set and say so. ICFG-PEDES is published without a validation split, see `hold_out`.
+Ours of generated people have `labels` too, what can be seen on a picture. RSTPReid has `img_path` in place of
+`file_path`. The first release of CUHK-PEDES, `caption_all.json`, has no `split`. Which identities are for testing is
+known from `reid_raw.json` alone, so its records get none: training and evaluation then refuse the set and say so.
+ICFG-PEDES is published without a validation split, see `hold_out`.
 """
 
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ FORMS: Mapping[str, Form] = {
     "rstpreid": Form(("data_captions.json",), "img_path"),
 }
 
-_READ = {"split", "captions", "id", "processed_tokens"}
+_READ = {"split", "captions", "id", "processed_tokens", "labels"}
 
 
 def read_pedestrians(path: Path, source: str, *, format_name: str) -> Dataset:
@@ -60,7 +61,8 @@ def read_pedestrians(path: Path, source: str, *, format_name: str) -> Dataset:
         if len(relative.parts) > 1:
             metadata = {"folder": str(relative.parent), **metadata}
         group, sentences = f"id-{entry.name('id')}", entry.texts("captions")
-        records.append(Record(picture(relative), sentences, group, split_name(entry), metadata))
+        labels = entry.texts("labels") if "labels" in entry.values else ()
+        records.append(Record(picture(relative), sentences, group, split_name(entry), metadata, labels))
     dataset = Dataset(source, "identity", tuple(records))
     return hold_out(dataset) if format_name == "icfg-pedes" else dataset
 

@@ -7,6 +7,7 @@ from PIL import Image
 
 from limner.data.people import generate as module
 from limner.data.people import generate_people
+from limner.data.readers import open_dataset
 from limner.errors import DataError, SettingsError
 
 
@@ -29,10 +30,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_form_of_cuhk_pedes(made: Path) -> None:
     records = json.loads((made / "reid_raw.json").read_text())
     for record in records:
-        assert set(record) == {"split", "captions", "file_path", "processed_tokens", "id"}
+        assert set(record) == {"split", "captions", "file_path", "processed_tokens", "id", "labels"}
         assert record["split"] in ("train", "val", "test")
         assert len(record["captions"]) == len(record["processed_tokens"]) >= 2
         assert isinstance(record["id"], int)
+        assert record["labels"]
         with Image.open(made / "imgs" / record["file_path"]) as image:
             assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (96, 192))
     pictures = {str(path.relative_to(made / "imgs")) for path in (made / "imgs").rglob("*.jpg")}
@@ -44,6 +46,20 @@ def test_form_of_cuhk_pedes(made: Path) -> None:
         "people.json",
         "imgs",
     }
+
+
+def test_labels_are_of_what_can_be_seen(made: Path) -> None:
+    about = json.loads((made / "attributes.json").read_text())["identities"]
+    views = {
+        view["file_path"]: (who["attributes"], view["visible"]) for who in about for view in who["views"]
+    }
+    dataset = open_dataset(f"cuhk-pedes:{made}")
+    for record in dataset.records:
+        who, visible = views[str(record.image.relative_to(made / "imgs"))]
+        assert (who["upper"] in record.labels) == ("upper" in visible)
+        bag = who["bag"] and who["bag"]["kind"]
+        assert (bag in record.labels) == (bag is not None and "bag" in visible)
+        assert "labels" not in record.metadata
 
 
 def test_splits_by_identity_with_the_numbers_asked_for(made: Path) -> None:

@@ -54,6 +54,31 @@ def test_json_lines_with_one_sentence_several_or_none(tmp_path: Path) -> None:
     assert [record.metadata for record in dataset.records] == [{"tags": [1]}, {}, {}]
 
 
+def test_labels_of_a_picture(tmp_path: Path) -> None:
+    rows = "a.jpg,x,coat; man;coat\nb.jpg,y,\nc.jpg,z,dog\n"
+    dataset = read(tmp_path, f"file,caption,Labels\n{rows}")
+    assert [record.labels for record in dataset.records] == [("coat", "man"), (), ("dog",)]
+    assert [record.metadata for record in dataset.records] == [{}, {}, {}]
+    (tmp_path / "captions.csv").unlink()
+    text = lines(
+        {"file": "a.jpg", "caption": "x", "labels": ["coat", " man"]},
+        {"file": "b.jpg", "caption": "y", "labels": None},
+    )
+    assert [record.labels for record in read(tmp_path, text, "captions.jsonl").records] == [
+        ("coat", "man"),
+        (),
+    ]
+
+
+def test_labels_that_are_none_or_disagree(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"line 3: labels 'dog' contradict 'coat' of 'a\.jpg' at line 2"):
+        read(tmp_path, "file,caption,labels\na.jpg,x,coat\na.jpg,y,dog\n")
+    (tmp_path / "captions.csv").unlink()
+    for labels in (7, ["coat", 7]):
+        with pytest.raises(DataError, match="must be a string, got 7"):
+            read(tmp_path, lines({"file": "a.jpg", "caption": "x", "labels": labels}), "captions.jsonl")
+
+
 def test_raw_line_separators_inside_json_do_not_end_a_row(tmp_path: Path) -> None:
     text = '{"file": "a.jpg", "caption": "one\u2028two"}\r\n{"file": "b.jpg", "caption": "c"}\r\n'
     assert [record.sentences for record in read(tmp_path, text, "captions.jsonl").records] == [

@@ -1,0 +1,190 @@
+"""MNiL in the training loop: sextuples, and a bank that lives in the state."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import limner
+from limner.data.records import Dataset
+from limner.errors import DataError, SettingsError
+from limner.training.loop import train
+from limner.training.objective import Objective
+from limner.training.settings import LossSettings, Recipe
+from tests.toy import toy_mnil
+from tests.training.interrupted import STATE, KilledError, in_two_processes, killer, run_apart, same_run
+
+
+def labelled(dataset: Dataset) -> Dataset:
+    """The toys with their colour, shape and ground as labels."""
+    return replace(dataset, records=tuple(replace(r, labels=tuple(r.group.split())) for r in dataset.records))
+
+
+def by_label(**changes: object) -> Recipe:
+    recipe = toy_mnil()
+    losses = recipe.stages[0].losses.replace(relevant="label", **changes)
+    return recipe.replace(stages=tuple(stage.replace(losses=losses) for stage in recipe.stages), select="mAP")
+
+
+@pytest.fixture(scope="module")
+def run(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("mnil") / "run"
+    return train(toy_mnil(), toys.split("train"), toys.split("val"), out, cpu=True)
+
+
+@pytest.mark.parametrize("kill_at", [2, 4, 5, 9, 11])
+def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
+    toys: Dataset, run: Path, tmp_path: Path, kill_at: int
+) -> None:
+    arguments = (toy_mnil(), toys.split("train"), toys.split("val"), tmp_path / "run")
+    with pytest.raises(KilledError):
+        train(*arguments, listener=killer(kill_at), cpu=True)
+    train(*arguments, resume=True, cpu=True)
+    same_run(tmp_path / "run", run)
+
+
+def test_kill_9_keeps_the_bank(toys: Dataset, run: Path, tmp_path: Path) -> None:
+    run_apart(toys, toy_mnil(), tmp_path / "run", kill_at="stage-2 1 2")
+    run_apart(toys, toy_mnil(), tmp_path / "run")
+    same_run(tmp_path / "run", run)
+    state = load_file(run / STATE)
+    assert state["objective.bank.images"].shape == (9, 16)
+    torch.testing.assert_close(state["objective.bank.texts"].norm(dim=1), torch.ones(9))
+    pictures = len(toys.split("train"))
+    assert (state["objective.bank.image_numbers"] < pictures).all()
+
+
+def test_the_run_encodes_and_says_its_system(toys: Dataset, run: Path) -> None:
+    loaded = limner.load(run, device="cpu")
+    assert loaded.description["system"] == "mnil"
+    assert loaded.encode_texts(["a red bar", ""]).shape == (2, 16)
+    pictures = loaded.encode_images([record.image for record in toys.records[:3]])
+    np.testing.assert_allclose(np.linalg.norm(pictures, axis=1), 1, atol=1e-5)
+    head = loaded.model.state_dict()["image_head.linear.weight"]
+    torch.testing.assert_close(head @ head.T, torch.eye(16), atol=1e-5, rtol=0)
+
+
+def test_relevant_samples_and_violators_are_what_they_are_called(
+    toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = []
+    plain = Objective.forward
+
+    def forward(self: Objective, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        steps.append({name: value.clone() for name, value in inputs.items()})
+        return plain(self, **inputs)
+
+    monkeypatch.setattr(Objective, "forward", forward)
+    data = labelled(toys)
+    train(by_label(), data.split("train"), data.split("val"), tmp_path / "run", cpu=True)
+    records = data.split("train").records
+    sentences = {sentence: set(record.labels) for record in records for sentence in record.sentences}
+    loaded = limner.load(tmp_path / "run", device="cpu")
+    said = {
+        tuple(row): labels
+        for (sentence, labels), row in zip(
+            sentences.items(), loaded.vocabulary.encode(list(sentences), 10).tolist(), strict=True
+        )
+    }
+    found = 0
+    for step in steps:
+        batch = len(step["groups"])
+        labels = [said[tuple(row)] for row in step["numbers"].tolist()]
+        for row in range(batch):
+            assert labels[row] & labels[step["positives"][row, 1]]
+            if step["draws"][row, 1]:
+                found += 1
+                assert not labels[row] & labels[len(labels) - batch + row]
+    assert found > 50
+
+
+def test_labels_choose_the_checkpoint_and_lead_the_learning(toys: Dataset, tmp_path: Path) -> None:
+    data = labelled(toys)
+    recipe = by_label()
+    out = train(recipe, data.split("train"), data.split("val"), tmp_path / "run", cpu=True)
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        both = [row[direction]["mAP"] for direction in ("image_to_text", "text_to_image")]
+        assert row["score"] == pytest.approx(sum(both) / 2)
+    plain = train(
+        recipe.replace(stages=recipe.stages[:1], select="mAP"),
+        *(data.split("train"), data.split("val"), tmp_path / "short"),
+        cpu=True,
+    )
+    assert json.loads((plain / "run.json").read_text())["recipe"] == "toy-mnil"
+
+
+def test_pictures_without_a_label_are_refused(toys: Dataset, tmp_path: Path) -> None:
+    data = labelled(toys)
+    records = data.split("train").records
+    short = replace(data, records=(*records[1:], replace(records[0], labels=())))
+    with pytest.raises(DataError, match="1 training pictures have no label"):
+        train(by_label(), short, data.split("val"), tmp_path / "run", cpu=True)
+    with pytest.raises(DataError, match="have no labels"):
+        train(by_label(), toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
+
+
+@pytest.mark.parametrize("direction", ["image_to_text", "text_to_image"])
+def test_one_direction_trains_too(toys: Dataset, tmp_path: Path, direction: str) -> None:
+    recipe = toy_mnil()
+    stage = recipe.stages[0]
+    losses = stage.losses.replace(direction=direction)
+    train(
+        recipe.replace(stages=(stage.replace(losses=losses),)),
+        *(toys.split("train"), toys.split("val"), tmp_path / "run"),
+        cpu=True,
+    )
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert all(np.isfinite(row["loss"]) for row in rows)
+
+
+def test_candidates_and_sextuples_do_not_go_together() -> None:
+    with pytest.raises(SettingsError, match="either candidates for the ranking loss or violators"):
+        LossSettings(sextuple=1).replace(ranking=1, candidates=4)
+
+
+_TWO = """
+import os
+import sys
+from pathlib import Path
+import torch
+from limner.training.loop import train
+from limner.training.settings import Recipe
+from limner.training.violators import RecentBank
+from tests.toy import toy_dataset
+
+torch.set_num_threads(1)
+rank = os.environ["RANK"]
+plain = RecentBank.push
+seen = []
+
+def push(self, images, texts, pictures, sentences):
+    plain(self, images, texts, pictures, sentences)
+    seen.append(len(pictures))
+    torch.save((self.state_dict(), seen), f"{sys.argv[2]}-{rank}.pt")
+
+RecentBank.push = push
+recipe = Recipe.model_validate_json(sys.argv[3])
+data = toy_dataset(Path(sys.argv[1]))
+train(recipe, data.split("train"), data.split("val"), Path(sys.argv[2]), cpu=True)
+"""
+
+
+def test_two_processes_hold_the_same_bank(toys: Dataset, tmp_path: Path) -> None:
+    recipe = toy_mnil()
+    recipe = recipe.replace(stages=recipe.stages[:1])
+    script = tmp_path / "two.py"
+    script.write_text(_TWO)
+    done = in_two_processes(
+        *(str(script), str(toys.records[0].image.parent), str(tmp_path / "run"), recipe.model_dump_json()),
+        cache=tmp_path / "cache",
+    )
+    assert done.returncode == 0, done.stderr
+    one, other = (torch.load(tmp_path / f"run-{rank}.pt", weights_only=True) for rank in (0, 1))
+    for name, tensor in one[0].items():
+        assert torch.equal(tensor, other[0][name]), name
+    assert one[1][-1] == 8  # the whole batch, not a process's half
