@@ -181,8 +181,10 @@ class Trainer:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--pairs", type=int, default=8, help="pairs of a turn of the paper's procedure")
-    pairs: int = parser.parse_args().pairs
+    parser.add_argument(
+        "--draws", type=int, default=160, help="about how many draws a turn of the loop makes"
+    )
+    wanted: int = parser.parse_args().draws
     table = np.random.default_rng(0).standard_normal((10_000, CHANNELS), np.float32)
     above = {}
     for count in SIZES:
@@ -196,6 +198,7 @@ def main() -> None:
     groups, margins = {}, {}
     for share in SHARES:
         margins[share] = trainer.set_share(share)
+        pairs = max(1, round(wanted * share))
         seconds = taking_turns({ONE: partial(trainer.one_at_a_time, pairs), "limner": trainer.step}, 3)
         seconds[ONE] *= BATCH / pairs
         groups[f"{share:.1%} of the samples violate"] = speeds(seconds, BATCH, reference=ONE)

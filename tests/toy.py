@@ -21,7 +21,7 @@ SHAPES = ("square", "circle", "bar")
 GROUNDS = {"white": (245, 245, 245), "grey": (120, 120, 120), "black": (10, 10, 10)}
 
 
-def draw_toys(folder: Path, *, views: int = 1) -> Path:
+def draw_toys(folder: Path, *, views: int = 1, labels: bool = False) -> Path:
     """Write pictures and a `captions.jsonl` with splits; an identity is one colour, shape and ground."""
     folder.mkdir(parents=True, exist_ok=True)
     rows, number = [], 0
@@ -45,6 +45,7 @@ def draw_toys(folder: Path, *, views: int = 1) -> Path:
                             ],
                             "identity": f"{colour} {shape} {ground}",
                             "split": split,
+                            **({"labels": [colour, shape, ground]} if labels else {}),
                         }
                     )
                 number += 1
@@ -144,10 +145,12 @@ def toy_recipe() -> Recipe:
     )
 
 
-def toy_mnil() -> Recipe:
-    """Sextuples in seconds: the feature maps alone at ten times the rate, then everything."""
+def toy_mnil(*, by_label: bool = False) -> Recipe:
+    """Sextuples in seconds: a frozen backbone and feature maps at ten times the rate, then everything."""
     dual = toy_recipe()
-    losses = LossSettings(sextuple=1.0, visual=0.0, textual=0.0, bank=12)
+    losses = LossSettings(
+        sextuple=1.0, visual=0.0, textual=0.0, bank=12, relevant="label" if by_label else "class"
+    )
     sgd = OptimiserSettings(name="sgd", rate=0.05, multipliers={"image_head": 10, "text_head": 10})
     first, second = (
         stage.replace(losses=losses, position_shift=False, optimiser=sgd) for stage in dual.stages
@@ -160,5 +163,6 @@ def toy_mnil() -> Recipe:
             dim=16,
             projection="orthonormal",
         ),
-        stages=(first, second.replace(losses=losses.replace(relevant="class", direction="both", bank=9))),
+        stages=(first, second.replace(losses=losses.replace(bank=9))),
+        select="mAP" if by_label else "rsum",
     )

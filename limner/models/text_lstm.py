@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from limner.data.vocabulary import PADDING
+from limner.models.packed_lstm import run_packed
 from limner.models.text_path import TextPath
 from limner.settings import Settings
 
@@ -73,17 +74,30 @@ class TextLSTM(TextPath):
     def encode_words(
         self, numbers: Int64[Tensor, "batch words"]
     ) -> tuple[Float[Tensor, "batch words {self.channels}"], Bool[Tensor, "batch words"]]:
-        """The hidden state at each word, 0 behind a sentence's end, and which positions are before it.
-
-        A state depends on what stands before it alone, so rows run to the longest sentence's end and what lies behind a
-        shorter one's is cut off. Packed sequences give the same and are slower on a CPU (docs/log.md).
-        """
+        """The last layer's state at each word, 0 behind a sentence's end, and which positions are before it."""
         ends = lengths(numbers)
+        present = torch.arange(numbers.shape[1], device=numbers.device) < ends[:, None]
+        if numbers.device.type == "cpu":
+            return self._packed(numbers, ends, present), present
         longest = int(ends.max())
         states, _ = self.lstm(self.dropout(self.table(numbers[:, :longest])))
-        present = torch.arange(numbers.shape[1], device=numbers.device) < ends[:, None]
+        # a state depends on what stands before it alone, so what lies behind a sentence's end is cut off
         kept = torch.where(present[:, :longest, None], states, 0)
         return F.pad(kept, (0, 0, 0, numbers.shape[1] - longest)), present
+
+    def _packed(
+        self,
+        numbers: Int64[Tensor, "batch words"],
+        ends: Int64[Tensor, " batch"],
+        present: Bool[Tensor, "batch words"],
+    ) -> Float[Tensor, "batch words {self.channels}"]:
+        order = ends.argsort(descending=True, stable=True)
+        place, row = present[order].T.nonzero(as_tuple=True)
+        counts = [count for count in present.sum(dim=0).tolist() if count]
+        row = order[row]
+        packed = run_packed(self.lstm, self.dropout(self.table(numbers[row, place])), counts)
+        states = packed.new_zeros(*numbers.shape, self.channels)
+        return states.index_put((row, place), packed)
 
 
 def lengths(numbers: Int64[Tensor, "batch words"]) -> Int64[Tensor, " batch"]:

@@ -50,11 +50,13 @@ class Identity:
         return dataclasses.asdict(self)
 
     def seen(self, visible: Collection[str]) -> list[str]:
-        """The kinds of what is worn and carried, where the details `visible` can be seen, e.g. "coat", "umbrella"."""
+        """The kinds of what is worn and carried, where the details `visible` can be seen, e.g. "coat", "umbrella".
+
+        Shoes are left out: four kinds that everybody wears would make half of all pairs share one.
+        """
         kinds = {
             "upper": self.upper,
             "lower": self.lower,
-            "shoes": self.shoes,
             **{
                 name: thing and thing.kind
                 for name in ("headwear", "bag", "carried", "worn")
