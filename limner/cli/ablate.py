@@ -11,14 +11,16 @@ from limner.cli.console import counting_each, err, out
 from limner.cli.options import Cpu
 from limner.cli.training_progress import TrainingProgress
 from limner.data.readers import open_dataset
+from limner.data.records import Dataset
 from limner.errors import SettingsError
-from limner.evaluation.names import parse_measures
-from limner.evaluation.protocols import Protocol, find_protocol
+from limner.evaluation.measures import STANDARD
+from limner.evaluation.protocols import PROTOCOLS, Protocol, find_protocol, protocol_of
 from limner.figures.ablation_bars import ablation_figure, read_table
 from limner.figures.style import write_figure
 from limner.recipes import change, get_recipe
 from limner.recipes.ablations import TABLES, get_table, variants
 from limner.runs.checkpoint import write_text
+from limner.runs.evaluating import expect_fit
 from limner.training.ablation import Outcome, Variant, measure_variant, train_variant
 from limner.training.ablation_report import AblationReport
 
@@ -62,7 +64,6 @@ def ablate_command(
         raise SettingsError(f"--stage {stage}: {table} has rows of stage {' and '.join(chosen.stages)}")
     numbers = _numbers("--seeds", seeds)
     two = None if classes is None else _two(_numbers("--classes", classes))
-    rules = _rules(table, protocol)
     standard = get_recipe(recipe or chosen.recipe)
     changed = change(standard, given)
     if any(setting.partition("=")[0] == "seed" for setting in given):
@@ -70,6 +71,7 @@ def ablate_command(
     dataset = open_dataset(data)
     rows = variants(chosen, changed, training_pictures=len(dataset.split("train")), classes=two)
     ranked = dataset.split(split)
+    rules = _rules(table, protocol, ranked)
     outcomes = []
     for key, variant in _asked(table, rows, stage, row).items():
         trials = []
@@ -108,18 +110,30 @@ def ablate_command(
         write_figure(ablation_figure(read_table(folder)), folder / "table")
 
 
-def _rules(table: str, protocol: str | None) -> Protocol | None:
-    """The protocol of the rows; None = the dataset's own."""
+def _rules(table: str, protocol: str | None, dataset: Dataset) -> Protocol | None:
+    """The protocol of the rows; None = the dataset's own, with the measures of every report.
+
+    Raises `SettingsError` for one that does not measure what the table prints, `DataError` for one that the dataset
+    does not fit.
+    """
     chosen = get_table(table)
+    printed = {name for row in chosen.rows for name in row.published}
     name = protocol or chosen.protocol
-    if name is None:
+    if name is None and {one.split(" ", 1)[1] for one in printed} <= {str(one) for one in STANDARD}:
         return None
-    rules = find_protocol(name)
-    measured = {str(one) for one in parse_measures(f"{rules.measures} {rules.to_image or ''}")}
-    printed = {name.split(" ", 1)[1] for row in chosen.rows for name in row.published}
-    if missing := printed - measured:
-        raise SettingsError(f"--protocol {name}: {table} is of {min(missing)}, which it does not measure")
+    rules = find_protocol(name) if name else protocol_of(dataset.source.partition(":")[0])
+    if not rules.measures_all(printed):
+        others = [other.name for other in PROTOCOLS.values() if other.measures_all(printed)]
+        raise SettingsError(
+            f"--protocol {rules.name} does not measure what {table} prints, {_listed(printed)}; these do: "
+            f"{', '.join(others)}"
+        )
+    expect_fit(dataset, rules)
     return rules
+
+
+def _listed(printed: set[str]) -> str:
+    return ", ".join(sorted({name.split(" ", 1)[1] for name in printed}))
 
 
 def _asked(

@@ -122,7 +122,12 @@ def label_matrices(
     """
     names = sorted({label for record in dataset.records for label in record.labels})
     if not names:
-        raise DataError(f"{dataset.source}: its pictures have no labels to match by; mscoco-labels: has them")
+        splits = {record.split for record in dataset.records}
+        split = f" of split '{splits.pop()}'" if len(splits) == 1 else ""
+        raise DataError(
+            f"{dataset.source}: its pictures{split} have no labels; mscoco-labels: has them, folder: where its "
+            "captions file has a column 'labels', and generated people that were drawn since there are labels"
+        )
     column = {name: number for number, name in enumerate(names)}
     images = np.zeros((len(dataset), len(names)), np.uint8)
     for row, record in enumerate(dataset.records):

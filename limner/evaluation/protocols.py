@@ -8,7 +8,7 @@ split search among each other. It reports means of ten random draws; here one se
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -53,12 +53,22 @@ class Protocol:
     folds: int = 1
     to_image: str | None = None
 
+    @property
+    def by_direction(self) -> dict[str, list[str]]:
+        """The names of what each direction is measured by."""
+        names = {"image_to_text": self.measures, "text_to_image": self.to_image or self.measures}
+        return {direction: [str(one) for one in parse_measures(own)] for direction, own in names.items()}
+
+    def measures_all(self, names: Collection[str]) -> bool:
+        """Whether it reports measures given as "direction measure"."""
+        return set(names) <= {f"{way} {one}" for way, own in self.by_direction.items() for one in own}
+
     def applied(self, results: Results) -> Results:
         """The results as they are ranked. Raises `DataError` for labels where there are none."""
         if self.match == "labels" and results.image_labels is None:
             raise DataError(
                 f"protocol '{self.name}' matches by labels, and these results have none; they come from a dataset "
-                "with labels (mscoco-labels:), or from arrays 'image_labels' and 'sentence_labels'"
+                "with labels, or from arrays 'image_labels' and 'sentence_labels'"
             )
         if self.match == "groups":
             results = replace(results, image_labels=None, sentence_labels=None)
@@ -111,9 +121,7 @@ class Protocol:
 
     def _by_direction(self, report: Report) -> Report:
         """Only what each direction is measured by: of one text a class, AP@50 of image→text would be a constant."""
-        to_text, to_image = (
-            [str(one) for one in parse_measures(names)] for names in (self.measures, self.to_image or "")
-        )
+        to_text, to_image = self.by_direction.values()
         return replace(
             report,
             image_to_text={name: report.image_to_text[name] for name in to_text},

@@ -31,7 +31,7 @@ _LEARNT = {
         "textual_error": "sentences",
         "joint_error": "sums",
     },
-    "draws up to a violator": {"draws": "median"},
+    "violating samples, percent": {"violating": "of what is irrelevant"},
     "matching loss": {"matching": "binary cross-entropy"},
     "matching error, percent": {"matching_error": "pairs of picture and sentence"},
 }

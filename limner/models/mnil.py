@@ -37,14 +37,14 @@ class MNiLSettings(Settings):
 class MNiL(JointEmbedding):
     """p = the feature map of the CNN's feature x, t = that of the mean y of the LSTM's word features.
 
-    Our name = their symbol: `pool_images` = x and `text` = y, both L2-normalised before the feature-map layers, as in
-    the released code; `embed_images` = p and `encode_texts` = t; `dim` = K.
+    Our name = their symbol: `pool_images` = x and `text` = y, both L2-normalised before the feature-map layers (the
+    released code normalises x, and each word's state in place of their mean); `embed_images` = p and `encode_texts` =
+    t; `dim` = K.
 
     **Decided**: p and t are L2-normalised where they are compared, as everywhere in limner, so that the dot product f
     is at most 1, which section 3.2 rests its margins on. The released code makes the rows of a feature map orthonormal
-    by a QR decomposition after each step, then divides by the Frobenius norm: with unit features f is then at most 1/K,
-    and every sample violates a margin of 0.3. `projection="orthonormal"` is the decomposition, with the signs of its
-    rows kept.
+    by a QR decomposition after each step, then divides by the Frobenius norm: f is then far below the margin of 0.3,
+    and about every sample violates it. `projection="orthonormal"` is the decomposition, with the signs of its rows kept.
     """
 
     settings: MNiLSettings

@@ -42,7 +42,7 @@ class TextLSTM(TextPath):
     Our name = their symbol: `encode_words` = h_1 … h_T (identity-aware), y_i1 … y_iT (MNiL); `channels` = D_H, D_y.
 
     Sentences stand at the left of their rows; empty positions behind them are not read. A sentence
-    without a word has the state after one empty position.
+    without a word has the state after one empty position, and a mean of 0.
     """
 
     def __init__(self, settings: TextLSTMSettings, vocabulary_size: int) -> None:
@@ -58,10 +58,10 @@ class TextLSTM(TextPath):
     def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
         """The last hidden states, or their means."""
         states, present = self.encode_words(numbers)
-        counts = present.sum(dim=1)
         if self.settings.feature == "mean":
-            return states.sum(dim=1) / counts[:, None]
-        return states[torch.arange(len(states), device=states.device), counts - 1]
+            said = numbers != PADDING
+            return (states * said[:, :, None]).sum(dim=1) / said.sum(dim=1, keepdim=True).clamp(min=1)
+        return states[torch.arange(len(states), device=states.device), present.sum(dim=1) - 1]
 
     def word_vectors(self) -> Float[Tensor, "vocabulary {self.channels}"]:
         """The last layer's output for each word alone (MNiL, section 4.4 and Table 3).

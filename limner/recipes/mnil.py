@@ -69,9 +69,10 @@ def mnil_flickr30k() -> Recipe:
 def mnil_flickr8k() -> Recipe:
     """The network and the loss on Flickr8k, with the training changed to suit 6,000 pictures and two cores.
 
-    Departures: MobileNetV2 in place of ResNet-50, held fixed in a first stage and its last four layers learning in a
-    second; AdamW with a cosine schedule, word vectors learnt from the training captions, every sentence in an epoch,
-    24 words, an embedding of 1,024.
+    Departures: MobileNetV2 in place of ResNet-50, held fixed in a first stage with five cached views of each picture,
+    its last four layers learning in a second; AdamW at one rate for all parts, with a cosine schedule, weight decay and
+    clipped gradients; batches of 128, every sentence in an epoch; words seen twice at least, with vectors learnt from
+    the training captions, 24 of a sentence; an embedding of 1,024. Not yet run in full.
     `limner train mnil-flickr8k --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`
     """
     first = StageSettings(
@@ -111,7 +112,7 @@ def mnil_flickr8k() -> Recipe:
 def mnil_birds() -> Recipe:
     """Few species on two cores: MobileNetV2 held fixed, a species a class.
 
-    Departures as in `mnil-flickr8k`, in one stage.
+    Departures as in `mnil-flickr8k`, in one stage with batches of 64 and a bank of 1,024. Not yet run.
     Ten species of CUB, three to be tested on: `limner train mnil-birds --data folder:CUB10 --out RUN`
     """
     flickr = mnil_flickr8k()
@@ -134,7 +135,8 @@ def mnil_birds() -> Recipe:
 def mnil_people() -> Recipe:
     """Generated people from nothing but themselves, by the labels of what they wear and carry.
 
-    Departures: a narrow ResNet-18 that starts at random, AdamW, word vectors learnt from the captions.
+    Departures: a narrow ResNet-18 that starts at random, on pictures of 128×64; an LSTM half as wide, on 40 words with
+    vectors learnt from the captions; AdamW at one rate for all parts. Not yet run.
     After `limner data people PEOPLE`: `limner train mnil-people --data cuhk-pedes:PEOPLE --out RUN`
     """
     return Recipe(

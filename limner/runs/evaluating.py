@@ -57,6 +57,7 @@ def evaluate_run(
     if first != 0:
         run.expect_matching()  # before hours of encoding
     names = _names(dataset)
+    expect_fit(dataset, protocol)
     labels = label_matrices(dataset) if protocol.match == "labels" else (None, None)
     paths = [record.image for record in dataset.records]
     sentences = [sentence for record in dataset.records for sentence in record.sentences]
@@ -138,6 +139,18 @@ def _names(dataset: Dataset) -> list[str]:
         return []
     root = Path(commonpath([record.image.parent for record in dataset.records]))
     return [record.image.relative_to(root).as_posix() for record in dataset.records]
+
+
+def expect_fit(dataset: Dataset, protocol: Protocol) -> None:
+    """Raise `DataError` for a protocol that a split cannot be evaluated by, before anything is encoded."""
+    if protocol.match == "labels":
+        label_matrices(dataset)
+    groups = {record.group for record in dataset.records}
+    if protocol.texts == "one sentence an image" and len(groups) < len(dataset):
+        raise DataError(
+            f"{dataset.source}: protocol '{protocol.name}' takes one sentence of each image, and here are groups of "
+            "several"
+        )
 
 
 def _expect_same_splits(dataset: Dataset, described: dict[str, Any]) -> None:

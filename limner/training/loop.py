@@ -110,6 +110,12 @@ class _Training:
                     f"stage '{stage.name}': a step needs at least 2 pairs for each of {self.accelerator.num_processes} "
                     f"process(es), but there are {there} and stages.{stage.name}.batch is {stage.batch}"
                 )
+            if stage.remembers and min(there, stage.batch) % self.accelerator.num_processes:
+                raise DataError(
+                    f"stage '{stage.name}': what its loss remembers of a step needs as many pairs of each of "
+                    f"{self.accelerator.num_processes} processes, but a step has {min(there, stage.batch)}; change "
+                    f"stages.{stage.name}.batch"
+                )
 
     def run(self) -> Path:
         resumed = (self.out / STATE_FILE).exists()

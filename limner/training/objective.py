@@ -29,7 +29,7 @@ class Objective(nn.Module):
         self.model = model
         self.classifier = InstanceLoss(model.dim, classes, bias=bias)
         self.cmce = CMCELoss(model.dim, compared) if compared else None
-        self._seen: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+        self._seen: tuple[Tensor, Tensor, Tensor] | None = None
         self.ranking = RankingLoss()
         self.sextuple = SextupleLoss()
         self.bank: RecentBank | None = None
@@ -73,12 +73,12 @@ class Objective(nn.Module):
         classes: Int64[Tensor, " batch"],
         extra_image_groups: Int64[Tensor, " more_images"] | None = None,
         extra_text_groups: Int64[Tensor, " more_texts"] | None = None,
-        numbered: Int64[Tensor, "batch 2"] | None = None,
         positives: Int64[Tensor, "batch 2"] | None = None,
         draws: Int64[Tensor, "batch 2"] | None = None,
+        shares: Float[Tensor, "batch 2"] | None = None,
     ) -> dict[str, Float[Tensor, ""]]:
         """The weighted "loss" and each unweighted part of it; of each instance loss, NAME_error, in percent; of
-        sextuples, "draws", the median number of draws up to a violator.
+        sextuples, "violating", the percentage of the irrelevant samples that violate the margin.
 
         The error is the share of the batch whose class does not have the highest logit (TOMM 2020, Figure 8). Dropout
         before the classifier counts as in the loss.
@@ -89,9 +89,9 @@ class Objective(nn.Module):
         the batch, of pictures and of sentences, are mined negatives with groups of their own: they enter the ranking
         loss only, though batch norm sees them.
 
-        Of sextuples, the first column is of pictures and the second of sentences: `numbered` says which the pairs
-        are, `positives` in which rows their relevant samples stand, `draws` after how many draws a violator was found
-        (0 = none); the violators are the last rows.
+        Of sextuples, the first column is of pictures and the second of sentences: `positives` says in which rows the
+        relevant samples stand, `draws` after how many draws a violator was found (0 = none), `shares` how much of what
+        is irrelevant violates; the violators are the last rows.
         """
         batch = len(groups)
         all_images, all_texts = self.embed(pictures, numbers)
@@ -106,9 +106,11 @@ class Objective(nn.Module):
         if weights.cmce:
             assert self.cmce is not None
             parts["cmce"] = self.cmce(images, texts, classes)
+            self._seen = images.detach(), texts.detach(), classes
         if weights.sextuple:
             assert positives is not None
             assert draws is not None
+            assert shares is not None
             unit_images, unit_texts = (F.normalize(rows.float(), dim=1) for rows in (all_images, all_texts))
             parts["sextuple"] = self.sextuple(
                 *(unit_images[:batch], unit_texts[:batch]),
@@ -118,11 +120,7 @@ class Objective(nn.Module):
                 sentence_draws=draws[:, 1],
                 samples=self.samples,
             )
-            found = draws[draws > 0]
-            errors["draws"] = found.float().median() if len(found) else draws.new_zeros(()).float()
-        if weights.cmce or weights.sextuple:
-            which = classes.new_zeros((batch, 2)) if numbered is None else numbered
-            self._seen = images.detach(), texts.detach(), classes, which
+            errors["violating"] = 100 * shares.mean()
         if weights.ranking:
             parts["ranking"] = self.ranking(
                 images.float(),
@@ -145,20 +143,14 @@ class Objective(nn.Module):
         return self.model.embed_images(pooled), self.model.encode_texts(numbers)
 
     def remember(self, gather: Callable[[Tensor], Tensor]) -> None:
-        """Put the features of the last batch into CMCE's buffers and into the bank; to be called after each step.
+        """Move CMCE's buffers to the features of the last batch; to be called after each step.
 
         `gather` joins what the processes have, so that all of them hold the same rows.
         """
-        if self._seen is None:
-            return
-        images, texts, classes, numbered = map(gather, self._seen)
-        if self.losses.cmce:
-            assert self.cmce is not None
+        if self.cmce is not None and self._seen is not None:
+            images, texts, classes = (gather(part) for part in self._seen)
             self.cmce.update(images, texts, classes)
-        if self.bank is not None:
-            unit = (F.normalize(rows.float(), dim=1) for rows in (images, texts))
-            self.bank.push(*unit, *numbered.unbind(1))
-        self._seen = None
+            self._seen = None
 
     def _classified(self, images: Tensor, texts: Tensor) -> Iterator[tuple[str, Tensor]]:
         """The features whose classes the stage learns to tell, by the name of their loss."""

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from jaxtyping import Bool, Int64, UInt8
 
+from limner.errors import DataError
 from limner.training.pairs import TrainingPairs
 
 
@@ -19,13 +20,21 @@ class Relevant(ABC):
         """What is of the same class: an identity, or a picture with its sentences.
 
         Another one than itself is drawn where there is one. So of pairs that are their own class a picture's neighbour
-        is itself, a sentence's are its picture's other sentences (section 4.1, on Flickr30k).
+        is itself, a sentence's are its picture's other sentences (section 4.1, on Flickr30k). Raises `DataError` for
+        a single class.
         """
+        if len(np.unique(classes)) < 2:
+            raise DataError("all training pictures are of one class, so nothing is irrelevant to any of them")
         return _SameClass(pairs, classes)
 
     @staticmethod
     def by_label(pairs: TrainingPairs, labels: UInt8[np.ndarray, "images labels"]) -> "Relevant":
-        """What shares a label, of which each picture has one at least; all of it is equally likely to be drawn."""
+        """What shares a label, of which each picture has one at least; all of it is equally likely to be drawn.
+
+        Raises `DataError` for a label that all pictures have.
+        """
+        if labels.all(axis=0).any():
+            raise DataError("all training pictures share a label, so nothing is irrelevant to any of them")
         return _SharedLabel(pairs, labels)
 
     @abstractmethod

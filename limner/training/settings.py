@@ -230,6 +230,11 @@ class StageSettings(Settings):
         return self.matching is None and bool(self.losses.cmce)
 
     @property
+    def remembers(self) -> bool:
+        """Whether features of a step are kept for later ones."""
+        return self.matching is None and bool(self.losses.cmce or self.losses.sextuple)
+
+    @property
     def by_label(self) -> bool:
         """Whether it learns from shared labels."""
         return self.matching is None and bool(self.losses.sextuple) and self.losses.relevant == "label"
@@ -292,6 +297,17 @@ class Recipe(Settings):
         for name in names:
             if name == "last" or name.endswith("-classifier"):
                 raise ValueError(f"stage name '{name}' is that of another file of a run; choose another")
+        return self
+
+    @model_validator(mode="after")
+    def _relevant_pairs(self) -> "Recipe":
+        for stage in self.stages:
+            whole = self.classes is None and not stage.by_label
+            if stage.matching is None and stage.losses.sextuple and stage.pairing == "group" and not whole:
+                raise ValueError(
+                    f"stage '{stage.name}': with pairing=group a picture may meet a sentence that is irrelevant to it "
+                    "by label or by another class; sextuples then need pairing=image"
+                )
         return self
 
     @model_validator(mode="after")

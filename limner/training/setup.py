@@ -91,6 +91,8 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
     if not len(sentence_groups):
         raise DataError(f"{val.source}: the validation split has no sentence")
     by_label = any(stage.by_label for stage in recipe.stages)
+    if by_label or (recipe.classes is not None and any(stage.losses.sextuple for stage in recipe.stages)):
+        _expect_own_sentences(train)
     return Prepared(
         recipe,
         train,
@@ -106,6 +108,16 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
         _train_labels(train) if by_label else None,
         label_matrices(val) if by_label else None,
     )
+
+
+def _expect_own_sentences(train: Dataset) -> None:
+    """A sentence of its group's, which such a picture would meet, may be irrelevant to it."""
+    without = [record for record in train.records if not record.sentences]
+    if without:
+        raise DataError(
+            f"{train.source}: {len(without)} training pictures have no sentence, e.g. {without[0].image.name}; "
+            "sextuples by label, or by other classes than the groups, need one of each"
+        )
 
 
 def _train_labels(train: Dataset) -> UInt8[np.ndarray, "images labels"]:

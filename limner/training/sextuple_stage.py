@@ -18,16 +18,21 @@ from limner.runs.precision import Arithmetic, autocast
 from limner.training.embedding_stage import EmbeddingStage
 from limner.training.events import Listener, Preparing
 from limner.training.pairs import Batch, generator
+from limner.training.pictures import ahead
 from limner.training.relevant import Relevant
 from limner.training.setup import Prepared
 from limner.training.violators import RecentBank, Violators, find_violators
+
+_DECODED = 16
+"""Pictures that a thread decodes."""
 
 
 class SextupleStage(EmbeddingStage):
     """A stage of learning the embedding with the sextuple loss.
 
     A picture's violator is also what its sentence is held apart from, and the reverse: three pictures and three
-    sentences a pair. Violators are found in the bank by the network as it stands, in eval mode, and encoded anew.
+    sentences a pair. Violators are found in the bank by the network as it stands, in eval mode, and encoded anew; what
+    the batch was found by goes into the bank.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class SextupleStage(EmbeddingStage):
             self._relevant = Relevant.by_label(data.pairs, data.train_labels)
         else:
             self._relevant = Relevant.by_class(data.pairs, classes)
+        self._found: tuple[Tensor, Tensor, Tensor] | None = None
 
     @property
     def bank(self) -> RecentBank:
@@ -83,14 +89,31 @@ class SextupleStage(EmbeddingStage):
             pictures = self.bank.image_numbers[of_sentences.places].cpu().numpy()
             sentences = self.bank.sentence_numbers[of_images.places].cpu().numpy()
             more = {
-                "pictures": self._pictures(pictures, epoch, step, rng),
+                "pictures": self._violating_pictures(pictures, epoch, step, rng),
                 "numbers": torch.from_numpy(self._laid_out(sentences, rng)),
             }
             joined = {
                 name: torch.cat([inputs[name], rows.to(inputs[name].device)]) for name, rows in more.items()
             }
             draws = torch.stack([of_sentences.draws, of_images.draws], dim=1)
-            yield count, {**inputs, **joined, "draws": draws}
+            shares = torch.stack([of_sentences.share, of_images.share], dim=1)
+            yield count, {**inputs, **joined, "draws": draws, "shares": shares.float()}
+
+    def after_step(self) -> None:
+        """Put the batch into the bank, the same on all processes."""
+        super().after_step()
+        assert self._found is not None
+        images, texts, numbered = (self.accelerator.gather(part) for part in self._found)
+        self.bank.push(images, texts, *numbered.unbind(1))
+
+    def _violating_pictures(
+        self, pictures: Int64[np.ndarray, " batch"], epoch: int, step: int, rng: np.random.Generator
+    ) -> Tensor:
+        """Cached features, or pixels that several threads decode."""
+        if self.train_cached is not None:
+            return self._pictures(pictures, epoch, step, rng)
+        parts = np.array_split(pictures, max(1, len(pictures) // _DECODED))
+        return torch.cat(list(ahead(parts, lambda part: self._pictures(part, epoch, step, rng))))
 
     def _beside(
         self, batch: Batch, rng: np.random.Generator
@@ -110,7 +133,9 @@ class SextupleStage(EmbeddingStage):
         with torch.no_grad(), evaluating(self.model), autocast(self.precision, self.accelerator.device):
             rows = self.objective.embed(inputs["pictures"], inputs["numbers"])
         images, texts = (F.normalize(part.float(), dim=1) for part in rows)
-        own, numbered = inputs["positives"], inputs["numbered"].cpu().numpy()
+        own, of_batch = inputs["positives"], inputs.pop("numbered")
+        self._found = images[:count], texts[:count], of_batch
+        numbered = of_batch.cpu().numpy()
         kept = self.bank.image_numbers.cpu().numpy(), self.bank.sentence_numbers.cpu().numpy()
         of_sentence = self.data.pairs.sentence_image
         uniform = torch.from_numpy(rng.random((2, count, 2))).to(images.device)

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 class RecentBank(nn.Module):
     """The embeddings of the pairs seen last, a slot each: picture, sentence, and their numbers.
 
-    The oldest slots are overwritten first. All of it is buffers, so that it is in the state that a run resumes from.
+    The oldest slots are overwritten first. Embeddings are those that a batch is searched by, in eval mode. All of it is
+    buffers, so that it is in the state that a run resumes from.
     """
 
     images: Tensor
@@ -63,10 +64,12 @@ class Violators:
 
     - `places`: in the gallery; 0 where there is none.
     - `draws`: the v of MNiL's Eq. 1 and 3, from 1; 0 where there is none.
+    - `share`: how much of what is irrelevant violates, from 0 to 1.
     """
 
     places: Int64[Tensor, " queries"]
     draws: Int64[Tensor, " queries"]
+    share: Float[Tensor, " queries"]
 
 
 def find_violators(
@@ -90,4 +93,4 @@ def find_violators(
     which = 1 + torch.floor(uniform[:, 1] * violators)
     places = torch.searchsorted(violates.cumsum(dim=1), which.long()[:, None]).squeeze(1)
     some = violators > 0
-    return Violators(torch.where(some, places, 0), torch.where(some, draws, 0.0).long())
+    return Violators(torch.where(some, places, 0), torch.where(some, draws, 0.0).long(), share)

@@ -13,7 +13,7 @@ from tests.toy import draw_toys, toy_mnil
 
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return draw_toys(tmp_path_factory.mktemp("labelled") / "pictures", labels=True)
+    return draw_toys(tmp_path_factory.mktemp("labelled") / "pictures", views=2, labels=True)
 
 
 def test_train_resume_evaluate_index_search(limner: Limner, labelled: Path, tmp_path: Path) -> None:
@@ -41,6 +41,17 @@ def test_train_resume_evaluate_index_search(limner: Limner, labelled: Path, tmp_
 def test_a_set_without_labels_is_refused(limner: Limner, pictures: Path, tmp_path: Path) -> None:
     command = ("train", "mnil-people", "--data", f"folder:{pictures}", "--out", tmp_path / "run", "--cpu")
     refused(limner(*command, *sets(toy_mnil(by_label=True))), "have no labels")
+    table = (
+        "ablate",
+        "mnil-table-1",
+        "--data",
+        f"folder:{pictures}",
+        "--out",
+        tmp_path,
+        "--protocol",
+        "labels",
+    )
+    refused(limner(*table), "have no labels")
 
 
 def test_ablate_trains_each_direction(
@@ -49,7 +60,7 @@ def test_ablate_trains_each_direction(
     monkeypatch.setitem(RECIPES, "toy-mnil", lambda: toy_mnil(by_label=True))
     data = f"folder:{labelled}"
     command = ("ablate", "mnil-table-1", "--recipe", "toy-mnil", "--data", data, "--out", tmp_path, "--cpu")
-    assert limner(*command).code == 0
+    assert limner(*command, "--protocol", "labels").code == 0
     table = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
     assert [row["key"] for row in table["rows"]] == ["to-text", "to-image", "both"]
     assert list(table["rows"][0]["mean"]) == [
@@ -58,5 +69,9 @@ def test_ablate_trains_each_direction(
     assert "protocol labels, shared label" in table["remarks"][0]
     direction = json.loads((tmp_path / "to-image/seed-0/run.json").read_text(encoding="utf-8"))
     assert direction["recipe"] == "toy-mnil"
-    refused(limner(*command, "--protocol", "plain"), "--protocol plain: mnil-table-1 is of MAP@50")
+    refused(
+        limner(*command),
+        "--protocol plain does not measure what mnil-table-1 prints, MAP@50, MAP@all; these do",
+    )
+    refused(limner(*command, "--protocol", "mnil-mscoco"), "here are groups of several")
     assert limner(*command, "--protocol", "classes").code == 0

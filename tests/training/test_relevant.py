@@ -6,6 +6,7 @@ import pytest
 
 from limner.data.records import Dataset, Record, label_matrices
 from limner.data.vocabulary import Vocabulary
+from limner.errors import DataError
 from limner.training.pairs import TrainingPairs
 from limner.training.relevant import Relevant
 
@@ -87,3 +88,11 @@ def test_masks_say_what_is_relevant(pairs: TrainingPairs, dataset: Dataset) -> N
     assert by_label.tolist() == [[False, True, True], [False, False, True]]
     by_class = Relevant.by_class(pairs, pairs.groups).mask(rows, others)
     assert by_class.tolist() == [[False, False, True], [False, False, True]]
+
+
+def test_where_nothing_is_irrelevant_it_says_so(pairs: TrainingPairs) -> None:
+    with pytest.raises(DataError, match="all training pictures are of one class"):
+        Relevant.by_class(pairs, np.zeros(6, np.int64))
+    labels = np.array([[1, 0], [1, 1], [1, 0], [1, 0], [1, 1], [1, 0]], np.uint8)
+    with pytest.raises(DataError, match="all training pictures share a label"):
+        Relevant.by_label(pairs, labels)

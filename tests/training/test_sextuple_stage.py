@@ -74,26 +74,55 @@ def test_relevant_samples_and_violators_are_what_they_are_called(
 
     monkeypatch.setattr(Objective, "forward", forward)
     data = labelled(toys)
-    train(toy_mnil(by_label=True), data.split("train"), data.split("val"), tmp_path / "run", cpu=True)
+    recipe = toy_mnil(by_label=True)
+    recipe = recipe.replace(
+        images=recipe.images.replace(resize=(32, 32)),  # so that a view is the picture or its mirror image
+        stages=tuple(stage.replace(views=0) for stage in recipe.stages),
+    )
+    train(recipe, data.split("train"), data.split("val"), tmp_path / "run", cpu=True)
     records = data.split("train").records
-    sentences = {sentence: set(record.labels) for record in records for sentence in record.sentences}
     loaded = limner.load(tmp_path / "run", device="cpu")
     said = {
-        tuple(row): labels
-        for (sentence, labels), row in zip(
-            sentences.items(), loaded.vocabulary.encode(list(sentences), 10).tolist(), strict=True
-        )
+        tuple(row): set(record.labels)
+        for record in records
+        for row in loaded.vocabulary.encode(list(record.sentences), 10).tolist()
+    }
+    shown = {
+        view.tobytes(): set(record.labels)
+        for record in records
+        for pixels in (loaded.prepare_image(record.image),)
+        for view in (pixels, pixels[:, ::-1])
     }
     found = 0
     for step in steps:
         batch = len(step["groups"])
-        labels = [said[tuple(row)] for row in step["numbers"].tolist()]
+        of_sentences = [said[tuple(row)] for row in step["numbers"].tolist()]
+        of_pictures = [shown[row.permute(1, 2, 0).numpy().tobytes()] for row in step["pictures"]]
         for row in range(batch):
-            assert labels[row] & labels[step["positives"][row, 1]]
-            if step["draws"][row, 1]:
-                found += 1
-                assert not labels[row] & labels[len(labels) - batch + row]
-    assert found > 50
+            assert of_pictures[row] == of_sentences[row]
+            for column, labels in enumerate((of_pictures, of_sentences)):
+                assert labels[row] & labels[step["positives"][row, column]]
+                if step["draws"][row, column]:
+                    found += 1
+                    assert not labels[row] & labels[len(labels) - batch + row]
+    assert found > 100
+
+
+def test_the_bank_is_in_eval_mode(toys: Dataset, tmp_path: Path) -> None:
+    recipe = toy_mnil()
+    optimiser = recipe.stages[1].optimiser.replace(rate=1e-12, multipliers={})
+    recipe = recipe.replace(
+        stages=(recipe.stages[1].replace(epochs=1, optimiser=optimiser),),
+        images=recipe.images.replace(resize=(32, 32)),
+    )
+    out = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
+    state = load_file(out / STATE)
+    records = toys.split("train").records
+    loaded = limner.load(out, device="cpu")
+    numbers = state["objective.bank.image_numbers"].tolist()
+    pictures = torch.from_numpy(loaded.encode_images([records[number].image for number in numbers]))
+    # nothing was learnt but the statistics of the batch norm; by those of the batch, cosines are 0.7 to 0.8
+    assert ((pictures * state["objective.bank.images"]).sum(dim=1) > 0.85).all()
 
 
 def test_labels_choose_the_checkpoint_and_lead_the_learning(toys: Dataset, tmp_path: Path) -> None:
@@ -112,7 +141,7 @@ def test_pictures_without_a_label_are_refused(toys: Dataset, tmp_path: Path) -> 
     short = replace(data, records=(*records[1:], replace(records[0], labels=())))
     with pytest.raises(DataError, match="1 training pictures have no label"):
         train(toy_mnil(by_label=True), short, data.split("val"), tmp_path / "run", cpu=True)
-    with pytest.raises(DataError, match="have no labels"):
+    with pytest.raises(DataError, match="pictures of split 'train' have no labels"):
         train(toy_mnil(by_label=True), toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
 
 
@@ -128,6 +157,21 @@ def test_one_direction_trains_too(toys: Dataset, tmp_path: Path, direction: str)
     )
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(np.isfinite(row["loss"]) for row in rows)
+
+
+def test_pairs_that_may_be_irrelevant_are_refused(toys: Dataset, tmp_path: Path) -> None:
+    recipe = toy_mnil(by_label=True)
+    stage = recipe.stages[0].replace(pairing="group")
+    with pytest.raises(SettingsError, match="with pairing=group a picture may meet"):
+        recipe.replace(stages=(stage,))
+    with pytest.raises(SettingsError, match="with pairing=group a picture may meet"):
+        toy_mnil().replace(stages=(toy_mnil().stages[0].replace(pairing="group"),), classes="images")
+    data = labelled(toys)
+    records = data.split("train").records
+    silent = replace(records[0], image=records[0].image.with_name("other.png"), sentences=())
+    short = replace(data, records=(*records, silent))
+    with pytest.raises(DataError, match=r"1 training pictures have no sentence, e\.g\. other\.png"):
+        train(recipe, short, data.split("val"), tmp_path / "run", cpu=True)
 
 
 def test_candidates_and_sextuples_do_not_go_together() -> None:

@@ -30,6 +30,7 @@ def test_draws_as_the_one_at_a_time_procedure(positive: float, share: float) -> 
     ]
     irrelevant = gallery[~relevant, 0]
     assert ((irrelevant + 0.3 > positive).double().mean()) == pytest.approx(share)
+    assert found.share[0].item() == pytest.approx(share)
     ours = Counter(zip(found.places.tolist(), found.draws.clamp(max=6).tolist(), strict=True))
     theirs = Counter((place, min(draws, 6)) for place, draws in twins)
     cells = sorted(cell for cell in ours | theirs if ours[cell] + theirs[cell] >= 20)

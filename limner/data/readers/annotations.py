@@ -127,6 +127,17 @@ class Entry:
                 self.fail(f"{key}[{index}] must be a string, got {shown(value)}")
         return tuple(values)
 
+    def labels(self, key: str = "labels") -> tuple[str, ...]:
+        """Names in a list, or in a string with semicolons between them: each once, sorted; none where it is missing.
+
+        Raises `DataError`.
+        """
+        whole = self.values.get(key)
+        if whole is None:
+            return ()
+        named = self.texts(key) if isinstance(whole, list) else self.text(key).split(";")
+        return tuple(sorted({name.strip() for name in named} - {""}))
+
     def path(self, *keys: str) -> PurePosixPath:
         """Required strings, joined to a file path inside the dataset folder; backslashes become slashes.
 

@@ -63,7 +63,7 @@ def read_folder(path: Path, source: str) -> Dataset:
 def _record(image: Path, name: str, rows: list[Entry]) -> Record:
     first = rows[0]
     identity = first.name("identity") if _given(first, "identity") else None
-    labels = _labels(first)
+    labels = first.labels()
     split, metadata, sentences = split_name(first), _metadata(first), list(_sentences(first))
     for row in rows[1:]:
         where = f"{shown(name)} at {first.place}"
@@ -71,9 +71,9 @@ def _record(image: Path, name: str, rows: list[Entry]) -> Record:
             row.fail(f"identity {shown(row.name('identity'))} contradicts {shown(identity)} of {where}")
         if split_name(row) != split:
             row.fail(f"split {split_name(row) or 'none'} contradicts {split or 'none'} of {where}")
-        if _labels(row) != labels:
+        if row.labels() != labels:
             row.fail(
-                f"labels {shown(';'.join(_labels(row)))} contradict {shown(';'.join(labels))} of {where}"
+                f"labels {shown(';'.join(row.labels()))} contradict {shown(';'.join(labels))} of {where}"
             )
         other = _metadata(row)
         if other != metadata:
@@ -92,14 +92,6 @@ def _sentences(row: Entry) -> tuple[str, ...]:
             row.fail("'caption' or 'captions' was expected, got both")
         return row.texts("captions")
     return (row.text("caption"),) if row.values.get("caption") is not None else ()
-
-
-def _labels(row: Entry) -> tuple[str, ...]:
-    if not _given(row, "labels"):
-        return ()
-    whole = row.values["labels"]
-    named = row.texts("labels") if isinstance(whole, list) else row.text("labels").split(";")
-    return tuple(dict.fromkeys(name.strip() for name in named if name.strip()))
 
 
 def _metadata(row: Entry) -> dict[str, Any]:

@@ -61,8 +61,9 @@ def read_pedestrians(path: Path, source: str, *, format_name: str) -> Dataset:
         if len(relative.parts) > 1:
             metadata = {"folder": str(relative.parent), **metadata}
         group, sentences = f"id-{entry.name('id')}", entry.texts("captions")
-        labels = entry.texts("labels") if "labels" in entry.values else ()
-        records.append(Record(picture(relative), sentences, group, split_name(entry), metadata, labels))
+        records.append(
+            Record(picture(relative), sentences, group, split_name(entry), metadata, entry.labels())
+        )
     dataset = Dataset(source, "identity", tuple(records))
     return hold_out(dataset) if format_name == "icfg-pedes" else dataset
 

@@ -100,7 +100,7 @@ def test_labels_take_part_in_the_fingerprint(tmp_path: Path) -> None:
 
 def test_a_set_without_labels_has_none_to_match_by(tmp_path: Path) -> None:
     dataset = open_dataset(f"mscoco:{write(tmp_path)}")
-    with pytest.raises(DataError, match="its pictures have no labels to match by"):
+    with pytest.raises(DataError, match="its pictures have no labels; mscoco-labels: has them"):
         label_matrices(dataset)
 
 

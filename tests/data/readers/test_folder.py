@@ -55,13 +55,13 @@ def test_json_lines_with_one_sentence_several_or_none(tmp_path: Path) -> None:
 
 
 def test_labels_of_a_picture(tmp_path: Path) -> None:
-    rows = "a.jpg,x,coat; man;coat\nb.jpg,y,\nc.jpg,z,dog\n"
+    rows = "a.jpg,x,man; coat;man\nb.jpg,y,\nc.jpg,z,dog\na.jpg,w,coat;man\n"
     dataset = read(tmp_path, f"file,caption,Labels\n{rows}")
     assert [record.labels for record in dataset.records] == [("coat", "man"), (), ("dog",)]
     assert [record.metadata for record in dataset.records] == [{}, {}, {}]
     (tmp_path / "captions.csv").unlink()
     text = lines(
-        {"file": "a.jpg", "caption": "x", "labels": ["coat", " man"]},
+        {"file": "a.jpg", "caption": "x", "labels": ["man", " coat", ""]},
         {"file": "b.jpg", "caption": "y", "labels": None},
     )
     assert [record.labels for record in read(tmp_path, text, "captions.jsonl").records] == [
