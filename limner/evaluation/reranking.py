@@ -23,8 +23,31 @@ Match = Callable[[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]], Float[n
 First = int | Literal["all"]
 """How many of a query's first items are matched; 0 = none."""
 
+_REMEMBERED = 1 << 26
+"""Pairs whose logits are kept at most, 256 MB."""
+
 _ABOVE = 2.0
 """Where the scores of matched items begin: above any similarity of unit rows."""
+
+
+def remembered(match: Match, images: int, sentences: int) -> Match:
+    """The same judge, which matches no pair twice: both directions ask for many of the same ones.
+
+    Where there are more than 2²⁶ pairs, the judge as it is.
+    """
+    if images * sentences > _REMEMBERED:
+        return match
+    known = np.full((images, sentences), np.nan, np.float32)
+
+    def asked(
+        of_images: Int[np.ndarray, " pairs"], of_sentences: Int[np.ndarray, " pairs"]
+    ) -> Float[np.ndarray, " pairs"]:
+        new = np.isnan(known[of_images, of_sentences])
+        if new.any():
+            known[of_images[new], of_sentences[new]] = match(of_images[new], of_sentences[new])
+        return np.asarray(known[of_images, of_sentences])
+
+    return asked
 
 
 class Reranking(ABC):

@@ -44,7 +44,7 @@ class MNiL(JointEmbedding):
     **Decided**: p and t are L2-normalised where they are compared, as everywhere in limner, so that the dot product f
     is at most 1, which section 3.2 rests its margins on. The released code makes the rows of a feature map orthonormal
     by a QR decomposition after each step, then divides by the Frobenius norm: f is then far below the margin of 0.3,
-    and about every sample violates it. `projection="orthonormal"` is the decomposition, with the signs of its rows kept.
+    and about every sample violates it. `projection="orthonormal"` is the decomposition alone, signs of rows kept.
     """
 
     settings: MNiLSettings

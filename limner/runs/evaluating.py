@@ -15,7 +15,7 @@ from limner.errors import DataError
 from limner.evaluation.arrays import Results
 from limner.evaluation.protocols import Protocol, protocol_of
 from limner.evaluation.report import Report
-from limner.evaluation.reranking import First, PairReranking
+from limner.evaluation.reranking import First, PairReranking, remembered
 from limner.evaluation.tally import AnyMeasure
 from limner.runs.provenance import versions
 from limner.runs.run import Run
@@ -122,9 +122,14 @@ def reranking_of(
     total = sum(own * min(first if first != "all" else other, other) for own, other in (sides, sides[::-1]))
     done = 0
 
+    def logits(images: Int[np.ndarray, " pairs"], texts: Int[np.ndarray, " pairs"]) -> np.ndarray:
+        return matching.logits(maps, numbers, images, texts)
+
+    known = remembered(logits, *sides)
+
     def match(images: Int[np.ndarray, " pairs"], texts: Int[np.ndarray, " pairs"]) -> np.ndarray:
         nonlocal done
-        found = matching.logits(maps, numbers, images, texts)
+        found = known(images, texts)
         done += len(found)
         if progress is not None:
             progress("pairs", done, max(total, done))

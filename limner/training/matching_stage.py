@@ -11,7 +11,7 @@ from torch import Tensor
 
 from limner.data.vocabulary import longest
 from limner.evaluation.report import Report
-from limner.evaluation.reranking import PairReranking
+from limner.evaluation.reranking import PairReranking, remembered
 from limner.models.backbones import LAST_MAP
 from limner.models.matcher import Matcher
 from limner.runs.matching import Matching
@@ -138,7 +138,9 @@ class MatchingStage(Stage):
         def match(images: Int[np.ndarray, " pairs"], sentences: Int[np.ndarray, " pairs"]) -> np.ndarray:
             return matching.logits(maps, self.data.val_numbers, images, sentences)
 
-        return evaluate_val(self.data, *self._screening, PairReranking(match, self.data.recipe.rerank))
+        sides = len(self._screening[0]), len(self._screening[1])
+        reranking = PairReranking(remembered(match, *sides), self.data.recipe.rerank)
+        return evaluate_val(self.data, *self._screening, reranking)
 
     def _val_maps(self, matching: Matching) -> Maps:
         if self.val_cached is not None:

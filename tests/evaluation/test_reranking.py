@@ -7,7 +7,7 @@ import torch
 from limner.errors import SettingsError
 from limner.evaluation.both_directions import evaluate
 from limner.evaluation.names import parse_measures
-from limner.evaluation.reranking import ClassReranking, First, PairReranking, reranked
+from limner.evaluation.reranking import ClassReranking, First, PairReranking, remembered, reranked
 from limner.evaluation.scores import of_embeddings
 
 IMAGES, SENTENCES, DIM = 9, 14, 6
@@ -185,3 +185,19 @@ def test_says_what_it_does() -> None:
     assert match.described == "all re-ranked"
     assert PairReranking(match.match, 20).described == "first 20 re-ranked"
     assert PairReranking(match.match, 0).described == ""
+
+
+def test_no_pair_is_matched_twice() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def match(images: np.ndarray, sentences: np.ndarray) -> np.ndarray:
+        asked.extend(zip(images.tolist(), sentences.tolist(), strict=True))
+        return np.asarray(10.0 * images + sentences, np.float32)
+
+    once = remembered(match, 3, 4)
+    first, second = np.array([0, 0, 2]), np.array([1, 3, 2])
+    assert once(first, second).tolist() == [1, 3, 22]
+    assert once(np.array([2, 1, 0]), np.array([2, 0, 3])).tolist() == [22, 10, 3]
+    assert sorted(asked) == [(0, 1), (0, 3), (1, 0), (2, 2)]
+    assert once(np.array([0]), np.array([1])).tolist() == [1]
+    assert remembered(match, 1 << 14, 1 << 14) is match
