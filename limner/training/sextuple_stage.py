@@ -85,9 +85,9 @@ class SextupleStage(EmbeddingStage):
         for step, (count, inputs) in enumerate(super().inputs(epoch)):
             where = (self.index, epoch, step, self.accelerator.process_index, 1)
             rng = generator(self.data.recipe.seed, *where)
-            of_images, of_sentences = self._violators(count, inputs, rng)
-            pictures = self.bank.image_numbers[of_sentences.places].cpu().numpy()
-            sentences = self.bank.sentence_numbers[of_images.places].cpu().numpy()
+            to_text, to_image = self._violators(count, inputs, rng)
+            pictures = self.bank.image_numbers[to_image.places].cpu().numpy()
+            sentences = self.bank.sentence_numbers[to_text.places].cpu().numpy()
             more = {
                 "pictures": self._violating_pictures(pictures, epoch, step, rng),
                 "numbers": torch.from_numpy(self._laid_out(sentences, rng)),
@@ -95,8 +95,8 @@ class SextupleStage(EmbeddingStage):
             joined = {
                 name: torch.cat([inputs[name], rows.to(inputs[name].device)]) for name, rows in more.items()
             }
-            draws = torch.stack([of_sentences.draws, of_images.draws], dim=1)
-            shares = torch.stack([of_sentences.share, of_images.share], dim=1)
+            draws = torch.stack([to_image.draws, to_text.draws], dim=1)
+            shares = torch.stack([to_image.share, to_text.share], dim=1)
             yield count, {**inputs, **joined, "draws": draws, "shares": shares.float()}
 
     def after_step(self) -> None:
@@ -129,7 +129,7 @@ class SextupleStage(EmbeddingStage):
     def _violators(
         self, count: int, inputs: dict[str, Any], rng: np.random.Generator
     ) -> tuple[Violators, Violators]:
-        """Sentences that violate for the pictures of a batch, and pictures that do for its sentences."""
+        """Violating sentences for the pictures of a batch (image→text), and violating pictures for its sentences."""
         with torch.no_grad(), evaluating(self.model), autocast(self.precision, self.accelerator.device):
             rows = self.objective.embed(inputs["pictures"], inputs["numbers"])
         images, texts = (F.normalize(part.float(), dim=1) for part in rows)
@@ -147,11 +147,11 @@ class SextupleStage(EmbeddingStage):
             relevant = torch.from_numpy(mask).to(queries.device)
             return find_violators(queries, similarity, gallery, relevant, self.stage.losses.rho, uniform[way])
 
-        to_text = self._relevant.mask(numbered[:, 0], of_sentence[kept[1]])
-        to_image = self._relevant.mask(of_sentence[numbered[:, 1]], kept[0])
+        relevant_texts = self._relevant.mask(numbered[:, 0], of_sentence[kept[1]])
+        relevant_images = self._relevant.mask(of_sentence[numbered[:, 1]], kept[0])
         return (
-            found(images[:count], texts[own[:, 1]], self.bank.texts, to_text, 0),
-            found(texts[:count], images[own[:, 0]], self.bank.images, to_image, 1),
+            found(images[:count], texts[own[:, 1]], self.bank.texts, relevant_texts, 0),
+            found(texts[:count], images[own[:, 0]], self.bank.images, relevant_images, 1),
         )
 
 
