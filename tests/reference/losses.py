@@ -193,3 +193,26 @@ def sextuple_gradients(
         "x+": sum_of((-w_y * i_yx, t), (-beta_1 * i_xx, p)),
         "x-": sum_of((w_y * i_yx, t), (beta_1 * i_xx, p)),
     }
+
+
+def matching_loss(
+    images: list[list[float]], texts: list[list[float]], groups: list[int], epsilon: float = 1e-8
+) -> float:
+    """HGAN, Eq. 11 in both directions: KL(p || q + epsilon), the mean over the rows."""
+
+    def one_way(anchors: list[list[float]], others: list[list[float]]) -> float:
+        total = 0.0
+        for anchor, group in zip(anchors, groups, strict=True):
+            z = []
+            for other in others:
+                length = math.sqrt(sum(value * value for value in other))
+                z.append(sum(a * b for a, b in zip(anchor, other, strict=True)) / length)
+            partition = sum(math.exp(value) for value in z)
+            matches = groups.count(group)
+            for value, theirs in zip(z, groups, strict=True):
+                p = math.exp(value) / partition
+                q = (1 if theirs == group else 0) / matches
+                total += p * math.log(p / (q + epsilon))
+        return total / len(anchors)
+
+    return one_way(images, texts) + one_way(texts, images)

@@ -1,0 +1,163 @@
+"""One level of local matching: how well the regions of a picture and the words, or phrases, of a sentence agree.
+
+Source: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Person Search", MM 2020, section 3.3,
+Eq. 2–8.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from limner.models.additive_scores import additive_scores
+from limner.models.gumbel_attention import attention_weights, gumbel_noise, select_top_k
+from limner.settings import Settings
+
+LocalDirection = Literal["both", "image_to_text", "text_to_image"]
+
+
+class LocalMatchingSettings(Settings):
+    """The attention between the parts of a picture and of a sentence, and what is read off it."""
+
+    hidden: int = Field(default=512, ge=1)
+    """Width of the hidden layers of both perceptrons (section 4: 512)."""
+    attention: Literal["gumbel", "soft"] = "gumbel"
+    """Top-k attention with Gumbel noise in training; or soft attention over everything (Eq. 3, Table 5)."""
+    k_items: int = Field(default=4, ge=1)
+    """k1, words or phrases that a region selects (Figure 5: 4)."""
+    k_regions: int = Field(default=2, ge=1)
+    """k2, regions that a word or phrase selects (Figure 5: 2)."""
+    temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """E, temperature of the softmax that selection has its gradient from (the paper does not say)."""
+    direction: LocalDirection = "both"
+    """Attention of regions over words, of words over regions, or the mean of both similarities."""
+
+
+@dataclass(frozen=True)
+class Halves:
+    """What one side of a pair brings to both perceptrons, computed once a picture or once a sentence.
+
+    - `score`: its half of the first layer of the attention's perceptron (Eq. 2); of `relevance`, that of Eq. 8.
+    - `present`: which of its regions, words or phrases there are.
+    """
+
+    score: Float[Tensor, "sides parts hidden"]
+    relevance: Float[Tensor, "sides parts hidden"]
+    present: Bool[Tensor, "sides parts"]
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    def __getitem__(self, rows: slice) -> "Halves":
+        return Halves(self.score[rows], self.relevance[rows], self.present[rows])
+
+
+@dataclass(frozen=True)
+class LocalMatch:
+    """What a level says of all pairs of some pictures and sentences.
+
+    - `similarity`: S(V, T), in (0, 1); 0 for a sentence without any item (no noun phrase, say).
+    - `of_items`: each region's weights over the items of the sentence; None in the other direction alone.
+    - `of_regions`: each item's weights over the regions; None likewise.
+    """
+
+    similarity: Float[Tensor, "images sentences"]
+    of_items: Float[Tensor, "images sentences regions items"] | None
+    of_regions: Float[Tensor, "images sentences items regions"] | None
+
+
+class LocalMatching(nn.Module):
+    """Similarity of all pairs of pictures and sentences at one level.
+
+    Our name = their symbol: `k_items` = k1, `k_regions` = k2, `of_items` = softmax(α ⊙ γ), `of_regions` the same of β.
+
+    Both perceptrons have one hidden layer. That of Eq. 2 reads [v, t] and that of Eq. 8 v + t^f with t^f a weighted
+    mean of words, so of both the first layer is done once a region and once a word, and only sums are left for a pair.
+
+    **Decided**: the paper names two directions and gives the similarity of one (Eq. 8, over the regions); that of
+    the other is the same over the words, as in Eq. 4, with the same perceptron, and S is the mean of both. With soft
+    attention σ stays and a mean is taken, where Eq. 4 has a sum without it.
+    """
+
+    def __init__(self, settings: LocalMatchingSettings, dim: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.score_of_region = nn.Linear(dim, settings.hidden)
+        self.score_of_item = nn.Linear(dim, settings.hidden, bias=False)
+        self.score = nn.Linear(settings.hidden, 1)
+        self.relevance_of_sum = nn.Linear(dim, settings.hidden)
+        self.relevance = nn.Linear(settings.hidden, 1)
+
+    def halve_regions(self, regions: Float[Tensor, "images regions dim"]) -> Halves:
+        """The pictures' halves."""
+        present = torch.ones(regions.shape[:2], dtype=torch.bool, device=regions.device)
+        return Halves(
+            self.score_of_region(regions).float(),
+            self.relevance_of_sum(regions).float(),
+            present,
+        )
+
+    def halve_items(
+        self, items: Float[Tensor, "sentences items dim"], present: Bool[Tensor, "sentences items"]
+    ) -> Halves:
+        """The sentences' halves; `present` is False where a shorter sentence has no word."""
+        without_bias = F.linear(items, self.relevance_of_sum.weight)
+        return Halves(self.score_of_item(items).float(), without_bias.float(), present)
+
+    def forward(
+        self, pictures: Halves, sentences: Halves, generator: torch.Generator | None = None
+    ) -> LocalMatch:
+        """Match every picture with every sentence, in float32; noise enters in training mode alone."""
+        with torch.autocast(pictures.score.device.type, enabled=False):
+            gamma = self._scores(pictures, sentences)
+            there = sentences.present[None, :, None, :].expand_as(gamma)
+            settings, of_items, of_regions = self.settings, None, None
+            similarities = []
+            if settings.direction != "text_to_image":
+                of_items = self._attend(gamma, there, settings.k_items, generator)
+                # regions of a picture whose sentence has nothing to say are not counted
+                counted = sentences.present.any(dim=1)[None, :, None].expand(gamma.shape[:3])
+                seen = torch.einsum("bsnm,smh->bsnh", of_items, sentences.relevance)
+                similarities.append(self._similarity(pictures.relevance[:, None] + seen, counted))
+            if settings.direction != "image_to_text":
+                scores, there = gamma.transpose(2, 3), there.transpose(2, 3)
+                of_regions = self._attend(scores, there, settings.k_regions, generator)
+                seen = torch.einsum("bsmn,bnh->bsmh", of_regions, pictures.relevance)
+                counted = sentences.present[None].expand(seen.shape[:3])
+                similarities.append(self._similarity(sentences.relevance[None] + seen, counted))
+            return LocalMatch(torch.stack(similarities).mean(dim=0), of_items, of_regions)
+
+    def _scores(self, pictures: Halves, sentences: Halves) -> Float[Tensor, "images sentences regions items"]:
+        """γ of Eq. 2, 0 where there is no word."""
+        images, regions, _ = pictures.score.shape
+        count, items = sentences.present.shape
+        flat = sentences.present.flatten()
+        found = additive_scores(
+            pictures.score.flatten(0, 1), sentences.score.flatten(0, 1)[flat], self.score.weight[0]
+        )
+        gamma = found.new_zeros(images * regions, count * items)
+        gamma[:, flat] = found + self.score.bias
+        return gamma.view(images, regions, count, items).transpose(1, 2)
+
+    def _attend(
+        self, scores: Tensor, there: Tensor, k: int, generator: torch.Generator | None
+    ) -> Float[Tensor, "images sentences rows items"]:
+        """Weights over the last axis."""
+        if self.settings.attention == "soft":
+            return attention_weights(scores, there.to(scores.dtype))
+        noise = gumbel_noise(scores, generator) if self.training else None
+        chosen = select_top_k(scores, there, k, temperature=self.settings.temperature, noise=noise)
+        return attention_weights(scores, chosen)
+
+    def _similarity(
+        self,
+        fused: Float[Tensor, "images sentences parts hidden"],
+        counted: Bool[Tensor, "images sentences parts"],
+    ) -> Float[Tensor, "images sentences"]:
+        """Eq. 8: the mean of σ(MLP) over the parts that there are."""
+        each = torch.sigmoid(self.relevance(F.relu(fused)).squeeze(3)) * counted
+        return each.sum(dim=2) / counted.sum(dim=2).clamp(min=1)

@@ -1,0 +1,148 @@
+import pytest
+import torch
+from torch import Tensor
+
+from limner.models.local_matching import LocalMatching, LocalMatchingSettings
+from tests.reference import gumbel_attention as twin
+
+IMAGES, SENTENCES, REGIONS, WORDS, DIM = 3, 4, 5, 6, 7
+LENGTHS = (6, 3, 1, 4)
+
+
+def level(**changes: object) -> LocalMatching:
+    torch.manual_seed(0)
+    settings = LocalMatchingSettings(hidden=8, k_items=2, k_regions=3).replace(**changes)
+    return LocalMatching(settings, DIM).eval()
+
+
+def parts(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(seed)
+    present = torch.arange(WORDS) < torch.tensor(LENGTHS)[:, None]
+    return torch.randn(IMAGES, REGIONS, DIM), torch.randn(SENTENCES, WORDS, DIM), present
+
+
+def similarities(model: LocalMatching, regions: Tensor, words: Tensor, present: Tensor) -> Tensor:
+    match = model(model.halve_regions(regions), model.halve_items(words, present))
+    found: Tensor = match.similarity
+    return found
+
+
+def _by_loops(
+    model: LocalMatching, v: list[list[float]], t: list[list[float]], soft: bool
+) -> tuple[float, float]:
+    """S over the regions and S over the words, of one pair."""
+    first = torch.cat([model.score_of_region.weight, model.score_of_item.weight], dim=1).tolist()
+    bias, second = model.score_of_region.bias.tolist(), model.score.weight[0].tolist()
+    gamma = [[twin.perceptron(x + y, first, bias, second, model.score.bias.item()) for y in t] for x in v]
+    read = model.relevance_of_sum.weight.tolist(), model.relevance_of_sum.bias.tolist()
+    last = model.relevance.weight[0].tolist(), model.relevance.bias.item()
+
+    def one_way(
+        scores: list[list[float]], own: list[list[float]], others: list[list[float]], k: int
+    ) -> float:
+        total = 0.0
+        for row, part in zip(scores, own, strict=True):
+            alpha = [1] * len(row) if soft else twin.select(row, k, 1.0, None)
+            seen = twin.fused(twin.weights(row, alpha), others)
+            summed = [a + b for a, b in zip(part, seen, strict=True)]
+            total += twin.sigmoid(twin.perceptron(summed, *read, *last))
+        return total / len(own)
+
+    turned = [list(column) for column in zip(*gamma, strict=True)]
+    return (
+        one_way(gamma, v, t, model.settings.k_items),
+        one_way(turned, t, v, model.settings.k_regions),
+    )
+
+
+@pytest.mark.parametrize("attention", ["gumbel", "soft"])
+@pytest.mark.parametrize("direction", ["both", "image_to_text", "text_to_image"])
+def test_equals_loops_over_the_equations(attention: str, direction: str) -> None:
+    model = level(attention=attention, direction=direction)
+    regions, words, present = parts()
+    got = similarities(model, regions, words, present)
+    for image in range(IMAGES):
+        for sentence, length in enumerate(LENGTHS):
+            to_text, to_image = _by_loops(
+                model, regions[image].tolist(), words[sentence, :length].tolist(), attention == "soft"
+            )
+            expected = {"image_to_text": to_text, "text_to_image": to_image, "both": (to_text + to_image) / 2}
+            assert got[image, sentence].item() == pytest.approx(expected[direction], rel=1e-5)
+
+
+def test_a_pair_alone_scores_as_among_all() -> None:
+    model = level()
+    regions, words, present = parts()
+    whole = similarities(model, regions, words, present)
+    for image in range(IMAGES):
+        for sentence in range(SENTENCES):
+            alone = similarities(
+                model,
+                regions[image : image + 1],
+                words[sentence : sentence + 1],
+                present[sentence : sentence + 1],
+            )
+            torch.testing.assert_close(alone[0, 0], whole[image, sentence])
+
+
+def test_empty_positions_and_the_order_of_parts_change_nothing() -> None:
+    model = level()
+    regions, words, present = parts()
+    before = similarities(model, regions, words, present)
+    noisy = torch.where(present[:, :, None], words, torch.randn_like(words))
+    torch.testing.assert_close(similarities(model, regions, noisy, present), before)
+    order, places = torch.randperm(REGIONS), torch.randperm(WORDS)
+    again = similarities(model, regions[:, order], words[:, places], present[:, places])
+    torch.testing.assert_close(again, before)
+
+
+def test_a_sentence_without_any_item_has_similarity_0_and_no_gradient() -> None:
+    model = level().train()
+    regions, words, _ = parts()
+    present = torch.zeros(SENTENCES, WORDS, dtype=torch.bool)
+    words.requires_grad_()
+    found = similarities(model, regions, words, present)
+    assert not found.any()
+    (gradient,) = torch.autograd.grad(found.sum(), words)
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("direction", ["image_to_text", "text_to_image"])
+def test_gradients_reach_both_sides_through_the_selection(direction: str) -> None:
+    model = level(direction=direction).train()
+    regions, words, present = parts()
+    regions.requires_grad_()
+    words.requires_grad_()
+    halves = model.halve_regions(regions), model.halve_items(words, present)
+    match = model(*halves, torch.Generator().manual_seed(0))
+    match.similarity.sum().backward()
+    assert regions.grad is not None
+    assert words.grad is not None
+    assert (regions.grad.abs().sum(dim=2) > 0).all()
+    assert (words.grad.abs().sum(dim=2) > 0)[present].all()
+    assert not words.grad[~present].any()
+    assert model.score.weight.grad is not None
+    assert model.score.weight.grad.any()
+
+
+def test_attention_is_over_what_was_selected() -> None:
+    model = level()
+    regions, words, present = parts()
+    match = model(model.halve_regions(regions), model.halve_items(words, present))
+    assert match.of_items.sum(dim=3).allclose(torch.ones(()))
+    assert match.of_regions.sum(dim=3)[present[None].expand(IMAGES, -1, -1)].allclose(torch.ones(()))
+    for sentence, length in enumerate(LENGTHS):
+        assert ((match.of_items[:, sentence] > 0).sum(dim=2) == min(2, length)).all()
+        assert ((match.of_regions[:, sentence, :length] > 0).sum(dim=2) == 3).all()
+
+
+def test_noise_is_drawn_in_training_alone_and_from_the_generator() -> None:
+    model = level()
+    regions, words, present = parts()
+    halves = model.halve_regions(regions), model.halve_items(words, present)
+    model.train()
+    one, same, other = (model(*halves, torch.Generator().manual_seed(seed)).similarity for seed in (0, 0, 1))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    model.eval()
+    assert torch.equal(model(*halves).similarity, model(*halves).similarity)
