@@ -1,0 +1,233 @@
+"""HGAN: pictures and sentences matched as wholes, by words and by phrases.
+
+Source: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Person Search", MM 2020, section 3.2 and
+Figure 2, implementation section 4.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from limner.models.backbones import BackboneSettings, build_backbone
+from limner.models.hierarchical_text import HierarchicalText, HierarchicalTextSettings, SentenceParts
+from limner.models.joint_embedding import JointEmbedding
+from limner.models.local_matching import Halves, LocalMatch, LocalMatching, LocalMatchingSettings
+from limner.settings import Settings
+
+Level = Literal["word", "phrase"]
+LEVELS: tuple[Level, ...] = ("word", "phrase")
+
+Sizes = tuple[int, int]
+"""Rows and columns."""
+
+
+class RegionSettings(Settings):
+    """How the CNN's map is cut into regions (Table 4)."""
+
+    map_size: Sizes = (16, 8)
+    """Rows and columns that the map is averaged to before windows are laid over it; Table 4 needs 16 × 8."""
+    kernel: Sizes = (4, 4)
+    """Rows and columns of a window (Table 4, best: 4 × 4)."""
+    stride: Sizes = (3, 2)
+    """Steps between windows (Table 4, best: 3 × 2)."""
+    convolution: Literal[1, 3] = 3
+    """Filter size of each branch's own convolution (the paper does not say)."""
+
+    @model_validator(mode="after")
+    def _windows_fit(self) -> "RegionSettings":
+        for size, kernel, stride in zip(self.map_size, self.kernel, self.stride, strict=True):
+            if min(size, kernel, stride) < 1 or kernel > size:
+                raise ValueError(
+                    f"kernel={self.kernel} and stride={self.stride} do not fit map_size={self.map_size}"
+                )
+        return self
+
+    @property
+    def grid(self) -> Sizes:
+        """Rows and columns of regions."""
+        rows, columns = (
+            (size - kernel) // stride + 1
+            for size, kernel, stride in zip(self.map_size, self.kernel, self.stride, strict=True)
+        )
+        return rows, columns
+
+
+class ScoreSettings(Settings):
+    """The weights of a pair's score: the cosine of both wholes, and the similarities of words and of phrases."""
+
+    sentence: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Weight of the cosine of V_g and T_g."""
+    word: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Weight of S(V_w, T_w)."""
+    phrase: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Weight of S(V_p, T_p)."""
+
+
+class HGANSettings(Settings):
+    """HGAN's image parts, text path and levels."""
+
+    system: Literal["hgan"] = "hgan"
+    """The published system."""
+    backbone: BackboneSettings = BackboneSettings(name="resnet-50", weights="imagenet", last_stride=1)
+    """The image CNN (section 4: ResNet-50; its last stage keeps the size of the map, as Table 4 needs)."""
+    text: HierarchicalTextSettings = HierarchicalTextSettings()
+    """The text path."""
+    dim: int = Field(default=512, ge=1)
+    """Width of the embedding, in which V_g meets T_g."""
+    levels: tuple[Level, ...] = LEVELS
+    """Levels below the sentence (Table 3)."""
+    regions: RegionSettings = RegionSettings()
+    """The windows."""
+    local: LocalMatchingSettings = LocalMatchingSettings()
+    """Attention and similarity at both levels."""
+    scores: ScoreSettings = ScoreSettings()
+    """How a pair's score is made of the levels (the paper does not say: all 1)."""
+
+    @model_validator(mode="after")
+    def _levels_differ(self) -> "HGANSettings":
+        if len(set(self.levels)) < len(self.levels):
+            raise ValueError(f"levels={list(self.levels)} names one twice")
+        return self
+
+
+@dataclass(frozen=True)
+class PictureParts:
+    """A picture as a whole and cut into regions.
+
+    - `embedding`: V_g through its layer; `regions`: V_w and V_p by level.
+    """
+
+    embedding: Float[Tensor, "images dim"]
+    regions: Mapping[Level, Float[Tensor, "images regions part_dim"]]
+
+
+class RegionBranch(nn.Module):
+    """V_w or V_p: a convolution of its own, windows averaged, a 1×1 convolution to C' (Eq. 1).
+
+    **Decided**: the map is averaged to `map_size` first, since the CNN's map of 384 × 192 is 24 × 12 and Table 4's
+    windows count in 16 × 8; the branch's convolution is 3×3 and narrows to C' at once, with batch norm and ReLU.
+    """
+
+    def __init__(self, settings: RegionSettings, channels: int, dim: int) -> None:
+        super().__init__()
+        self.settings = settings
+        kernel = settings.convolution
+        self.convolution = nn.Conv2d(channels, dim, kernel, padding=kernel // 2, bias=False)
+        self.norm = nn.BatchNorm2d(dim)
+        self.reduce = nn.Conv2d(dim, dim, 1)
+
+    def forward(
+        self, feature_map: Float[Tensor, "images channels height width"]
+    ) -> Float[Tensor, "images regions dim"]:
+        """Regions row by row."""
+        averaged = F.adaptive_avg_pool2d(feature_map, self.settings.map_size)
+        own = F.relu(self.norm(self.convolution(averaged)))
+        windows = F.avg_pool2d(own, self.settings.kernel, self.settings.stride)
+        regions: Tensor = self.reduce(windows)
+        return regions.flatten(2).transpose(1, 2)
+
+
+class HGAN(JointEmbedding):
+    """Sentence level as an embedding; word and phrase level as similarities of pairs.
+
+    Our name = their symbol: `pool_images` = V_g, `text` = T_g, `cut` = V_w and V_p, `text.encode` = T_w and T_p;
+    `match` gives S(V, T) of each level; `dim` = the width in which V_g and T_g meet.
+
+    **Decided**: one linear layer each takes V_g (2,048) and T_g (1,024) to `dim`. A pair's score at test is the
+    weighted sum of their cosine and of both similarities.
+    """
+
+    settings: HGANSettings
+    text: HierarchicalText
+
+    def __init__(self, settings: HGANSettings, vocabulary_size: int, *, load_weights: bool = True) -> None:
+        backbone = build_backbone(settings.backbone, load_weights=load_weights)
+        text = HierarchicalText(settings.text, vocabulary_size, load_weights=load_weights)
+        super().__init__(
+            backbone,
+            nn.Linear(backbone.channels, settings.dim),
+            text,
+            nn.Linear(text.channels, settings.dim),
+            settings.dim,
+        )
+        self.settings = settings
+        width = settings.text.dim
+        self.branches = nn.ModuleDict(
+            {level: RegionBranch(settings.regions, backbone.map_channels, width) for level in settings.levels}
+        )
+        self.local = nn.ModuleDict({level: LocalMatching(settings.local, width) for level in settings.levels})
+
+    def read_map(self, pictures: Tensor) -> Float[Tensor, "images channels height width"]:
+        """The CNN's last map of pixels, uint8 (images, 3, height, width), or of what the feature cache keeps."""
+        if not pictures.is_floating_point():
+            return self.backbone.forward_map(pictures)
+        cached = pictures.permute(0, 3, 1, 2).float()
+        if self.backbone.learns_from is None:
+            return cached
+        return self.backbone.map_from(cached, self.backbone.learns_from)
+
+    def read_pictures(self, pictures: Tensor) -> PictureParts:
+        """All of a picture, as `read_map` takes it; the embedding is not normalised."""
+        feature_map = self.read_map(pictures)
+        return PictureParts(self.embed_images(self.backbone.pool(feature_map).float()), self.cut(feature_map))
+
+    def cut(
+        self, feature_map: Float[Tensor, "images channels height width"]
+    ) -> dict[Level, Float[Tensor, "images regions part_dim"]]:
+        """The regions of a map, by level."""
+        return {level: self.branches[level](feature_map) for level in self.settings.levels}
+
+    def read_sentences(
+        self, numbers: Int64[Tensor, "batch words"], phrases: Int64[Tensor, "batch words"]
+    ) -> tuple[Float[Tensor, "batch dim"], SentenceParts]:
+        """The embeddings of sentences, not normalised, and all of their parts."""
+        parts = self.text.encode(numbers, phrases)
+        return self.text_head(parts.feature), parts
+
+    def halve_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Halves]:
+        """What pictures bring to the pairs, by level."""
+        return {level: self._local(level).halve_regions(own) for level, own in regions.items()}
+
+    def halve_sentences(self, parts: SentenceParts) -> dict[Level, Halves]:
+        """What sentences bring to the pairs, by level."""
+        of_level = {
+            "word": (parts.words, parts.words_present),
+            "phrase": (parts.phrases, parts.phrases_present),
+        }
+        return {level: self._local(level).halve_items(*of_level[level]) for level in self.settings.levels}
+
+    def match(
+        self,
+        pictures: Mapping[Level, Halves],
+        sentences: Mapping[Level, Halves],
+        generator: torch.Generator | None = None,
+    ) -> dict[Level, LocalMatch]:
+        """All pairs at each level."""
+        return {
+            level: self.local[level](pictures[level], sentences[level], generator)
+            for level in self.settings.levels
+        }
+
+    def _local(self, level: Level) -> LocalMatching:
+        found = self.local[level]
+        assert isinstance(found, LocalMatching)
+        return found
+
+    def modules_of_parts(self) -> dict[str, list[nn.Module]]:
+        """BERT with its table is a part of its own, "bert"; branches and perceptrons are "local"."""
+        above = [module for name, module in self.text.named_children() if name not in ("bert", "vectors")]
+        return {
+            "backbone": [self.backbone],
+            "image_head": [self.image_head],
+            "words": [] if self.text.vectors is None else [self.text.vectors],
+            "bert": [] if self.text.bert is None else [self.text.bert],
+            "text": above,
+            "text_head": [self.text_head],
+            "local": [self.branches, self.local],
+        }

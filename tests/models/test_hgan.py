@@ -1,0 +1,109 @@
+import pytest
+import torch
+from torch.nn import functional as F
+
+from limner.errors import SettingsError
+from limner.models.backbones import BackboneSettings
+from limner.models.hgan import HGAN, HGANSettings, RegionBranch, RegionSettings
+from limner.models.hierarchical_text import HierarchicalTextSettings
+from limner.models.local_matching import LocalMatchingSettings
+
+NUMBERS = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 0, 0, 0]])
+PHRASES = torch.tensor([[1, 1, 0, 2, 2], [1, 1, 0, 0, 0]])
+
+
+def tiny(**changes: object) -> HGAN:
+    torch.manual_seed(0)
+    settings = HGANSettings(
+        backbone=BackboneSettings(name="resnet-18", width=0.125, last_stride=1),
+        text=HierarchicalTextSettings(bert=None, word_dim=6, dim=8, heads=2, hidden=5),
+        dim=7,
+        local=LocalMatchingSettings(hidden=8),
+    )
+    return HGAN(settings.replace(**changes), 6).eval()
+
+
+def pixels(count: int = 2) -> torch.Tensor:
+    torch.manual_seed(1)
+    return torch.randint(0, 256, (count, 3, 64, 32), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "grid"),
+    [
+        ((2, 2), (2, 2), (8, 4)),
+        ((4, 4), (2, 2), (7, 3)),
+        ((4, 4), (3, 2), (5, 3)),
+        ((4, 4), (4, 4), (4, 2)),
+        ((4, 8), (2, 2), (7, 1)),
+        ((4, 8), (3, 2), (5, 1)),
+    ],
+)
+def test_the_windows_of_table_4(
+    kernel: tuple[int, int], stride: tuple[int, int], grid: tuple[int, int]
+) -> None:
+    settings = RegionSettings(kernel=kernel, stride=stride)
+    assert settings.grid == grid
+    assert RegionBranch(settings, 4, 3)(torch.randn(2, 4, 24, 12)).shape == (2, grid[0] * grid[1], 3)
+
+
+def test_regions_are_means_of_windows_row_by_row() -> None:
+    branch = RegionBranch(RegionSettings(map_size=(4, 3), kernel=(2, 2), stride=(2, 1)), 5, 6).eval()
+    feature_map = torch.randn(1, 5, 8, 6)
+    assert branch.reduce.bias is not None
+    own = F.relu(branch.norm(branch.convolution(F.avg_pool2d(feature_map, 2))))
+    found = branch(feature_map)
+    assert found.shape == (1, 4, 6)
+    for place, (row, column) in enumerate([(0, 0), (0, 1), (2, 0), (2, 1)]):
+        mean = own[0, :, row : row + 2, column : column + 2].mean(dim=(1, 2))
+        torch.testing.assert_close(
+            found[0, place], branch.reduce.weight[:, :, 0, 0] @ mean + branch.reduce.bias
+        )
+
+
+def test_all_levels_of_some_pairs() -> None:
+    model = tiny()
+    pictures = model.read_pictures(pixels(3))
+    embedding, parts = model.read_sentences(NUMBERS, PHRASES)
+    assert pictures.embedding.shape == (3, 7)
+    assert embedding.shape == (2, 7)
+    torch.testing.assert_close(pictures.embedding, model.embed_images(model.pool_images(pixels(3))))
+    torch.testing.assert_close(embedding, model.encode_texts(NUMBERS))
+    matches = model.match(model.halve_pictures(pictures.regions), model.halve_sentences(parts))
+    assert list(matches) == ["word", "phrase"]
+    for match in matches.values():
+        assert match.similarity.shape == (3, 2)
+        assert ((match.similarity > 0) & (match.similarity < 1)).all()
+
+
+def test_a_level_that_is_left_out_has_no_parameters() -> None:
+    model = tiny(levels=("word",))
+    assert not [name for name, _ in model.named_parameters() if "phrase" in name and "text" not in name]
+    assert list(
+        model.match(
+            *(
+                model.halve_pictures(model.read_pictures(pixels()).regions),
+                model.halve_sentences(model.read_sentences(NUMBERS, PHRASES)[1]),
+            )
+        )
+    ) == ["word"]
+
+
+def test_every_parameter_is_in_exactly_one_part() -> None:
+    model = tiny()
+    parts = [id(parameter) for own in model.parts().values() for parameter in own]
+    assert sorted(parts) == sorted(id(parameter) for parameter in model.parameters())
+
+
+def test_cached_maps_give_what_pixels_give() -> None:
+    model = tiny()
+    maps = model.read_map(pixels())
+    again = model.read_pictures(maps.permute(0, 2, 3, 1))
+    torch.testing.assert_close(again.embedding, model.read_pictures(pixels()).embedding)
+
+
+def test_windows_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(SettingsError, match="do not fit"):
+        RegionSettings.parse({"map_size": [4, 4], "kernel": [5, 1]})
+    with pytest.raises(SettingsError, match="names one twice"):
+        HGANSettings.parse({"levels": ["word", "word"]})
