@@ -32,16 +32,18 @@ Maps = Float[np.ndarray, "images map_height map_width channels"]
 class Judgement:
     """What a matcher says of one sentence and some pictures.
 
-    - `logits`: the confidence of each picture before its sigmoid; higher is a better match.
+    - `logits`: what it says of each picture; higher is a better match. See `Judge.scores`.
     - `words`: the sentence's words as the model reads them.
-    - `of_regions`: each word's attention over the regions, which sums to 1; None without spatial attention.
-    - `of_words`: each step's attention over the words, which sums to 1; None without semantic attention.
+    - `of_regions`: each word's attention over the regions, which sums to 1; None without such attention.
+    - `of_words`: the attention over the words of each `reader`, which sums to 1: of each step of a decoder, or of each
+      region, row by row; None without such attention.
     """
 
     logits: Float[np.ndarray, " images"]
     words: tuple[str, ...]
     of_regions: Float[np.ndarray, "images words map_height map_width"] | None = None
-    of_words: Float[np.ndarray, "images steps words"] | None = None
+    of_words: Float[np.ndarray, "images readers words"] | None = None
+    reader: Literal["step", "region"] = "step"
 
 
 @runtime_checkable
@@ -57,6 +59,14 @@ class Judge(Protocol):
 
     def judge(self, sentence: str, maps: Maps) -> Judgement:
         """Match a sentence with every map (at least one), together as far as memory should hold it."""
+
+    def scores(
+        self, similarities: Float[np.ndarray, " images"], logits: Float[np.ndarray, " images"]
+    ) -> Float[np.ndarray, " images"]:
+        """What pictures are ranked by: of the embedding's similarities and the logits of a judgement."""
+
+    def confidences(self, scores: Float[np.ndarray, " images"]) -> Float[np.ndarray, " images"]:
+        """Scores on a scale of 0 to 1."""
 
 
 @runtime_checkable

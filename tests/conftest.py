@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from limner.data.records import Dataset
 from limner.training.loop import train
-from tests.toy import draw_toys, toy_dataset, toy_matching, toy_recipe
+from tests.toy import draw_toys, toy_dataset, toy_hgan, toy_matching, toy_recipe
 
 # CI draws the same examples every time: a new one that fails is found, and mended, where somebody is looking.
 settings.register_profile("ci", derandomize=True)
@@ -42,3 +42,10 @@ def matching_run(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """An uninterrupted run whose last stages train a matcher; its last one is the chosen checkpoint."""
     out = tmp_path_factory.mktemp("matching") / "run"
     return train(toy_matching(), toys.split("train"), toys.split("val"), out, cpu=True)
+
+
+@pytest.fixture(scope="session")
+def hgan_run(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run of HGAN, both stages."""
+    out = tmp_path_factory.mktemp("hgan") / "run"
+    return train(toy_hgan(), toys.split("train"), toys.split("val"), out, cpu=True)

@@ -10,7 +10,10 @@ from limner.data.transforms import ImageSettings
 from limner.models.backbones import BackboneSettings
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_path import DualPathSettings
+from limner.models.hgan import HGANSettings, RegionSettings
+from limner.models.hierarchical_text import HierarchicalTextSettings
 from limner.models.identity_aware import IdentityAwareSettings
+from limner.models.local_matching import LocalMatchingSettings
 from limner.models.mnil import MNiLSettings
 from limner.models.text_encoder import TextEncoderSettings
 from limner.models.text_lstm import TextLSTMSettings
@@ -107,6 +110,24 @@ def toy_matching() -> Recipe:
         matcher=CoAttentionSettings(steps=2, spatial_dim=6, semantic_dim=7, dim=8),
         rerank=5,
         stages=(first, language, everything),
+    )
+
+
+def toy_hgan() -> Recipe:
+    """All of HGAN's levels in seconds, from word vectors: a frozen backbone, then everything."""
+    dual = toy_recipe()
+    losses = LossSettings(pair=1.0, word=1.0, phrase=1.0, scale=10.0, dropout=0.0)
+    return dual.replace(
+        name="toy-hgan",
+        model=HGANSettings(
+            backbone=dual.model.backbone,
+            text=HierarchicalTextSettings(words=10, bert=None, word_dim=12, dim=16, heads=2, hidden=10),
+            dim=16,
+            regions=RegionSettings(map_size=(4, 4), kernel=(2, 2), stride=(2, 2), convolution=1),
+            local=LocalMatchingSettings(hidden=8),
+        ),
+        stages=tuple(stage.replace(losses=losses, position_shift=False) for stage in dual.stages),
+        rerank="all",
     )
 
 

@@ -94,6 +94,10 @@ class Vocabulary:
         """The word numbers of a sentence, unknown words left out."""
         return [self._numbers[word] for word in words(sentence) if word in self._numbers]
 
+    def with_words(self, more: Iterable[str]) -> "Vocabulary":
+        """The same with further words behind, such as those that a pretrained encoder knows."""
+        return Vocabulary(tuple(dict.fromkeys((*self.entries, *more))))
+
     def encode(
         self, sentences: Sequence[str], length: int, *, shift: np.random.Generator | None = None
     ) -> Int64[np.ndarray, "sentences words"]:

@@ -1,6 +1,6 @@
-"""Where a matcher looks: each word's attention over the picture, and each decoding step's over the words.
+"""Where a matcher looks: each word's attention over the picture, and each decoding step's, or region's, over the words.
 
-Source: Li et al., ICCV 2017, Figure 3 and section 3.2 (Eq. 7 and 10).
+Source: Li et al., ICCV 2017, Figure 3 and section 3.2 (Eq. 7 and 10); Zheng et al., MM 2020, Figure 4.
 """
 
 from dataclasses import dataclass
@@ -28,14 +28,15 @@ _TALL = 1.25
 class Attended:
     """A picture as the network sees it (cropped), a sentence's words, and the attention between them.
 
-    `of_regions` is None without spatial attention, `of_words` without semantic attention; `confidence` is in [0, 1].
+    `of_regions` and `of_words` are None without such attention; `confidence` is in [0, 1].
     """
 
     pixels: UInt8[np.ndarray, "height width 3"]
     words: tuple[str, ...]
     of_regions: Float[np.ndarray, "words map_height map_width"] | None
-    of_words: Float[np.ndarray, "steps words"] | None
+    of_words: Float[np.ndarray, "readers words"] | None
     confidence: float
+    reader: str = "step"
 
 
 def attended(run: Run, image: Path, sentence: str) -> Attended:
@@ -50,12 +51,15 @@ def attended(run: Run, image: Path, sentence: str) -> Attended:
     found = run.judge.judge(sentence, run.judge.maps(pixels[None]))
     if found.of_regions is None and found.of_words is None:
         raise DataError(f"{run.path}: its matcher has no attention to draw")
+    similarity = (run.encode_pixels(pixels[None]) * run.encode_texts([sentence])).sum(axis=1)
+    scores = run.judge.scores(similarity, found.logits)
     return Attended(
         pixels,
         found.words,
         None if found.of_regions is None else found.of_regions[0],
         None if found.of_words is None else found.of_words[0],
-        float(1 / (1 + np.exp(-np.float64(found.logits[0])))),
+        float(run.judge.confidences(scores)[0]),
+        found.reader,
     )
 
 
@@ -63,8 +67,8 @@ def attended(run: Run, image: Path, sentence: str) -> Attended:
 def attention_figure(found: Attended, *, bare: bool = False) -> "Figure":
     """The picture, and behind it a panel a word: the lighter a place, the more the word attends to it.
 
-    Above each word is its greatest share. The last panel has each step's attention over the words. `bare` leaves the
-    picture itself out, for one that may not be shown.
+    Above each word is its greatest share. The last panel has each step's, or region's, attention over the words. `bare`
+    leaves the picture itself out, for one that may not be shown.
     """
     height, width = found.pixels.shape[:2]
     count = 1 + (len(found.words) if found.of_regions is not None else 0)
@@ -88,7 +92,7 @@ def attention_figure(found: Attended, *, bare: bool = False) -> "Figure":
             axes.set_title(f"{word} {attention.max():.0%}", fontsize=7.5)
     if found.of_words is not None:
         whole = figure.add_subplot(drawn[rows * columns].get_subplotspec().get_gridspec()[rows, :])  # type: ignore[union-attr]
-        _steps(whole, found.words, found.of_words)
+        _readers(whole, found.words, found.of_words, found.reader)
     return figure
 
 
@@ -112,8 +116,10 @@ def _show(
     )
 
 
-def _steps(axes: "Axes", words: tuple[str, ...], attention: Float[np.ndarray, "steps words"]) -> None:
+def _readers(
+    axes: "Axes", words: tuple[str, ...], attention: Float[np.ndarray, "readers words"], reader: str
+) -> None:
     axes.imshow(attention, cmap="viridis", vmin=0, aspect="auto", interpolation="nearest")
     axes.set_xticks(range(len(words)), words, rotation=60, ha="right", fontsize=6.5)
     axes.set_yticks(range(len(attention)), [str(step) for step in range(1, len(attention) + 1)], fontsize=6.5)
-    axes.set_ylabel("step", color=INK, fontsize=7.5)
+    axes.set_ylabel(reader, color=INK, fontsize=7.5)

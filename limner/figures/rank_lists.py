@@ -61,7 +61,8 @@ def rank_lists(
     drawn.sort()
     scores = torch.from_numpy(rows[drawn] @ columns.T)
     if run.rerank != 0:
-        reranking = reranking_of(run, [path for path, _ in pictures], [text for text, _ in said], run.rerank)
+        names = [path for path, _ in pictures], [text for text, _ in said]
+        reranking = reranking_of(run, *names, (images, texts), run.rerank)
         reranking.rescore(to_text, drawn, np.arange(len(gallery)), scores)
     lists = []
     for query, of_query in zip(drawn.tolist(), scores.numpy(), strict=True):

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 Negatives = Literal["hardest", "sum"]
@@ -48,6 +48,15 @@ class RankingLoss(nn.Module):
         text_anchor = self._hinge(texts, groups, positive, images, groups, extra_images, extra_image_groups)
         return (image_anchor + text_anchor).mean()
 
+    def of_similarities(
+        self, similarities: Float[Tensor, "batch batch"], groups: Int64[Tensor, " batch"]
+    ) -> Float[Tensor, ""]:
+        """The same of similarities of image i and text j that are not cosines (HGAN, Eq. 9)."""
+        positive = similarities.diagonal()
+        own = groups[:, None] == groups[None, :]
+        image_anchor = self._of_anchors(similarities, positive, own)
+        return (image_anchor + self._of_anchors(similarities.T, positive, own)).mean()
+
     def _hinge(
         self,
         anchors: Float[Tensor, "batch dim"],
@@ -61,8 +70,15 @@ class RankingLoss(nn.Module):
         if extra is not None and extra_groups is not None:
             others = torch.cat([others, F.normalize(extra, dim=1)])
             other_groups = torch.cat([other_groups, extra_groups])
-        similarity = anchors @ others.T
         own = anchor_groups[:, None] == other_groups[None, :]
+        return self._of_anchors(anchors @ others.T, positive, own)
+
+    def _of_anchors(
+        self,
+        similarity: Float[Tensor, "batch others"],
+        positive: Float[Tensor, " batch"],
+        own: Bool[Tensor, "batch others"],
+    ) -> Float[Tensor, " batch"]:
         if self.negatives == "hardest":
             hardest = similarity.masked_fill(own, -torch.inf).amax(dim=1)
             return F.relu(self.margin - positive + hardest)

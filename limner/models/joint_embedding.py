@@ -5,7 +5,6 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
-from limner.errors import SettingsError
 from limner.models.backbones import BackboneSettings, ImageEncoder
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.matcher import Matcher
@@ -71,14 +70,15 @@ class JointEmbedding(Parted):
     ) -> Float[Tensor, "batch channels"]:
         """The backbone's pooled features of what the feature cache keeps.
 
-        These are the features themselves while the backbone is frozen, and maps, channels last, for the layer
-        `backbone.learns_from` while it learns from there on.
+        These are the features themselves while the backbone is frozen, or its last maps, channels last; and maps for
+        the layer `backbone.learns_from` while it learns from there on.
         """
         if cached.dim() == 2:
             return cached.float()
+        maps = cached.permute(0, 3, 1, 2).float()
         if self.backbone.learns_from is None:
-            raise SettingsError("cached maps need a backbone that is frozen up to some layer")
-        return self.backbone.forward_from(cached.permute(0, 3, 1, 2).float(), self.backbone.learns_from)
+            return self.backbone.pool(maps)
+        return self.backbone.forward_from(maps, self.backbone.learns_from)
 
     def embed_images(self, pooled: Float[Tensor, "batch channels"]) -> Float[Tensor, "batch dim"]:
         """Embeddings of pooled features, not normalised."""

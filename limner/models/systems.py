@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Tag
 
 from limner.models.dual_path import DualPath, DualPathSettings
+from limner.models.hgan import HGAN, HGANSettings
 from limner.models.identity_aware import IdentityAware, IdentityAwareSettings
 from limner.models.mnil import MNiL, MNiLSettings
 
@@ -20,20 +21,21 @@ def _system(settings: Any) -> str:
 ModelSettings = Annotated[
     Annotated[DualPathSettings, Tag("<dual-path>")]
     | Annotated[IdentityAwareSettings, Tag("<identity-aware>")]
-    | Annotated[MNiLSettings, Tag("<mnil>")],
+    | Annotated[MNiLSettings, Tag("<mnil>")]
+    | Annotated[HGANSettings, Tag("<hgan>")],
     Discriminator(
         _system,
         custom_error_type="system",
-        custom_error_message="its system should be 'dual-path', 'identity-aware' or 'mnil'",
+        custom_error_message="its system should be 'dual-path', 'identity-aware', 'mnil' or 'hgan'",
     ),
 ]
 """The settings of any system's embedding network, told apart by their `system`."""
 
-Network = DualPath | IdentityAware | MNiL
+Network = DualPath | IdentityAware | MNiL | HGAN
 
 
 def build_network(
-    settings: DualPathSettings | IdentityAwareSettings | MNiLSettings,
+    settings: DualPathSettings | IdentityAwareSettings | MNiLSettings | HGANSettings,
     vocabulary_size: int,
     *,
     load_weights: bool = True,
@@ -43,4 +45,6 @@ def build_network(
         return DualPath(settings, vocabulary_size, load_weights=load_weights)
     if isinstance(settings, MNiLSettings):
         return MNiL(settings, vocabulary_size, load_weights=load_weights)
+    if isinstance(settings, HGANSettings):
+        return HGAN(settings, vocabulary_size, load_weights=load_weights)
     return IdentityAware(settings, vocabulary_size, load_weights=load_weights)

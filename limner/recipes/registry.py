@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from limner.errors import SettingsError
-from limner.recipes import dual_path, identity_aware, mnil
+from limner.recipes import dual_path, hgan, identity_aware, mnil
 from limner.training.settings import Recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -25,6 +25,8 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "mnil-flickr8k": mnil.mnil_flickr8k,
     "mnil-birds": mnil.mnil_birds,
     "mnil-people": mnil.mnil_people,
+    "hgan-cuhk-pedes": hgan.hgan_cuhk_pedes,
+    "hgan-people": hgan.hgan_people,
 }
 """Every recipe by the name that `limner train` takes."""
 

@@ -8,6 +8,7 @@ pickled, and reading it runs no code. The description:
     model         settings of the network
     matcher       settings of the network that re-ranks; null or missing where there is none
     backbone      the configuration files of a backbone of transformers, where the network has one
+    bert          the configuration of a pretrained BERT, where the text path has one
     images        settings of decoding, crops and flips
     vocabulary    the words, most frequent first
     recipe        the whole recipe that trained it

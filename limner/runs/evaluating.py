@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from limner.data.drawn_splits import split_source
 from limner.data.records import Dataset, group_numbers, label_matrices
@@ -63,7 +63,9 @@ def evaluate_run(
     sentences = [sentence for record in dataset.records for sentence in record.sentences]
     images = run.encode_images(paths, progress=progress and partial(progress, "pictures"))
     texts = run.encode_texts(sentences, progress=progress and partial(progress, "sentences"))
-    reranking = None if first == 0 else reranking_of(run, paths, sentences, first, progress=progress)
+    reranking = None
+    if first != 0:
+        reranking = reranking_of(run, paths, sentences, (images, texts), first, progress=progress)
     results = Results(
         *(image_groups, sentence_groups, images, texts),
         image_labels=labels[0],
@@ -107,25 +109,22 @@ def reranking_of(
     run: Run,
     paths: Sequence[Path],
     sentences: Sequence[str],
+    embeddings: tuple[Float[np.ndarray, "images dim"], Float[np.ndarray, "sentences dim"]],
     first: First,
     *,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> PairReranking:
     """Re-ranking by the run's matcher, of pictures and sentences given by position in these.
 
-    The pictures' maps are held in memory, in half precision. `progress` is as `evaluate_run` has it. Raises
-    `SettingsError` for a run without a matcher.
+    `embeddings` are theirs. The pictures' maps are held in memory, in half precision. `progress` is as `evaluate_run`
+    has it. Raises `SettingsError` for a run without a matcher.
     """
-    matching, numbers = run.expect_matching(), run.number_words(sentences)
+    matching = run.expect_matching()
     maps = run.encode_maps(paths, progress=progress and partial(progress, "regions"))
     sides = len(paths), len(sentences)
     total = sum(own * min(first if first != "all" else other, other) for own, other in (sides, sides[::-1]))
     done = 0
-
-    def logits(images: Int[np.ndarray, " pairs"], texts: Int[np.ndarray, " pairs"]) -> np.ndarray:
-        return matching.logits(maps, numbers, images, texts)
-
-    known = remembered(logits, *sides)
+    known = remembered(matching.scorer(*embeddings, maps, run.read(sentences)), *sides)
 
     def match(images: Int[np.ndarray, " pairs"], texts: Int[np.ndarray, " pairs"]) -> np.ndarray:
         nonlocal done

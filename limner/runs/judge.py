@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from limner.data.transforms import ImageSettings
@@ -44,6 +44,16 @@ class RunJudge:
         ]
         logits, of_regions, of_words = zip(*parts, strict=True)
         return Judgement(np.concatenate(logits), known, _joined(of_regions), _joined(of_words))
+
+    def scores(
+        self, similarities: Float[np.ndarray, " images"], logits: Float[np.ndarray, " images"]
+    ) -> Float[np.ndarray, " images"]:
+        """The logits: of the embedding the matcher takes nothing but the shortlist."""
+        return logits
+
+    def confidences(self, scores: Float[np.ndarray, " images"]) -> Float[np.ndarray, " images"]:
+        """The matching confidence C (Li et al., ICCV 2017, Eq. 12)."""
+        return 1 / (1 + np.exp(-scores.astype(np.float64)))
 
     def _part(
         self, numbers: Int64[np.ndarray, "1 length"], maps: Maps, count: int

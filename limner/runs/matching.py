@@ -6,7 +6,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64, UInt8
 
+from limner.data.read_sentences import ReadSentences
 from limner.data.vocabulary import longest
+from limner.evaluation.reranking import Match as PairScore
 from limner.models.backbones import LAST_MAP
 from limner.models.co_attention import Match
 from limner.models.matcher import Matcher
@@ -75,6 +77,22 @@ class Matching:
         height, width = int(maps.shape[1]), int(maps.shape[2])
         a_pair = height * width * longest(numbers) * self.matcher.settings.spatial_dim
         return max(1, _MEETINGS // a_pair)
+
+    def scorer(
+        self,
+        images: Float[np.ndarray, "images dim"],
+        texts: Float[np.ndarray, "sentences dim"],
+        maps: Maps,
+        read: ReadSentences,
+    ) -> PairScore:
+        """Logits of pairs given by positions; the embeddings do not enter them."""
+
+        def score(
+            of_images: Int[np.ndarray, " pairs"], of_sentences: Int[np.ndarray, " pairs"]
+        ) -> Float[np.ndarray, " pairs"]:
+            return self.logits(maps, read.numbers, of_images, of_sentences)
+
+        return score
 
     def logits(
         self,

@@ -14,15 +14,19 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64, UInt8
 
+from limner.data.read_sentences import ReadSentences
 from limner.data.transforms import ImageSettings, centre_crop, load
 from limner.data.vocabulary import Vocabulary
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.reranking import First
 from limner.models.co_attention import CoAttentionSettings
+from limner.models.hgan import HGAN, HGANSettings
 from limner.models.systems import ModelSettings, Network, build_network
 from limner.runs.checkpoint import load_into, read_checkpoint
 from limner.runs.encoding import SENTENCES, Encoding
 from limner.runs.judge import RunJudge
+from limner.runs.level_judge import LevelJudge
+from limner.runs.level_matching import LevelMatching
 from limner.runs.matching import Matching
 from limner.runs.precision import Precision, default_device
 from limner.settings import Settings
@@ -62,6 +66,9 @@ class Run:
         # where the backbone once came from, and how training cropped, change no embedding
         named = {**self.description["model"].get("backbone", {}), "weights": None, "auto_model": None}
         model = {**self.description["model"], "backbone": (named, self.description.get("backbone"))}
+        if (bert := self.description.get("bert")) is not None:
+            text = self.description["model"]["text"]
+            model["text"] = {**text, "bert": ({**text["bert"], "model": None}, bert)}
         parts = (model, self.images.resize, self.images.crop, self.images.flip, self.vocabulary.entries)
         digest.update(json.dumps(parts, sort_keys=True).encode())
         if (judge := self.description.get("matcher")) is not None:
@@ -128,22 +135,31 @@ class Run:
         return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
 
     @cached_property
-    def matching(self) -> Matching | None:
-        """Matches pairs, where the run has a matcher; None = the embedding ranks alone."""
+    def matching(self) -> Matching | LevelMatching | None:
+        """Matches pairs, by a matcher or HGAN's words and phrases; None = the embedding ranks alone."""
+        if isinstance(self.model, HGAN) and self.model.settings.levels:
+            return LevelMatching(self.model, self.encoding.precision)
         return None if self.model.matcher is None else Matching(self.model.matcher, self.encoding.precision)
 
     @cached_property
-    def judge(self) -> RunJudge | None:
+    def judge(self) -> RunJudge | LevelJudge | None:
         """The matcher as search sees it."""
         if self.matching is None:
             return None
+        if isinstance(self.matching, LevelMatching):
+            return LevelJudge(self.matching, self.vocabulary)
         return RunJudge(self.matching, self.vocabulary, self.model.settings.text.words, self.images)
 
     @property
     def rerank(self) -> First:
         """How many of the first the recipe has the matcher re-rank; 0 where there is none."""
-        first: First = self.description["recipe"].get("rerank", 20) if self.model.matcher is not None else 0
+        first: First = self.description["recipe"].get("rerank", 20) if self.matching is not None else 0
         return first
+
+    def read(self, sentences: Sequence[str]) -> ReadSentences:
+        """Sentences as the network and its matching take them."""
+        phrases = isinstance(self.model, HGAN) and "phrase" in self.model.settings.levels
+        return ReadSentences.of(sentences, self.vocabulary, self.model.settings.text.words, phrases=phrases)
 
     def number_words(self, sentences: Sequence[str]) -> Int64[np.ndarray, "sentences words"]:
         """Word numbers of sentences, as the network takes them."""
@@ -162,7 +178,7 @@ class Run:
             raise DataError("no picture was given to encode")
         return np.concatenate(rows)
 
-    def expect_matching(self) -> Matching:
+    def expect_matching(self) -> Matching | LevelMatching:
         """The matcher's `Matching`. Raises `SettingsError` where the run has none."""
         if self.matching is None:
             raise SettingsError(
@@ -214,14 +230,20 @@ def load_run(
 
 
 def _network(settings: ModelSettings, vocabulary_size: int, description: dict[str, Any]) -> Network:
-    """The network without its weights; what the backbone was once made from need not exist any more."""
-    if "backbone" not in description:
+    """The network without its weights; what backbone and BERT were once made from need not exist any more."""
+    with TemporaryDirectory() as above:
+        for part in ("backbone", "bert"):
+            (folder := Path(above) / part).mkdir()
+            for name, content in description.get(part, {}).items():
+                (folder / Path(name).name).write_text(json.dumps(content), encoding="utf-8")
+        if "backbone" in description:
+            folder = Path(above) / "backbone"
+            settings = settings.replace(backbone=settings.backbone.replace(auto_model=str(folder)))
+        if isinstance(settings, HGANSettings) and "bert" in description:
+            assert settings.text.bert is not None
+            bert = settings.text.bert.replace(model=str(Path(above) / "bert"))
+            settings = settings.replace(text=settings.text.replace(bert=bert))
         return build_network(settings, vocabulary_size, load_weights=False)
-    with TemporaryDirectory() as folder:
-        for name, content in description["backbone"].items():
-            (Path(folder) / Path(name).name).write_text(json.dumps(content), encoding="utf-8")
-        local = settings.replace(backbone=settings.backbone.replace(auto_model=folder))
-        return build_network(local, vocabulary_size, load_weights=False)
 
 
 def checkpoint_path(folder: Path, stage: str | None) -> Path:

@@ -68,8 +68,8 @@ class Engine:
         logits = np.concatenate(
             [judge.judge(text, self.store.maps([hit.id for hit in block])).logits for block in blocks]
         )
-        order = np.argsort(-logits, kind="stable")
-        sure = 1 / (1 + np.exp(-logits.astype(np.float64)))
+        scores = judge.scores(np.array([hit.score for hit in hits], np.float32), logits)
+        order, sure = np.argsort(-scores, kind="stable"), judge.confidences(scores)
         return [
             replace(hits[place], rank=rank, confidence=float(sure[place]))
             for rank, place in enumerate(order.tolist(), start=1)
@@ -89,4 +89,5 @@ def _attention(judgement: Judgement, place: int) -> Attention:
         judgement.words,
         None if regions is None else regions[place],
         None if words is None else words[place],
+        judgement.reader,
     )

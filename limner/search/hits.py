@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -15,14 +15,16 @@ class Attention:
 
     - `words`: the query's words as the model reads them.
     - `of_regions`: each word's attention over the rows and columns of the picture's regions; each word's sum to 1.
-    - `of_words`: each step's attention over the words; each step's sum to 1.
+    - `of_words`: the attention over the words of each `reader`, which sums to 1: of each step of the identity-aware
+      decoder, or of each of HGAN's regions, row by row.
 
-    None where the matcher has no such attention.
+    None where the model has no such attention.
     """
 
     words: tuple[str, ...]
     of_regions: Float[np.ndarray, "words map_height map_width"] | None
-    of_words: Float[np.ndarray, "steps words"] | None
+    of_words: Float[np.ndarray, "readers words"] | None
+    reader: Literal["step", "region"] = "step"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, nested lists in the same order."""
@@ -30,6 +32,7 @@ class Attention:
             "words": list(self.words),
             "of_regions": None if self.of_regions is None else self.of_regions.tolist(),
             "of_words": None if self.of_words is None else self.of_words.tolist(),
+            "reader": self.reader,
         }
 
 

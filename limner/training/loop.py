@@ -19,11 +19,13 @@ from torch import Tensor
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.freed_memory import keep_freed_memory
+from limner.models.hgan import HGANSettings
 from limner.runs.checkpoint import load_into, read_checkpoint
 from limner.runs.precision import pick_precision
 from limner.training.embedding_stage import EmbeddingStage
 from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, Stepped, silent
 from limner.training.feature_cache import cached_views
+from limner.training.levels_stage import LevelsStage
 from limner.training.matching_stage import MatchingStage
 from limner.training.metrics_log import MetricsLog
 from limner.training.optimiser import make_optimisers, rate_at, set_rate
@@ -140,7 +142,9 @@ class _Training:
         if not resumed:
             self._begin_stage(index)  # first: a matcher starts from the embedding as it then stands
         stage = self.recipe.stages[index]
-        work = _kind(stage)(self.data, index, self.classes, self.accelerator, self.precision, self.listener)
+        work = _kind(self.recipe, stage)(
+            self.data, index, self.classes, self.accelerator, self.precision, self.listener
+        )
         optimisers = make_optimisers(work.parts, stage)
         if resumed:
             restore(self.out, self.objective, optimisers)
@@ -277,10 +281,12 @@ class _Training:
         self.accelerator.wait_for_everyone()
 
 
-def _kind(stage: StageSettings) -> Callable[..., Stage]:
+def _kind(recipe: Recipe, stage: StageSettings) -> Callable[..., Stage]:
     """What a stage is at work."""
     if stage.matching is not None:
         return MatchingStage
+    if isinstance(recipe.model, HGANSettings):
+        return LevelsStage
     return SextupleStage if stage.losses.sextuple else EmbeddingStage
 
 

@@ -1,7 +1,8 @@
 """The network and its losses as one module: what several processes train together.
 
 Dual-path: `L = λ1·L_rank + λ2·L_visual + λ3·L_textual` (TOMM 2020, Eq. 9), or the one loss on the sum (Eq. 12).
-Identity-aware, stage 1: the CMCE loss (ICCV 2017, Eq. 3). MNiL: the sextuple loss (MM 2017, Eq. 6).
+Identity-aware, stage 1: the CMCE loss (ICCV 2017, Eq. 3). MNiL: the sextuple loss (MM 2017, Eq. 6). HGAN: the pair loss
+(MM 2020, Eq. 11), and hinges over the similarities of words and of phrases (Eq. 9).
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from limner.losses import CMCELoss, InstanceLoss, RankingLoss, SextupleLoss
+from limner.losses import CMCELoss, InstanceLoss, MatchingLoss, RankingLoss, SextupleLoss
+from limner.models.hgan import HGAN, Level
 from limner.models.joint_embedding import JointEmbedding
 from limner.training.settings import LossSettings
 from limner.training.violators import RecentBank
@@ -32,6 +34,8 @@ class Objective(nn.Module):
         self._seen: tuple[Tensor, Tensor, Tensor] | None = None
         self.ranking = RankingLoss()
         self.sextuple = SextupleLoss()
+        self.pair = MatchingLoss()
+        self.level = RankingLoss()
         self.bank: RecentBank | None = None
         self.samples = 0
         self.losses = LossSettings()
@@ -43,6 +47,7 @@ class Objective(nn.Module):
         """
         self.losses, self.samples = losses, samples
         self.ranking = RankingLoss(losses.margin, losses.negatives)
+        self.level = RankingLoss(losses.level_margin, losses.level_negatives)
         self.classifier.dropout = losses.dropout
         self.classifier.scale = losses.scale
         self.classifier.smoothing = losses.smoothing
@@ -76,6 +81,7 @@ class Objective(nn.Module):
         positives: Int64[Tensor, "batch 2"] | None = None,
         draws: Int64[Tensor, "batch 2"] | None = None,
         shares: Float[Tensor, "batch 2"] | None = None,
+        phrases: Int64[Tensor, "rows words"] | None = None,
     ) -> dict[str, Float[Tensor, ""]]:
         """The weighted "loss" and each unweighted part of it; of each instance loss, NAME_error, in percent; of
         sextuples, "violating", the percentage of the irrelevant samples that violate the margin.
@@ -91,10 +97,15 @@ class Objective(nn.Module):
 
         Of sextuples, the first column is of pictures and the second of sentences: `positives` says in which rows the
         relevant samples stand, `draws` after how many draws a violator was found (0 = none), `shares` how much of what
-        is irrelevant violates; the violators are the last rows.
+        is irrelevant violates; the violators are the last rows. `phrases` says in which noun phrase each
+        word is (HGAN).
         """
         batch = len(groups)
-        all_images, all_texts = self.embed(pictures, numbers)
+        similarities: dict[Level, Tensor] = {}
+        if phrases is None:
+            all_images, all_texts = self.embed(pictures, numbers)
+        else:
+            all_images, all_texts, similarities = self._all_levels(pictures, numbers, phrases)
         images, texts = all_images[:batch], all_texts[:batch]
         weights = self.losses
         parts: dict[str, Tensor] = {}
@@ -131,6 +142,11 @@ class Objective(nn.Module):
                 extra_texts=None if extra_text_groups is None else all_texts[batch:].float(),
                 extra_text_groups=extra_text_groups,
             )
+        if weights.pair:
+            parts["pair"] = self.pair(images.float(), texts.float(), groups)
+        for level, similarity in similarities.items():
+            if getattr(weights, level):
+                parts[level] = self.level.of_similarities(similarity, groups)
         total = torch.stack([getattr(weights, name) * value for name, value in parts.items()]).sum()
         return {"loss": total, **{name: value.detach() for name, value in parts.items()}, **errors}
 
@@ -141,6 +157,20 @@ class Objective(nn.Module):
         pixels = pictures.dtype == torch.uint8
         pooled = self.model.pool_images(pictures) if pixels else self.model.pool_cached(pictures)
         return self.model.embed_images(pooled), self.model.encode_texts(numbers)
+
+    def _all_levels(
+        self, pictures: Tensor, numbers: Int64[Tensor, "batch words"], phrases: Int64[Tensor, "batch words"]
+    ) -> tuple[Tensor, Tensor, dict[Level, Float[Tensor, "batch batch"]]]:
+        """Embeddings of a batch, and the similarities of all its pairs at each level that the stage learns."""
+        model = self.model
+        assert isinstance(model, HGAN)
+        seen = model.read_pictures(pictures)
+        texts, parts = model.read_sentences(numbers, phrases)
+        similarities: dict[Level, Tensor] = {}
+        if self.losses.local:
+            matches = model.match(model.halve_pictures(seen.regions), model.halve_sentences(parts))
+            similarities = {level: match.similarity for level, match in matches.items()}
+        return seen.embedding, texts, similarities
 
     def remember(self, gather: Callable[[Tensor], Tensor]) -> None:
         """Move CMCE's buffers to the features of the last batch; to be called after each step.

@@ -57,7 +57,8 @@ def make_optimiser(
         return torch.optim.SGD(
             groups, lr=settings.rate, momentum=settings.momentum, nesterov=settings.nesterov, fused=True
         )
-    return torch.optim.AdamW(groups, lr=settings.rate, betas=(settings.momentum, 0.999), fused=True)
+    kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
+    return kind(groups, lr=settings.rate, betas=(settings.momentum, 0.999), fused=True)
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from limner.models.backbones import AutoEncoder
+from limner.models.hierarchical_text import HierarchicalText
 from limner.runs.checkpoint import write_checkpoint, write_text
 from limner.runs.provenance import versions
 from limner.runs.run import RUN_FILE
@@ -51,6 +52,9 @@ def write_stage_checkpoint(
     backbone = data.objective.model.backbone
     if isinstance(backbone, AutoEncoder):
         description["backbone"] = backbone.files()
+    text = data.objective.model.text
+    if isinstance(text, HierarchicalText) and text.bert is not None and text.bert.settings.model is not None:
+        description["bert"] = text.bert.files()
     write_checkpoint(out / classifier_file(stage), data.objective.classifier.state_dict(), {})
     write_checkpoint(out / stage_file(stage), data.objective.model.state_dict(), description)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int64
 
+from limner.data.read_sentences import phrases_of
 from limner.data.records import Dataset
 from limner.data.vocabulary import Vocabulary, lay_out
 from limner.errors import DataError
@@ -22,6 +23,7 @@ class TrainingPairs:
     - `groups[i]`: class of picture i, 0 … `identities` − 1, in order of first appearance.
     - `sentences[j]`: word numbers of sentence j; `sentence_image[j]`: the picture it describes.
     - `of_image[i]` and `of_group[g]`: the sentences of a picture and of a group.
+    - `phrases[j]`: the number of the noun phrase that each word of sentence j is in; None where they are not asked for.
     """
 
     groups: Int64[np.ndarray, " images"]
@@ -30,9 +32,10 @@ class TrainingPairs:
     sentence_image: Int64[np.ndarray, " sentences"]
     of_image: tuple[tuple[int, ...], ...]
     of_group: tuple[tuple[int, ...], ...]
+    phrases: tuple[tuple[int, ...], ...] | None = None
 
     @classmethod
-    def of(cls, dataset: Dataset, vocabulary: Vocabulary) -> "TrainingPairs":
+    def of(cls, dataset: Dataset, vocabulary: Vocabulary, *, phrases: bool = False) -> "TrainingPairs":
         """Number a split's groups and sentences. Raises `DataError` when a group has no sentence at all."""
         names: dict[str, int] = {}
         groups = np.array(
@@ -60,6 +63,13 @@ class TrainingPairs:
             np.array(sentence_image, np.int64),
             tuple(of_image),
             tuple(tuple(own) for own in of_group),
+            None
+            if not phrases
+            else tuple(
+                tuple(phrases_of(sentence, vocabulary))
+                for record in dataset.records
+                for sentence in record.sentences
+            ),
         )
 
     def layout(
@@ -67,6 +77,13 @@ class TrainingPairs:
     ) -> Int64[np.ndarray, "batch words"]:
         """The word numbers of some sentences in rows of fixed length."""
         return lay_out([self.sentences[sentence] for sentence in chosen], length, shift=shift)
+
+    def phrase_layout(
+        self, chosen: Int64[np.ndarray, " batch"], length: int
+    ) -> Int64[np.ndarray, "batch words"]:
+        """The numbers of the phrases of some sentences, where `layout` has their words without a shift."""
+        assert self.phrases is not None
+        return lay_out([self.phrases[sentence] for sentence in chosen], length)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,16 @@ from limner.losses.ranking import Negatives
 from limner.losses.sextuple import Direction
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_path import DualPathSettings
+from limner.models.hgan import HGANSettings
 from limner.models.identity_aware import IdentityAwareSettings
 from limner.models.systems import ModelSettings
 from limner.settings import Settings
 
-Part = Literal["backbone", "image_head", "words", "text", "text_head", "classifier", "co_attention"]
+Part = Literal[
+    "backbone", "image_head", "words", "bert", "text", "text_head", "local", "classifier", "co_attention"
+]
 _OF_EMBEDDING = {"backbone", "image_head", "words", "text", "text_head"}
+_OF_HGAN = {"bert", "local"}
 _OF_MATCHER = {"backbone", "words", "text", "co_attention"}
 Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_image mAP", "mAP"]
 
@@ -22,7 +26,8 @@ Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_i
 class LossSettings(Settings):
     """The weighted sum of a stage's losses; a weight of 0 leaves its loss out.
 
-    Equations are those of the dual-path paper, for CMCE of the identity-aware one, for sextuples of MNiL.
+    Equations are those of the dual-path paper, for CMCE of the identity-aware one, for sextuples of MNiL, for pairs,
+    words and phrases of HGAN.
     """
 
     ranking: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -75,11 +80,23 @@ class LossSettings(Settings):
     bank: int = Field(default=4096, ge=1)
     """Pairs seen last that violators are drawn from; memory for their embeddings, however large the set."""
 
+    pair: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Weight of the pair loss on whole pictures and sentences (Eq. 11); of L_ide, λ: `visual`, `textual`."""
+    word: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Weight of the hinges over word similarities (Eq. 9)."""
+    phrase: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Weight of the hinges over phrase similarities (Eq. 9)."""
+    level_margin: float = Field(default=0.2, ge=0, le=1, allow_inf_nan=False)
+    """Margin of both, whose similarities lie in 0 … 1 (the paper does not say)."""
+    level_negatives: Negatives = "sum"
+    """The negatives of an anchor in both: all of the batch as in Eq. 9, or the "hardest" one."""
+
     @model_validator(mode="after")
     def _some_loss(self) -> "LossSettings":
-        if not (self.ranking or self.cmce or self.sextuple or self.classifies):
+        if not (self.ranking or self.cmce or self.sextuple or self.pair or self.local or self.classifies):
             raise ValueError(
-                "all loss weights are 0; give at least one of ranking, visual, textual, joint, cmce, sextuple"
+                "all loss weights are 0; give at least one of ranking, visual, textual, joint, cmce, sextuple, pair, "
+                "word, phrase"
             )
         if self.sextuple and self.ranking and self.candidates:
             raise ValueError(
@@ -92,16 +109,21 @@ class LossSettings(Settings):
         """Whether the shared classifier takes part."""
         return bool(self.visual or self.textual or self.joint)
 
+    @property
+    def local(self) -> bool:
+        """Whether words or phrases take part."""
+        return bool(self.word or self.phrase)
+
 
 class OptimiserSettings(Settings):
     """One optimiser for all parts that learn, with a rate multiplier for each."""
 
-    name: Literal["sgd", "adamw"] = "sgd"
-    """"sgd" with momentum as the paper, or "adamw"."""
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    """"sgd" with momentum as the paper, "adam" as HGAN, or "adamw", whose weight decay stays out of the moments."""
     rate: float = Field(default=0.001, gt=0, allow_inf_nan=False)
     """Base learning rate (section 6.2: 0.001)."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Momentum of SGD; first moment of AdamW."""
+    """Momentum of SGD; first moment of Adam and AdamW."""
     nesterov: bool = False
     """Nesterov momentum (released code)."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -198,7 +220,7 @@ class StageSettings(Settings):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "StageSettings":
-        there = _OF_EMBEDDING | {"classifier"} if self.matching is None else _OF_MATCHER
+        there = _OF_EMBEDDING | _OF_HGAN | {"classifier"} if self.matching is None else _OF_MATCHER
         optimisers = (self.optimiser, *self.part_optimisers.values())
         named = {
             "frozen": set(self.frozen),
@@ -209,7 +231,8 @@ class StageSettings(Settings):
             if others := parts - there:
                 kind = "the embedding" if self.matching is None else "a matcher"
                 raise ValueError(f"{where}: a stage of {kind} has no part '{min(others)}'")
-        if not there - set(self.frozen) - (set() if self.classifies else {"classifier"}):
+        needless = (set() if self.classifies else {"classifier"}) | _OF_HGAN
+        if not there - set(self.frozen) - needless:
             raise ValueError("every part that the losses reach is frozen; nothing is left to learn")
         if "backbone" in self.frozen and self.backbone_from is not None:
             raise ValueError("frozen holds the whole backbone, backbone_from a part of it; give one of them")
@@ -270,7 +293,8 @@ class Recipe(Settings):
     matcher: CoAttentionSettings | None = None
     """The network of matching stages, which re-ranks what the embedding finds."""
     rerank: Annotated[int, Field(ge=0)] | Literal["all"] = 20
-    """How many of the first a matcher re-ranks at testing (identity-aware, section 4.2: 20), or "all"; 0 = none."""
+    """How many of the first are re-ranked at testing by a matcher (identity-aware, section 4.2: 20), or by HGAN's words
+    and phrases; or "all"; 0 = none."""
     stages: tuple[StageSettings, ...] = Field(min_length=1)
     """The stages, each starting from the best weights of the one before; those of the embedding come first."""
     select: Selection = "rsum"
@@ -297,6 +321,39 @@ class Recipe(Settings):
         for name in names:
             if name == "last" or name.endswith("-classifier"):
                 raise ValueError(f"stage name '{name}' is that of another file of a run; choose another")
+        return self
+
+    @model_validator(mode="after")
+    def _levels_fit(self) -> "Recipe":
+        hgan = isinstance(self.model, HGANSettings)
+        for stage in self.stages:
+            if stage.matching is not None:
+                continue
+            named = {*stage.frozen, *stage.part_optimisers}
+            for optimiser in (stage.optimiser, *stage.part_optimisers.values()):
+                named |= set(optimiser.multipliers)
+            if not hgan and (others := named & _OF_HGAN):
+                raise ValueError(f"stage '{stage.name}': only model.system=hgan has a part '{min(others)}'")
+            if not hgan and stage.losses.local:
+                raise ValueError(f"stage '{stage.name}': losses of words and phrases need model.system=hgan")
+            if isinstance(self.model, HGANSettings):
+                if self.model.text.bert is not None and self.vocabulary.vectors != "random":
+                    raise ValueError(
+                        "vocabulary.vectors starts a table of word vectors, and BERT has its own; set it to random"
+                    )
+                for level in ("word", "phrase"):
+                    if getattr(stage.losses, level) and level not in self.model.levels:
+                        raise ValueError(
+                            f"stage '{stage.name}': losses.{level} needs '{level}' among model.levels"
+                        )
+                if stage.position_shift:
+                    raise ValueError(
+                        f"stage '{stage.name}': HGAN's sentences stand at the left; set position_shift=false"
+                    )
+                if stage.losses.sextuple or stage.losses.candidates:
+                    raise ValueError(
+                        f"stage '{stage.name}': neither sextuples nor mined candidates are built for HGAN"
+                    )
         return self
 
     @model_validator(mode="after")

@@ -10,10 +10,13 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64, UInt8
 
+from limner.data.read_sentences import ReadSentences
 from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.data.vocabulary import Vocabulary, words
 from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.errors import DataError, SettingsError
+from limner.models.bert_words import whole_words
+from limner.models.hgan import HGAN, HGANSettings
 from limner.models.systems import build_network
 from limner.training.objective import Objective
 from limner.training.pairs import TrainingPairs
@@ -25,7 +28,8 @@ from limner.training.settings import Recipe
 class Prepared:
     """A recipe met with its data. The test split is not among it and cannot be asked for.
 
-    `train_labels`, and `val_labels` of the pictures and the sentences, are there where a stage learns from labels.
+    `train_labels`, and `val_labels` of the pictures and the sentences, are there where a stage learns from labels;
+    `val_phrases` (see `ReadSentences`) where the network reads noun phrases.
     """
 
     recipe: Recipe
@@ -41,6 +45,7 @@ class Prepared:
     val_sentence_groups: Int64[np.ndarray, " sentences"]
     train_labels: UInt8[np.ndarray, "train_images labels"] | None = None
     val_labels: tuple[UInt8[np.ndarray, "images names"], UInt8[np.ndarray, "sentences names"]] | None = None
+    val_phrases: Int64[np.ndarray, "sentences words"] | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -73,13 +78,16 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
     if table is not None:
         with torch.no_grad():
             model.text.table.weight[1:] = torch.from_numpy(table)
+    if isinstance(model, HGAN):
+        model.text.read_vocabulary(vocabulary.entries)
     for stage in recipe.stages:
         if stage.backbone_from is not None:
             try:
                 model.backbone.find_layer(stage.backbone_from)
             except SettingsError as error:
                 raise SettingsError(f"setting 'stages.{stage.name}.backbone_from': {error}") from None
-    pairs = TrainingPairs.of(train, vocabulary)
+    by_phrase = isinstance(model, HGAN) and "phrase" in model.settings.levels
+    pairs = TrainingPairs.of(train, vocabulary, phrases=by_phrase)
     classes = len(train) if recipe.classes == "images" else recipe.classes or pairs.identities
     objective = Objective(
         model,
@@ -93,6 +101,8 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
     by_label = any(stage.by_label for stage in recipe.stages)
     if by_label or (recipe.classes is not None and any(stage.losses.sextuple for stage in recipe.stages)):
         _expect_own_sentences(train)
+    said = [sentence for record in val.records for sentence in record.sentences]
+    read = ReadSentences.of(said, vocabulary, recipe.model.text.words, phrases=by_phrase)
     return Prepared(
         recipe,
         train,
@@ -102,11 +112,12 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
         objective,
         Pictures([record.image for record in train.records], recipe.images),
         Pictures([record.image for record in val.records], recipe.images),
-        vocabulary.encode([s for record in val.records for s in record.sentences], recipe.model.text.words),
+        read.numbers,
         image_groups,
         sentence_groups,
         _train_labels(train) if by_label else None,
         label_matrices(val) if by_label else None,
+        read.phrases,
     )
 
 
@@ -135,6 +146,9 @@ def _words(
     recipe: Recipe, sentences: list[str]
 ) -> tuple[Vocabulary, Float[np.ndarray, "vocabulary word_dim"] | None]:
     chosen, dim = recipe.vocabulary, recipe.model.text.word_dim
+    if isinstance(recipe.model, HGANSettings) and (bert := recipe.model.text.bert) is not None:
+        vocabulary = Vocabulary.build(sentences, min_count=chosen.min_count)
+        return vocabulary if bert.model is None else vocabulary.with_words(whole_words(bert.model)), None
     if chosen.vectors == "random":
         return Vocabulary.build(sentences, min_count=chosen.min_count), None
     if chosen.vectors == "captions":

@@ -79,3 +79,11 @@ def test_gradients_reach_both_paths_and_the_extra_negatives() -> None:
     for part in (images, texts, extra):
         assert part.grad is not None
         assert part.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("negatives", ["hardest", "sum"])
+def test_similarities_that_are_cosines_give_the_same(negatives: Negatives) -> None:
+    torch.manual_seed(0)
+    images, texts = torch.nn.functional.normalize(torch.randn(2, 6, 4), dim=2)
+    groups, loss = torch.tensor([0, 1, 2, 0, 3, 4]), RankingLoss(0.3, negatives)
+    torch.testing.assert_close(loss.of_similarities(images @ texts.T, groups), loss(images, texts, groups))

@@ -1,0 +1,180 @@
+"""HGAN's levels below the sentence at test: what validation, evaluation and search share when they score pairs.
+
+Source: Zheng et al., MM 2020, sections 3.3 and 3.4.
+"""
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from limner.data.read_sentences import ReadSentences
+from limner.data.vocabulary import longest
+from limner.evaluation.reranking import Match
+from limner.models.backbones import LAST_MAP
+from limner.models.hgan import HGAN, Level
+from limner.models.local_matching import Halves
+from limner.runs.backbone_pass import BackbonePass, halved
+from limner.runs.encoding import evaluating
+from limner.runs.precision import Precision, autocast, pick_precision
+from limner.types import Maps
+
+_IMAGES, _SENTENCES = 16, 64
+"""Pictures and sentences whose pairs are scored at once: with 15 regions, 30 words and 512 numbers, 90 MB."""
+
+_HALVED = 1024
+"""Pictures whose halves are held at once: with 15 regions, 512 numbers and two levels, 126 MB."""
+
+
+class LevelMatching:
+    """Scores pairs of pictures and sentences by words and phrases, with HGAN in eval mode.
+
+    A network that has learnt since needs a new one. Regions are those of the picture as it is, without its mirror
+    image. What is kept of a picture is its regions, `map_shape` numbers in half precision: rows and columns of the
+    windows, and both levels behind one another. The halves of the perceptrons' first layers are made of them once.
+    """
+
+    def __init__(self, model: HGAN, precision: Precision = "auto") -> None:
+        self.model = model
+        self.device = next(model.parameters()).device
+        self.precision = pick_precision(precision, self.device)
+
+    @cached_property
+    def backbone(self) -> BackbonePass:
+        """The folded copy of the backbone."""
+        return BackbonePass(self.model.backbone, self.precision)
+
+    @property
+    def map_shape(self) -> tuple[int, int, int]:
+        """Rows and columns of the regions, and the numbers of each."""
+        settings = self.model.settings
+        rows, columns = settings.regions.grid
+        return rows, columns, len(settings.levels) * settings.text.dim
+
+    @torch.inference_mode()
+    def maps(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Maps:
+        """The regions of cropped pictures. Raises `DataError` for values beyond half precision."""
+        return self._regions(self.backbone.map_until(pixels, LAST_MAP))
+
+    @torch.inference_mode()
+    def maps_of_cached(self, cached: Float[np.ndarray, "images _height _width _channels"]) -> Maps:
+        """The regions from what the feature cache keeps: last maps, or those that a learning layer reads."""
+        rows = []
+        for start in range(0, len(cached), 64):
+            block = torch.from_numpy(np.array(cached[start : start + 64])).to(self.device)
+            with evaluating(self.model), autocast(self.precision, self.device):
+                last = self.model.read_map(block)
+            rows.append(self._regions(last.permute(0, 2, 3, 1)))
+        return np.concatenate(rows)
+
+    def _regions(self, last: Float[Tensor, "images _height _width _channels"]) -> Maps:
+        with evaluating(self.model), autocast(self.precision, self.device):
+            cut = self.model.cut(last.permute(0, 3, 1, 2))
+        joined = torch.cat([cut[level].float() for level in self.model.settings.levels], dim=2)
+        return halved(joined.view(len(joined), *self.map_shape))
+
+    @torch.inference_mode()
+    def halve_pictures(self, maps: Maps) -> dict[Level, Halves]:
+        """What pictures bring to their pairs."""
+        levels = self.model.settings.levels
+        regions = torch.from_numpy(np.array(maps)).to(self.device).float().flatten(1, 2)
+        with evaluating(self.model), autocast(self.precision, self.device):
+            return self.model.halve_pictures(
+                dict(zip(levels, regions.chunk(len(levels), dim=2), strict=True))
+            )
+
+    @torch.inference_mode()
+    def halve_sentences(self, read: ReadSentences) -> dict[Level, Halves]:
+        """What sentences bring to their pairs."""
+        width = longest(read.numbers)
+        numbers, phrases = (
+            torch.from_numpy(np.ascontiguousarray(rows[:, :width])).to(self.device)
+            for rows in (read.numbers, np.zeros_like(read.numbers) if read.phrases is None else read.phrases)
+        )
+        with evaluating(self.model), autocast(self.precision, self.device):
+            return self.model.halve_sentences(self.model.text.encode(numbers, phrases))
+
+    @torch.inference_mode()
+    def similarities(self, maps: Maps, read: ReadSentences) -> Float[np.ndarray, "images sentences"]:
+        """The weighted sum of S(V_w, T_w) and S(V_p, T_p) of every picture with every sentence, in blocks.
+
+        Sentences are encoded again for every 1,024 pictures, so that memory does not grow with either.
+        """
+        found = np.empty((len(maps), len(read)), np.float32)
+        weights = self.model.settings.scores
+        for chunk in range(0, len(maps), _HALVED):
+            starts = range(chunk, min(chunk + _HALVED, len(maps)), _IMAGES)
+            pictures = [self.halve_pictures(maps[start : start + _IMAGES]) for start in starts]
+            for first in range(0, len(read), _SENTENCES):
+                sentences = self.halve_sentences(read[first : first + _SENTENCES])
+                for start, halves in zip(starts, pictures, strict=True):
+                    with evaluating(self.model):
+                        matches = self.model.match(halves, sentences)
+                    levels = [getattr(weights, level) * match.similarity for level, match in matches.items()]
+                    block = torch.stack(levels).sum(dim=0).cpu().numpy()
+                    found[start : start + len(block), first : first + _SENTENCES] = block
+        return found
+
+    @torch.inference_mode()
+    def attention(
+        self, maps: Maps, read: ReadSentences
+    ) -> tuple[
+        Float[np.ndarray, "images regions items"] | None, Float[np.ndarray, "images items regions"] | None
+    ]:
+        """Each region's weights over the words of one sentence, and each word's over the regions; None without."""
+        if "word" not in self.model.settings.levels:
+            return None, None
+        sentences, found = self.halve_sentences(read), []
+        for start in range(0, len(maps), _IMAGES):
+            with evaluating(self.model):
+                pictures = self.halve_pictures(maps[start : start + _IMAGES])
+                found.append(self.model.match(pictures, sentences)["word"])
+        of_items, of_regions = (
+            [part[:, 0].cpu().numpy() for part in parts if part is not None]
+            for parts in ([match.of_items for match in found], [match.of_regions for match in found])
+        )
+        return (
+            np.concatenate(of_items) if of_items else None,
+            np.concatenate(of_regions) if of_regions else None,
+        )
+
+    def scorer(
+        self,
+        images: Float[np.ndarray, "images dim"],
+        texts: Float[np.ndarray, "sentences dim"],
+        maps: Maps,
+        read: ReadSentences,
+    ) -> Match:
+        """Scores of pairs given by positions, all levels together.
+
+        Pairs of all of some pictures with all of some sentences are scored as one grid, others as one a picture or a
+        sentence, whichever there are fewer of.
+        """
+        weight = self.model.settings.scores.sentence
+
+        def grid(own: Int[np.ndarray, " own"], theirs: Int[np.ndarray, " theirs"]) -> np.ndarray:
+            similarities = self.similarities(maps[own], read[theirs])
+            return np.asarray(similarities + weight * (images[own] @ texts[theirs].T), np.float32)
+
+        def score(
+            of_images: Int[np.ndarray, " pairs"], of_sentences: Int[np.ndarray, " pairs"]
+        ) -> Float[np.ndarray, " pairs"]:
+            shown, said = np.unique(of_images), np.unique(of_sentences)
+            if len(shown) * len(said) <= 2 * len(of_images):
+                whole = grid(shown, said)
+                return np.asarray(
+                    whole[np.searchsorted(shown, of_images), np.searchsorted(said, of_sentences)]
+                )
+            found = np.empty(len(of_images), np.float32)
+            for one in shown if len(shown) <= len(said) else said:
+                if len(shown) <= len(said):
+                    pairs = np.flatnonzero(of_images == one)
+                    found[pairs] = grid(np.array([one]), of_sentences[pairs])[0]
+                else:
+                    pairs = np.flatnonzero(of_sentences == one)
+                    found[pairs] = grid(of_images[pairs], np.array([one]))[:, 0]
+            return found
+
+        return score

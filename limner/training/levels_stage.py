@@ -1,0 +1,78 @@
+"""One stage of learning HGAN: the embedding of whole pictures and sentences, words and phrases, all at once.
+
+Source: Zheng et al., MM 2020, section 3.4.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from limner.data.read_sentences import ReadSentences
+from limner.evaluation.report import Report
+from limner.evaluation.reranking import PairReranking, remembered
+from limner.models.backbones import LAST_MAP
+from limner.models.hgan import HGAN
+from limner.runs.level_matching import LevelMatching
+from limner.training.embedding_stage import EmbeddingStage
+from limner.training.pairs import Batch
+from limner.training.pictures import centred_blocks, encode_all
+from limner.training.validation import evaluate_val
+from limner.types import Maps
+
+
+class LevelsStage(EmbeddingStage):
+    """A stage of learning the embedding and the levels below it; validation ranks by all of them."""
+
+    @property
+    def hgan(self) -> HGAN:
+        """The network."""
+        assert isinstance(self.model, HGAN)
+        return self.model
+
+    def _beside(
+        self, batch: Batch, rng: np.random.Generator
+    ) -> tuple[Int64[np.ndarray, " images"], Int64[np.ndarray, " texts"], dict[str, Any]]:
+        """Nothing but the numbers of the phrases."""
+        none = np.empty(0, np.int64)
+        pairs, words = self.data.pairs, self.data.recipe.model.text.words
+        phrases = np.zeros_like(batch.numbers)
+        if pairs.phrases is not None:
+            phrases = pairs.phrase_layout(batch.sentences, words)
+        return none, none, {"phrases": torch.from_numpy(phrases)}
+
+    def _cached(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Last maps, in place of pooled features, of a backbone that is held fixed."""
+        stage, data, backbone = self.stage, self.data, self.model.backbone
+        if not stage.views or ("backbone" not in stage.frozen and stage.backbone_from is None):
+            return None, None
+        until = stage.backbone_from or LAST_MAP
+        return (
+            self._views("training maps", backbone, data.train_pictures, stage.views, until),
+            self._views("validation maps", backbone, data.val_pictures, data.recipe.images.test_views, until),
+        )
+
+    def validate(self) -> Report:
+        """Both directions on the validation split, all levels of all pairs, or of the first that the recipe names."""
+        data, encoding, first = self.data, self._encoding(), self.data.recipe.rerank
+        if first == 0 or not self.hgan.settings.levels:
+            return super().validate()
+        matching = LevelMatching(self.hgan, self.precision)
+        images, maps = self._val_pictures(matching)
+        texts = encoding.numbers(data.val_numbers)
+        read = ReadSentences(data.val_numbers, data.val_phrases)
+        match = matching.scorer(images.numpy(), texts.numpy(), maps, read)
+        known = remembered(match, len(images), len(texts))
+        return evaluate_val(data, images, texts, PairReranking(known, first))
+
+    def _val_pictures(self, matching: LevelMatching) -> tuple[Tensor, Maps]:
+        """Embeddings and regions."""
+        encoding = self._encoding()
+        if self.val_cached is not None:
+            views = self.val_cached[:, : self.data.recipe.images.test_views]
+            return encoding.cached(views), matching.maps_of_cached(self.val_cached[:, 0])
+        pictures = self.data.val_pictures
+        regions = np.concatenate([matching.maps(block) for block in centred_blocks(pictures)])
+        return encode_all(pictures, encoding), regions

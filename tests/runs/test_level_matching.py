@@ -1,0 +1,129 @@
+"""What a run of HGAN answers, alone and through `evaluate_run` and search."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import limner
+from limner.data.records import Dataset
+from limner.runs import Run
+from limner.runs import level_matching as module
+from limner.runs.evaluating import evaluate_run
+from limner.runs.level_matching import LevelMatching
+from limner.search.engine import Engine
+from limner.search.index import index_pictures
+from limner.search.opening import open_store, store_for
+from limner.types import Encoder, Judge
+
+SENTENCES = ("a red bar on white", "circle", "on grey ground, a square in blue", "", "of")
+
+
+@pytest.fixture(scope="module")
+def run(hgan_run: Path) -> Run:
+    return limner.load(hgan_run, device="cpu", precision="fp32")
+
+
+@pytest.fixture(scope="module")
+def pictures(toys: Dataset) -> list[Path]:
+    return [record.image for record in toys.records[:6]]
+
+
+def matching_of(run: Run) -> LevelMatching:
+    matching = run.expect_matching()
+    assert isinstance(matching, LevelMatching)
+    return matching
+
+
+def test_is_an_encoder_with_a_judge(run: Run) -> None:
+    assert isinstance(run, Encoder)
+    assert isinstance(run.judge, Judge)
+    assert run.rerank == "all"
+
+
+def test_blocks_of_all_pairs_are_single_pairs(
+    run: Run, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matching, model = matching_of(run), run.model
+    maps, read = run.encode_maps(pictures), run.read(SENTENCES)
+    together = matching.similarities(maps, read)
+    for name, size in {"_IMAGES": 2, "_SENTENCES": 3, "_HALVED": 4}.items():
+        monkeypatch.setattr(module, name, size)
+    np.testing.assert_allclose(matching.similarities(maps, read), together, rtol=1e-4, atol=1e-6)
+    assert read.phrases is not None
+    for row, picture in enumerate(pictures):
+        pixels = torch.from_numpy(run.prepare_image(picture)[None].copy()).permute(0, 3, 1, 2)
+        for column in range(len(SENTENCES)):
+            numbers, phrases = (torch.from_numpy(part[column][None]) for part in (read.numbers, read.phrases))
+            with torch.inference_mode():
+                halves = (
+                    model.halve_pictures(model.read_pictures(pixels).regions),  # type: ignore[union-attr]
+                    model.halve_sentences(model.read_sentences(numbers, phrases)[1]),  # type: ignore[union-attr]
+                )
+                matches = model.match(*halves)  # type: ignore[union-attr]
+            alone = sum(match.similarity.item() for match in matches.values())
+            assert together[row, column] == pytest.approx(
+                alone, rel=5e-3
+            )  # regions are kept in half precision
+
+
+def test_pairs_asked_for_singly_or_as_a_grid_score_the_same(run: Run, pictures: list[Path]) -> None:
+    matching = matching_of(run)
+    images, texts = run.encode_images(pictures), run.encode_texts(SENTENCES)
+    maps, read = run.encode_maps(pictures), run.read(SENTENCES)
+    score = matching.scorer(images, texts, maps, read)
+    whole = matching.similarities(maps, read) + images @ texts.T
+    rows, columns = (part.ravel() for part in np.indices(whole.shape))
+    np.testing.assert_allclose(score(rows, columns), whole.ravel(), rtol=1e-4)
+    rng = np.random.default_rng(0)
+    for side in (2, 5):
+        chosen = rng.permutation(len(rows))[:side]
+        np.testing.assert_allclose(
+            score(rows[chosen], columns[chosen]), whole[rows[chosen], columns[chosen]], rtol=1e-4
+        )
+
+
+def test_evaluation_ranks_by_the_sum_of_the_levels(run: Run, toys: Dataset) -> None:
+    split = toys.split("test")
+    report = evaluate_run(run, split, "test")
+    assert "all re-ranked" in report.to_dict()["protocol"]
+    images = run.encode_images([record.image for record in split.records])
+    sentences = [sentence for record in split.records for sentence in record.sentences]
+    maps, read = run.encode_maps([record.image for record in split.records]), run.read(sentences)
+    total = images @ run.encode_texts(sentences).T + matching_of(run).similarities(maps, read)
+    own = [number for number, record in enumerate(split.records) for _ in record.sentences]
+    first = np.mean([total[:, column].argmax() == image for column, image in enumerate(own)])
+    assert report.text_to_image["R@1"] == pytest.approx(100 * first)
+    alone = evaluate_run(run, split, "test", rerank=0)
+    assert alone.to_dict()["protocol"] != report.to_dict()["protocol"]
+
+
+def test_search_screens_by_the_sentence_and_scores_the_shortlist(
+    run: Run, pictures: list[Path], tmp_path: Path
+) -> None:
+    store = store_for(run, run.path, tmp_path / "store")
+    index_pictures(run, store, pictures, batch_size=4)
+    assert store.map_shape == (2, 2, 32)
+    engine: Engine = open_store(tmp_path / "store", run=run)
+    for picture in pictures:
+        assert picture.exists()
+    hits = engine.search(SENTENCES[0], 6, rerank=4, explain=True)
+    screened = engine.search(SENTENCES[0], 6, rerank=0)
+    assert {hit.id for hit in hits[:4]} == {hit.id for hit in screened[:4]}
+    maps = run.encode_maps([hit.path for hit in hits[:4]])
+    totals = matching_of(run).similarities(maps, run.read(SENTENCES[:1]))[:, 0]
+    totals += [hit.score for hit in hits[:4]]
+    assert totals.tolist() == sorted(totals, reverse=True)
+    assert [hit.confidence for hit in hits[:4]] == pytest.approx((totals / 3).clip(0, 1), abs=1e-3)
+    attention = hits[0].attention
+    assert attention is not None
+    assert attention.words == ("a", "red", "bar", "on", "white")
+    assert attention.reader == "region"
+    assert attention.of_regions is not None
+    assert attention.of_words is not None
+    assert attention.of_regions.shape == (5, 2, 2)
+    assert attention.of_words.shape == (4, 5)
+    assert attention.of_words.sum(axis=1) == pytest.approx(np.ones(4), abs=1e-4)
+    assert ((attention.of_words > 0).sum(axis=1) == 4).all()
+    assert ((attention.of_regions > 0).sum(axis=(1, 2)) == 2).all()

@@ -1,0 +1,94 @@
+"""HGAN in the training loop: all levels at once, from cached maps and from pixels."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from limner.data.records import Dataset
+from limner.errors import SettingsError
+from limner.training.loop import train
+from limner.training.objective import Objective
+from limner.training.settings import Recipe
+from tests.toy import toy_hgan, toy_recipe
+from tests.training.interrupted import KilledError, killer, run_apart, same_run
+
+
+@pytest.mark.parametrize("kill_at", [2, 4, 6, 9])
+def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
+    toys: Dataset, hgan_run: Path, tmp_path: Path, kill_at: int
+) -> None:
+    arguments = (toy_hgan(), toys.split("train"), toys.split("val"), tmp_path / "run")
+    with pytest.raises(KilledError):
+        train(*arguments, listener=killer(kill_at), cpu=True)
+    train(*arguments, resume=True, cpu=True)
+    same_run(tmp_path / "run", hgan_run)
+
+
+def test_kill_9_draws_the_same_noise(toys: Dataset, hgan_run: Path, tmp_path: Path) -> None:
+    run_apart(toys, toy_hgan(), tmp_path / "run", kill_at="stage-2 1 2")
+    run_apart(toys, toy_hgan(), tmp_path / "run")
+    same_run(tmp_path / "run", hgan_run)
+
+
+def test_every_loss_is_logged_and_falls_together(hgan_run: Path) -> None:
+    rows = [json.loads(line) for line in (hgan_run / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        parts = [row[name] for name in ("visual", "textual", "pair", "word", "phrase")]
+        assert row["loss"] == pytest.approx(sum(parts), rel=1e-5)
+    assert rows[-1]["loss"] < rows[0]["loss"]
+
+
+def test_words_phrases_and_groups_of_a_step_belong_together(
+    toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = []
+    plain = Objective.forward
+
+    def forward(self: Objective, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        steps.append({name: value.clone() for name, value in inputs.items()})
+        return plain(self, **inputs)
+
+    monkeypatch.setattr(Objective, "forward", forward)
+    train(toy_hgan(), toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
+    for inputs in steps:
+        numbers, phrases = inputs["numbers"].numpy(), inputs["phrases"].numpy()
+        assert phrases.shape == numbers.shape
+        assert not phrases[numbers == 0].any()
+        # a red bar | white, or white ground | a bar | red
+        assert np.isin(phrases.max(axis=1), (2, 3)).all()
+    assert {inputs["pictures"].dtype for inputs in steps} == {torch.float16, torch.uint8}
+
+
+def test_a_stage_of_the_sentence_level_alone_learns_nothing_of_the_others(
+    toys: Dataset, tmp_path: Path
+) -> None:
+    one = toy_hgan()
+    first = one.stages[0]
+    recipe = one.replace(
+        model=one.model.replace(levels=()),
+        stages=(first.replace(losses=first.losses.replace(word=0, phrase=0)),),
+    )
+    out = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert "word" not in rows[0]
+    assert np.isfinite(rows[-1]["score"])
+
+
+def refused(recipe: Recipe, **changes: object) -> str:
+    with pytest.raises(SettingsError) as error:
+        recipe.replace(stages=(recipe.stages[0].replace(**changes),))
+    return str(error.value)
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    hgan, dual = toy_hgan(), toy_recipe()
+    losses = hgan.stages[0].losses
+    assert "position_shift=false" in refused(hgan, position_shift=True)
+    assert "neither sextuples" in refused(hgan, losses=losses.replace(sextuple=1.0))
+    assert "model.system=hgan" in refused(dual, losses=losses)
+    assert "only model.system=hgan has a part 'bert'" in refused(dual, frozen=("backbone", "bert"))
+    with pytest.raises(SettingsError, match="'word' among"):
+        hgan.replace(model=hgan.model.replace(levels=("phrase",)))
