@@ -119,16 +119,15 @@ class LocalMatching(nn.Module):
             similarities = []
             if settings.direction != "text_to_image":
                 of_items = self._attend(gamma, there, settings.k_items, generator)
+                each = self._relevances(pictures, sentences, of_items.transpose(0, 1)).transpose(0, 1)
                 # regions of a picture whose sentence has nothing to say are not counted
-                counted = sentences.present.any(dim=1)[None, :, None].expand(gamma.shape[:3])
-                seen = torch.einsum("bsnm,smh->bsnh", of_items, sentences.relevance)
-                similarities.append(self._similarity(pictures.relevance[:, None] + seen, counted))
+                counted = sentences.present.any(dim=1)[None, :, None].expand(each.shape)
+                similarities.append(_mean(each, counted))
             if settings.direction != "image_to_text":
                 scores, there = gamma.transpose(2, 3), there.transpose(2, 3)
                 of_regions = self._attend(scores, there, settings.k_regions, generator)
-                seen = torch.einsum("bsmn,bnh->bsmh", of_regions, pictures.relevance)
-                counted = sentences.present[None].expand(seen.shape[:3])
-                similarities.append(self._similarity(sentences.relevance[None] + seen, counted))
+                each = self._relevances(sentences, pictures, of_regions)
+                similarities.append(_mean(each, sentences.present[None].expand(each.shape)))
             return LocalMatch(torch.stack(similarities).mean(dim=0), of_items, of_regions)
 
     def _scores(self, pictures: Halves, sentences: Halves) -> Float[Tensor, "images sentences regions items"]:
@@ -153,11 +152,19 @@ class LocalMatching(nn.Module):
         chosen = select_top_k(scores, there, k, temperature=self.settings.temperature, noise=noise)
         return attention_weights(scores, chosen)
 
-    def _similarity(
-        self,
-        fused: Float[Tensor, "images sentences parts hidden"],
-        counted: Bool[Tensor, "images sentences parts"],
-    ) -> Float[Tensor, "images sentences"]:
-        """Eq. 8: the mean of σ(MLP) over the parts that there are."""
-        each = torch.sigmoid(self.relevance(F.relu(fused)).squeeze(3)) * counted
-        return each.sum(dim=2) / counted.sum(dim=2).clamp(min=1)
+    def _relevances(
+        self, own: Halves, others: Halves, weights: Float[Tensor, "others sides parts other_parts"]
+    ) -> Float[Tensor, "others sides parts"]:
+        """σ(MLP(v_i + t_i^f)) of Eq. 8 for each part of `own`, with what it attends to in each of `others`."""
+        fused = torch.baddbmm(
+            own.relevance.flatten(0, 1).expand(len(others), -1, -1), weights.flatten(1, 2), others.relevance
+        )
+        read = F.relu(fused, inplace=True) @ self.relevance.weight[0] + self.relevance.bias
+        return torch.sigmoid(read).unflatten(1, own.present.shape)
+
+
+def _mean(
+    each: Float[Tensor, "images sentences parts"], counted: Bool[Tensor, "images sentences parts"]
+) -> Float[Tensor, "images sentences"]:
+    """The mean over the parts that there are."""
+    return (each * counted).sum(dim=2) / counted.sum(dim=2).clamp(min=1)

@@ -21,8 +21,8 @@ from limner.runs.encoding import evaluating
 from limner.runs.precision import Precision, autocast, pick_precision
 from limner.types import Maps
 
-_IMAGES, _SENTENCES = 16, 64
-"""Pictures and sentences whose pairs are scored at once: with 15 regions, 30 words and 512 numbers, 90 MB."""
+_IMAGES, _SENTENCES = 16, 16
+"""Pictures and sentences whose pairs are scored at once: what they make stays in a processor's cache."""
 
 _HALVED = 1024
 """Pictures whose halves are held at once: with 15 regions, 512 numbers and two levels, 126 MB."""
