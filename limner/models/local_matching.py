@@ -160,7 +160,7 @@ class LocalMatching(nn.Module):
             own.relevance.flatten(0, 1).expand(len(others), -1, -1), weights.flatten(1, 2), others.relevance
         )
         read = F.relu(fused, inplace=True) @ self.relevance.weight[0] + self.relevance.bias
-        return torch.sigmoid(read).unflatten(1, own.present.shape)
+        return torch.sigmoid(read).view(len(others), *own.present.shape)
 
 
 def _mean(
