@@ -31,7 +31,7 @@ class Table:
     """A table: its title, the set and split of its figures, its rows in the paper's order, and whom they change.
 
     `protocol` is what its figures are measured by, where that is not the dataset's own; `matching` says that its rows
-    change the matcher of a recipe.
+    change the matcher of a recipe, `system` that they change the network of one system.
     """
 
     title: str
@@ -40,6 +40,7 @@ class Table:
     recipe: str = "dual-path-flickr8k"
     protocol: str | None = None
     matching: bool = False
+    system: str | None = None
 
     @property
     def stages(self) -> tuple[str, ...]:

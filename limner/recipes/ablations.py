@@ -5,7 +5,8 @@ stage), applied after the user's own. What depends on the recipe or the data sta
 
     {ranking} {margin} {negatives} {candidates}   the ranking loss of the recipe's second stage
     {vectors}                                     the recipe's word vectors, or "captions" where it starts at random
-    {few} {many}                                  numbers of pseudo-classes (Table 5)
+    {few} {many}                                  numbers of pseudo-classes (dual-path, Table 5)
+    {bert}                                        the recipe's BERT, or one at random where it has none (HGAN)
 """
 
 import difflib
@@ -13,8 +14,11 @@ import re
 from collections.abc import Mapping
 
 from limner.errors import SettingsError
+from limner.models.bert_words import BertSettings
+from limner.models.hgan import HGANSettings
 from limner.recipes.ablation_table import Table
 from limner.recipes.dual_path_tables import DUAL_PATH_TABLES
+from limner.recipes.hgan_tables import HGAN_TABLES
 from limner.recipes.identity_aware_tables import IDENTITY_AWARE_TABLES
 from limner.recipes.mnil_tables import MNIL_TABLES
 from limner.recipes.registry import change
@@ -25,7 +29,7 @@ MSCOCO_TRAINING_PICTURES = 113_287
 _FEW, _MANY = 3_000, 10_000
 _EVERY = "stages.*.matching."
 
-TABLES = {**DUAL_PATH_TABLES, **IDENTITY_AWARE_TABLES, **MNIL_TABLES}
+TABLES = {**DUAL_PATH_TABLES, **IDENTITY_AWARE_TABLES, **MNIL_TABLES, **HGAN_TABLES}
 """Every table by the name that `limner ablate` takes."""
 
 
@@ -56,6 +60,11 @@ def variants(
             f"recipe '{recipe.name}' has {'no' if table.matching else 'a'} matcher, of which the table's rows know "
             f"{'the settings' if table.matching else 'nothing'}; choose another with --recipe"
         )
+    if table.system is not None and table.system != recipe.model.system:
+        raise SettingsError(
+            f"recipe '{recipe.name}' is of {recipe.model.system}, the table of {table.system}; choose another with "
+            "--recipe"
+        )
     known = _known(recipe, classes or scaled_classes(training_pictures))
     found: dict[str, Variant] = {}
     for row in table.rows:
@@ -84,7 +93,11 @@ def scaled_classes(training_pictures: int) -> tuple[int, int]:
 def _known(recipe: Recipe, classes: tuple[int, int]) -> Mapping[str, object]:
     losses = recipe.stages[min(1, len(recipe.stages) - 1)].losses
     vectors = recipe.vocabulary.vectors
+    bert = BertSettings(model=None)
+    if isinstance(recipe.model, HGANSettings) and recipe.model.text.bert is not None:
+        bert = recipe.model.text.bert
     return {
+        "bert": bert.model_dump_json(),
         **{name: getattr(losses, name) for name in ("ranking", "margin", "negatives", "candidates")},
         "vectors": "captions" if vectors == "random" else vectors,
         "few": classes[0],

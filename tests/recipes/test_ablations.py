@@ -3,6 +3,7 @@ import re
 import pytest
 
 from limner.errors import SettingsError
+from limner.models.hgan import HGANSettings
 from limner.recipes import RECIPES, get_recipe
 from limner.recipes.ablations import TABLES, get_table, scaled_classes, variants
 from limner.training.ablation import Variant
@@ -21,7 +22,8 @@ _FITTING = [
     (table, recipe)
     for table in TABLES
     for recipe, make in RECIPES.items()
-    if len(make().stages) > 1 and (make().matcher is not None) == TABLES[table].matching
+    if (len(make().stages) > 1 and (make().matcher is not None) == TABLES[table].matching)
+    and TABLES[table].system in (None, make().model.system)
 ]
 
 
@@ -146,3 +148,44 @@ def test_refusals() -> None:
     with pytest.raises(SettingsError, match="has one stage, the table has rows of stages I and II"):
         variants(get_table("dual-path-table-4"), single, training_pictures=10)
     assert len(variants(get_table("dual-path-table-7"), single, training_pictures=10)) == 2
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if name.startswith("hgan")])
+@pytest.mark.parametrize("recipe", ["hgan-cuhk-pedes", "hgan-people"])
+def test_tables_of_hgan_fit_its_recipes_alone(name: str, recipe: str) -> None:
+    assert list(_rows(name, recipe)) == [row.key for row in TABLES[name].rows]
+    with pytest.raises(SettingsError, match="is of dual-path, the table of hgan"):
+        _rows(name, "dual-path-flickr8k")
+
+
+def test_hgan_table_3_adds_a_part_a_row() -> None:
+    for name in ("hgan-cuhk-pedes", "hgan-people"):
+        rows = _rows("hgan-table-3", name)
+        parts = {}
+        for key, row in rows.items():
+            model, losses = row.recipe.model, row.recipe.stages[0].losses
+            assert isinstance(model, HGANSettings)
+            weights = (losses.visual > 0, losses.pair > 0, losses.word > 0, losses.phrase > 0)
+            parts[key] = (*weights, model.text.bert is not None, model.levels)
+        assert parts == {
+            "ide": (True, False, False, False, False, ()),
+            "pair": (False, True, False, False, False, ()),
+            "both": (True, True, False, False, False, ()),
+            "bert": (True, True, False, False, True, ()),
+            "word": (True, True, True, False, True, ("word",)),
+            "phrase": (True, True, True, True, True, ("word", "phrase")),
+        }
+
+
+def test_hgan_table_2_reads_the_layers_of_the_recipes_bert() -> None:
+    rows = _rows("hgan-table-2", "hgan-cuhk-pedes")
+    for key, row in rows.items():
+        assert isinstance(row.recipe.model, HGANSettings)
+        bert = row.recipe.model.text.bert
+        assert bert is not None
+        assert (bert.model, bert.hidden) == ("bert-base-uncased", key)
+
+
+def test_hgan_table_4_has_the_papers_numbers_of_regions() -> None:
+    grids = [row.recipe.model.regions.grid for row in _rows("hgan-table-4", "hgan-people").values()]  # type: ignore[union-attr]
+    assert grids == [(8, 4), (7, 3), (5, 3), (4, 2), (7, 1), (5, 1)]
