@@ -124,7 +124,7 @@ def toy_hgan() -> Recipe:
             text=HierarchicalTextSettings(words=10, bert=None, word_dim=12, dim=16, heads=2, hidden=10),
             dim=16,
             regions=RegionSettings(map_size=(4, 4), kernel=(2, 2), stride=(2, 2), convolution=1),
-            local=LocalMatchingSettings(hidden=8),
+            local=LocalMatchingSettings(hidden=8, last_temperature=0.5),
         ),
         stages=tuple(stage.replace(losses=losses, position_shift=False) for stage in dual.stages),
         rerank="all",

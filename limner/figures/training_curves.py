@@ -3,6 +3,7 @@
 Source: dual-path TOMM 2020, Figure 8, which draws the classification error.
 """
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,9 @@ _LEARNT = {
         "ranking": "ranking loss",
         "cmce": "CMCE loss",
         "sextuple": "sextuple loss",
+        "pair": "pair loss",
+        "word": "hinges, words",
+        "phrase": "hinges, phrases",
     },
     "classification error, percent": {
         "visual_error": "pictures",
@@ -64,9 +68,10 @@ def training_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     shown = [title for title, names in _LEARNT.items() if any(name in row for row in rows for name in names)]
     figure, (*learnt, scores) = panels(len(shown) + 1)
     for axes, title in zip(learnt, shown, strict=True):
-        for (name, label), colour in zip(_LEARNT[title].items(), LINES, strict=False):
-            if any(name in row for row in rows):
-                axes.plot(epochs, [row.get(name, math.nan) for row in rows], color=colour, label=label)
+        names = [name for name in _LEARNT[title] if any(name in row for row in rows)]
+        for name, colour in zip(names, itertools.cycle(LINES), strict=False):
+            found = [row.get(name, math.nan) for row in rows]
+            axes.plot(epochs, found, color=colour, label=_LEARNT[title][name])
     validated = [(epoch, row) for epoch, row in zip(epochs, rows, strict=True) if "image_to_text" in row]
     for (direction, title), colour in zip(DIRECTIONS.items(), LINES, strict=False):
         scores.plot(

@@ -202,6 +202,11 @@ class HGAN(JointEmbedding):
         }
         return {level: self._local(level).halve_items(*of_level[level]) for level in self.settings.levels}
 
+    def anneal(self, done: float) -> None:
+        """Set the temperature of both levels' selection to what it is when a share `done` of a stage is over."""
+        for level in self.settings.levels:
+            self._local(level).anneal(done)
+
     def match(
         self,
         pictures: Mapping[Level, Halves],

@@ -33,6 +33,8 @@ class LocalMatchingSettings(Settings):
     """k2, regions that a word or phrase selects (Figure 5: 2)."""
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """E, temperature of the softmax that selection has its gradient from (the paper does not say)."""
+    last_temperature: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """E at the end of a stage, approached by the same factor at every step; None = E stays."""
     direction: LocalDirection = "both"
     """Attention of regions over words, of words over regions, or the mean of both similarities."""
 
@@ -78,6 +80,8 @@ class LocalMatching(nn.Module):
     Both perceptrons have one hidden layer. That of Eq. 2 reads [v, t] and that of Eq. 8 v + t^f with t^f a weighted
     mean of words, so of both the first layer is done once a region and once a word, and only sums are left for a pair.
 
+    `anneal` lowers or raises E over a stage, as Jang et al. (ICLR 2017, section 2.2) do; E changes the gradient alone.
+
     **Decided**: the paper names two directions and gives the similarity of one (Eq. 8, over the regions); that of
     the other is the same over the words, as in Eq. 4, with the same perceptron, and S is the mean of both. With soft
     attention σ stays and a mean is taken, where Eq. 4 has a sum without it.
@@ -86,11 +90,18 @@ class LocalMatching(nn.Module):
     def __init__(self, settings: LocalMatchingSettings, dim: int) -> None:
         super().__init__()
         self.settings = settings
+        self.temperature = settings.temperature
         self.score_of_region = nn.Linear(dim, settings.hidden)
         self.score_of_item = nn.Linear(dim, settings.hidden, bias=False)
         self.score = nn.Linear(settings.hidden, 1)
         self.relevance_of_sum = nn.Linear(dim, settings.hidden)
         self.relevance = nn.Linear(settings.hidden, 1)
+
+    def anneal(self, done: float) -> None:
+        """Set the temperature to what it is when a share `done`, in 0 … 1, of a stage is over."""
+        first, last = self.settings.temperature, self.settings.last_temperature
+        if last is not None:
+            self.temperature = first * (last / first) ** done
 
     def halve_regions(self, regions: Float[Tensor, "images regions dim"]) -> Halves:
         """The pictures' halves."""
@@ -149,7 +160,7 @@ class LocalMatching(nn.Module):
         if self.settings.attention == "soft":
             return attention_weights(scores, there.to(scores.dtype))
         noise = gumbel_noise(scores, generator) if self.training else None
-        chosen = select_top_k(scores, there, k, temperature=self.settings.temperature, noise=noise)
+        chosen = select_top_k(scores, there, k, temperature=self.temperature, noise=noise)
         return attention_weights(scores, chosen)
 
     def _relevances(

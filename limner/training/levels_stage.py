@@ -3,6 +3,7 @@
 Source: Zheng et al., MM 2020, section 3.4.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,12 @@ class LevelsStage(EmbeddingStage):
         """The network."""
         assert isinstance(self.model, HGAN)
         return self.model
+
+    def inputs(self, epoch: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The batches of an epoch; the temperature of the selection is set when each one's step comes."""
+        for step, batch in enumerate(super().inputs(epoch)):
+            self.hgan.anneal((epoch + step / self.steps) / self.stage.epochs)
+            yield batch
 
     def _beside(
         self, batch: Batch, rng: np.random.Generator

@@ -44,6 +44,13 @@ def test_a_matcher_has_panels_of_its_own(matching_run: Path) -> None:
     assert line[3:].tolist() == [row["matching"] for row in rows[3:]]
 
 
+def test_every_loss_of_hgan_has_a_line_of_its_own_colour(hgan_run: Path) -> None:
+    losses = training_curves(read_log(hgan_run)).axes[0]
+    lines = {str(line.get_label()): str(line.get_color()) for line in losses.lines[:5]}
+    assert {"pair loss", "hinges, words", "hinges, phrases"} <= lines.keys()
+    assert len(set(lines.values())) == 5
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [(None, "no log of a training run"), ("x", "not a log"), ("", "no epoch"), ('{"a": 1}', "no epoch")],

@@ -146,3 +146,31 @@ def test_noise_is_drawn_in_training_alone_and_from_the_generator() -> None:
     assert not torch.equal(one, other)
     model.eval()
     assert torch.equal(model(*halves).similarity, model(*halves).similarity)
+
+
+def test_the_temperature_goes_to_its_last_by_equal_factors() -> None:
+    model = level(temperature=2.0, last_temperature=0.5)
+    found = []
+    for done in (0.0, 0.5, 1.0):
+        model.anneal(done)
+        found.append(model.temperature)
+    assert found == pytest.approx([2.0, 1.0, 0.5])
+    constant = level(temperature=0.7)
+    constant.anneal(0.5)
+    assert constant.temperature == 0.7
+
+
+def test_the_temperature_changes_the_gradient_and_not_the_similarity() -> None:
+    regions, words, present = parts()
+    found: list[Tensor] = []
+    gradients: list[Tensor] = []
+    for temperature in (0.5, 2.0):
+        model = level(temperature=temperature).train()
+        own = regions.clone().requires_grad_()
+        match = model(
+            model.halve_regions(own), model.halve_items(words, present), torch.Generator().manual_seed(0)
+        )
+        found.append(match.similarity)
+        gradients += torch.autograd.grad(match.similarity.sum(), own)
+    torch.testing.assert_close(*found)
+    assert not torch.allclose(*gradients)
