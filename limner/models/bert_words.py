@@ -5,7 +5,8 @@ Source: Devlin et al., "BERT", NAACL 2019, by the transformers library; which hi
 """
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Literal
 
@@ -177,9 +178,10 @@ def _bert(
     special = tokenizer.convert_tokens_to_ids([_CLS, _SEP])
     config.limner_special = special
     try:
-        bert, report = transformers.BertModel.from_pretrained(
-            settings.model, config=config, add_pooling_layer=False, output_loading_info=True
-        )
+        with _quiet(transformers):
+            bert, report = transformers.BertModel.from_pretrained(
+                settings.model, config=config, add_pooling_layer=False, output_loading_info=True
+            )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise _unusable(settings.model, "its weights cannot be read", error) from error
     # transformers fills what a file lacks with random values and only logs it
@@ -188,6 +190,22 @@ def _bert(
             f"bert '{settings.model}': its weights lack '{missing[0]}'; fetch the model again"
         )
     return bert, (special[0], special[1])
+
+
+@contextmanager
+def _quiet(transformers: ModuleType) -> Iterator[None]:
+    """Without transformers' progress bar, and its table of what a file has beside the network."""
+    logging: Any = transformers.logging
+    before = logging.get_verbosity()
+    shown = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _transformers() -> ModuleType:

@@ -27,6 +27,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "mnil-people": mnil.mnil_people,
     "hgan-cuhk-pedes": hgan.hgan_cuhk_pedes,
     "hgan-people": hgan.hgan_people,
+    "hgan-birds": hgan.hgan_birds,
 }
 """Every recipe by the name that `limner train` takes."""
 
