@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from limner.data.vocabulary import PADDING
 from limner.errors import CheckpointError
+from limner.models.backbones.auto import portable
 from limner.settings import Settings
 
 HiddenLayers = Literal["last", "second-to-last", "last-four"]
@@ -126,8 +127,7 @@ class BertWords(nn.Module):
 
     def files(self) -> dict[str, dict[str, Any]]:
         """By file name, what a folder must hold to build the same network without its weights."""
-        config: Any = self.bert.config
-        return {"config.json": config.to_dict()}
+        return {"config.json": portable(self.bert.config)}
 
 
 def whole_words(model: str) -> list[str]:

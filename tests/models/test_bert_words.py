@@ -115,6 +115,7 @@ def test_whole_words_are_the_pieces_without_marks(saved: Path) -> None:
 
 def test_a_checkpoint_needs_its_configuration_alone(saved: Path, tmp_path: Path) -> None:
     encoder = bert_words(saved)
+    assert str(saved) not in json.dumps(encoder.files())
     for name, content in encoder.files().items():
         (tmp_path / name).write_text(json.dumps(content))
     again = BertWords(BertSettings(model=str(tmp_path)), len(WORDS), load_weights=False).eval()

@@ -17,6 +17,8 @@ _MAY_BE_MISSING = "hidden_states_norms."
 Classifier checkpoints do not have them, and a fresh one only normalises.
 """
 
+_OF_A_MACHINE = ("_name_or_path", "transformers_version")
+
 
 class AutoEncoder(ImageEncoder):
     """A transformers backbone; the feature is the mean over its last feature map.
@@ -38,9 +40,8 @@ class AutoEncoder(ImageEncoder):
 
     def files(self) -> dict[str, dict[str, Any]]:
         """By file name, what a folder must hold for `load_auto` to build the same network without its weights."""
-        config: Any = self.backbone.config
         return {
-            "config.json": config.to_dict(),
+            "config.json": portable(self.backbone.config),
             "preprocessor_config.json": {
                 "do_rescale": False,
                 "do_normalize": True,
@@ -77,6 +78,12 @@ def load_auto(model: str, *, load_weights: bool = True) -> AutoEncoder:
     backbone_class = mapping[type(config)]
     backbone = _with_weights(backbone_class, config, model) if load_weights else backbone_class(config)
     return AutoEncoder(backbone, _normalisation(transformers, model))
+
+
+def portable(config: Any) -> dict[str, Any]:
+    """A configuration of transformers without the folder it came from and the version of the library."""
+    values: dict[str, Any] = config.to_dict()
+    return {name: value for name, value in values.items() if name not in _OF_A_MACHINE}
 
 
 def _transformers() -> ModuleType:
