@@ -8,6 +8,7 @@ from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.figures.rank_lists import RankList, rank_list_figure, rank_lists
 from limner.figures.style import GREEN, RED, write_figure
+from limner.runs.matching import Matching
 from limner.runs.run import Run
 
 
@@ -56,7 +57,9 @@ def test_a_matcher_orders_the_first(matching_run: Path, toys: Dataset, to_text: 
     asked = [one.query] * 5
     images, texts = (asked, items) if to_text else (items, asked)
     numbers, maps = run.number_words(said), run.encode_maps(pictures)
-    logits = run.expect_matching().logits(
+    matching = run.expect_matching()
+    assert isinstance(matching, Matching)
+    logits = matching.logits(
         maps,
         numbers,
         np.array([pictures.index(Path(image)) for image in images]),

@@ -8,6 +8,7 @@ import torch
 
 import limner
 from limner.data.records import Dataset
+from limner.models.hgan import HGAN
 from limner.runs import Run
 from limner.runs import level_matching as module
 from limner.runs.evaluating import evaluate_run
@@ -46,6 +47,7 @@ def test_blocks_of_all_pairs_are_single_pairs(
     run: Run, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     matching, model = matching_of(run), run.model
+    assert isinstance(model, HGAN)
     maps, read = run.encode_maps(pictures), run.read(SENTENCES)
     together = matching.similarities(maps, read)
     for name, size in {"_IMAGES": 2, "_SENTENCES": 3, "_HALVED": 4}.items():
@@ -58,14 +60,13 @@ def test_blocks_of_all_pairs_are_single_pairs(
             numbers, phrases = (torch.from_numpy(part[column][None]) for part in (read.numbers, read.phrases))
             with torch.inference_mode():
                 halves = (
-                    model.halve_pictures(model.read_pictures(pixels).regions),  # type: ignore[union-attr]
-                    model.halve_sentences(model.read_sentences(numbers, phrases)[1]),  # type: ignore[union-attr]
+                    model.halve_pictures(model.read_pictures(pixels).regions),
+                    model.halve_sentences(model.read_sentences(numbers, phrases)[1]),
                 )
-                matches = model.match(*halves)  # type: ignore[union-attr]
+                matches = model.match(*halves)
             alone = sum(match.similarity.item() for match in matches.values())
-            assert together[row, column] == pytest.approx(
-                alone, rel=5e-3
-            )  # regions are kept in half precision
+            # regions are kept in half precision
+            assert together[row, column] == pytest.approx(alone, rel=5e-3)
 
 
 def test_pairs_asked_for_singly_or_as_a_grid_score_the_same(run: Run, pictures: list[Path]) -> None:

@@ -45,6 +45,7 @@ def test_logits_are_those_of_single_pairs(
     run: Run, test_split: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     matching = run.expect_matching()
+    assert isinstance(matching, Matching)
     maps = run.encode_maps([record.image for record in test_split.records[:4]])
     numbers = run.number_words(["a red bar", "blue", "on white ground, a bar in red", "yellow yellow"])
     rng = np.random.default_rng(0)
@@ -104,7 +105,9 @@ def test_evaluation_re_ranks_and_says_so(run: Run, test_split: Dataset) -> None:
 
 def test_maps_beyond_half_precision_are_refused(run: Run) -> None:
     pixels = np.full((1, 32, 32, 3), 255, np.uint8)
-    backbone = copy.deepcopy(run.expect_matching().matcher)
+    matching = run.expect_matching()
+    assert isinstance(matching, Matching)
+    backbone = copy.deepcopy(matching.matcher)
     for parameter in backbone.backbone.parameters():
         parameter.data.mul_(1e3)
     with pytest.raises(DataError, match="half precision"):
