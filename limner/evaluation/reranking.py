@@ -20,6 +20,8 @@ from limner.evaluation.scores import Scores
 Match = Callable[[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]], Float[np.ndarray, " pairs"]]
 """Logits of pairs, from positions of images and of sentences; higher is a better match."""
 
+ByClass = Literal["confidences", "scores"]
+
 First = int | Literal["all"]
 """How many of a query's first items are matched; 0 = none."""
 
@@ -95,11 +97,13 @@ class PairReranking(Reranking):
     """The first items of each query by similarity, ordered by their logits, above all others.
 
     Equal logits stay equal, so that ties count as anywhere. Of similarities that are equal at the end of the first,
-    any may be taken. Raises `SettingsError` for `first` below 0.
+    any may be taken. `by_class` says what a class of several sentences has the mean of (`ClassReranking`). Raises
+    `SettingsError` for `first` below 0.
     """
 
     match: Match
     first: First = 20
+    by_class: ByClass = "confidences"
     sentences: Int[np.ndarray, " sentences"] | None = None
 
     def __post_init__(self) -> None:
@@ -145,6 +149,9 @@ class ClassReranking(Reranking):
     order below. Were the first 20 of the class's mean feature ordered instead, AP@50 could not change. Picture
     queries are not re-ranked, as in the paper (section 4.5).
 
+    With `by_class="scores"` (HGAN) it is the mean score instead, and picture queries rank classes by it, too: of a
+    picture the first classes by their mean feature, each scored with all of its sentences.
+
     `members[c]` are the sentences of class c by position, `images` and `texts` all embeddings.
     """
 
@@ -161,7 +168,11 @@ class ClassReranking(Reranking):
         scores: Float[Tensor, "queries gallery"],
     ) -> None:
         """Put the pictures that any sentence of a class has matched above the rest, by mean confidence."""
-        if to_text or self.pairs.first == 0:
+        if self.pairs.first == 0:
+            return
+        if to_text:
+            if self.pairs.by_class == "scores":
+                self._of_pictures(queries, gallery, scores)
             return
         shown = self.images[gallery]
         for row, which in enumerate(queries):
@@ -171,12 +182,33 @@ class ClassReranking(Reranking):
             if self.pairs.sentences is not None:
                 own = self.pairs.sentences[own]
             logits = self.pairs.match(gallery[items].ravel(), own)
-            confidences = 1 / (1 + np.exp(-logits.astype(np.float64)))
-            sums = np.bincount(items.ravel(), weights=confidences, minlength=len(gallery))
+            said = logits.astype(np.float64)
+            if self.pairs.by_class == "confidences":
+                said = 1 / (1 + np.exp(-said))
+            sums = np.bincount(items.ravel(), weights=said, minlength=len(gallery))
             matched = np.bincount(items.ravel(), minlength=len(gallery)) > 0
             at = torch.from_numpy(np.flatnonzero(matched)).to(scores.device)
             # every mean is a sum over the same number of sentences
             scores[row, at] = _ABOVE + _levels(torch.from_numpy(sums[matched])[None])[0].to(scores)
+
+    def _of_pictures(
+        self,
+        queries: Int[np.ndarray, " queries"],
+        gallery: Int[np.ndarray, " gallery"],
+        scores: Float[Tensor, "queries gallery"],
+    ) -> None:
+        """Put the first classes of each picture above the rest, by the mean score over their sentences."""
+        items = shortlist(scores, self.pairs.first)
+        means = torch.empty(items.shape, dtype=torch.float64)
+        for row, (picture, classes) in enumerate(zip(queries, items.cpu().numpy(), strict=True)):
+            members = [self.members[which] for which in gallery[classes]]
+            own = np.concatenate(members)
+            if self.pairs.sentences is not None:
+                own = self.pairs.sentences[own]
+            logits = self.pairs.match(np.full(len(own), picture), own).astype(np.float64)
+            parts = np.split(logits, np.cumsum([len(each) for each in members])[:-1])
+            means[row] = torch.tensor([part.mean() for part in parts])
+        scores.scatter_(1, items, _ABOVE + _levels(means).to(scores))
 
     def of_sentences(self, chosen: Int[np.ndarray, " chosen"]) -> "ClassReranking":
         """Some of the classes, which stand where sentences do."""
@@ -185,7 +217,8 @@ class ClassReranking(Reranking):
     @property
     def described(self) -> str:
         """For a report's protocol."""
-        return _described(self.pairs.first, "of each sentence of a class matched, its mean confidence")
+        mean = {"confidences": "confidence", "scores": "score"}[self.pairs.by_class]
+        return _described(self.pairs.first, f"of each sentence of a class matched, its mean {mean}")
 
 
 def shortlist(scores: Float[Tensor, "queries gallery"], first: First) -> Int[Tensor, "queries first"]:

@@ -9,7 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 _BLOCK = 1 << 18
-"""Numbers of the hidden layer made at once: a MiB, which stays in a core's cache."""
+"""Numbers of the hidden layer made at once on a CPU: a MiB, which stays in a core's cache."""
+
+_ON_ACCELERATORS = 1 << 26
+"""The same elsewhere: 256 MiB, enough to keep many cores busy."""
 
 
 def additive_scores(
@@ -51,7 +54,8 @@ class _AdditiveScores(torch.autograd.Function):
 
 def _blocks(left: Tensor, right: Tensor) -> Iterator[tuple[slice, slice]]:
     """Rows of `left` and of `right` that meet at once."""
-    pairs = max(1, _BLOCK // max(1, left.shape[1]))
+    block = _BLOCK if left.device.type == "cpu" else _ON_ACCELERATORS
+    pairs = max(1, block // max(1, left.shape[1]))
     few = max(1, min(len(right), math.isqrt(pairs)))
     many = max(1, pairs // few)
     for first in range(0, len(left), many):

@@ -7,6 +7,7 @@ Source: Devlin et al., "BERT", NAACL 2019, by the transformers library; which hi
 import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
@@ -138,13 +139,31 @@ def whole_words(model: str) -> list[str]:
 
 def load_tokenizer(model: str) -> Any:
     """The tokenizer that came with a BERT. Raises `CheckpointError` where it cannot be had."""
+    _expect_folder(model)
+    # transformers lets through what its own libraries raise: OSError, ValueError, KeyError, SafetensorError …
     try:
         tokenizer = _transformers().AutoTokenizer.from_pretrained(model)
-    except (OSError, ValueError, KeyError) as error:
+    except CheckpointError:
+        raise
+    except Exception as error:
         raise _unusable(model, "its tokenizer cannot be read", error) from error
-    if any(special not in tokenizer.get_vocab() for special in (_CLS, _SEP, _UNKNOWN)):
+    pieces = tokenizer.get_vocab()
+    if any(special not in pieces for special in (_CLS, _SEP, _UNKNOWN)):
         raise CheckpointError(f"bert '{model}': its tokenizer is not BERT's (no {_CLS}); choose a BERT")
+    # without its files transformers makes one that knows the special pieces alone
+    if not any(piece.isalnum() for piece in pieces):
+        raise CheckpointError(
+            f"bert '{model}': its tokenizer knows no word; vocab.txt or tokenizer.json is missing in the folder"
+        )
     return tokenizer
+
+
+def _expect_folder(model: str) -> None:
+    """A path is no name on the hub."""
+    if (Path(model).is_absolute() or model.startswith((".", "~"))) and not Path(model).is_dir():
+        raise CheckpointError(
+            f"bert '{model}': no such folder; give one with config.json, or a name on the hub"
+        )
 
 
 def _bert(
@@ -163,9 +182,10 @@ def _bert(
         )
         bert: nn.Module = transformers.BertModel(config, add_pooling_layer=False)
         return bert, (vocabulary_size + 1, vocabulary_size + 2)
+    _expect_folder(settings.model)
     try:
         config = transformers.AutoConfig.from_pretrained(settings.model)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:
         raise _unusable(settings.model, "its config.json cannot be read", error) from error
     if config.model_type != "bert":
         raise CheckpointError(
@@ -180,14 +200,23 @@ def _bert(
     try:
         with _quiet(transformers):
             bert, report = transformers.BertModel.from_pretrained(
-                settings.model, config=config, add_pooling_layer=False, output_loading_info=True
+                settings.model,
+                config=config,
+                add_pooling_layer=False,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
             )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except Exception as error:
         raise _unusable(settings.model, "its weights cannot be read", error) from error
     # transformers fills what a file lacks with random values and only logs it
     if missing := sorted(report["missing_keys"]):
         raise CheckpointError(
             f"bert '{settings.model}': its weights lack '{missing[0]}'; fetch the model again"
+        )
+    if misshapen := sorted(str(entry[0]) for entry in report["mismatched_keys"]):
+        raise CheckpointError(
+            f"bert '{settings.model}': its weights do not fit its config.json: '{misshapen[0]}' has another shape; "
+            "fetch the model again"
         )
     return bert, (special[0], special[1])
 

@@ -93,6 +93,10 @@ class HGANSettings(Settings):
     def _levels_differ(self) -> "HGANSettings":
         if len(set(self.levels)) < len(self.levels):
             raise ValueError(f"levels={list(self.levels)} names one twice")
+        if not any(getattr(self.scores, level) for level in ("sentence", *self.levels)):
+            raise ValueError(
+                f"scores: the weights of all levels that there are (sentence, {', '.join(self.levels)}) are 0"
+            )
         return self
 
 

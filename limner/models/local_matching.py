@@ -43,7 +43,8 @@ class LocalMatchingSettings(Settings):
 class Halves:
     """What one side of a pair brings to both perceptrons, computed once a picture or once a sentence.
 
-    - `score`: its half of the first layer of the attention's perceptron (Eq. 2); of `relevance`, that of Eq. 8.
+    - `score`: its half of the first layer of the attention's perceptron (Eq. 2), a region's with the bias.
+    - `relevance`: its half of that of Eq. 8, both without the bias, since what is attended to is multiplied by weights.
     - `present`: which of its regions, words or phrases there are.
     """
 
@@ -63,11 +64,13 @@ class LocalMatch:
     """What a level says of all pairs of some pictures and sentences.
 
     - `similarity`: S(V, T), in (0, 1); 0 for a sentence without any item (no noun phrase, say).
+    - `counted`: which sentences have an item.
     - `of_items`: each region's weights over the items of the sentence; None in the other direction alone.
     - `of_regions`: each item's weights over the regions; None likewise.
     """
 
     similarity: Float[Tensor, "images sentences"]
+    counted: Bool[Tensor, " sentences"]
     of_items: Float[Tensor, "images sentences regions items"] | None
     of_regions: Float[Tensor, "images sentences items regions"] | None
 
@@ -106,18 +109,16 @@ class LocalMatching(nn.Module):
     def halve_regions(self, regions: Float[Tensor, "images regions dim"]) -> Halves:
         """The pictures' halves."""
         present = torch.ones(regions.shape[:2], dtype=torch.bool, device=regions.device)
-        return Halves(
-            self.score_of_region(regions).float(),
-            self.relevance_of_sum(regions).float(),
-            present,
-        )
+        return Halves(self.score_of_region(regions).float(), self._read(regions), present)
 
     def halve_items(
         self, items: Float[Tensor, "sentences items dim"], present: Bool[Tensor, "sentences items"]
     ) -> Halves:
         """The sentences' halves; `present` is False where a shorter sentence has no word."""
-        without_bias = F.linear(items, self.relevance_of_sum.weight)
-        return Halves(self.score_of_item(items).float(), without_bias.float(), present)
+        return Halves(self.score_of_item(items).float(), self._read(items), present)
+
+    def _read(self, parts: Tensor) -> Float[Tensor, "sides parts hidden"]:
+        return F.linear(parts, self.relevance_of_sum.weight).float()
 
     def forward(
         self, pictures: Halves, sentences: Halves, generator: torch.Generator | None = None
@@ -139,7 +140,8 @@ class LocalMatching(nn.Module):
                 of_regions = self._attend(scores, there, settings.k_regions, generator)
                 each = self._relevances(sentences, pictures, of_regions)
                 similarities.append(_mean(each, sentences.present[None].expand(each.shape)))
-            return LocalMatch(torch.stack(similarities).mean(dim=0), of_items, of_regions)
+            counted = sentences.present.any(dim=1)
+            return LocalMatch(torch.stack(similarities).mean(dim=0), counted, of_items, of_regions)
 
     def _scores(self, pictures: Halves, sentences: Halves) -> Float[Tensor, "images sentences regions items"]:
         """γ of Eq. 2, 0 where there is no word."""
@@ -167,9 +169,8 @@ class LocalMatching(nn.Module):
         self, own: Halves, others: Halves, weights: Float[Tensor, "others sides parts other_parts"]
     ) -> Float[Tensor, "others sides parts"]:
         """σ(MLP(v_i + t_i^f)) of Eq. 8 for each part of `own`, with what it attends to in each of `others`."""
-        fused = torch.baddbmm(
-            own.relevance.flatten(0, 1).expand(len(others), -1, -1), weights.flatten(1, 2), others.relevance
-        )
+        begun = own.relevance.flatten(0, 1) + self.relevance_of_sum.bias
+        fused = torch.baddbmm(begun.expand(len(others), -1, -1), weights.flatten(1, 2), others.relevance)
         read = F.relu(fused, inplace=True) @ self.relevance.weight[0] + self.relevance.bias
         return torch.sigmoid(read).view(len(others), *own.present.shape)
 

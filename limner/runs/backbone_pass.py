@@ -37,12 +37,14 @@ class BackbonePass:
         return torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2)
 
 
-def halved(features: Float[Tensor, "images ..."]) -> Float[np.ndarray, "images ..."]:
+def halved(
+    features: Float[Tensor, "images ..."], what: str = "the backbone's features"
+) -> Float[np.ndarray, "images ..."]:
     """Features as they are kept, in half precision. Raises `DataError` for values that it cannot hold."""
     half: Float[np.ndarray, "images ..."] = features.half().cpu().numpy()
     if not np.isfinite(half).all():
         raise DataError(
-            "the backbone's features are NaN or beyond what half precision holds (65,504); its weights have diverged "
+            f"{what} are NaN or beyond what half precision holds (65,504); its weights have diverged "
             "or do not fit its pixel normalisation"
         )
     return half

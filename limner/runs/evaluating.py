@@ -17,6 +17,7 @@ from limner.evaluation.protocols import Protocol, protocol_of
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First, PairReranking, remembered
 from limner.evaluation.tally import AnyMeasure
+from limner.runs.level_matching import LevelMatching
 from limner.runs.provenance import versions
 from limner.runs.run import Run
 
@@ -134,7 +135,7 @@ def reranking_of(
             progress("pairs", done, max(total, done))
         return found
 
-    return PairReranking(match, first)
+    return PairReranking(match, first, "scores" if isinstance(matching, LevelMatching) else "confidences")
 
 
 def _names(dataset: Dataset) -> list[str]:

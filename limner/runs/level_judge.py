@@ -32,12 +32,12 @@ class LevelJudge:
         phrases = "phrase" in self._settings.levels
         read = ReadSentences.of([sentence], self._vocabulary, length, phrases=phrases)
         known = tuple(word for word in words(sentence) if word in self._vocabulary)[:length]
-        of_items, of_regions = self._matching.attention(maps, read)
+        similarities, of_items, of_regions = self._matching.explained(maps, read)
         if of_regions is not None:
             rows, columns, _ = self.map_shape
             of_regions = of_regions[:, : len(known)].reshape(len(maps), len(known), rows, columns)
         return Judgement(
-            self._matching.similarities(maps, read)[:, 0],
+            similarities,
             known,
             of_regions,
             None if of_items is None else of_items[:, :, : len(known)],

@@ -3,6 +3,7 @@
 Source: Zheng et al., MM 2020, sections 3.3 and 3.4.
 """
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -14,8 +15,8 @@ from limner.data.read_sentences import ReadSentences
 from limner.data.vocabulary import longest
 from limner.evaluation.reranking import Match
 from limner.models.backbones import LAST_MAP
-from limner.models.hgan import HGAN, Level
-from limner.models.local_matching import Halves
+from limner.models.hgan import HGAN, LEVELS, Level
+from limner.models.local_matching import Halves, LocalMatch
 from limner.runs.backbone_pass import BackbonePass, halved
 from limner.runs.encoding import evaluating
 from limner.runs.precision import Precision, autocast, pick_precision
@@ -73,7 +74,7 @@ class LevelMatching:
         with evaluating(self.model), autocast(self.precision, self.device):
             cut = self.model.cut(last.permute(0, 3, 1, 2))
         joined = torch.cat([cut[level].float() for level in self.model.settings.levels], dim=2)
-        return halved(joined.view(len(joined), *self.map_shape))
+        return halved(joined.view(len(joined), *self.map_shape), "the features of the regions")
 
     @torch.inference_mode()
     def halve_pictures(self, maps: Maps) -> dict[Level, Halves]:
@@ -103,7 +104,6 @@ class LevelMatching:
         Sentences are encoded again for every 1,024 pictures, so that memory does not grow with either.
         """
         found = np.empty((len(maps), len(read)), np.float32)
-        weights = self.model.settings.scores
         for chunk in range(0, len(maps), _HALVED):
             starts = range(chunk, min(chunk + _HALVED, len(maps)), _IMAGES)
             pictures = [self.halve_pictures(maps[start : start + _IMAGES]) for start in starts]
@@ -112,33 +112,54 @@ class LevelMatching:
                 for start, halves in zip(starts, pictures, strict=True):
                     with evaluating(self.model):
                         matches = self.model.match(halves, sentences)
-                    levels = [getattr(weights, level) * match.similarity for level, match in matches.items()]
-                    block = torch.stack(levels).sum(dim=0).cpu().numpy()
+                    block = self._total(matches).cpu().numpy()
                     found[start : start + len(block), first : first + _SENTENCES] = block
         return found
 
     @torch.inference_mode()
-    def attention(
+    def explained(
         self, maps: Maps, read: ReadSentences
     ) -> tuple[
-        Float[np.ndarray, "images regions items"] | None, Float[np.ndarray, "images items regions"] | None
+        Float[np.ndarray, " images"],
+        Float[np.ndarray, "images regions items"] | None,
+        Float[np.ndarray, "images items regions"] | None,
     ]:
-        """Each region's weights over the words of one sentence, and each word's over the regions; None without."""
-        if "word" not in self.model.settings.levels:
-            return None, None
-        sentences, found = self.halve_sentences(read), []
+        """For one sentence what `similarities` has, each region's weights over its words, each word's over the regions.
+
+        Weights are those of the word level, None where there is no such level or direction.
+        """
+        sentences = self.halve_sentences(read)
+        totals: list[np.ndarray] = []
+        of_items: list[np.ndarray] = []
+        of_regions: list[np.ndarray] = []
         for start in range(0, len(maps), _IMAGES):
             with evaluating(self.model):
                 pictures = self.halve_pictures(maps[start : start + _IMAGES])
-                found.append(self.model.match(pictures, sentences)["word"])
-        of_items, of_regions = (
-            [part[:, 0].cpu().numpy() for part in parts if part is not None]
-            for parts in ([match.of_items for match in found], [match.of_regions for match in found])
-        )
+                matches = self.model.match(pictures, sentences)
+            totals.append(self._total(matches)[:, 0].cpu().numpy())
+            if "word" in matches:
+                for found, weights in (
+                    (of_items, matches["word"].of_items),
+                    (of_regions, matches["word"].of_regions),
+                ):
+                    if weights is not None:
+                        found.append(weights[:, 0].cpu().numpy())
         return (
+            np.concatenate(totals),
             np.concatenate(of_items) if of_items else None,
             np.concatenate(of_regions) if of_regions else None,
         )
+
+    def _total(self, matches: Mapping[Level, LocalMatch]) -> Float[Tensor, "images sentences"]:
+        """The weighted sum over the levels; a sentence without a noun phrase has its words' similarity for both."""
+        weights = self.model.settings.scores
+        total = torch.stack(
+            [getattr(weights, level) * match.similarity for level, match in matches.items()]
+        ).sum(0)
+        if len(matches) == len(LEVELS):
+            word, phrase = (matches[level] for level in LEVELS)
+            total = torch.where(phrase.counted, total, (weights.word + weights.phrase) * word.similarity)
+        return total
 
     def scorer(
         self,

@@ -182,7 +182,8 @@ class Run:
         """The matcher's `Matching`. Raises `SettingsError` where the run has none."""
         if self.matching is None:
             raise SettingsError(
-                f"{self.path}: this checkpoint has no matcher, its embedding ranks alone; take one of a matching stage"
+                f"{self.path}: this checkpoint has no matcher, its embedding ranks alone; take one of a matching "
+                "stage, or of HGAN with levels"
             )
         return self.matching
 

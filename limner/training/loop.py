@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list
 from torch import Tensor
 
 from limner.data.records import Dataset
@@ -88,7 +88,9 @@ class _Training:
         keep_freed_memory()
         self.recipe = recipe
         self.out = out
-        self.accelerator = Accelerator(cpu=cpu, mixed_precision="no")
+        # what a stage's losses do not reach, or a batch without a noun phrase leaves out, has no gradient
+        unused = DistributedDataParallelKwargs(find_unused_parameters=isinstance(recipe.model, HGANSettings))
+        self.accelerator = Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[unused])
         self.device = self.accelerator.device
         self.precision = pick_precision(recipe.precision, self.device)
         self.listener = listener if self.accelerator.is_main_process else silent

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from limner.losses import CMCELoss, InstanceLoss, MatchingLoss, RankingLoss, SextupleLoss
 from limner.models.hgan import HGAN, Level
 from limner.models.joint_embedding import JointEmbedding
+from limner.models.local_matching import LocalMatch
 from limner.training.settings import LossSettings
 from limner.training.violators import RecentBank
 
@@ -101,11 +102,11 @@ class Objective(nn.Module):
         word is (HGAN).
         """
         batch = len(groups)
-        similarities: dict[Level, Tensor] = {}
+        matches: dict[Level, LocalMatch] = {}
         if phrases is None:
             all_images, all_texts = self.embed(pictures, numbers)
         else:
-            all_images, all_texts, similarities = self._all_levels(pictures, numbers, phrases)
+            all_images, all_texts, matches = self._all_levels(pictures, numbers, phrases)
         images, texts = all_images[:batch], all_texts[:batch]
         weights = self.losses
         parts: dict[str, Tensor] = {}
@@ -144,9 +145,13 @@ class Objective(nn.Module):
             )
         if weights.pair:
             parts["pair"] = self.pair(images.float(), texts.float(), groups)
-        for level, similarity in similarities.items():
+        for level, match in matches.items():
             if getattr(weights, level):
-                parts[level] = self.level.of_similarities(similarity, groups)
+                # **Decided**: a sentence without a noun phrase takes no part in that level's hinges
+                there = match.counted.nonzero().squeeze(1)
+                similarity = match.similarity[there][:, there]
+                hinges = self.level.of_similarities(similarity, groups[there]) if len(there) else 0.0
+                parts[level] = hinges + 0.0 * match.similarity.sum()
         total = torch.stack([getattr(weights, name) * value for name, value in parts.items()]).sum()
         return {"loss": total, **{name: value.detach() for name, value in parts.items()}, **errors}
 
@@ -160,17 +165,16 @@ class Objective(nn.Module):
 
     def _all_levels(
         self, pictures: Tensor, numbers: Int64[Tensor, "batch words"], phrases: Int64[Tensor, "batch words"]
-    ) -> tuple[Tensor, Tensor, dict[Level, Float[Tensor, "batch batch"]]]:
-        """Embeddings of a batch, and the similarities of all its pairs at each level that the stage learns."""
+    ) -> tuple[Tensor, Tensor, dict[Level, LocalMatch]]:
+        """Embeddings of a batch, and the matches of all its pairs at each level, where the stage learns any."""
         model = self.model
         assert isinstance(model, HGAN)
         seen = model.read_pictures(pictures)
         texts, parts = model.read_sentences(numbers, phrases)
-        similarities: dict[Level, Tensor] = {}
-        if self.losses.local:
-            matches = model.match(model.halve_pictures(seen.regions), model.halve_sentences(parts))
-            similarities = {level: match.similarity for level, match in matches.items()}
-        return seen.embedding, texts, similarities
+        if not self.losses.local:
+            return seen.embedding, texts, {}
+        matches = model.match(model.halve_pictures(seen.regions), model.halve_sentences(parts))
+        return seen.embedding, texts, matches
 
     def remember(self, gather: Callable[[Tensor], Tensor]) -> None:
         """Move CMCE's buffers to the features of the last batch; to be called after each step.

@@ -231,7 +231,8 @@ class StageSettings(Settings):
             if others := parts - there:
                 kind = "the embedding" if self.matching is None else "a matcher"
                 raise ValueError(f"{where}: a stage of {kind} has no part '{min(others)}'")
-        needless = (set() if self.classifies else {"classifier"}) | _OF_HGAN
+        needless = {"bert"} | (set() if self.classifies else {"classifier"})
+        needless |= set() if self.matching is None and self.losses.local else {"local"}
         if not there - set(self.frozen) - needless:
             raise ValueError("every part that the losses reach is frozen; nothing is left to learn")
         if "backbone" in self.frozen and self.backbone_from is not None:
@@ -341,6 +342,17 @@ class Recipe(Settings):
                     raise ValueError(
                         "vocabulary.vectors starts a table of word vectors, and BERT has its own; set it to random"
                     )
+                there = {"words"} if self.model.text.bert is None else {"bert"}
+                there |= {"local"} if self.model.levels else set()
+                for part in ("words", *sorted(_OF_HGAN)):
+                    if part not in there and part in {*stage.frozen, *stage.part_optimisers}:
+                        raise ValueError(
+                            f"stage '{stage.name}': the network as it is set has no part '{part}'"
+                        )
+                if not self._reached(stage, there) - set(stage.frozen):
+                    raise ValueError(
+                        f"stage '{stage.name}': every part that the losses reach is frozen; nothing is left to learn"
+                    )
                 for level in ("word", "phrase"):
                     if getattr(stage.losses, level) and level not in self.model.levels:
                         raise ValueError(
@@ -355,6 +367,16 @@ class Recipe(Settings):
                         f"stage '{stage.name}': neither sextuples nor mined candidates are built for HGAN"
                     )
         return self
+
+    @staticmethod
+    def _reached(stage: StageSettings, there: set[str]) -> set[str]:
+        """The parts of HGAN that a stage's losses depend on, of those that there are."""
+        losses = stage.losses
+        whole = losses.pair or losses.ranking or losses.cmce or losses.classifies
+        reached = {"backbone", "text"} | (there - {"local"})
+        reached |= {"image_head", "text_head"} if whole else set()
+        reached |= {"local"} & there if losses.local else set()
+        return reached | ({"classifier"} if losses.classifies else set())
 
     @model_validator(mode="after")
     def _relevant_pairs(self) -> "Recipe":

@@ -134,6 +134,17 @@ def test_a_word_of_many_pieces_keeps_its_first(saved: Path) -> None:
 def test_what_is_no_bert_is_refused(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"its config\.json cannot be read"):
         BertWords(BertSettings(model=str(tmp_path)), 3)
+    with pytest.raises(CheckpointError, match="no such folder"):
+        BertWords(BertSettings(model=str(tmp_path / "none")), 3)
+    for file in ("config.json", "model.safetensors"):
+        (tmp_path / file).write_bytes((saved / file).read_bytes())
+    with pytest.raises(CheckpointError, match="its tokenizer knows no word"):
+        BertWords(BertSettings(model=str(tmp_path)), 3)
+    for source in saved.glob("*okenizer*"):
+        (tmp_path / source.name).write_bytes(source.read_bytes())
+    (tmp_path / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(CheckpointError, match="its weights cannot be read"):
+        BertWords(BertSettings(model=str(tmp_path)), 3)
     transformers.GPT2Config(n_embd=8, n_layer=1, n_head=1).save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match="it is a 'gpt2'"):
         BertWords(BertSettings(model=str(tmp_path)), 3)

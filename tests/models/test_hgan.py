@@ -99,11 +99,16 @@ def test_cached_maps_give_what_pixels_give() -> None:
     model = tiny()
     maps = model.read_map(pixels())
     again = model.read_pictures(maps.permute(0, 2, 3, 1))
-    torch.testing.assert_close(again.embedding, model.read_pictures(pixels()).embedding)
+    whole = model.read_pictures(pixels())
+    torch.testing.assert_close(again.embedding, whole.embedding)
+    for level, regions in whole.regions.items():
+        torch.testing.assert_close(again.regions[level], regions)
 
 
 def test_windows_that_do_not_fit_are_refused() -> None:
     with pytest.raises(SettingsError, match="do not fit"):
         RegionSettings.parse({"map_size": [4, 4], "kernel": [5, 1]})
+    with pytest.raises(SettingsError, match="are 0"):
+        HGANSettings.parse({"scores": {"sentence": 0}, "levels": []})
     with pytest.raises(SettingsError, match="names one twice"):
         HGANSettings.parse({"levels": ["word", "word"]})

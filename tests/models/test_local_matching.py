@@ -174,3 +174,48 @@ def test_the_temperature_changes_the_gradient_and_not_the_similarity() -> None:
         gradients += torch.autograd.grad(match.similarity.sum(), own)
     torch.testing.assert_close(*found)
     assert not torch.allclose(gradients[0], gradients[1])
+
+
+def _written_out(model: LocalMatching, v: Tensor, t: Tensor, noise: Tensor, direction: str) -> Tensor:
+    """Eq. 2 and Eq. 5 to 8 of one pair, with the straight-through selection, on [v, t] and v + t^f as they stand."""
+    pairs = torch.cat([v[:, None].expand(-1, len(t), -1), t[None].expand(len(v), -1, -1)], dim=2)
+    first = torch.cat([model.score_of_region.weight, model.score_of_item.weight], dim=1)
+    gamma = model.score(torch.relu(pairs @ first.T + model.score_of_region.bias)).squeeze(2)
+    own, others, k = v, t, model.settings.k_items
+    if direction == "text_to_image":
+        gamma, own, others, k = gamma.T, t, v, model.settings.k_regions
+    keys = torch.nn.functional.normalize(gamma, dim=1) + noise
+    hard = torch.zeros_like(keys).scatter(1, keys.topk(k, dim=1).indices, 1.0)
+    soft = keys.softmax(dim=1)
+    chosen = hard + soft - soft.detach()
+    weights = gamma.masked_fill(hard == 0, -torch.inf).softmax(dim=1)
+    fused = own + (weights * chosen) @ others
+    read: Tensor = model.relevance(torch.relu(model.relevance_of_sum(fused)))
+    return torch.sigmoid(read).mean()
+
+
+@pytest.mark.parametrize("direction", ["image_to_text", "text_to_image"])
+def test_gradients_equal_those_of_the_equations_written_out(
+    direction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = level(direction=direction).double().train()
+    torch.nn.init.normal_(model.relevance_of_sum.bias)
+    torch.nn.init.normal_(model.score_of_region.bias)
+    regions, words = torch.randn(1, REGIONS, DIM).double(), torch.randn(1, WORDS, DIM).double()
+    present = torch.ones(1, WORDS, dtype=torch.bool)
+    shape = (REGIONS, WORDS) if direction == "image_to_text" else (WORDS, REGIONS)
+    noise = torch.randn(shape).double()
+    monkeypatch.setattr(
+        "limner.models.local_matching.gumbel_noise", lambda like, generator: noise.view(like.shape)
+    )
+    monkeypatch.setattr(Tensor, "float", lambda tensor: tensor)  # compared in float64
+    match = model(model.halve_regions(regions), model.halve_items(words, present))
+    expected = _written_out(model, regions[0], words[0], noise, direction)
+    torch.testing.assert_close(match.similarity[0, 0], expected)
+    parameters = list(model.parameters())
+    for ours, theirs in zip(
+        torch.autograd.grad(match.similarity[0, 0], parameters),
+        torch.autograd.grad(expected, parameters),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs)

@@ -12,8 +12,9 @@ from limner.errors import SettingsError
 from limner.training.loop import train
 from limner.training.objective import Objective
 from limner.training.settings import Recipe
+from limner.training.setup import prepare
 from tests.toy import toy_hgan, toy_recipe
-from tests.training.interrupted import KilledError, killer, run_apart, same_run
+from tests.training.interrupted import KilledError, in_two_processes, killer, run_apart, same_run
 
 
 @pytest.mark.parametrize("kill_at", [2, 4, 6, 9])
@@ -53,7 +54,20 @@ def test_words_phrases_and_groups_of_a_step_belong_together(
 
     monkeypatch.setattr(Objective, "forward", forward)
     train(toy_hgan(), toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
+    pairs = prepare(toy_hgan(), toys.split("train"), toys.split("val")).pairs
+    said = {
+        sentence + (0,) * (10 - len(sentence)): (group, phrases)
+        for sentence, phrases, group in zip(
+            pairs.sentences, pairs.phrases or (), pairs.groups[pairs.sentence_image].tolist(), strict=True
+        )
+    }
     for inputs in steps:
+        for row, numbered, group in zip(
+            inputs["numbers"].tolist(), inputs["phrases"].tolist(), inputs["groups"].tolist(), strict=True
+        ):
+            own_group, own_phrases = said[tuple(row)]
+            assert group == own_group
+            assert tuple(numbered[: len(own_phrases)]) == own_phrases
         numbers, phrases = inputs["numbers"].numpy(), inputs["phrases"].numpy()
         assert phrases.shape == numbers.shape
         assert not phrases[numbers == 0].any()
@@ -92,3 +106,42 @@ def test_what_does_not_go_together_is_refused() -> None:
     assert "only model.system=hgan has a part 'bert'" in refused(dual, frozen=("backbone", "bert"))
     with pytest.raises(SettingsError, match="'word' among"):
         hgan.replace(model=hgan.model.replace(levels=("phrase",)))
+
+
+def test_what_is_frozen_is_there_and_leaves_something_to_learn() -> None:
+    recipe = toy_hgan()
+    first = recipe.stages[0]
+    everything = ("backbone", "image_head", "words", "text", "text_head", "classifier")
+    assert "no part 'bert'" in refused(recipe, frozen=("bert",))
+    recipe.replace(stages=(first.replace(frozen=everything),))  # what is local learns
+    whole = first.losses.replace(word=0, phrase=0)
+    assert "nothing is left to learn" in refused(recipe, frozen=everything, losses=whole)
+
+
+_TWO = """
+import sys
+from pathlib import Path
+from limner.training.loop import train
+from limner.training.settings import Recipe
+from tests.toy import toy_dataset
+
+recipe = Recipe.model_validate_json(sys.argv[3])
+data = toy_dataset(Path(sys.argv[1]))
+train(recipe, data.split("train"), data.split("val"), Path(sys.argv[2]), cpu=True)
+"""
+
+
+def test_two_processes_train_a_network_that_the_losses_reach_in_part(toys: Dataset, tmp_path: Path) -> None:
+    recipe = toy_hgan()
+    first = recipe.stages[0].replace(losses=recipe.stages[0].losses.replace(phrase=0))
+    script = tmp_path / "two.py"
+    script.write_text(_TWO)
+    done = in_two_processes(
+        *(str(script), str(toys.records[0].image.parent), str(tmp_path / "run")),
+        recipe.replace(stages=(first,)).model_dump_json(),
+        cache=tmp_path / "cache",
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == first.epochs
+    assert np.isfinite([row["loss"] for row in rows]).all()
