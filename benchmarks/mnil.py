@@ -29,10 +29,11 @@ from limner.models.backbones import BackboneSettings
 from limner.models.mnil import MNiLSettings
 from limner.models.systems import build_network
 from limner.training.events import silent
+from limner.training.loss_settings import LossSettings
 from limner.training.objective import Objective
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures
-from limner.training.settings import LossSettings, Recipe, StageSettings
+from limner.training.settings import Recipe, StageSettings
 from limner.training.setup import Prepared
 from limner.training.sextuple_stage import SextupleStage
 

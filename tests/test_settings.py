@@ -2,7 +2,8 @@ import pytest
 
 from limner.errors import SettingsError
 from limner.settings import Settings
-from limner.training.settings import LossSettings, Recipe, StageSettings
+from limner.training.loss_settings import LossSettings
+from limner.training.settings import Recipe, StageSettings
 
 
 class Inner(Settings):

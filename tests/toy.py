@@ -17,7 +17,8 @@ from limner.models.local_matching import LocalMatchingSettings
 from limner.models.mnil import MNiLSettings
 from limner.models.text_encoder import TextEncoderSettings
 from limner.models.text_lstm import TextLSTMSettings
-from limner.training.settings import LossSettings, OptimiserSettings, PairSettings, Recipe, StageSettings
+from limner.training.loss_settings import LossSettings
+from limner.training.settings import OptimiserSettings, PairSettings, Recipe, StageSettings
 
 COLOURS = {"red": (200, 30, 30), "green": (30, 160, 40), "blue": (40, 60, 200), "yellow": (230, 210, 40)}
 SHAPES = ("square", "circle", "bar")

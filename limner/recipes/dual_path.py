@@ -7,8 +7,8 @@ from limner.data.transforms import ImageSettings
 from limner.models.backbones import BackboneSettings
 from limner.models.dual_path import DualPathSettings
 from limner.models.text_encoder import TextEncoderSettings
+from limner.training.loss_settings import LossSettings
 from limner.training.settings import (
-    LossSettings,
     OptimiserSettings,
     Recipe,
     ScheduleSettings,

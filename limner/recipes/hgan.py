@@ -8,8 +8,8 @@ from limner.models.backbones import BackboneSettings
 from limner.models.hgan import HGANSettings, RegionSettings
 from limner.models.hierarchical_text import HierarchicalTextSettings
 from limner.models.local_matching import LocalMatchingSettings
+from limner.training.loss_settings import LossSettings
 from limner.training.settings import (
-    LossSettings,
     OptimiserSettings,
     Recipe,
     ScheduleSettings,

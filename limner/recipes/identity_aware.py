@@ -8,8 +8,8 @@ from limner.models.backbones import BackboneSettings
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.identity_aware import IdentityAwareSettings
 from limner.models.text_lstm import TextLSTMSettings
+from limner.training.loss_settings import LossSettings
 from limner.training.settings import (
-    LossSettings,
     OptimiserSettings,
     PairSettings,
     Recipe,

@@ -8,8 +8,8 @@ from limner.data.transforms import ImageSettings
 from limner.models.backbones import BackboneSettings
 from limner.models.mnil import MNiLSettings
 from limner.models.text_lstm import TextLSTMSettings
+from limner.training.loss_settings import LossSettings
 from limner.training.settings import (
-    LossSettings,
     OptimiserSettings,
     Recipe,
     ScheduleSettings,

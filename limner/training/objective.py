@@ -16,7 +16,7 @@ from limner.losses import CMCELoss, InstanceLoss, MatchingLoss, RankingLoss, Sex
 from limner.models.hgan import HGAN, Level
 from limner.models.joint_embedding import JointEmbedding
 from limner.models.local_matching import LocalMatch
-from limner.training.settings import LossSettings
+from limner.training.loss_settings import LossSettings
 from limner.training.violators import RecentBank
 
 

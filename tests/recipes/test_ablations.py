@@ -7,7 +7,7 @@ from limner.models.hgan import HGANSettings
 from limner.recipes import RECIPES, get_recipe
 from limner.recipes.ablations import TABLES, get_table, scaled_classes, variants
 from limner.training.ablation import Variant
-from limner.training.settings import LossSettings
+from limner.training.loss_settings import LossSettings
 
 
 def _rows(table: str, recipe: str = "dual-path-flickr8k") -> dict[str, Variant]:

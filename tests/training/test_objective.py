@@ -5,9 +5,10 @@ import torch
 from torch import Tensor
 
 from limner.models.systems import build_network
+from limner.training.loss_settings import LossSettings
 from limner.training.objective import Objective
 from limner.training.optimiser import freeze_parts
-from limner.training.settings import LossSettings, StageSettings
+from limner.training.settings import StageSettings
 from tests.reference.losses import instance_loss, ranking_loss, sextuple_loss
 from tests.toy import toy_mnil, toy_recipe
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from limner.training.loss_settings import LossSettings
 from limner.training.optimiser import freeze_parts, make_optimiser, rate_at, set_rate
-from limner.training.settings import LossSettings, OptimiserSettings, ScheduleSettings, StageSettings
+from limner.training.settings import OptimiserSettings, ScheduleSettings, StageSettings
 
 
 def _parts() -> dict[str, list[nn.Parameter]]:

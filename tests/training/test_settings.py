@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from limner.errors import SettingsError
-from limner.training.settings import LossSettings, OptimiserSettings, Recipe, ScheduleSettings, StageSettings
+from limner.training.loss_settings import LossSettings
+from limner.training.settings import OptimiserSettings, Recipe, ScheduleSettings, StageSettings
 
 
 @pytest.mark.parametrize(

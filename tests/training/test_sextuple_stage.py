@@ -13,8 +13,8 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
 from limner.training.loop import train
+from limner.training.loss_settings import LossSettings
 from limner.training.objective import Objective
-from limner.training.settings import LossSettings
 from tests.toy import toy_mnil
 from tests.training.interrupted import STATE, KilledError, in_two_processes, killer, run_apart, same_run
 
