@@ -59,7 +59,9 @@ def hgan_people() -> Recipe:
     """Generated people from nothing but themselves, on two cores.
 
     Departures: a narrow ResNet-18 that starts at random, on pictures of 128×64; word vectors learnt from the captions
-    in place of BERT; 128 numbers a feature, 64 in the perceptrons; AdamW with a cosine schedule. Not yet run in full.
+    in place of BERT; 128 numbers a feature, 64 in the perceptrons; AdamW with a cosine schedule; less weight on the
+    sums of Eq. 9 and on Eq. 11. With 16 epochs, ten minutes on one thread: test R@1 text→image 18.2 (seed 0), 12.6 by
+    the sentence level alone.
     After `limner data people PEOPLE`: `limner train hgan-people --data cuhk-pedes:PEOPLE --out RUN`
     """
     return Recipe(
@@ -80,7 +82,7 @@ def hgan_people() -> Recipe:
                 batch=32,
                 pairing="group",
                 position_shift=False,
-                losses=_ALL_LEVELS.replace(scale=16.0),
+                losses=_ALL_LEVELS.replace(scale=16.0, pair=0.2, word=0.1, phrase=0.1),
                 optimiser=OptimiserSettings(name="adamw", rate=0.001, weight_decay=0.05, clip=5.0),
                 schedule=ScheduleSettings(kind="cosine", warmup=1),
                 validate_every=4,
