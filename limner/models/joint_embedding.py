@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
+from limner.errors import SettingsError
 from limner.models.backbones import BackboneSettings, ImageEncoder
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.matcher import Matcher
@@ -76,9 +77,11 @@ class JointEmbedding(Parted):
         if cached.dim() == 2:
             return cached.float()
         maps = cached.permute(0, 3, 1, 2).float()
-        if self.backbone.learns_from is None:
-            return self.backbone.pool(maps)
-        return self.backbone.forward_from(maps, self.backbone.learns_from)
+        if self.backbone.learns_from is not None:
+            return self.backbone.forward_from(maps, self.backbone.learns_from)
+        if not self.backbone.frozen:
+            raise SettingsError("cached maps need a backbone that is frozen, or frozen up to some layer")
+        return self.backbone.pool(maps)
 
     def embed_images(self, pooled: Float[Tensor, "batch channels"]) -> Float[Tensor, "batch dim"]:
         """Embeddings of pooled features, not normalised."""

@@ -11,7 +11,7 @@ import torch
 from limner.data.records import Dataset
 from limner.data.transforms import ImageSettings
 from limner.errors import DataError, SettingsError
-from limner.models.backbones import BackboneSettings
+from limner.models.backbones import LAST_MAP, BackboneSettings
 from limner.models.joint_embedding import JointEmbedding
 from limner.models.systems import build_network
 from limner.training import feature_cache as module
@@ -159,6 +159,14 @@ def test_maps_are_what_a_layer_reads(model: JointEmbedding, pictures: Pictures, 
     model.backbone.set_frozen(False)
     with pytest.raises(SettingsError, match="frozen up to some layer"):
         model.pool_cached(torch.from_numpy(np.array(found[:, 2])))
+
+
+def test_last_maps_pool_to_the_features(model: JointEmbedding, pictures: Pictures, tmp_path: Path) -> None:
+    found = _views(model, pictures, tmp_path / "cache", until=LAST_MAP)
+    features = _views(model, pictures, tmp_path / "cache")
+    model.eval().backbone.set_frozen(True)
+    pooled = model.pool_cached(torch.from_numpy(np.array(found[:, 1]))).numpy()
+    np.testing.assert_allclose(pooled, features[:, 1], rtol=5e-3, atol=5e-3)
 
 
 def test_key_of_maps_leaves_out_the_layers_behind(
