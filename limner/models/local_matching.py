@@ -7,9 +7,10 @@ Eq. 2–8.
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -55,7 +56,7 @@ class Halves:
     def __len__(self) -> int:
         return len(self.score)
 
-    def __getitem__(self, rows: slice) -> "Halves":
+    def __getitem__(self, rows: slice | Int[np.ndarray, " rows"]) -> "Halves":
         return Halves(self.score[rows], self.relevance[rows], self.present[rows])
 
 

@@ -25,6 +25,9 @@ from limner.types import Maps
 _IMAGES, _SENTENCES = 16, 16
 """Pictures and sentences whose pairs are scored at once: what they make stays in a processor's cache."""
 
+_HELD = 256
+"""Sentences whose halves are held at once where pairs are single."""
+
 _HALVED = 1024
 """Pictures whose halves are held at once: with 15 regions, 512 numbers and two levels, 126 MB."""
 
@@ -171,31 +174,49 @@ class LevelMatching:
         """Scores of pairs given by positions, all levels together.
 
         Pairs of all of some pictures with all of some sentences are scored as one grid, others as one a picture or a
-        sentence, whichever there are fewer of.
+        sentence, whichever there are fewer of; each sentence is encoded once a call.
         """
         weight = self.model.settings.scores.sentence
-
-        def grid(own: Int[np.ndarray, " own"], theirs: Int[np.ndarray, " theirs"]) -> np.ndarray:
-            similarities = self.similarities(maps[own], read[theirs])
-            return np.asarray(similarities + weight * (images[own] @ texts[theirs].T), np.float32)
 
         def score(
             of_images: Int[np.ndarray, " pairs"], of_sentences: Int[np.ndarray, " pairs"]
         ) -> Float[np.ndarray, " pairs"]:
             shown, said = np.unique(of_images), np.unique(of_sentences)
             if len(shown) * len(said) <= 2 * len(of_images):
-                whole = grid(shown, said)
-                return np.asarray(
-                    whole[np.searchsorted(shown, of_images), np.searchsorted(said, of_sentences)]
-                )
-            found = np.empty(len(of_images), np.float32)
-            for one in shown if len(shown) <= len(said) else said:
-                if len(shown) <= len(said):
-                    pairs = np.flatnonzero(of_images == one)
-                    found[pairs] = grid(np.array([one]), of_sentences[pairs])[0]
-                else:
-                    pairs = np.flatnonzero(of_sentences == one)
-                    found[pairs] = grid(of_images[pairs], np.array([one]))[:, 0]
-            return found
+                grid = self.similarities(maps[shown], read[said])
+                levels = grid[np.searchsorted(shown, of_images), np.searchsorted(said, of_sentences)]
+            else:
+                levels = self._of_pairs(maps, read, of_images, of_sentences)
+            cosines = np.einsum("pd,pd->p", images[of_images], texts[of_sentences])
+            return np.asarray(levels + weight * cosines, np.float32)
 
         return score
+
+    @torch.inference_mode()
+    def _of_pairs(
+        self,
+        maps: Maps,
+        read: ReadSentences,
+        of_images: Int[np.ndarray, " pairs"],
+        of_sentences: Int[np.ndarray, " pairs"],
+    ) -> Float[np.ndarray, " pairs"]:
+        """What `similarities` has of single pairs."""
+        found = np.empty(len(of_images), np.float32)
+        said = np.unique(of_sentences)
+        by_image = len(np.unique(of_images)) <= len(said)
+        for start in range(0, len(said), _HELD):
+            held = said[start : start + _HELD]
+            sentences = self.halve_sentences(read[held])
+            inside = np.flatnonzero(np.isin(of_sentences, held))
+            anchors = (of_images if by_image else of_sentences)[inside]
+            for one in np.unique(anchors):
+                pairs = inside[anchors == one]
+                shown = of_images[pairs][:1] if by_image else of_images[pairs]
+                rows = np.searchsorted(held, of_sentences[pairs] if by_image else of_sentences[pairs][:1])
+                pictures = self.halve_pictures(maps[shown])
+                with evaluating(self.model):
+                    matches = self.model.match(
+                        pictures, {level: halves[rows] for level, halves in sentences.items()}
+                    )
+                found[pairs] = self._total(matches).flatten().cpu().numpy()
+        return found

@@ -77,7 +77,9 @@ def test_blocks_of_all_pairs_are_single_pairs(
             assert together[row, column] == pytest.approx(alone, rel=5e-3)
 
 
-def test_pairs_asked_for_singly_or_as_a_grid_score_the_same(run: Run, pictures: list[Path]) -> None:
+def test_pairs_asked_for_singly_or_as_a_grid_score_the_same(
+    run: Run, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     matching = matching_of(run)
     images, texts = run.encode_images(pictures), run.encode_texts(SENTENCES)
     maps, read = run.encode_maps(pictures), run.read(SENTENCES)
@@ -86,11 +88,15 @@ def test_pairs_asked_for_singly_or_as_a_grid_score_the_same(run: Run, pictures: 
     rows, columns = (part.ravel() for part in np.indices(whole.shape))
     np.testing.assert_allclose(score(rows, columns), whole.ravel(), rtol=1e-4)
     rng = np.random.default_rng(0)
-    for side in (2, 5):
+    monkeypatch.setattr(module, "_HELD", 2)
+    for side in (2, 5, 11):
         chosen = rng.permutation(len(rows))[:side]
         np.testing.assert_allclose(
             score(rows[chosen], columns[chosen]), whole[rows[chosen], columns[chosen]], rtol=1e-4
         )
+    texts_of_one = np.array([3, 0]), np.array([4, 2])  # fewer pictures than sentences, and the reverse
+    for images_of, sentences_of in (texts_of_one, (np.array([5, 0, 2, 4]), np.array([1, 3, 3, 1]))):
+        np.testing.assert_allclose(score(images_of, sentences_of), whole[images_of, sentences_of], rtol=1e-4)
 
 
 def test_evaluation_ranks_by_the_sum_of_the_levels(run: Run, toys: Dataset) -> None:
