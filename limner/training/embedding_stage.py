@@ -25,6 +25,8 @@ class EmbeddingStage(Stage):
     """A stage of learning the embedding."""
 
     objective: Objective
+    cached_of_frozen: str | None = None
+    """What is cached of a backbone that is held fixed: the map a layer reads, or None, its pooled features."""
 
     def __init__(
         self,
@@ -144,7 +146,7 @@ class EmbeddingStage(Stage):
         stage, data, backbone = self.stage, self.data, self.model.backbone
         if not stage.views or ("backbone" not in stage.frozen and stage.backbone_from is None):
             return None, None
-        until, views = stage.backbone_from, data.recipe.images.test_views
+        until, views = stage.backbone_from or self.cached_of_frozen, data.recipe.images.test_views
         return (
             self._views("training features", backbone, data.train_pictures, stage.views, until),
             self._views("validation features", backbone, data.val_pictures, views, until),

@@ -27,6 +27,8 @@ from limner.types import Maps
 class LevelsStage(EmbeddingStage):
     """A stage of learning the embedding and the levels below it; validation ranks by all of them."""
 
+    cached_of_frozen = LAST_MAP
+
     @property
     def hgan(self) -> HGAN:
         """The network."""
@@ -49,17 +51,6 @@ class LevelsStage(EmbeddingStage):
         if pairs.phrases is not None:
             phrases = pairs.phrase_layout(batch.sentences, words)
         return none, none, {"phrases": torch.from_numpy(phrases)}
-
-    def _cached(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Last maps, in place of pooled features, of a backbone that is held fixed."""
-        stage, data, backbone = self.stage, self.data, self.model.backbone
-        if not stage.views or ("backbone" not in stage.frozen and stage.backbone_from is None):
-            return None, None
-        until = stage.backbone_from or LAST_MAP
-        return (
-            self._views("training maps", backbone, data.train_pictures, stage.views, until),
-            self._views("validation maps", backbone, data.val_pictures, data.recipe.images.test_views, until),
-        )
 
     def validate(self) -> Report:
         """Both directions on the validation split, all levels of all pairs, or of the first that the recipe names."""

@@ -65,7 +65,6 @@ class LossSettings(Settings):
     """A sextuple's relevant samples share its class (see `Recipe.classes`), or at least one label."""
     bank: int = Field(default=4096, ge=1)
     """Pairs seen last that violators are drawn from; memory for their embeddings, however large the set."""
-
     pair: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Weight of the pair loss on whole pictures and sentences (Eq. 11); of L_ide, λ: `visual`, `textual`."""
     word: float = Field(default=0.0, ge=0, allow_inf_nan=False)
