@@ -46,3 +46,25 @@ def test_pages_are_not_asked_for_again() -> None:
     assert (kept, left_alone) == (True, False)
     assert few < 500
     assert many > 10 * few
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="an allocator of another kind")
+@pytest.mark.parametrize(("given", "left"), [(None, "1"), ("0", "0")])
+def test_large_pages_are_asked_for_unless_told_otherwise(given: str | None, left: str) -> None:
+    inherited = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
+    script = (
+        "import os; from limner.freed_memory import keep_freed_memory as keep; keep(); "
+        "print(os.environ['THP_MEM_ALLOC_ENABLE'])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={
+            **inherited,
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+            **({} if given is None else {"THP_MEM_ALLOC_ENABLE": given}),
+        },
+    )
+    assert found.stdout.strip() == left

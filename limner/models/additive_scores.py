@@ -41,14 +41,13 @@ class _AdditiveScores(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         (gradient,) = gradients
         left, right, weight = ctx.saved_tensors
-        of_left, of_right, of_weight = (torch.zeros_like(part) for part in (left, right, weight))
+        of_left, of_right = torch.zeros_like(left), torch.zeros_like(right)
         for rows, columns in _blocks(left, right):
-            hidden = (left[rows, None] + right[columns]).relu_()
-            given = gradient[rows, columns]
-            of_weight += given.reshape(-1) @ hidden.flatten(0, 1)
-            active = hidden.sign_()  # of numbers that are 0 or more
-            of_left[rows] += torch.bmm(given[:, None], active).squeeze(1)
-            of_right[columns] += torch.bmm(given.T[:, None], active.transpose(0, 1)).squeeze(1)
+            active = (left[rows, None] + right[columns]).gt_(0).mul_(gradient[rows, columns, None])
+            of_left[rows] += active.sum(dim=1)
+            of_right[columns] += active.sum(dim=0)
+        # Σ_pq g_pq · ReLU(left_p + right_q) = Σ_p left_p · Σ_q g_pq [… > 0] + Σ_q right_q · Σ_p g_pq [… > 0]
+        of_weight = (of_left * left).sum(dim=0) + (of_right * right).sum(dim=0)
         return of_left * weight, of_right * weight, of_weight
 
 

@@ -7,9 +7,11 @@ stage), applied after the user's own. What depends on the recipe or the data sta
     {vectors}                                     the recipe's word vectors, or "captions" where it starts at random
     {few} {many}                                  numbers of pseudo-classes (dual-path, Table 5)
     {bert}                                        the recipe's BERT, or one at random where it has none (HGAN)
+    {frozen}                                      what the recipe's first stage holds fixed, without BERT
 """
 
 import difflib
+import json
 import re
 from collections.abc import Mapping
 
@@ -98,6 +100,7 @@ def _known(recipe: Recipe, classes: tuple[int, int]) -> Mapping[str, object]:
         bert = recipe.model.text.bert
     return {
         "bert": bert.model_dump_json(),
+        "frozen": json.dumps([part for part in recipe.stages[0].frozen if part != "bert"]),
         **{name: getattr(losses, name) for name in ("ranking", "margin", "negatives", "candidates")},
         "vectors": "captions" if vectors == "random" else vectors,
         "few": classes[0],

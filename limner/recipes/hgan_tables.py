@@ -1,13 +1,13 @@
 """Tables 2 to 5 and Figure 5 of Zheng et al., "Hierarchical Gumbel Attention Network", MM 2020.
 
-Rows without BERT have a table of word vectors in its place. Rows with it have the recipe's BERT, or, where the recipe
-has none, one that starts at random. Figure 5 has its best point in numbers only; the others are our own choice of
-points on both of its axes.
+Rows without BERT have a table of word vectors in its place, and nothing of BERT to hold fixed. Rows with it have the
+recipe's BERT, or, where the recipe has none, one that starts at random. Figure 5 has its best point in numbers only;
+the others are our own choice of points on both of its axes.
 """
 
 from limner.recipes.ablation_table import Row, Table, recalls
 
-_WITHOUT_BERT = ("model.text.bert=null", "vocabulary.vectors={vectors}")
+_WITHOUT_BERT = ("model.text.bert=null", "vocabulary.vectors={vectors}", "stages.0.frozen={frozen}")
 _BERT = ("model.text.bert={bert}", "vocabulary.vectors=random")
 _SENTENCE = ("model.levels=[]", "stages.0.losses.word=0", "stages.0.losses.phrase=0")
 _WORD = ('model.levels=["word"]', "stages.0.losses.phrase=0")

@@ -38,8 +38,8 @@ def test_equals_self_attention_and_lstm_of_each_sentence_alone() -> None:
         words = _attended(model.word_attention, entered)
         torch.testing.assert_close(parts.words[row, :length], words, atol=1e-5, rtol=1e-4)
         assert not parts.words[row, length:].any()
-        states, _ = model.lstm(words[None])
-        feature = torch.cat([states[0, -1, :5], states[0, 0, 5:]])
+        there, back = model.forwards(words)[0][-1], model.backwards(words.flip(0))[0][-1]
+        feature = torch.cat([there, back])
         torch.testing.assert_close(parts.feature[row], feature, atol=1e-5, rtol=1e-4)
     phrases = torch.stack(
         [entered.mean(dim=0) for entered in model.entry(model.vectors(NUMBERS[0, :5])).split([2, 1, 2])]

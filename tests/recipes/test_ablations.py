@@ -4,7 +4,7 @@ import pytest
 
 from limner.errors import SettingsError
 from limner.models.hgan import HGANSettings
-from limner.recipes import RECIPES, get_recipe
+from limner.recipes import RECIPES, change, get_recipe
 from limner.recipes.ablations import TABLES, get_table, scaled_classes, variants
 from limner.training.ablation import Variant
 from limner.training.loss_settings import LossSettings
@@ -175,6 +175,21 @@ def test_hgan_table_3_adds_a_part_a_row() -> None:
             "word": (True, True, True, False, True, ("word",)),
             "phrase": (True, True, True, True, True, ("word", "phrase")),
         }
+
+
+def test_hgan_table_3_holds_bert_fixed_where_there_is_one() -> None:
+    recipe = change(
+        get_recipe("hgan-birds"),
+        (
+            'model.text.bert={"model": null}',
+            "vocabulary.vectors=random",
+            'stages.0.frozen=["backbone","bert"]',
+        ),
+    )
+    rows = variants(get_table("hgan-table-3"), recipe, training_pictures=10)
+    frozen = {key: row.recipe.stages[0].frozen for key, row in rows.items()}
+    with_bert = dict.fromkeys(("bert", "word", "phrase"), ("backbone", "bert"))
+    assert frozen == dict.fromkeys(("ide", "pair", "both"), ("backbone",)) | with_bert
 
 
 def test_hgan_table_2_reads_the_layers_of_the_recipes_bert() -> None:
