@@ -19,25 +19,22 @@ class WordConv(nn.Module):
     With two taps, `y[t] = W₀·x[t·stride − 1] + W₁·x[t·stride]`: one zero is padded on the left, so that stride 1
     keeps the length and stride 2 halves it (**Decided**: the side of the one-sided padding is that of the released
     code). So an even length loses its last place at each halving: of 32 words the paper's layout sees the first 25, the
-    released one the first 29. `weight` has the shape of `nn.Conv1d`'s, (out, in, taps); in memory a filter's taps lie
-    one behind the other, (out, taps, in), which is the matrix of the product.
+    released one the first 29. `weight` has the shape of `nn.Conv1d`'s, (out, in, taps).
     """
 
     def __init__(self, inputs: int, outputs: int, taps: Literal[1, 2], stride: Literal[1, 2] = 1) -> None:
         super().__init__()
         self.stride = stride
-        start = torch.empty(outputs, inputs, taps)
-        nn.init.kaiming_normal_(start, mode="fan_out", nonlinearity="relu")
-        self.weight = nn.Parameter(start.transpose(1, 2).contiguous().transpose(1, 2))
+        self.weight = nn.Parameter(torch.empty(outputs, inputs, taps))
+        nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Float[Tensor, "batch words channels"]) -> Float[Tensor, "batch out_words outputs"]:
         """Filter each sentence; `out_words` = words / stride."""
         outputs, inputs, taps = self.weight.shape
-        matrix = self.weight.transpose(1, 2).reshape(outputs, taps * inputs)
         if taps == 1:
-            return F.linear(x[:, :: self.stride], matrix)
+            return F.linear(x[:, :: self.stride], self.weight.view(outputs, inputs))
         pairs: Tensor = _NeighboursJoined.apply(x, self.stride)  # type: ignore[no-untyped-call]
-        return F.linear(pairs, matrix)
+        return F.linear(pairs, self.weight.transpose(1, 2).reshape(outputs, 2 * inputs))
 
 
 class _NeighboursJoined(torch.autograd.Function):
@@ -62,13 +59,7 @@ class _NeighboursJoined(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         """The gradient of a word, as the later of a pair and as the earlier."""
         before, itself = gradients[0].chunk(2, dim=2)
-        if ctx.stride == 1:
-            of_words = itself.clone(memory_format=torch.contiguous_format)
-            of_words[:, :-1] += before[:, 1:]
-            return of_words, None
-        of_words = itself.new_empty(len(itself), ctx.words, itself.shape[2])
-        of_words[:, ::2] = itself
-        of_words[:, 1:-1:2] = before[:, 1:]
-        if ctx.words % 2 == 0:
-            of_words[:, -1] = 0  # in no pair
+        of_words = before.new_zeros(len(before), ctx.words, before.shape[2])
+        of_words[:, :: ctx.stride] = itself
+        of_words[:, ctx.stride - 1 : ctx.words - 1 : ctx.stride] += before[:, 1:]
         return of_words, None
