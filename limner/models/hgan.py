@@ -188,10 +188,13 @@ class HGAN(JointEmbedding):
         return {level: self.branches[level](feature_map) for level in self.settings.levels}
 
     def read_sentences(
-        self, numbers: Int64[Tensor, "batch words"], phrases: Int64[Tensor, "batch words"]
+        self,
+        numbers: Int64[Tensor, "batch words"],
+        phrases: Int64[Tensor, "batch words"],
+        words_below: Float[Tensor, "batch words width"] | None = None,
     ) -> tuple[Float[Tensor, "batch dim"], SentenceParts]:
-        """The embeddings of sentences, not normalised, and all of their parts."""
-        parts = self.text.encode(numbers, phrases)
+        """The embeddings of sentences, not normalised, and all of their parts; see `HierarchicalText.encode`."""
+        parts = self.text.encode(numbers, phrases, words_below)
         return self.text_head(parts.feature), parts
 
     def halve_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Halves]:

@@ -114,15 +114,22 @@ class HierarchicalText(TextPath):
         return self._summarised(self._attended(self._entered(numbers), present), present)
 
     def encode(
-        self, numbers: Int64[Tensor, "batch words"], phrases: Int64[Tensor, "batch words"]
+        self,
+        numbers: Int64[Tensor, "batch words"],
+        phrases: Int64[Tensor, "batch words"],
+        words_below: Float[Tensor, "batch words width"] | None = None,
     ) -> SentenceParts:
         """All three levels; `phrases` holds the number of the phrase that each word is in, from 1, 0 = in none.
 
+        `words_below` is what BERT gives for the words, where it was computed before.
         An empty sentence has one word, which is empty.
         """
         numbers, present = _cut(numbers)
         phrases = phrases[:, : numbers.shape[1]]
-        entered = self._entered(numbers)
+        if words_below is None:
+            entered = self._entered(numbers)
+        else:
+            entered = self.entry(words_below[:, : numbers.shape[1]].float())
         words = self._attended(entered, present)
         means, there = _means(entered, phrases)
         if means.shape[1]:

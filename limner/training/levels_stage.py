@@ -18,8 +18,10 @@ from limner.models.backbones import LAST_MAP
 from limner.models.hgan import HGAN
 from limner.runs.level_matching import LevelMatching
 from limner.training.embedding_stage import EmbeddingStage
+from limner.training.events import Preparing
 from limner.training.pairs import Batch
 from limner.training.pictures import centred_blocks, encode_all
+from limner.training.sentence_features import SentenceFeatures, sentence_features
 from limner.training.validation import evaluate_val
 from limner.types import Maps
 
@@ -28,6 +30,25 @@ class LevelsStage(EmbeddingStage):
     """A stage of learning the embedding and the levels below it; validation ranks by all of them."""
 
     cached_of_frozen = LAST_MAP
+
+    def read_features(self) -> None:
+        """What is cached of pictures, and of sentences where BERT is held fixed."""
+        super().read_features()
+        self.words_below = self._words_below()
+
+    def _words_below(self) -> SentenceFeatures | None:
+        """What BERT gives for the training sentences, while it is frozen and the stage allows a cache."""
+        bert = self.hgan.text.bert
+        if bert is None or not self.stage.views or "bert" not in self.stage.frozen:
+            return None
+        with self.accelerator.main_process_first():
+            return sentence_features(
+                bert,
+                self.data.pairs.sentences,
+                self.data.recipe.model.text.words,
+                precision=self.precision,
+                report=lambda done, total: self.listener(Preparing("sentence features", done, total)),
+            )
 
     @property
     def hgan(self) -> HGAN:
@@ -44,13 +65,16 @@ class LevelsStage(EmbeddingStage):
     def _beside(
         self, batch: Batch, rng: np.random.Generator
     ) -> tuple[Int64[np.ndarray, " images"], Int64[np.ndarray, " texts"], dict[str, Any]]:
-        """Nothing but the numbers of the phrases."""
+        """Nothing but the numbers of the phrases, and the words' features where they are cached."""
         none = np.empty(0, np.int64)
         pairs, words = self.data.pairs, self.data.recipe.model.text.words
         phrases = np.zeros_like(batch.numbers)
         if pairs.phrases is not None:
             phrases = pairs.phrase_layout(batch.sentences, words)
-        return none, none, {"phrases": torch.from_numpy(phrases)}
+        inputs = {"phrases": torch.from_numpy(phrases)}
+        if self.words_below is not None:
+            inputs["words_below"] = torch.from_numpy(self.words_below.rows(batch.sentences, words))
+        return none, none, inputs
 
     def validate(self) -> Report:
         """Both directions on the validation split, all levels of all pairs, or of the first that the recipe names."""

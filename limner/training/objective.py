@@ -83,6 +83,7 @@ class Objective(nn.Module):
         draws: Int64[Tensor, "batch 2"] | None = None,
         shares: Float[Tensor, "batch 2"] | None = None,
         phrases: Int64[Tensor, "rows words"] | None = None,
+        words_below: Float[Tensor, "rows words width"] | None = None,
     ) -> dict[str, Float[Tensor, ""]]:
         """The weighted "loss" and each unweighted part of it; of each instance loss, NAME_error, in percent; of
         sextuples, "violating", the percentage of the irrelevant samples that violate the margin.
@@ -99,14 +100,14 @@ class Objective(nn.Module):
         Of sextuples, the first column is of pictures and the second of sentences: `positives` says in which rows the
         relevant samples stand, `draws` after how many draws a violator was found (0 = none), `shares` how much of what
         is irrelevant violates; the violators are the last rows. `phrases` says in which noun phrase each
-        word is (HGAN).
+        word is (HGAN), `words_below` what a BERT that is held fixed gives for it, where that was computed before.
         """
         batch = len(groups)
         matches: dict[Level, LocalMatch] = {}
         if phrases is None:
             all_images, all_texts = self.embed(pictures, numbers)
         else:
-            all_images, all_texts, matches = self._all_levels(pictures, numbers, phrases)
+            all_images, all_texts, matches = self._all_levels(pictures, numbers, phrases, words_below)
         images, texts = all_images[:batch], all_texts[:batch]
         weights = self.losses
         parts: dict[str, Tensor] = {}
@@ -164,13 +165,17 @@ class Objective(nn.Module):
         return self.model.embed_images(pooled), self.model.encode_texts(numbers)
 
     def _all_levels(
-        self, pictures: Tensor, numbers: Int64[Tensor, "batch words"], phrases: Int64[Tensor, "batch words"]
+        self,
+        pictures: Tensor,
+        numbers: Int64[Tensor, "batch words"],
+        phrases: Int64[Tensor, "batch words"],
+        words_below: Tensor | None,
     ) -> tuple[Tensor, Tensor, dict[Level, LocalMatch]]:
         """Embeddings of a batch, and the matches of all its pairs at each level, where the stage learns any."""
         model = self.model
         assert isinstance(model, HGAN)
         seen = model.read_pictures(pictures)
-        texts, parts = model.read_sentences(numbers, phrases)
+        texts, parts = model.read_sentences(numbers, phrases, words_below)
         if not self.losses.local:
             return seen.embedding, texts, {}
         matches = model.match(model.halve_pictures(seen.regions), model.halve_sentences(parts))

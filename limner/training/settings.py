@@ -110,7 +110,8 @@ class StageSettings(Settings):
     backbone_statistics: Literal["batch", "fixed"] = "batch"
     """Batch norm of a learning backbone: of the batch, or fixed as loaded (for weights that come with it folded)."""
     views: int = Field(default=10, ge=0)
-    """Cached views of each picture (crops, flips) where the backbone is frozen, also in part; 0 = new every epoch."""
+    """Cached views of each picture (crops, flips) where the backbone is frozen, also in part; 0 = new every epoch, and
+    nothing cached of sentences where BERT is frozen."""
     losses: LossSettings = LossSettings()
     """The losses and their weights; a matching stage has binary cross-entropy alone (identity-aware, Eq. 12)."""
     matching: PairSettings | None = None

@@ -15,7 +15,8 @@ from limner.models.backbones import LAST_MAP, BackboneSettings
 from limner.models.joint_embedding import JointEmbedding
 from limner.models.systems import build_network
 from limner.training import feature_cache as module
-from limner.training.feature_cache import cache_folder, cache_limit, cached_views
+from limner.training.cache_entries import Report, cache_folder, cache_limit
+from limner.training.feature_cache import cached_views
 from limner.training.pictures import Pictures
 from tests.toy import toy_recipe
 
@@ -212,7 +213,7 @@ def test_note_of_progress_without_its_part_is_not_believed(
     monkeypatch.setattr(module, "_CHUNK", 1)
     cache = tmp_path / "cache"
 
-    def stop_at(number: int) -> module.Report:
+    def stop_at(number: int) -> Report:
         def report(done: int, total: int) -> None:
             if done == number:
                 raise KeyboardInterrupt

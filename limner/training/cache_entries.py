@@ -1,0 +1,151 @@
+"""The folder in which computed features are kept between runs: its size, its locks, and what an entry is filled by."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from limner.errors import DataError
+from limner.runs.checkpoint import write_text
+
+Report = Callable[[int, int], None]
+"""Called with what is done and what there is in all."""
+
+
+def cache_folder() -> Path:
+    """Where features are kept: `$LIMNER_CACHE`, else `limner` in the user's cache folder."""
+    chosen = os.environ.get("LIMNER_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "limner"
+
+
+def cache_limit() -> int:
+    """Largest size of the cache in bytes: `$LIMNER_CACHE_GB` (default 20)."""
+    text = os.environ.get("LIMNER_CACHE_GB", "20")
+    try:
+        return int(float(text) * 1e9)
+    except ValueError:
+        raise DataError(f"LIMNER_CACHE_GB must be a number of gigabytes, got {text!r}") from None
+
+
+Fill = Callable[[np.ndarray, int, Callable[[int], None]], None]
+"""Fills an array from a place on, and says after each step up to where it is complete."""
+
+
+def kept_array(
+    key: str,
+    shape: Callable[[], tuple[int, ...]],
+    fill: Fill,
+    *,
+    what: str,
+    remedy: str,
+    folder: Path | None = None,
+) -> np.ndarray:
+    """The float16 array of a key, memory-mapped; computed where it is not there yet.
+
+    An interrupted computation goes on where it stopped. Older entries are removed when the cache would exceed
+    `cache_limit()`. Raises `DataError` for a single entry above it (`what` says of what, `remedy` what to do), a disk
+    without room for it, and a folder that cannot be written.
+    """
+    folder = folder or cache_folder()
+    with _refusals(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        final, part = folder / f"{key}.npy", folder / f"{key}.part"
+        with _lock(folder, key):  # another run that wants the same waits and then reads it
+            if not final.exists():
+                sizes = shape()
+                _reserve(folder, sizes, key, what, remedy)
+                _filled(part, sizes, fill)
+                part.replace(final)
+            os.utime(final)
+            return np.load(final, mmap_mode="r")  # type: ignore[no-any-return]
+
+
+def _filled(part: Path, shape: tuple[int, ...], fill: Fill) -> None:
+    """Fill the file; `.done` beside it counts what is complete."""
+    progress = part.with_suffix(".done")
+    done = _complete(progress) if part.exists() else 0
+    if not done:
+        progress.unlink(missing_ok=True)  # of a part that is gone: this one begins anew
+        np.lib.format.open_memmap(part, mode="w+", dtype=np.float16, shape=shape)
+        _claim_disk(part)
+    store = np.lib.format.open_memmap(part, mode="r+")
+
+    def complete(upto: int) -> None:
+        store.flush()
+        write_text(progress, str(upto))
+
+    fill(store, done, complete)
+    store.flush()
+    progress.unlink(missing_ok=True)
+
+
+def _reserve(folder: Path, shape: tuple[int, ...], key: str, what: str, remedy: str) -> None:
+    """Make room for an entry; `DataError` where the cache may not hold it."""
+    size = 2 * int(np.prod(shape))
+    if size > cache_limit():
+        raise DataError(
+            f"{what} take {size / 1e9:.1f} GB, the cache may hold {cache_limit() / 1e9:.1f}; set LIMNER_CACHE_GB "
+            f"higher or {remedy}"
+        )
+    _make_room(folder, size, keep=key)
+
+
+@contextmanager
+def _refusals(folder: Path) -> Iterator[None]:
+    """What the system refuses in the cache, as `DataError`."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or folder}: no features can be kept here ({error.strerror or error}); set LIMNER_CACHE "
+            "to a folder that can be written, or the stage's views to 0 (no cache)"
+        ) from None
+
+
+def _complete(progress: Path) -> int:
+    try:
+        return int(progress.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0
+
+
+def _claim_disk(path: Path) -> None:
+    """Take the file's blocks now, where the system can: a memory map that finds the disk full kills the process."""
+    try:
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    except (AttributeError, OSError) as error:
+        if getattr(error, "errno", None) == errno.ENOSPC:
+            path.unlink()
+            raise
+
+
+def _make_room(folder: Path, needed: int, *, keep: str) -> None:
+    entries = []
+    for path in folder.iterdir():
+        if path.suffix in {".npy", ".part"}:  # parts that were given up count as well
+            with suppress(FileNotFoundError):  # another run may remove or rename it meanwhile
+                status = path.stat()
+                entries.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, path in entries if path.stem != keep)
+    for _, size, path in sorted(entries):
+        if total + needed <= cache_limit():
+            return
+        if path.stem == keep:
+            continue
+        with (
+            suppress(Timeout),
+            _lock(folder, path.stem, wait=False),
+        ):  # a part that is being written is locked
+            path.unlink(missing_ok=True)
+            total -= size
+
+
+def _lock(folder: Path, key: str, *, wait: bool = True) -> FileLock:
+    return FileLock(folder / f"{key}.lock", blocking=wait)

@@ -1,0 +1,100 @@
+"""What a BERT that is held fixed gives for the words of each training sentence, computed once and kept on disk.
+
+It depends on the sentence alone, so a stage with "bert" among its frozen parts reads it from a file in place of running
+BERT in every step. Values are float16: 6,000 sentences of 25 words × 1,536 numbers take 461 MB.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+
+from limner.data.vocabulary import lay_out
+from limner.models.bert_words import BertWords
+from limner.runs.backbone_pass import halved
+from limner.runs.precision import Arithmetic, autocast
+from limner.training.cache_entries import Report, kept_array
+
+_BLOCK = 64
+_NOTED = 16
+"""Blocks after which the computation could be taken up again."""
+
+
+class SentenceFeatures:
+    """The features of the words of sentences, one behind the other, in a file that is read where it is needed."""
+
+    def __init__(
+        self, words: Float[np.ndarray, "words channels"], ends: Int64[np.ndarray, " sentences"]
+    ) -> None:
+        self._words = words
+        self._ends = ends
+
+    def rows(
+        self, chosen: Int64[np.ndarray, " batch"], length: int
+    ) -> Float[np.ndarray, "batch length channels"]:
+        """The words of some sentences where `TrainingPairs.layout` has their numbers without a shift, 0 elsewhere."""
+        found = np.zeros((len(chosen), length, self._words.shape[1]), np.float16)
+        for row, sentence in enumerate(chosen):
+            first = self._ends[sentence - 1] if sentence else 0
+            own = self._words[first : self._ends[sentence]]
+            found[row, : len(own)] = own
+        return found
+
+
+def sentence_features(
+    bert: BertWords,
+    sentences: tuple[tuple[int, ...], ...],
+    length: int,
+    *,
+    precision: Arithmetic,
+    report: Report | None = None,
+    folder: Path | None = None,
+) -> SentenceFeatures:
+    """Features of each sentence's first `length` words, read from the cache or computed by `bert`.
+
+    The key covers BERT's weights and settings, the pieces of each word, the sentences and the arithmetic. Sentences
+    are encoded in blocks of their own order, so that the same come out however often it is interrupted. Raises
+    `DataError` as `kept_array` does.
+    """
+    ends = np.cumsum([min(len(sentence), length) for sentence in sentences], dtype=np.int64)
+
+    def fill(store: np.ndarray, done: int, complete: Callable[[int], None]) -> None:
+        device = bert.pieces.device
+        training = bert.training
+        bert.eval()
+        for number, start in enumerate(range(done, len(sentences), _BLOCK), start=1):
+            upto = min(start + _BLOCK, len(sentences))
+            numbers = lay_out(sentences[start:upto], length)
+            with torch.inference_mode(), autocast(precision, device):
+                found = bert(torch.from_numpy(numbers).to(device))
+            kept = np.arange(length) < np.array([[len(one)] for one in sentences[start:upto]])
+            rows = halved(found[torch.from_numpy(kept).to(device)], "BERT's features")
+            store[ends[start - 1] if start else 0 : ends[upto - 1]] = rows
+            if number % _NOTED == 0 or upto == len(sentences):
+                complete(upto)
+            if report is not None:
+                report(upto, len(sentences))
+        bert.train(training)
+
+    words = kept_array(
+        _key(bert, sentences, length, precision),
+        lambda: (max(1, int(ends[-1])), bert.channels),
+        fill,
+        what=f"BERT's features of {int(ends[-1])} words",
+        remedy="the stage's views to 0 (no cache)",
+        folder=folder,
+    )
+    return SentenceFeatures(words, ends)
+
+
+def _key(bert: BertWords, sentences: tuple[tuple[int, ...], ...], length: int, precision: Arithmetic) -> str:
+    digest = hashlib.sha256(f"words {length} {precision} {bert.settings.model_dump_json()}".encode())
+    for name, tensor in sorted(bert.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    for sentence in sentences:
+        digest.update(np.array([len(sentence), *sentence], np.int64).tobytes())
+    return digest.hexdigest()[:32]
