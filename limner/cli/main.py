@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from limner.cli import ablate, data, demo, evaluate, figure, recipes, score, search, train
+from limner.cli import ablate, data, demo, evaluate, figure, recipes, score, search, store, train
 from limner.cli.console import err
 from limner.errors import LimnerError
 from limner.freed_memory import keep_freed_memory
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(figure.app, name="figure")
+app.add_typer(store.app, name="store")
 app.command("train")(train.train_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("score")(score.score_command)

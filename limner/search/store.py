@@ -160,6 +160,39 @@ class Store:
             merge = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
             merge.execute(table)
 
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove pictures by their keys, in one commit, and say how many there were; their files are left alone.
+
+        Keys that are not there are passed over. Raises `StoreError` while another process writes and where the disk
+        refuses.
+        """
+        if not ids:
+            return 0
+        with self.writing(), self._refusals():
+            if (table := self._opened()) is None:
+                return 0
+            before = int(table.count_rows())
+            table.delete(f"id IN ({_quoted(ids)})")
+            return before - int(table.count_rows())
+
+    def batches(self, columns: Sequence[str], size: int = 1024) -> Iterator[pa.RecordBatch]:
+        """Some columns of all rows, at most `size` rows at a time, of one version of the table.
+
+        Raises `StoreError` for rows that cannot be read.
+        """
+        table = self._opened()
+        if table is None:
+            return
+        reader = table.search().select(list(columns)).to_batches(batch_size=size)
+        while True:
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                return
+            except Exception as error:  # lancedb raises what its Rust side happens to call it
+                raise _damaged(self.folder, error) from None
+            yield batch
+
     def entries(self) -> dict[str, Entry]:
         """What is stored, by absolute path, without the vectors."""
         table = self._opened()
@@ -173,7 +206,7 @@ class Store:
         table = self._opened()
         rows: dict[str, Any] = {}
         if table is not None and entries:
-            wanted = ", ".join(f"'{entry.id}'" for entry in entries)
+            wanted = _quoted([entry.id for entry in entries])
             found = table.search().where(f"id IN ({wanted})").select(["id", "vector"]).to_arrow()
             rows = dict(zip(found["id"].to_pylist(), matrix_of(found["vector"], self.dim), strict=True))
         missing = [entry.path for entry in entries if entry.id not in rows]
@@ -192,8 +225,7 @@ class Store:
             raise StoreError(f"{self.folder}: keeps no maps, its model does not re-rank")
         rows: dict[str, Any] = {}
         if table is not None and ids:
-            wanted = ", ".join(f"'{one}'" for one in ids)
-            found = table.search().where(f"id IN ({wanted})").select(["id", "map"]).to_arrow()
+            found = table.search().where(f"id IN ({_quoted(ids)})").select(["id", "map"]).to_arrow()
             rows = dict(zip(found["id"].to_pylist(), matrix_of(found["map"], math.prod(shape)), strict=True))
         if missing := [one for one in ids if one not in rows]:
             raise StoreError(f"{self.folder}: does not hold {missing[0]}; search again")
@@ -268,9 +300,7 @@ class Store:
                 table = self._database.open_table(_TABLE)
                 matches = table.schema.equals(self._schema)
             except Exception as error:  # lancedb raises what its Rust side happens to call it
-                raise StoreError(
-                    f"{self.folder}: its table is damaged ({_reason(error)}); index into a new folder"
-                ) from None
+                raise _damaged(self.folder, error) from None
             if not matches:
                 raise StoreError(f"{self.folder}: its table has other columns than {FILE} says; index anew")
             self._table = table
@@ -290,6 +320,15 @@ def check_empty(folder: Path) -> None:
     others = {path.name for path in folder.iterdir()} - _LEFT_BEHIND
     if others:
         raise StoreError(f"{folder}: not empty (holds {min(others)!a}); choose a new folder for the store")
+
+
+def _damaged(folder: Path, error: Exception) -> StoreError:
+    return StoreError(f"{folder}: its table is damaged ({_reason(error)}); index into a new folder")
+
+
+def _quoted(ids: Sequence[str]) -> str:
+    """Keys as a list in SQL."""
+    return ", ".join("'" + one.replace("'", "''") + "'" for one in ids)
 
 
 def _reason(error: Exception) -> str:

@@ -1,0 +1,136 @@
+"""Is a store whole, and does it still say what its picture files hold?"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from limner.search.entry import FIELDS, Entry
+from limner.search.snapshot import matrix_of
+from limner.search.store import Store
+
+DAMAGE = {
+    "twice": "pictures that stand in the table more than once",
+    "key": "rows whose key is not that of their path",
+    "metadata": "rows whose metadata are no JSON object",
+    "vector": "embeddings with NaN or infinite values",
+    "map": "maps with NaN or infinite values",
+}
+"""What no writing of limner leaves behind, by kind."""
+
+STALE = {
+    "missing": "pictures whose file is gone (`limner store delete STORE --missing`)",
+    "changed": "pictures whose file has changed since (`limner index` again)",
+}
+"""What has become of files since they were indexed, by kind."""
+
+
+@dataclass
+class Verification:
+    """What `verify` found.
+
+    - `pictures`: rows of the table.
+    - `found`: how many of each kind of `DAMAGE` and `STALE`, and the path of the first of them.
+    """
+
+    pictures: int = 0
+    found: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is damaged; files that went or changed are no damage."""
+        return not any(kind in DAMAGE for kind in self.found)
+
+    def note(self, kind: str, path: str) -> None:
+        """One more of a kind."""
+        count, first = self.found.get(kind, (0, path))
+        self.found[kind] = (count + 1, first)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "pictures": self.pictures,
+            "sound": self.sound,
+            "found": {kind: {"count": count, "example": path} for kind, (count, path) in self.found.items()},
+        }
+
+
+def verify(
+    store: Store,
+    *,
+    hashes: bool = False,
+    workers: int = 4,
+    progress: Callable[[int, int], None] | None = None,
+) -> Verification:
+    """Read every row and look at every file; with `hashes` read each file as well and compare its bytes.
+
+    Every row is read from one version of the table, so that another process may write meanwhile. Raises `StoreError`
+    for a table that cannot be read.
+    """
+    report, seen, total = Verification(), set[str](), len(store)
+    shape = store.map_shape
+    columns = ["id", *FIELDS, "vector", *([] if shape is None else ["map"])]
+    with ThreadPoolExecutor(workers) as threads:
+        for batch in store.batches(columns):
+            rows = batch.select(["id", *FIELDS]).to_pylist()
+            bad = {"vector": _bad(batch.column("vector"), store.dim)}
+            if shape is not None:
+                bad["map"] = _bad(batch.column("map"), math.prod(shape))
+            entries = [_checked(report, seen, row) for row in rows]
+            for kind, which in bad.items():
+                for row in which:
+                    report.note(kind, rows[row]["path"])
+            states = threads.map(lambda one: _state(one, hashes), entries)
+            for entry, state in zip(entries, states, strict=True):
+                if state is not None:
+                    report.note(state, entry.path)
+            report.pictures += len(rows)
+            if progress is not None:
+                progress(report.pictures, max(total, report.pictures))
+    return report
+
+
+def _checked(report: Verification, seen: set[str], row: dict[str, Any]) -> Entry:
+    """The entry of a row; what is wrong with it is noted."""
+    path = row["path"]
+    if path in seen:
+        report.note("twice", path)
+    seen.add(path)
+    try:
+        whole = isinstance(json.loads(row["metadata"]), dict)
+    except json.JSONDecodeError:
+        whole = False
+    if not whole:
+        report.note("metadata", path)
+    entry = Entry.from_row(row if whole else {**row, "metadata": "{}"})
+    if entry.id != row["id"]:
+        report.note("key", path)
+    return entry
+
+
+def _bad(column: Any, width: int) -> list[int]:
+    """Rows of vectors with values that are no numbers."""
+    rows = matrix_of(pa.chunked_array([column]), width)
+    found: list[int] = np.flatnonzero(~np.isfinite(rows).all(axis=1)).tolist()
+    return found
+
+
+def _state(entry: Entry, hashes: bool) -> str | None:
+    """What has become of a file, by kind of `STALE`; None = nothing."""
+    path = Path(entry.path)
+    try:
+        status = path.stat()
+        same = status.st_size == entry.size and (hashes or status.st_mtime_ns == entry.mtime)
+        if same and hashes:
+            with path.open("rb") as file:
+                same = hashlib.file_digest(file, "sha256").hexdigest() == entry.sha256
+    except OSError:
+        return "missing"
+    return None if same else "changed"
