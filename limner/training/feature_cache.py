@@ -9,6 +9,7 @@ channels takes 154 MB, maps of 7 × 7 × 160 six times that.
 
 import hashlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -47,13 +48,16 @@ def cached_views(
     arithmetic and each file's path, size and time of change. An interrupted computation continues where it
     stopped. Raises `DataError` for a picture that is missing and as `kept_array` does.
     """
-    encoding = BackbonePass(backbone, precision)
+
+    @cache  # it copies the backbone, which an entry that is there does not need
+    def encoding() -> BackbonePass:
+        return BackbonePass(backbone, precision)
 
     def shape() -> tuple[int, ...]:
-        return (len(pictures), views, *_encode(encoding, pictures.centred(range(1)), until).shape[1:])
+        return (len(pictures), views, *_encode(encoding(), pictures.centred(range(1)), until).shape[1:])
 
     def fill(store: np.ndarray, done: int, complete: Callable[[int], None]) -> None:
-        _compute(store, done, complete, encoding, pictures, seed, until, report)
+        _compute(store, done, complete, encoding(), pictures, seed, until, report)
 
     return kept_array(
         _key(backbone, described, pictures, views, seed, precision, until),
