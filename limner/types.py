@@ -84,8 +84,8 @@ class Encoder(Protocol):
     def dim(self) -> int:
         """Width of the embedding."""
 
-    def prepare_image(self, path: str | Path) -> Pixels:
-        """Decode and crop one picture to what `encode_pixels` takes. Raises `ImageError`."""
+    def prepare_image(self, source: str | Path | bytes) -> Pixels:
+        """Decode and crop a picture, a file or the bytes of one, to what `encode_pixels` takes. Raises `ImageError`."""
 
     def encode_pixels(
         self, pixels: UInt8[np.ndarray, "batch height width 3"]
@@ -108,3 +108,6 @@ class Encoder(Protocol):
 
     def check_query(self, sentence: str) -> None:
         """Raise `DataError` for a query whose embedding would be arbitrary, e.g. without a known word."""
+
+    def known_words(self, sentence: str) -> list[str]:
+        """The words of a query that the model reads, in order."""

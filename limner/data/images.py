@@ -85,15 +85,15 @@ def open_rgb(
 
 def _read(file: io.BytesIO | io.BufferedReader, named: str, short_side: int | None) -> Image.Image:
     try:
-        with _quiet():
-            image: Image.Image = Image.open(file, formats=_formats())
+        with quiet():
+            image: Image.Image = Image.open(file, formats=formats())
             width, height = image.size
             if width * height <= MAX_PIXELS and short_side is not None:
                 image.draft(None, (short_side, short_side))
     except Image.DecompressionBombError:
         raise ImageError(f"{named}: more than {MAX_PIXELS:,} pixels; scale it down first") from None
     except UnidentifiedImageError:
-        known = ", ".join(_formats())
+        known = ", ".join(formats())
         raise ImageError(f"{named}: not a picture in a known format ({known}), or an empty one") from None
     except (
         Exception
@@ -112,11 +112,11 @@ def _read(file: io.BytesIO | io.BufferedReader, named: str, short_side: int | No
 
 def _upright_rgb(image: Image.Image) -> Image.Image:
     if image.format == "TIFF":  # Reads its tags, and may warn of them, while it loads.
-        with _quiet():
+        with quiet():
             image.load()
     else:
         image.load()
-    with _quiet():
+    with quiet():
         # After loading: a PNG may hold the tag behind its pixels, a TIFF turns itself and drops the tag.
         turn = _UPRIGHT.get(_orientation(image))
     plain = _rgb(image)
@@ -165,14 +165,15 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 @cache
-def _formats() -> tuple[str, ...]:
+def formats() -> tuple[str, ...]:
+    """The formats of pictures that this Pillow reads."""
     # Asked for a format it was built without, Pillow ends in a KeyError.
     Image.init()
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep Pillow's remarks on odd metadata, and on large pictures before we refuse them, to ourselves.
 
     The filters belong to the whole process: without the lock, two threads that leave in another order than

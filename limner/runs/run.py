@@ -16,7 +16,7 @@ from jaxtyping import Float, Int64, UInt8
 
 from limner.data.read_sentences import ReadSentences
 from limner.data.transforms import ImageSettings, centre_crop, load
-from limner.data.vocabulary import Vocabulary
+from limner.data.vocabulary import Vocabulary, words
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.reranking import First
 from limner.models.co_attention import CoAttentionSettings
@@ -83,9 +83,9 @@ class Run:
         """Width of the embedding."""
         return self.model.dim
 
-    def prepare_image(self, path: str | Path) -> Pixels:
-        """Decode, resize and centre-crop one picture. Raises `ImageError`."""
-        return centre_crop(load(path, self.images), self.images)
+    def prepare_image(self, source: str | Path | bytes) -> Pixels:
+        """Decode, resize and centre-crop one picture, a file or the bytes of one. Raises `ImageError`."""
+        return centre_crop(load(source, self.images), self.images)
 
     def encode_pixels(
         self, pixels: UInt8[np.ndarray, "batch height width 3"]
@@ -196,6 +196,11 @@ class Run:
                 f"the model knows no word of the query {sentence!r}; it has learnt {len(self.vocabulary)} words, "
                 f"e.g. {', '.join(self.vocabulary.entries[:8])}"
             )
+
+    def known_words(self, sentence: str) -> list[str]:
+        """The words of a sentence that the model reads, in order and in its spelling."""
+        known = [word for word in words(sentence) if word in self.vocabulary]
+        return known[: self.model.settings.text.words]
 
 
 def load_run(

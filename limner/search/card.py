@@ -11,8 +11,8 @@ from limner.errors import SettingsError, StoreError
 from limner.settings import Settings
 
 FILE = "store.json"
-FORMAT = 2
-"""2 can hold maps; stores of format 1 have none and are read as they are."""
+FORMAT = 3
+"""3 holds thumbnails and capture times; stores of 1 and 2 must be indexed anew."""
 
 
 class StoreCard(Settings):
@@ -66,6 +66,10 @@ def read_card(folder: Path) -> StoreCard:
     if isinstance(version, int) and version > FORMAT:
         raise StoreError(
             f"{folder}: store format {version} is newer than this limner's {FORMAT}; upgrade limner"
+        )
+    if isinstance(version, int) and version < FORMAT:
+        raise StoreError(
+            f"{folder}: store format {version} is older than this limner's {FORMAT}; index into a new folder"
         )
     try:
         return StoreCard.parse(values)

@@ -9,7 +9,7 @@ from typing import Any
 
 from limner.errors import SettingsError
 
-_FORM = re.compile(r"\s*([^=!<>~]+?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
+_FORM = re.compile(r"\s*([^=!<>~\s][^=!<>~]*?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
 _ORDERED: dict[str, Callable[[Any, Any], bool]] = {
     "<": lambda value, bound: value < bound,
     "<=": lambda value, bound: value <= bound,

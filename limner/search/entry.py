@@ -4,14 +4,15 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
 from limner.errors import DataError
 
-FIELDS = ("path", "sha256", "size", "mtime", "identity", "metadata")
-"""Columns of an entry; `id`, `vector` and `map` stand beside them."""
+FIELDS = ("path", "sha256", "size", "mtime", "taken", "identity", "metadata")
+"""Columns of an entry; `id`, `thumbnail`, `vector` and `map` stand beside them."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Entry:
 
     - `path`: absolute; its key, so that a store holds one row a file.
     - `sha256`: hex digest of the file's bytes; `size`: bytes; `mtime`: time of its last change, nanoseconds.
+    - `taken`: when, by the camera's own clock (no time zone), or None.
     - `identity`: whom or what it shows, or None; `metadata`: other facts, JSON values only.
     """
 
@@ -27,6 +29,7 @@ class Entry:
     sha256: str
     size: int
     mtime: int
+    taken: datetime | None = None
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -73,8 +76,10 @@ def schema(dim: int, map_size: int | None = None) -> pa.Schema:
         pa.field("sha256", pa.string(), nullable=False),
         pa.field("size", pa.int64(), nullable=False),
         pa.field("mtime", pa.int64(), nullable=False),
+        pa.field("taken", pa.timestamp("us")),
         pa.field("identity", pa.string()),
         pa.field("metadata", pa.string(), nullable=False),
+        pa.field("thumbnail", pa.binary()),
         pa.field("vector", pa.list_(pa.float32(), dim), nullable=False),
     ]
     if map_size is not None:

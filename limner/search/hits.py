@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,7 +47,11 @@ class Hit:
     - `path`: the picture's file when it was indexed; `id`: its key in the store.
     - `identity`: whom or what it shows, where the metadata say so.
     - `metadata`: everything else that was given for it.
+    - `taken`: when, by the camera's own clock, where that is known.
     - `confidence`: of the matcher that re-ranked it, in [0, 1]; None for a picture that none did.
+    - `probability`: that it is a right answer to a text, in [0, 1], where the model is calibrated
+      (`limner.evaluation.calibration`).
+    - `group`: with grouping, how many of the pictures that were ranked are of its group, itself among them.
     - `attention`: where that matcher looked, where a query asks for it.
     """
 
@@ -58,6 +63,9 @@ class Hit:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     confidence: float | None = None
     attention: Attention | None = None
+    taken: datetime | None = None
+    probability: float | None = None
+    group: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -68,6 +76,9 @@ class Hit:
             "id": self.id,
             "identity": self.identity,
             "metadata": dict(self.metadata),
+            "taken": None if self.taken is None else self.taken.isoformat(),
             "confidence": self.confidence,
+            "probability": self.probability,
+            "group": self.group,
             **({} if self.attention is None else {"attention": self.attention.to_dict()}),
         }

@@ -1,4 +1,4 @@
-"""Index pictures into a store: decode in threads, encode in batches, commit each batch.
+"""Index pictures into a store: decode in threads, encode in batches in another, commit each batch meanwhile.
 
 Killed at any moment, the store holds whole batches; running the same again adds the rest. A picture that is
 there already is recognised by path, size and time of change without being read.
@@ -11,11 +11,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from limner.data.capture_time import capture_time, local_time
+from limner.data.thumbnails import thumbnail
 from limner.errors import DataError, ImageError, SettingsError
 from limner.search.entry import Entry, to_json
 from limner.search.files import find_pictures
@@ -49,6 +52,7 @@ class _Note:
 
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    taken: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class _Seen:
     outcome: Literal["added", "updated", "unchanged"]
     write: bool = True
     pixels: Pixels | None = None
+    thumbnail: bytes | None = None
 
 
 def index_pictures(
@@ -76,9 +81,10 @@ def index_pictures(
 ) -> IndexSummary:
     """Add the pictures of files and folders (see `limner.search.files`) to a store of the same model.
 
-    `metadata` gives facts by path, "identity" among them (see `limner.search.metadata`); a picture that it
-    does not name keeps what it has. `batch_size` pictures are encoded and committed at once, `workers`
-    threads decode (default: one a core), and at most two batches wait decoded, which bounds the memory.
+    `metadata` gives facts by path (see `limner.search.metadata`), among them "identity" and "taken", the time in
+    ISO 8601, which otherwise comes from the picture's EXIF data; a picture that it does not name keeps what it has.
+    `batch_size` pictures are encoded and committed at once, `workers` threads decode (default: one a core), and at
+    most four batches are in memory, decoded or encoded.
     `progress` is called with the pictures done and their total. The store is held for writing from first to last.
 
     Raises `StoreError` for another model's store and for one that another process writes to, `DataError` for
@@ -97,9 +103,9 @@ def index_pictures(
         def look(path: str) -> _Seen | str:
             return _look(path, stored.get(path), notes.get(path), encoder.prepare_image)
 
-        writer = _Writer(encoder, store, batch_size)
         skipped = list(unlisted)
-        with ThreadPoolExecutor(workers) as threads:
+        with ThreadPoolExecutor(workers) as threads, ThreadPoolExecutor(1) as encoding:
+            writer = _Writer(encoder, store, batch_size, encoding)
             for done, (path, seen) in enumerate(_ahead(threads, look, pictures, 2 * batch_size), start=1):
                 if isinstance(seen, str):
                     skipped.append((path, seen))
@@ -107,57 +113,83 @@ def index_pictures(
                     writer.take(seen)
                 if progress:
                     progress(done, len(pictures))
-        writer.finish()
+            writer.finish()
     unused = len(notes.keys() - set(pictures))
     return IndexSummary(**writer.counts, skipped=tuple(skipped), unused_metadata=unused)
 
 
-class _Writer:
-    """Gathers pictures into batches and commits them."""
+@dataclass(frozen=True)
+class _Batch:
+    """Pictures as they are written."""
 
-    def __init__(self, encoder: Encoder, store: Store, batch_size: int) -> None:
+    entries: list[Entry]
+    vectors: np.ndarray
+    maps: Maps | None
+    thumbnails: list[bytes | None]
+
+
+class _Writer:
+    """Gathers pictures into batches, encodes each in a thread of its own, and commits the one before meanwhile."""
+
+    def __init__(self, encoder: Encoder, store: Store, batch_size: int, thread: ThreadPoolExecutor) -> None:
         self.encoder, self.store, self.batch_size = encoder, store, batch_size
         self.counts = {"added": 0, "updated": 0, "unchanged": 0}
+        self._thread = thread
         self._commits = 0
-        self._fresh: list[tuple[Entry, Pixels]] = []
+        self._fresh: list[_Seen] = []
         self._kept: list[Entry] = []
+        self._encoding: Future[_Batch] | None = None
 
     def take(self, seen: _Seen) -> None:
         self.counts[seen.outcome] += 1
         if seen.pixels is not None:
-            self._fresh.append((seen.entry, seen.pixels))
+            self._fresh.append(seen)
         elif seen.write:
             self._kept.append(seen.entry)
         if len(self._fresh) == self.batch_size:
-            self._encode()
+            self._pass_on()
         if len(self._kept) == _KEPT_BATCH:
             self._rewrite()
 
     def finish(self) -> None:
-        self._encode()
+        self._pass_on()
+        self._write_encoded()
         self._rewrite()
         if self._commits >= _COMPACT_AFTER:
             self.store.compact()
 
-    def _encode(self) -> None:
+    def _pass_on(self) -> None:
+        """Begin to encode what was gathered, and write what was encoded before."""
         if self._fresh:
-            entries = [entry for entry, _ in self._fresh]
-            pixels = np.stack([pixels for _, pixels in self._fresh])
-            judge = self.encoder.judge if self.store.map_shape is not None else None
-            maps = None if judge is None else judge.maps(pixels)
-            self._add(entries, self.encoder.encode_pixels(pixels), maps)
-            self._fresh.clear()
+            before, self._encoding = self._encoding, self._thread.submit(self._encoded, self._fresh)
+            self._fresh = []
+            if before is not None:
+                self._add(before.result())
+
+    def _write_encoded(self) -> None:
+        if self._encoding is not None:
+            self._add(self._encoding.result())
+            self._encoding = None
+
+    def _encoded(self, seen: list[_Seen]) -> _Batch:
+        pixels = np.stack([one.pixels for one in seen if one.pixels is not None])
+        judge = self.encoder.judge if self.store.map_shape is not None else None
+        return _Batch(
+            [one.entry for one in seen],
+            self.encoder.encode_pixels(pixels),
+            None if judge is None else judge.maps(pixels),
+            [one.thumbnail for one in seen],
+        )
 
     def _rewrite(self) -> None:
         if self._kept:
-            maps = None
-            if self.store.map_shape is not None:
-                maps = self.store.maps([entry.id for entry in self._kept])
-            self._add(self._kept, self.store.vectors(self._kept), maps)
-            self._kept.clear()
+            ids = [entry.id for entry in self._kept]
+            maps = None if self.store.map_shape is None else self.store.maps(ids)
+            self._add(_Batch(self._kept, self.store.vectors(ids), maps, self.store.thumbnails(ids)))
+            self._kept = []
 
-    def _add(self, entries: list[Entry], vectors: np.ndarray, maps: Maps | None) -> None:
-        self.store.add(entries, vectors, maps)
+    def _add(self, batch: _Batch) -> None:
+        self.store.add(batch.entries, batch.vectors, batch.maps, batch.thumbnails)
         self._commits += 1
 
 
@@ -189,7 +221,7 @@ def _look(
         before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
         if not stat.S_ISREG(before.st_mode):
             return "not a regular file"
-        known = note or (_Note(stored.identity, stored.metadata) if stored else _Note())
+        known = note or (_Note(stored.identity, stored.metadata, None) if stored else _Note())
         # Time stamps change in a copy or a checkout, without the bytes.
         if stored and stored.size == before.st_size:
             if stored.mtime == before.st_mtime_ns:
@@ -198,6 +230,8 @@ def _look(
                 return _settled(stored, known, before.st_mtime_ns)
         # Decoded first: what is no picture is refused before all of it is read for the digest.
         pixels = prepare(path)
+        small = thumbnail(path)
+        taken = known.taken or capture_time(path)
         digest = _digest(path)
         after = os.stat(path)  # noqa: PTH116
     except UnicodeEncodeError:
@@ -208,15 +242,20 @@ def _look(
         return f"cannot be read ({error.strerror or error})"
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         return "changed while it was read; index again"
-    entry = Entry(path, digest, after.st_size, after.st_mtime_ns, known.identity, known.metadata)
-    return _Seen(entry, "updated" if stored else "added", pixels=pixels)
+    entry = Entry(path, digest, after.st_size, after.st_mtime_ns, taken, known.identity, known.metadata)
+    return _Seen(entry, "updated" if stored else "added", pixels=pixels, thumbnail=small)
 
 
 def _settled(stored: Entry, note: _Note, mtime: int) -> _Seen:
     """A picture whose bytes are those that were embedded; its facts or time stamp may have changed."""
-    now = replace(stored, mtime=mtime, identity=note.identity, metadata=note.metadata)
-    changed = (stored.identity, to_json(stored.metadata)) != (now.identity, to_json(now.metadata))
+    taken = note.taken or stored.taken
+    now = replace(stored, mtime=mtime, taken=taken, identity=note.identity, metadata=note.metadata)
+    changed = _facts(stored) != _facts(now)
     return _Seen(now, "updated" if changed else "unchanged", write=changed or stored.mtime != mtime)
+
+
+def _facts(entry: Entry) -> tuple[str | None, datetime | None, str]:
+    return entry.identity, entry.taken, to_json(entry.metadata)
 
 
 def _digest(path: str) -> str:
@@ -227,12 +266,18 @@ def _digest(path: str) -> str:
 def _notes(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, _Note]:
     notes = {}
     for path, values in metadata.items():
-        facts = {name: value for name, value in values.items() if name != "identity"}
-        identity = values.get("identity")
+        facts = {name: value for name, value in values.items() if name not in ("identity", "taken")}
+        identity, taken = values.get("identity"), values.get("taken")
         try:
             to_json({"identity": identity, **facts})
         except (TypeError, ValueError, RecursionError):
             raise DataError(f"metadata of {path!a}: expected values that JSON can hold") from None
+        try:
+            time = None if taken is None else local_time(str(taken))
+        except ValueError:
+            raise DataError(
+                f"metadata of {path!a}: expected a time in ISO 8601 under 'taken', got {str(taken)[:40]!a}"
+            ) from None
         absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links
-        notes[absolute] = _Note(None if identity is None else str(identity), facts)
+        notes[absolute] = _Note(None if identity is None else str(identity), facts, time)
     return notes

@@ -98,3 +98,16 @@ class Explanation:
     attention: Attention | None
     score: float
     confidence: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What the metadata of a store's pictures tell under one name.
+
+    - `values`: all that there are, where there are few, else none; numbers in their order, then text.
+    - `kind`: "number" where every value is one.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    kind: Literal["text", "number"]

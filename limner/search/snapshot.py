@@ -5,8 +5,12 @@ on disk and this matrix answers.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +19,7 @@ import torch
 from jaxtyping import Float, Int
 
 from limner.evaluation.twins import twin_rows
+from limner.search.conditions import Condition
 from limner.search.hits import Hit
 
 
@@ -37,27 +42,88 @@ class Snapshot:
         later, first = twin_rows(torch.from_numpy(matrix))
         return cls(version, matrix, table.drop_columns(["vector"]).take(order), later.numpy(), first.numpy())
 
-    def search(self, query: Float[np.ndarray, " dim"], k: int) -> list[Hit]:
-        """The k best rows by dot product, best first; equal scores by path.
+    def scores(self, query: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " images"]:
+        """Dot products with a query.
 
         Equal rows get equal scores: rounding would otherwise order copies of a picture by their place in
         the matrix.
         """
-        scores = self.matrix @ query
+        scores: Float[np.ndarray, " images"] = self.matrix @ query
         scores[self.later] = scores[self.first]
+        return scores
+
+    def search(self, query: Float[np.ndarray, " dim"], k: int) -> list[Hit]:
+        """The k best rows by dot product, best first; equal scores by path."""
+        scores = self.scores(query)
         best = top(scores, k)
-        rows = self.columns.take(pa.array(best)).to_pylist()
+        return self.hits(best, scores[best])
+
+    def hits(self, rows: Int[np.ndarray, " best"], scores: Float[np.ndarray, " best"]) -> list[Hit]:
+        """Rows as ranked answers, in the order given."""
+        values = self.columns.take(pa.array(rows, pa.int64())).to_pylist()
         return [
             Hit(
                 rank=rank,
-                score=float(scores[row]),
-                path=Path(values["path"]),
-                id=values["id"],
-                identity=values["identity"],
-                metadata=json.loads(values["metadata"]),
+                score=float(score),
+                path=Path(row["path"]),
+                id=row["id"],
+                identity=row["identity"],
+                metadata=json.loads(row["metadata"]),
+                taken=row["taken"],
             )
-            for rank, (row, values) in enumerate(zip(best, rows, strict=True), start=1)
+            for rank, (score, row) in enumerate(zip(scores, values, strict=True), start=1)
         ]
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """Keys of the pictures, row by row."""
+        keys: list[str] = self.columns["id"].to_pylist()
+        return keys
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The row of each key."""
+        return {key: row for row, key in enumerate(self.keys)}
+
+    @cached_property
+    def identities(self) -> list[str | None]:
+        """Identities of the pictures, row by row."""
+        identities: list[str | None] = self.columns["identity"].to_pylist()
+        return identities
+
+    @cached_property
+    def metadata(self) -> list[dict[str, Any]]:
+        """What was given for the pictures, row by row."""
+        return [json.loads(one) for one in self.columns["metadata"].to_pylist()]
+
+    @cached_property
+    def facts(self) -> list[dict[str, Any]]:
+        """What conditions speak of, row by row: metadata, and path, identity and the time it was taken."""
+        rows = self.columns.select(["path", "identity", "taken"]).to_pylist()
+        return [
+            {
+                **metadata,
+                "path": row["path"],
+                "identity": row["identity"],
+                "taken": None if row["taken"] is None else row["taken"].isoformat(),
+            }
+            for row, metadata in zip(rows, self.metadata, strict=True)
+        ]
+
+    def meeting(
+        self, conditions: Sequence[Condition], after: datetime | None = None, before: datetime | None = None
+    ) -> Int[np.ndarray, " matching"]:
+        """Rows that meet every condition and were taken at or after the one time and before the other."""
+        holds = np.ones(len(self.matrix), bool)
+        for condition in conditions:
+            holds &= np.fromiter((condition.holds(one) for one in self.facts), bool, len(holds))
+        if after is not None or before is not None:
+            taken = self.columns["taken"].to_numpy()
+            if after is not None:
+                holds &= taken >= np.datetime64(after.replace(tzinfo=None))
+            if before is not None:
+                holds &= taken < np.datetime64(before.replace(tzinfo=None))
+        return np.flatnonzero(holds)
 
 
 def matrix_of(column: pa.ChunkedArray, dim: int) -> Float[np.ndarray, "images dim"]:

@@ -1,8 +1,8 @@
 """A search store: a folder with a LanceDB table of pictures, bound to one model.
 
     STORE/store.json       which model (see `limner.search.card`)
-    STORE/pictures.lance   one row a picture: id, path, sha256, size, mtime, identity, metadata, vector,
-                           and, for a model that re-ranks, map
+    STORE/pictures.lance   one row a picture: id, path, sha256, size, mtime, taken, identity, metadata, thumbnail,
+                           vector, and, for a model that re-ranks, map
     STORE/.store.lock      held by the one that writes (see `limner.search.lock`)
 
 Every change is one commit of the table: a reader sees all of a batch or nothing of it, and so does whoever
@@ -127,8 +127,11 @@ class Store:
         entries: Sequence[Entry],
         vectors: Float[np.ndarray, "images width"],
         maps: Maps | None = None,
+        thumbnails: Sequence[bytes | None] | None = None,
     ) -> None:
         """Add pictures, or replace those of the same path, in one commit; `maps` where the store keeps them.
+
+        `thumbnails` are JPEG files, None for a picture without.
 
         Raises `StoreError` for another width or other maps, while another process writes and where the disk refuses,
         `DataError` for NaN, a path given twice or metadata that JSON cannot hold; the store is then as it was.
@@ -144,7 +147,12 @@ class Store:
             )
         if not np.isfinite(vectors).all():
             raise DataError("embeddings hold NaN or infinite values; the model has diverged")
+        if thumbnails is not None and len(thumbnails) != len(rows):
+            raise StoreError(f"{self.folder}: expected {len(rows)} thumbnails, got {len(thumbnails)}")
         columns = self._schema
+        rows = [
+            {**row, "thumbnail": one} for row, one in zip(rows, thumbnails or [None] * len(rows), strict=True)
+        ]
         table = pa.Table.from_pylist(rows, schema=schema(self.dim).remove(columns.get_field_index("vector")))
         kept = {"vector": np.asarray(vectors, dtype=np.float32), "map": self._checked(maps, len(rows))}
         for name, values in kept.items():
@@ -201,37 +209,48 @@ class Store:
         rows = table.search().select(list(FIELDS)).to_arrow().to_pylist()
         return {row["path"]: Entry.from_row(row) for row in rows}
 
-    def vectors(self, entries: Sequence[Entry]) -> Float[np.ndarray, "images dim"]:
-        """Stored vectors of the given pictures, in order. Raises `StoreError` for one that is not there."""
-        table = self._opened()
-        rows: dict[str, Any] = {}
-        if table is not None and entries:
-            wanted = _quoted([entry.id for entry in entries])
-            found = table.search().where(f"id IN ({wanted})").select(["id", "vector"]).to_arrow()
-            rows = dict(zip(found["id"].to_pylist(), matrix_of(found["vector"], self.dim), strict=True))
-        missing = [entry.path for entry in entries if entry.id not in rows]
-        if missing:
-            raise StoreError(f"{self.folder}: does not hold {missing[0]}")
-        return (
-            np.stack([rows[entry.id] for entry in entries])
-            if entries
-            else np.empty((0, self.dim), np.float32)
-        )
+    def entry(self, key: str) -> Entry | None:
+        """What is stored of one picture by its key; None = it is not there."""
+        rows = self._rows([key], FIELDS)
+        return Entry.from_row(rows.to_pylist()[0]) if rows is not None and len(rows) else None
+
+    def vectors(self, ids: Sequence[str]) -> Float[np.ndarray, "images dim"]:
+        """Stored vectors of pictures by their keys, in order. Raises `StoreError` for one that is not there."""
+        return self._arrays(ids, "vector", (self.dim,), np.float32)
 
     def maps(self, ids: Sequence[str]) -> Maps:
         """Stored maps of pictures by their keys, in order. Raises `StoreError` for one that is not there."""
-        table, shape = self._opened(), self.map_shape
-        if shape is None:
+        if self.map_shape is None:
             raise StoreError(f"{self.folder}: keeps no maps, its model does not re-rank")
-        rows: dict[str, Any] = {}
-        if table is not None and ids:
-            found = table.search().where(f"id IN ({_quoted(ids)})").select(["id", "map"]).to_arrow()
-            rows = dict(zip(found["id"].to_pylist(), matrix_of(found["map"], math.prod(shape)), strict=True))
+        return self._arrays(ids, "map", self.map_shape, np.float16)
+
+    def thumbnails(self, ids: Sequence[str]) -> list[bytes | None]:
+        """Stored thumbnails of pictures by their keys, in order: JPEG files, None for one that has none."""
+        rows = self._rows(ids, ["thumbnail"])
+        found = (
+            {}
+            if rows is None
+            else dict(zip(*(rows[name].to_pylist() for name in ("id", "thumbnail")), strict=True))
+        )
+        return [found.get(one) for one in ids]
+
+    def _rows(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table | None:
+        """Keys and some columns of those pictures that are there, in no order."""
+        table = self._opened()
+        if table is None or not ids:
+            return None
+        return table.search().where(f"id IN ({_quoted(ids)})").select(["id", *columns]).to_arrow()
+
+    def _arrays(
+        self, ids: Sequence[str], column: str, shape: tuple[int, ...], kind: type[np.floating]
+    ) -> np.ndarray:
+        found = self._rows(ids, [column])
+        rows: dict[str, np.ndarray] = {}
+        if found is not None:
+            rows = dict(zip(found["id"].to_pylist(), matrix_of(found[column], math.prod(shape)), strict=True))
         if missing := [one for one in ids if one not in rows]:
             raise StoreError(f"{self.folder}: does not hold {missing[0]}; search again")
-        return (
-            np.stack([rows[one].reshape(shape) for one in ids]) if ids else np.empty((0, *shape), np.float16)
-        )
+        return np.stack([rows[one].reshape(shape) for one in ids]) if ids else np.empty((0, *shape), kind)
 
     def _checked(self, maps: Maps | None, count: int) -> Maps | None:
         shape = None if self.map_shape is None else (count, *self.map_shape)
@@ -271,11 +290,12 @@ class Store:
         # Asked before reading: a commit in between then only means one reading too many.
         version = table.version if table is not None else 0
         if self._snapshot is None or self._snapshot.version != version:
-            names = schema(self.dim).names  # without the maps, of which a query needs a few
+            # without maps and thumbnails, of which an answer needs a few
+            names = [name for name in schema(self.dim).names if name != "thumbnail"]
             rows = (
                 table.search().select(names).to_arrow()
                 if table is not None
-                else schema(self.dim).empty_table()
+                else schema(self.dim).empty_table().select(names)
             )
             self._snapshot = Snapshot.of(rows, version, self.dim)
         return self._snapshot

@@ -1,6 +1,7 @@
 """A small encoder for the tests: the mean colours of a picture's quarters, the hashed words of a text."""
 
 import hashlib
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -27,12 +28,12 @@ class FakeEncoder:
         self.judge: Judge | None = None
         self.rerank: int | Literal["all"] = 0
 
-    def prepare_image(self, path: str | Path) -> Pixels:
+    def prepare_image(self, source: str | Path | bytes) -> Pixels:
         try:
-            with Image.open(path) as image:
+            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
                 return np.array(image.convert("RGB").resize((8, 8)))
         except OSError as error:
-            raise ImageError(f"{path}: not a picture ({type(error).__name__})") from None
+            raise ImageError(f"{source!s}: not a picture ({type(error).__name__})") from None
 
     def encode_pixels(self, pixels: np.ndarray) -> Rows:
         self.encoded += len(pixels)
@@ -46,6 +47,9 @@ class FakeEncoder:
     def check_query(self, sentence: str) -> None:
         if not sentence.split():
             raise DataError("the query is empty")
+
+    def known_words(self, sentence: str) -> list[str]:
+        return sentence.split()
 
     def encode_texts(self, sentences: Sequence[str]) -> Rows:
         rows = np.zeros((len(sentences), self.dim), np.float32)

@@ -1,30 +1,257 @@
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from limner.errors import ImageError, StoreError
+from limner.errors import DataError, ImageError, LimnerError, SettingsError, StoreError
+from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
+from limner.search.query import Answer, Field, Query
 from limner.search.store import Store
-from tests.search.fake import DIM, FakeEncoder, draw
+from tests.search.fake import DIM, FakeEncoder, Rows, draw, unit
+
+COUNT = 12
 
 
-def test_text_and_picture_queries(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("pictures")
+    return [draw(folder / f"{seed:02d}.png", seed) for seed in range(COUNT)]
+
+
+@pytest.fixture(scope="module")
+def engine(pictures: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    """Three pictures of each of four people, at four cameras, an hour apart."""
     encoder = FakeEncoder()
-    pictures = [draw(tmp_path / "pictures" / f"{seed}.png", seed) for seed in range(5)]
-    store = Store.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
-    index_pictures(encoder, store, [tmp_path / "pictures"])
-    engine = Engine(store, encoder)
+    folder = tmp_path_factory.mktemp("engine") / "store"
+    store = Store.create(folder, fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    facts = {
+        str(picture): {
+            "identity": f"p{number % 4}",
+            "camera": number // 3,
+            "place": "gate" if number % 2 else "hall",
+            "taken": f"2026-11-20T{number:02d}:00:00",
+        }
+        for number, picture in enumerate(pictures)
+    }
+    index_pictures(encoder, store, pictures, metadata=facts)
+    return Engine(store, encoder)
+
+
+def key(engine: Engine, picture: Path) -> str:
+    return engine.store.entries()[str(picture)].id
+
+
+def names(answer: Answer) -> list[str]:
+    return [hit.path.name for hit in answer.hits]
+
+
+def ranked(scores: Rows, rows: list[int] | None = None) -> list[str]:
+    """The names of rows by their scores, by a sort."""
+    rows = list(range(COUNT)) if rows is None else rows
+    return [f"{row:02d}.png" for row in sorted(rows, key=lambda row: -scores[row])]
+
+
+@pytest.fixture
+def vectors(engine: Engine, pictures: list[Path]) -> Rows:
+    return FakeEncoder().encode_images(pictures)
+
+
+@pytest.fixture
+def of_text() -> Rows:
+    vector: Rows = FakeEncoder().encode_texts(["a red coat"])[0]
+    return vector
+
+
+def test_text_and_picture_queries(engine: Engine, pictures: list[Path], vectors: Rows, of_text: Rows) -> None:
     for picture in pictures:
         best = engine.search_image(picture, 1)[0]
         assert best.path == picture
         assert best.score == pytest.approx(1, abs=1e-6)
-    hits = engine.search("a red coat", 3)
-    expected = encoder.encode_images(pictures) @ encoder.encode_texts(["a red coat"])[0]
-    assert [hit.path for hit in hits] == [pictures[row] for row in np.argsort(-expected)[:3]]
+        again = engine.answer(Query(image=picture.read_bytes(), k=3))
+        assert [hit.to_dict() for hit in again.hits] == [
+            hit.to_dict() for hit in engine.search_image(picture, 3)
+        ]
+    found = engine.answer(Query(text="a red coat", k=COUNT))
+    assert names(found) == ranked(vectors @ of_text)
+    assert (found.total, found.matching, found.good, found.threshold) == (COUNT, COUNT, None, None)
+    assert list(found.hits[:3]) == engine.search("a red coat", 3)
     with pytest.raises(ImageError):
-        engine.search_image(tmp_path / "missing.png")
+        engine.search_image(pictures[0].parent / "missing.png")
+    with pytest.raises(ImageError):
+        engine.answer(Query(image=b"no picture"))
+
+
+def test_a_text_and_a_picture_together(
+    engine: Engine, pictures: list[Path], vectors: Rows, of_text: Rows
+) -> None:
+    for weight in (0.0, 0.3, 0.5, 1.0):
+        mean = unit((weight * of_text + (1 - weight) * vectors[4])[None])[0]
+        found = engine.answer(Query(text="a red coat", image=pictures[4], text_weight=weight, k=COUNT))
+        assert names(found) == ranked(vectors @ mean)
+        assert [hit.score for hit in found.hits] == pytest.approx(
+            sorted(vectors @ mean, reverse=True), abs=1e-6
+        )
+
+
+def test_more_like_a_picture_of_the_store(engine: Engine, pictures: list[Path], vectors: Rows) -> None:
+    found = engine.answer(Query(like=key(engine, pictures[5]), k=COUNT))
+    assert names(found) == ranked(vectors @ vectors[5], [row for row in range(COUNT) if row != 5])
+    with pytest.raises(StoreError, match="holds no picture"):
+        engine.answer(Query(like="nothing"))
+
+
+def test_conditions_and_times(engine: Engine, vectors: Rows, of_text: Rows) -> None:
+    def asked(*where: str, **times: datetime) -> Answer:
+        conditions = tuple(map(Condition.parse, where))
+        return engine.answer(Query(text="a red coat", k=COUNT, where=conditions, **times))  # type: ignore[arg-type]
+
+    scores = vectors @ of_text
+    assert names(asked("camera=2|3")) == ranked(scores, list(range(6, 12)))
+    assert names(asked("camera>=2", "place=hall")) == ranked(scores, [6, 8, 10])
+    assert names(asked("identity=p1")) == ranked(scores, [1, 5, 9])
+    assert names(asked("path~*/0?.png", "taken>=2026-11-20T08")) == ranked(scores, [8, 9])
+    noon = datetime(2026, 11, 20, 4)
+    assert names(asked(after=noon, before=datetime(2026, 11, 20, 7))) == ranked(scores, [4, 5, 6])
+    none = asked("camera=77")
+    assert (none.hits, none.matching, none.total) == ((), 0, COUNT)
+
+
+def test_a_hit_knows_when_it_was_taken(engine: Engine) -> None:
+    hit = engine.search("a red coat", 1)[0]
+    assert hit.taken == datetime(2026, 11, 20, int(hit.path.stem))
+    assert hit.to_dict()["taken"] == f"2026-11-20T{hit.path.stem}:00:00"
+    entry = engine.store.entry(hit.id)
+    assert entry is not None
+    assert (entry.taken, entry.path) == (hit.taken, str(hit.path))
+    assert engine.store.entry("nothing") is None
+    small = engine.store.thumbnails([hit.id, "nothing"])
+    assert small[0] is not None
+    assert small[0].startswith(b"\xff\xd8")
+    assert small[1] is None
+
+
+def test_grouped_by_identity(engine: Engine, vectors: Rows, of_text: Rows) -> None:
+    found = engine.answer(Query(text="a red coat", k=3, group="identity"))
+    order = ranked(vectors @ of_text)
+    expected = list({int(name[:2]) % 4: name for name in reversed(order)}.values())
+    assert sorted(names(found)) == sorted(sorted(expected, key=order.index)[:3])
+    assert names(found) == sorted(expected, key=order.index)[:3]
+    assert [hit.group for hit in found.hits] == [3, 3, 3]
+    assert [hit.rank for hit in found.hits] == [1, 2, 3]
+    few = engine.answer(Query(text="a red coat", where=(Condition.parse("camera=0"),), group="identity"))
+    assert [hit.group for hit in few.hits] == [1, 1, 1]
+
+
+def test_copies_are_one_group(pictures: list[Path], tmp_path: Path) -> None:
+    encoder = FakeEncoder()
+    copy = tmp_path / "copy.png"
+    copy.write_bytes(pictures[3].read_bytes())
+    store = Store.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    index_pictures(encoder, store, [pictures[3], copy])
+    found = Engine(store, encoder).answer(Query(text="a red coat", group="near"))
+    assert [(hit.group, hit.rank) for hit in found.hits] == [(2, 1)]
+
+
+def test_several_at_once_are_the_same_as_each_alone(engine: Engine, pictures: list[Path]) -> None:
+    queries = [
+        Query(text="a red coat"),
+        Query(text="   "),
+        Query(image=pictures[1], k=2),
+        Query(image=b"broken"),
+        Query(text="blue", like=key(engine, pictures[2])),
+        Query(like="nothing"),
+        Query(text="grey shoes", rerank=3),
+    ]
+    for query, found in zip(queries, engine.answers(queries), strict=True):
+        if isinstance(found, LimnerError):
+            with pytest.raises(type(found)) as alone:
+                engine.answer(query)
+            assert str(alone.value) == str(found)
+        else:
+            assert names(found) == names(engine.answer(query))
+    failed = [type(one) for one in engine.answers(queries) if isinstance(one, LimnerError)]
+    assert failed == [DataError, ImageError, StoreError, SettingsError]
+    assert engine.answers([]) == []
+
+
+def test_what_each_word_adds(engine: Engine, pictures: list[Path]) -> None:
+    picture = key(engine, pictures[7])
+    found = engine.explain("a red coat", picture)
+    encoder = FakeEncoder()
+    vector = encoder.encode_images([pictures[7]])[0]
+    whole, *shorter = (
+        float(vector @ row) for row in encoder.encode_texts(["a red coat", "red coat", "a coat", "a red"])
+    )
+    assert found.words == ("a", "red", "coat")
+    assert found.weights == pytest.approx([whole - one for one in shorter], abs=1e-6)
+    assert found.score == pytest.approx(whole, abs=1e-6)
+    assert (found.attention, found.confidence) == (None, None)
+    assert engine.explain("red", picture).weights is None
+    with pytest.raises(StoreError, match="holds no picture"):
+        engine.explain("red", "nothing")
+
+
+def test_fields_of_the_metadata(engine: Engine, tmp_path: Path) -> None:
+    assert engine.fields() == [
+        Field("camera", ("0", "1", "2", "3"), "number"),
+        Field("place", ("gate", "hall"), "text"),
+    ]
+    encoder = FakeEncoder()
+    store = Store.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    many = [draw(tmp_path / "many" / f"{seed}.png", seed) for seed in range(22)]
+    facts = {str(path): {"number": path.stem, "tags": ["x", "y"], "odd": {"a": 1}} for path in many}
+    index_pictures(encoder, store, many, metadata=facts)
+    assert Engine(store, encoder).fields() == [
+        Field("number", (), "number"),
+        Field("tags", ("x", "y"), "text"),
+    ]
+
+
+class Halves:
+    """A calibration that takes the cosine for the probability, in a gallery of two."""
+
+    threshold = 0.4
+    matcher = None
+
+    @property
+    def embedding(self) -> "Halves":
+        return self
+
+    def probability(self, scores: np.ndarray, gallery: int) -> np.ndarray:
+        return np.asarray(scores * 2 / gallery)
+
+
+def test_probabilities_of_a_calibrated_model(engine: Engine, pictures: list[Path]) -> None:
+    calibrated = Engine(engine.store, engine.encoder, Halves())
+    found = calibrated.answer(Query(text="a red coat", k=4))
+    assert [hit.probability for hit in found.hits] == pytest.approx([hit.score / 6 for hit in found.hits])
+    assert (found.good, found.threshold) == (False, 0.4)
+    two = calibrated.answer(Query(text="a red coat", where=(Condition.parse("path~*/0[01].png"),)))
+    assert two.matching == 2
+    assert two.good == (two.hits[0].score >= 0.4)
+    of_picture = calibrated.answer(Query(image=pictures[0]))
+    assert of_picture.good is None
+    assert all(hit.probability is None for hit in of_picture.hits)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"text": "x", "k": 0},
+        {"image": b"x", "like": "y"},
+        {"text": "x", "text_weight": 1.5},
+        {"text": "x", "rerank": -1},
+        {"like": "y", "explain": True},
+        {"image": b"y", "rerank": 5},
+    ],
+)
+def test_queries_that_mean_nothing(asked: dict[str, object]) -> None:
+    with pytest.raises(SettingsError):
+        Query(**asked)  # type: ignore[arg-type]
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:

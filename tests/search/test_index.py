@@ -29,7 +29,7 @@ def check_rows(store: Store, pictures: list[Path]) -> None:
     entries = store.entries()
     assert len(store) == len(entries) == len(pictures)
     assert sorted(entries) == sorted(map(str, pictures))
-    stored = store.vectors([entries[str(path)] for path in pictures])
+    stored = store.vectors([entries[str(path)].id for path in pictures])
     np.testing.assert_array_equal(stored, FakeEncoder().encode_images(pictures))
 
 
@@ -116,9 +116,9 @@ def test_a_picture_that_changes_while_it_is_read_is_not_stored(pictures: list[Pa
     encoder = FakeEncoder()
     prepare = encoder.prepare_image
 
-    def slow(path: str | Path) -> np.ndarray:
-        pixels = prepare(path)
-        if str(path) == str(pictures[2]):
+    def slow(source: str | Path | bytes) -> np.ndarray:
+        pixels = prepare(source)
+        if str(source) == str(pictures[2]):
             pictures[2].write_bytes(pictures[2].read_bytes() + b"more")
         return pixels
 
