@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from limner.cli import ablate, data, demo, evaluate, figure, recipes, score, search, store, train
+from limner.cli import ablate, data, demo, evaluate, figure, index, recipes, score, search, store, train
 from limner.cli.console import err
 from limner.errors import LimnerError
 from limner.freed_memory import keep_freed_memory
@@ -29,8 +29,10 @@ app.command("train")(train.train_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("score")(score.score_command)
 app.command("ablate")(ablate.ablate_command)
-app.command("index")(search.index_command)
+app.command("index")(index.index_command)
+app.command("reindex")(index.reindex_command)
 app.command("search")(search.search_command)
+app.command("explain")(search.explain_command)
 app.command("demo")(demo.demo_command)
 
 

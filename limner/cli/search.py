@@ -1,62 +1,52 @@
-"""`limner index` and `limner search`."""
+"""`limner search` and `limner explain`: a store asked from the command line."""
 
 import json
+import os
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
-from limner.cli.console import counting, err, out
+from limner.cli.console import err, out
 from limner.cli.options import Cpu, Rerank, device, first
-from limner.errors import SettingsError
-from limner.runs import load_run
-from limner.search.index import index_pictures
-from limner.search.metadata import read_metadata
-from limner.search.opening import open_store, store_for
+from limner.data.capture_time import local_time
+from limner.errors import DataError, SettingsError
+from limner.search.conditions import Condition
+from limner.search.engine import Engine
+from limner.search.entry import Entry
+from limner.search.hits import Hit
+from limner.search.opening import open_store
+from limner.search.query import Answer, Grouping, Query
 from limner.search.sheet import contact_sheet
 
-_SHOWN = 20
-
-
-def index_command(
-    run: Annotated[Path, typer.Argument(help="Run folder of the model.")],
-    store: Annotated[Path, typer.Argument(help="Folder of the store; made if it is not there.")],
-    pictures: Annotated[list[Path], typer.Argument(help="Picture files and folders of them.")],
-    metadata: Annotated[
-        Path | None,
-        typer.Option(help="CSV or JSONL with a column 'file', optionally 'identity', and any others."),
-    ] = None,
-    batch: Annotated[int, typer.Option(help="Pictures encoded and committed at once.")] = 256,
-    stage: Annotated[
-        str | None, typer.Option(help="Checkpoint of this stage instead of the best one.")
-    ] = None,
-    cpu: Cpu = False,
-) -> None:
-    """Add pictures to a store. Running it again adds only what is new; what cannot be read is skipped and listed."""
-    notes = read_metadata(metadata) if metadata is not None else None
-    encoder = load_run(run, stage=stage, device=device(cpu))
-    opened = store_for(encoder, run if stage is None else encoder.path, store)
-    with counting("pictures") as progress:
-        summary = index_pictures(
-            encoder, opened, pictures, metadata=notes, batch_size=batch, progress=progress
-        )
-    for path, reason in summary.skipped[:_SHOWN]:
-        err.print(f"skipped {path}: {reason}")
-    if len(summary.skipped) > _SHOWN:
-        err.print(f"… and {len(summary.skipped) - _SHOWN} more skipped")
-    out.print(
-        f"{store}: {len(opened)} pictures; {summary.added} added, {summary.updated} updated, "
-        f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped"
-    )
-    if summary.unused_metadata:
-        err.print(f"{summary.unused_metadata} entries of {metadata} name none of these pictures")
+_BAR = 24  # characters of the longest bar
 
 
 def search_command(
     store: Annotated[Path, typer.Argument(help="Folder of the store.")],
     text: Annotated[str | None, typer.Argument(help="What to look for.")] = None,
-    k: Annotated[int, typer.Option("-k", help="How many pictures, at least 1.")] = 10,
-    image: Annotated[Path | None, typer.Option(help="Search by this picture instead of a text.")] = None,
+    k: Annotated[int, typer.Option("-k", help="How many pictures or groups, at least 1.")] = 10,
+    image: Annotated[
+        Path | None, typer.Option(help="Search by this picture; beside a text, by both together.")
+    ] = None,
+    like: Annotated[
+        str | None, typer.Option(help="Search by a picture of the store: its path, or its key.")
+    ] = None,
+    text_weight: Annotated[
+        float, typer.Option(help="Of the text beside a picture, in [0, 1]; the picture has the rest.")
+    ] = 0.5,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(help="Only pictures that meet this, e.g. camera=3; may be repeated (docs/concepts.md)."),
+    ] = None,
+    after: Annotated[str | None, typer.Option(help="Only pictures taken at this ISO time or later.")] = None,
+    before: Annotated[str | None, typer.Option(help="Only pictures taken before this ISO time.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Only the best of each 'identity', or of pictures that are 'near' equal."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
     sheet: Annotated[Path | None, typer.Option(help="Draw the ranked pictures into this file.")] = None,
     truth: Annotated[
@@ -69,32 +59,121 @@ def search_command(
     run: Annotated[Path | None, typer.Option(help="Run folder of the model, if it has moved.")] = None,
     cpu: Cpu = False,
 ) -> None:
-    """Find the pictures of a store that fit a description, or that are like a picture."""
-    if (text is None) == (image is None):
-        raise SettingsError("give either a text or --image FILE to search for")
-    if image is not None and (rerank is not None or explain):
-        raise SettingsError("--rerank and --explain: a matcher reads a text, not a picture")
+    """Find the pictures of a store that fit a description, that are like a picture, or both."""
     if explain and not as_json:
-        raise SettingsError("--explain: attention comes with --json; `limner figure attention` draws it")
+        raise SettingsError(
+            "--explain: attention comes with --json; `limner explain` says what each word adds"
+        )
+    if group not in (None, "identity", "near"):
+        raise SettingsError(f"--group: expected 'identity' or 'near', got {group!r}")
+    query = Query(
+        text=text,
+        image=image,
+        like=like,
+        text_weight=text_weight,
+        k=k,
+        where=tuple(map(Condition.parse, where or [])),
+        after=_time("--after", after),
+        before=_time("--before", before),
+        group=cast(Grouping | None, group),
+        rerank=first(rerank),
+        explain=explain,
+    )
     engine = open_store(store, run=run, device=device(cpu))
-    if text is not None:
-        hits = engine.search(text, k, rerank=first(rerank), explain=explain)
-    else:
-        hits = engine.search_image(Path(image or ""), k)
+    if like is not None:
+        query = replace(query, like=_key(engine, like))
+    answer = engine.answer(query)
     if as_json:
-        typer.echo(json.dumps([hit.to_dict() for hit in hits], indent=2))
+        typer.echo(json.dumps(answer.to_dict(), indent=2))
     else:
-        for hit in hits:
-            identity = f"  [{hit.identity}]" if hit.identity is not None else ""
-            sure = "" if hit.confidence is None else f"  {hit.confidence:6.1%}"
-            out.print(f"{hit.rank:>3}  {hit.score:+.3f}{sure}  {hit.path}{identity}")
-        if not hits:
-            err.print(f"{store}: the store is empty")
+        _print(answer, store)
     if sheet is not None:
-        query: str | Path = text if text is not None else Path(image or "")
-        try:
-            contact_sheet(hits, query=query, truth=truth).save(sheet)
-        # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
-        except (OSError, ValueError) as error:
-            raise SettingsError(f"{sheet}: the sheet cannot be saved ({error}); try a name in .jpg") from None
-        err.print(f"drawn to {sheet}")
+        _draw(answer, query, truth, sheet)
+
+
+def explain_command(
+    store: Annotated[Path, typer.Argument(help="Folder of the store.")],
+    text: Annotated[str, typer.Argument(help="The description.")],
+    picture: Annotated[str, typer.Argument(help="A picture of the store: its path, or its key.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, with the matcher's attention.")
+    ] = False,
+    run: Annotated[Path | None, typer.Option(help="Run folder of the model, if it has moved.")] = None,
+    cpu: Cpu = False,
+) -> None:
+    """Say why a picture has its score for a description: how much the cosine falls without each word."""
+    engine = open_store(store, run=run, device=device(cpu))
+    found = engine.explain(text, _key(engine, picture))
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=2))
+        return
+    sure = "" if found.confidence is None else f", the matcher is sure by {found.confidence:.1%}"
+    out.print(f"cosine {found.score:+.3f}{sure}")
+    weights = found.weights or ()
+    longest, most = max(map(len, found.words), default=0), max(map(abs, weights), default=0) or 1
+    for word, weight in zip(found.words, weights, strict=bool(weights)):
+        bar = ("+" if weight > 0 else "-") * round(_BAR * abs(weight) / most)
+        out.print(f"  {word:<{longest}}  {weight:+.3f}  {bar}")
+    if found.attention is not None:
+        err.print(
+            "with --json: where the matcher looked; `limner figure attention RUN PICTURE TEXT` draws it"
+        )
+
+
+def _time(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return local_time(text)
+    except ValueError:
+        raise SettingsError(
+            f"{option}: expected a time in ISO 8601, e.g. 2026-11-20T08:15, got {text[:40]!r}"
+        ) from None
+
+
+def _key(engine: Engine, name: str) -> str:
+    """The key of a picture that is named by its path or its key."""
+    if engine.store.entry(name) is not None:
+        return name
+    key = Entry(os.path.abspath(name), "", 0, 0).id  # noqa: PTH100 - resolve() would follow links
+    if engine.store.entry(key) is None:
+        raise DataError(f"{name}: the store holds no picture of this path or key; see `limner store list`")
+    return key
+
+
+def _print(answer: Answer, store: Path) -> None:
+    for hit in answer.hits:
+        out.print(_line(hit))
+    if not answer.hits:
+        err.print(
+            f"{store}: the store is empty"
+            if not answer.total
+            else f"{store}: no picture meets the conditions"
+        )
+    elif answer.good is False:
+        err.print(f"no good match: none has a probability of {answer.threshold:.0%} or more")
+
+
+def _line(hit: Hit) -> str:
+    parts = [f"{hit.rank:>3}", f"{hit.score:+.3f}"]
+    if hit.confidence is not None:
+        parts.append(f"{hit.confidence:6.1%}")
+    if hit.probability is not None:
+        parts.append(f"p={hit.probability:.2f}")
+    parts.append(str(hit.path))
+    if hit.identity is not None:
+        parts.append(f"[{hit.identity}]")
+    if hit.group is not None and hit.group > 1:
+        parts.append(f"and {hit.group - 1} more")
+    return "  ".join(parts)
+
+
+def _draw(answer: Answer, query: Query, truth: str | None, sheet: Path) -> None:
+    asked = query.text or query.image or f"like {query.like}"
+    assert isinstance(asked, str | Path)
+    try:
+        contact_sheet(answer.hits, query=asked, truth=truth).save(sheet)
+    # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{sheet}: the sheet cannot be saved ({error}); try a name in .jpg") from None
+    err.print(f"drawn to {sheet}")

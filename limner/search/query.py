@@ -99,6 +99,16 @@ class Explanation:
     score: float
     confidence: float | None
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "words": list(self.words),
+            "weights": None if self.weights is None else list(self.weights),
+            "attention": None if self.attention is None else self.attention.to_dict(),
+            "score": self.score,
+            "confidence": self.confidence,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Field:

@@ -166,9 +166,12 @@ def test_search_by_text(limner: Limner, store: Path, tmp_path: Path) -> None:
         "red square white",
     )
     found = limner(*command)
-    hits = json.loads(found.out)
+    answer = json.loads(found.out)
+    hits = answer.pop("hits")
+    assert answer == {"total": 36, "matching": 36, "threshold": None, "good": None}
     assert [hit["rank"] for hit in hits] == list(range(1, 11))
-    assert hits[0].keys() == {"rank", "score", "path", "id", "identity", "metadata", "confidence"}
+    facts = {"identity", "metadata", "taken", "confidence", "probability", "group"}
+    assert hits[0].keys() == {"rank", "score", "path", "id", *facts}
     assert hits[0]["metadata"] == {"shelf": 3}
     assert f"{hits[3]['score']:+.3f}" == lines[3].split()[1]
     assert f"drawn to {sheet}" in found.err
@@ -201,7 +204,8 @@ def test_names_that_look_like_markup_or_emoji_are_printed_as_they_are(
 
 
 def test_search_by_picture_finds_itself(limner: Limner, store: Path, pictures: Path) -> None:
-    hits = json.loads(limner("search", store, "--image", pictures / "05-0.png", "-k", 1, "--json").out)
+    answer = json.loads(limner("search", store, "--image", pictures / "05-0.png", "-k", 1, "--json").out)
+    hits = answer["hits"]
     assert Path(hits[0]["path"]).name == "05-0.png"
     assert hits[0]["score"] == pytest.approx(1, abs=1e-2)
 

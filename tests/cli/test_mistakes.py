@@ -122,8 +122,11 @@ def test_mistakes_in_queries(limner: Limner, store: Path, pictures: Path, tmp_pa
     refused(limner("search", store, "--image", tmp_path / "none.jpg"), "there is no such file")
     refused(limner("search", store, "red", "-k", 0), "k: expected at least 1, got 0")
     refused(limner("search", store, "red", "-k", -3), "k: expected at least 1, got -3")
-    refused(limner("search", store, "red", "--image", pictures / "05-0.png"), "either a text or --image")
-    refused(limner("search", store), "either a text or --image")
+    refused(
+        limner("search", store, "red", "--like", "x", "--image", pictures / "05-0.png"),
+        "one picture to search by",
+    )
+    refused(limner("search", store), "give a text, a picture")
     for name in ("sheet.xyz", "not/there.jpg"):
         result = limner("search", store, "red", "--sheet", tmp_path / name)
         refused(last_line(result), "the sheet cannot be saved")

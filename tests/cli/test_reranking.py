@@ -38,7 +38,7 @@ def test_search_re_ranks_and_explains(
     plain = limner("search", matched, "a red square on white", "-k", 3, "--rerank", 0).out
     assert "%" not in plain
     found = limner("search", matched, "a red square on white", "-k", 7, "--json", "--explain").out
-    hits = json.loads(found)
+    hits = json.loads(found)["hits"]
     assert hits[0]["attention"]["words"] == ["a", "red", "square", "on", "white"]
     assert "attention" not in hits[6]
     assert hits[6]["confidence"] is None

@@ -1,0 +1,39 @@
+"""Move a store's pictures to another model."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+from limner.search.index import IndexSummary, index_pictures
+from limner.search.store import Store
+from limner.types import Encoder
+
+
+def reindex(
+    old: Store,
+    encoder: Encoder,
+    new: Store,
+    *,
+    batch_size: int = 64,
+    progress: Callable[[int, int], None] | None = None,
+) -> IndexSummary:
+    """Index the pictures of one store into another, with the identity, capture time and metadata that they have.
+
+    Embeddings of two models cannot be compared, so all pictures are read and encoded again: their files must still be
+    there. Killed and run again it goes on, as `index_pictures` does; pictures whose files are gone are listed as
+    skipped. Raises what `index_pictures` raises.
+    """
+    facts = {
+        entry.path: {
+            **entry.metadata,
+            **({} if entry.identity is None else {"identity": entry.identity}),
+            **({} if entry.taken is None else {"taken": entry.taken.isoformat()}),
+        }
+        for entry in old.entries().values()
+    }
+    present = [path for path in facts if os.path.lexists(path)]
+    gone = tuple((path, "its file is gone") for path in facts.keys() - set(present))
+    if not present:
+        return IndexSummary(0, 0, 0, gone)
+    summary = index_pictures(encoder, new, present, metadata=facts, batch_size=batch_size, progress=progress)
+    return replace(summary, skipped=(*summary.skipped, *sorted(gone)), unused_metadata=0)

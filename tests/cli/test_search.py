@@ -1,0 +1,79 @@
+"""`limner search` with conditions and groups, `limner explain`, `limner reindex`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import limner as library
+from limner.search.conditions import Condition
+from limner.search.query import Query
+from limner.search.store import Store
+from tests.cli.command import Limner, refused
+
+QUERY = "a red square on white"
+
+
+def found(limner: Limner, *command: object) -> list[dict[str, object]]:
+    hits: list[dict[str, object]] = json.loads(limner("search", *command, "--json").out)["hits"]
+    return hits
+
+
+def test_the_same_as_the_library(limner: Limner, store: Path, pictures: Path) -> None:
+    engine = library.open_store(store, device="cpu")
+    picture = pictures / "05-0.png"
+    key = next(entry.id for entry in engine.store.entries().values() if entry.path == str(picture))
+    both = Query(text=QUERY, image=picture, text_weight=0.3, k=4)
+    for query, command in (
+        (Query(text=QUERY), [QUERY]),
+        (both, [QUERY, "--image", picture, "--text-weight", 0.3, "-k", 4]),
+        (Query(like=key), ["--like", picture]),
+        (Query(like=key, k=2), ["--like", key, "-k", 2]),
+        (
+            Query(text=QUERY, where=(Condition.parse("identity~red*"),), group="near"),
+            [QUERY, "--where", "identity~red*", "--group", "near"],
+        ),
+    ):
+        hits = [hit.to_dict() for hit in engine.answer(query).hits]
+        assert found(limner, store, *command, "--cpu") == json.loads(json.dumps(hits))
+
+
+def test_conditions_and_groups(limner: Limner, store: Path) -> None:
+    red = found(limner, store, QUERY, "--where", "identity~red*", "-k", 30)
+    assert {str(hit["identity"]).split()[0] for hit in red} == {"red"}
+    assert found(limner, store, QUERY, "--after", "2026-01-01") == []
+    none = limner("search", store, QUERY, "--where", "shelf=99")
+    assert (none.code, none.out) == (0, "")
+    assert "no picture meets the conditions" in none.err
+    lines = limner("search", store, QUERY, "--group", "identity").out.splitlines()
+    assert len(lines) == len({line.split("[")[1] for line in lines}) == 10
+    refused(limner("search", store, QUERY, "--group", "colour"), "'identity' or 'near'")
+    refused(limner("search", store, QUERY, "--where", "shelf"), "NAME=VALUE")
+    refused(limner("search", store, QUERY, "--before", "soon"), "a time in ISO 8601")
+    refused(limner("search", store, "--like", "nobody.png"), "holds no picture of this path or key")
+    refused(limner("search", store, QUERY, "--text-weight", 2), "text_weight: expected 0 to 1")
+
+
+def test_what_each_word_adds(limner: Limner, store: Path, pictures: Path) -> None:
+    command = ("explain", store, QUERY, pictures / "05-0.png")
+    said = limner(*command).out.splitlines()
+    assert said[0].startswith("cosine ")
+    assert [line.split()[0] for line in said[1:]] == QUERY.split()
+    told = json.loads(limner(*command, "--json").out)
+    assert [f"{weight:+.3f}" for weight in told["weights"]] == [line.split()[1] for line in said[1:]]
+    assert told["attention"] is None
+    alone = limner("explain", store, "red", pictures / "05-0.png")
+    assert len(alone.out.splitlines()) == 1
+    refused(limner("explain", store, QUERY, "nothing"), "holds no picture")
+
+
+def test_another_model(
+    limner: Limner, store: Path, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = Store.open(store)
+    new = tmp_path / "new"
+    assert "36 added" in limner("reindex", store, toy_run, new).out
+    moved = Store.open(new).entries()
+    assert moved == old.entries()
+    assert "36 unchanged" in limner("reindex", store, toy_run, new).out
+    refused(limner("reindex", store, toy_run, tmp_path), "not empty")
