@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
+from limner.search.approximate import Approximate
 from limner.search.grouping import best_of_identities, best_of_near
 from limner.search.hits import Attention, Hit
 from limner.search.query import Answer, Explanation, Field, Query
@@ -64,14 +65,25 @@ class _Ranking:
 class Engine:
     """Answers queries; refuses a model that the store was not built with (`StoreError`).
 
-    With a calibration, hits of a text have a match probability.
+    With a calibration, hits of a text have a match probability. A store of at least `approximate_from` pictures is
+    searched by a graph (`limner.search.approximate`), which is built by the first such query, unless the query has
+    conditions or groups; None = every search is exact.
     """
 
-    def __init__(self, store: Store, encoder: Encoder, calibration: Calibrated | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        encoder: Encoder,
+        calibration: Calibrated | None = None,
+        *,
+        approximate_from: int | None = None,
+    ) -> None:
         store.check_model(encoder.fingerprint, encoder.dim)
         self.store = store
         self.encoder = encoder
         self.calibration = calibration
+        self.approximate_from = approximate_from
+        self._approximate = None if approximate_from is None else Approximate(store.dim)
 
     def search(
         self, text: str, k: int = 10, *, rerank: int | Literal["all"] | None = None, explain: bool = False
@@ -187,13 +199,20 @@ class Engine:
         judge, first = self._reranking(query)
         if not np.isfinite(vector).all():
             raise DataError("the query's embedding holds NaN or infinite values")
+        vector = np.ascontiguousarray(vector, np.float32)
         rows = snapshot.meeting(query.where, query.after, query.before)
         if query.like is not None:
             rows = rows[rows != snapshot.places[query.like]]
         count = len(rows) if first == "all" else min(first, len(rows))
-        scores = snapshot.scores(np.ascontiguousarray(vector, np.float32))
-        best = rows[top(scores[rows], len(rows) if query.group else max(query.k, count))]
-        ranking = _Ranking(best, scores, {})
+        if self._is_approximate(query, rows, snapshot) and first != "all":
+            ranking = self._proposed(vector, snapshot, max(query.k, count) + (query.like is not None))
+            ranking.rows = (
+                ranking.rows[np.isin(ranking.rows, rows)] if query.like is not None else ranking.rows
+            )
+        else:
+            scores = snapshot.scores(vector)
+            wanted = len(rows) if query.group else max(query.k, count)
+            ranking = _Ranking(rows[top(scores[rows], wanted)], scores, {})
         if judge is not None and count:
             assert query.text is not None
             self._rerank(judge, query.text, snapshot, ranking, count)
@@ -204,6 +223,20 @@ class Engine:
             groups = best_of_near(ranking.rows, snapshot.matrix, query.k)
         hits = self._hits(query, snapshot, ranking, groups, judge, len(rows))
         return self._judged(Answer(tuple(hits), len(snapshot.matrix), len(rows)))
+
+    def _is_approximate(self, query: Query, rows: Int[np.ndarray, " rows"], snapshot: Snapshot) -> bool:
+        """Whether the graph answers: of a large store, and not for a part of it or groups, which need all scores."""
+        if self.approximate_from is None or len(snapshot.matrix) < self.approximate_from:
+            return False
+        return query.group is None and len(rows) + (query.like is not None) == len(snapshot.matrix)
+
+    def _proposed(self, vector: Float[np.ndarray, " dim"], snapshot: Snapshot, count: int) -> _Ranking:
+        assert self._approximate is not None
+        self._approximate.update(snapshot)
+        rows, found = self._approximate.nearest(vector, count)
+        scores = np.full(len(snapshot.matrix), -np.inf, np.float32)
+        scores[rows] = found
+        return _Ranking(rows, scores, {})
 
     def _reranking(self, query: Query) -> tuple[Judge | None, int | Literal["all"]]:
         """The matcher, and how many of the first it re-ranks for a query."""

@@ -1,0 +1,80 @@
+"""Approximate search of large stores: a graph over the vectors, in memory, beside the exact matrix.
+
+The graph is usearch's HNSW (Malkov and Yashunin, 2018) in half precision. It proposes rows, which are then scored
+exactly, so that a score is the same whichever way a picture was found. It promises nothing on a crash and is never
+written: the store's table is the truth.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from limner.errors import SettingsError
+from limner.search.snapshot import Snapshot, top
+
+SEARCHED = 128
+"""Rows that a search of the graph looks at, at least; more find more and take longer."""
+
+
+class Approximate:
+    """A graph over the vectors of one snapshot, brought up to date with the next one by what has changed."""
+
+    def __init__(self, dim: int) -> None:
+        try:
+            from usearch.index import Index
+        except ImportError:
+            raise SettingsError(
+                "approximate search needs usearch; pip install 'limner[approximate]', or search exactly"
+            ) from None
+        self._graph: Any = Index(ndim=dim, metric="ip", dtype="bf16", expansion_search=SEARCHED)
+        self._snapshot: Snapshot | None = None
+        self._rows: dict[int, int] = {}
+
+    def update(self, snapshot: Snapshot) -> int:
+        """Take over a snapshot, and say how many rows of the graph have changed: all of the first."""
+        if self._snapshot is snapshot:
+            return 0
+        numbers = np.fromiter((int(key[:16], 16) for key in snapshot.keys), np.uint64, len(snapshot.keys))
+        rows = {int(number): row for row, number in enumerate(numbers)}
+        before = self._snapshot
+        gone = [number for number in self._rows if number not in rows]
+        changed = [
+            row
+            for number, row in rows.items()
+            if before is None
+            or number not in self._rows
+            or not np.array_equal(before.matrix[self._rows[number]], snapshot.matrix[row])
+        ]
+        stale = [*gone, *(int(numbers[row]) for row in changed if int(numbers[row]) in self._rows)]
+        if stale:
+            self._graph.remove(np.array(stale, np.uint64))
+        if changed:
+            self._graph.add(numbers[changed], snapshot.matrix[changed])
+        self._snapshot, self._rows = snapshot, rows
+        return len(gone) + len(changed)
+
+    def nearest(
+        self, query: Float[np.ndarray, " dim"], k: int
+    ) -> tuple[Int[np.ndarray, " found"], Float[np.ndarray, " found"]]:
+        """About the k best rows of the snapshot with their exact scores, best first, equal ones by row."""
+        assert self._snapshot is not None
+        # more than are asked for: half precision puts neighbours in another order
+        found = self._graph.search(query, min(k + 16, len(self._rows)), exact=False)
+        rows = np.sort(np.fromiter((self._rows[int(number)] for number in found.keys), np.int64))
+        # a sum for each row by itself: copies of a picture have equal scores
+        scores = np.einsum("nd,d->n", self._snapshot.matrix[rows], query)
+        best = top(scores, k)
+        return rows[best], scores[best]
+
+    def recall(self, queries: Float[np.ndarray, "queries dim"], k: int = 10) -> float:
+        """Share of the k best rows that are found, over some queries, in [0, 1]; by exact search of each."""
+        assert self._snapshot is not None
+        shares = []
+        for query in np.ascontiguousarray(queries, np.float32):
+            exact = self._snapshot.scores(query)
+            best = top(exact, k)
+            _, scores = self.nearest(query, k)
+            # any row that scores as high as the last of the best is as good
+            shares.append(float((scores >= exact[best[-1]] - 1e-6).sum() / len(best)))
+        return min(1.0, float(np.mean(shares)))
