@@ -21,6 +21,7 @@ from jaxtyping import Float, Int
 from limner.evaluation.twins import twin_rows
 from limner.search.conditions import Condition
 from limner.search.hits import Hit
+from limner.search.table import matrix_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,16 +125,6 @@ class Snapshot:
             if before is not None:
                 holds &= taken < np.datetime64(before.replace(tzinfo=None))
         return np.flatnonzero(holds)
-
-
-def matrix_of(column: pa.ChunkedArray, dim: int) -> Float[np.ndarray, "images dim"]:
-    """A column of vectors as one matrix, a row each."""
-    if not len(column):
-        return np.empty((0, dim), column.type.value_type.to_pandas_dtype())
-    rows: Float[np.ndarray, "images dim"] = (
-        pa.concat_arrays(column.chunks).flatten().to_numpy().reshape(-1, dim)
-    )
-    return rows
 
 
 def top(scores: Float[np.ndarray, " images"], k: int) -> Int[np.ndarray, " best"]:

@@ -5,19 +5,16 @@
                            vector, and, for a model that re-ranks, map
     STORE/.store.lock      held by the one that writes (see `limner.search.lock`)
 
-Every change is one commit of the table: a reader sees all of a batch or nothing of it, and so does whoever
-opens the store after the writer was killed. One process writes at a time, a second is refused; any number read.
+Every change is one commit (see `limner.search.table`). One process writes at a time, a second is refused; any number
+read.
 """
 
 import math
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime, timedelta
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import lancedb
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float
@@ -27,7 +24,8 @@ from limner.search.card import FILE, StoreCard, read_card, write_card
 from limner.search.entry import FIELDS, Entry, schema
 from limner.search.hits import Hit
 from limner.search.lock import LOCK_FILE, WriterLock
-from limner.search.snapshot import Snapshot, matrix_of
+from limner.search.snapshot import Snapshot
+from limner.search.table import Table, with_vectors
 from limner.types import Maps
 
 _TABLE = "pictures"
@@ -41,9 +39,8 @@ class Store:
         self.folder = folder
         self.card = card
         self._lock = WriterLock(folder)
-        # Without this a handle would not see what another process has added.
-        self._database = lancedb.connect(folder, read_consistency_interval=timedelta(0))
-        self._table: Any = None
+        map_size = None if card.map is None else math.prod(card.map)
+        self._table = Table(folder, _TABLE, schema(card.dim, map_size), self._lock)
         self._snapshot: Snapshot | None = None
 
     @classmethod
@@ -87,7 +84,7 @@ class Store:
     def open(cls, folder: str | Path) -> "Store":
         """Open a store. Raises `StoreError` for a folder that is missing, no store, or damaged."""
         store = cls(Path(folder), read_card(Path(folder)))
-        store._opened()
+        store._table.opened()
         return store
 
     @property
@@ -149,24 +146,18 @@ class Store:
             raise DataError("embeddings hold NaN or infinite values; the model has diverged")
         if thumbnails is not None and len(thumbnails) != len(rows):
             raise StoreError(f"{self.folder}: expected {len(rows)} thumbnails, got {len(thumbnails)}")
-        columns = self._schema
         rows = [
             {**row, "thumbnail": one} for row, one in zip(rows, thumbnails or [None] * len(rows), strict=True)
         ]
-        table = pa.Table.from_pylist(rows, schema=schema(self.dim).remove(columns.get_field_index("vector")))
-        kept = {"vector": np.asarray(vectors, dtype=np.float32), "map": self._checked(maps, len(rows))}
-        for name, values in kept.items():
+        columns = self._table.schema
+        given = {"vector": np.asarray(vectors, dtype=np.float32), "map": self._checked(maps, len(rows))}
+        table = pa.Table.from_pylist(
+            rows, schema=pa.schema([field for field in columns if field.name not in given])
+        )
+        for name, values in given.items():
             if values is not None:
-                flat = pa.array(np.ascontiguousarray(values).ravel())
-                width = values.size // len(rows)
-                table = table.append_column(
-                    columns.field(name), pa.FixedSizeListArray.from_arrays(flat, width)
-                )
-        with self.writing(), self._refusals():
-            if self._opened() is None:
-                self._table = self._database.create_table(_TABLE, schema=columns, exist_ok=True)
-            merge = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            merge.execute(table)
+                table = with_vectors(table, columns.field(name), values)
+        self._table.merge(table)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove pictures by their keys, in one commit, and say how many there were; their files are left alone.
@@ -174,83 +165,39 @@ class Store:
         Keys that are not there are passed over. Raises `StoreError` while another process writes and where the disk
         refuses.
         """
-        if not ids:
-            return 0
-        with self.writing(), self._refusals():
-            if (table := self._opened()) is None:
-                return 0
-            before = int(table.count_rows())
-            table.delete(f"id IN ({_quoted(ids)})")
-            return before - int(table.count_rows())
+        return self._table.delete(ids)
 
     def batches(self, columns: Sequence[str], size: int = 1024) -> Iterator[pa.RecordBatch]:
         """Some columns of all rows, at most `size` rows at a time, of one version of the table.
 
         Raises `StoreError` for rows that cannot be read.
         """
-        table = self._opened()
-        if table is None:
-            return
-        reader = table.search().select(list(columns)).to_batches(batch_size=size)
-        while True:
-            try:
-                batch = reader.read_next_batch()
-            except StopIteration:
-                return
-            except Exception as error:  # lancedb raises what its Rust side happens to call it
-                raise _damaged(self.folder, error) from None
-            yield batch
+        return self._table.batches(columns, size)
 
     def entries(self) -> dict[str, Entry]:
         """What is stored, by absolute path, without the vectors."""
-        table = self._opened()
-        if table is None:
-            return {}
-        rows = table.search().select(list(FIELDS)).to_arrow().to_pylist()
-        return {row["path"]: Entry.from_row(row) for row in rows}
+        return {row["path"]: Entry.from_row(row) for row in self._table.all(FIELDS).to_pylist()}
 
     def entry(self, key: str) -> Entry | None:
         """What is stored of one picture by its key; None = it is not there."""
-        rows = self._rows([key], FIELDS)
-        return Entry.from_row(rows.to_pylist()[0]) if rows is not None and len(rows) else None
+        rows = self._table.rows([key], FIELDS).to_pylist()
+        return Entry.from_row(rows[0]) if rows else None
 
     def vectors(self, ids: Sequence[str]) -> Float[np.ndarray, "images dim"]:
         """Stored vectors of pictures by their keys, in order. Raises `StoreError` for one that is not there."""
-        return self._arrays(ids, "vector", (self.dim,), np.float32)
+        return self._table.arrays(ids, "vector")
 
     def maps(self, ids: Sequence[str]) -> Maps:
         """Stored maps of pictures by their keys, in order. Raises `StoreError` for one that is not there."""
         if self.map_shape is None:
             raise StoreError(f"{self.folder}: keeps no maps, its model does not re-rank")
-        return self._arrays(ids, "map", self.map_shape, np.float16)
+        return self._table.arrays(ids, "map").reshape(len(ids), *self.map_shape)
 
     def thumbnails(self, ids: Sequence[str]) -> list[bytes | None]:
         """Stored thumbnails of pictures by their keys, in order: JPEG files, None for one that has none."""
-        rows = self._rows(ids, ["thumbnail"])
-        found = (
-            {}
-            if rows is None
-            else dict(zip(*(rows[name].to_pylist() for name in ("id", "thumbnail")), strict=True))
-        )
+        rows = self._table.rows(ids, ["thumbnail"])
+        found = dict(zip(rows["id"].to_pylist(), rows["thumbnail"].to_pylist(), strict=True))
         return [found.get(one) for one in ids]
-
-    def _rows(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table | None:
-        """Keys and some columns of those pictures that are there, in no order."""
-        table = self._opened()
-        if table is None or not ids:
-            return None
-        return table.search().where(f"id IN ({_quoted(ids)})").select(["id", *columns]).to_arrow()
-
-    def _arrays(
-        self, ids: Sequence[str], column: str, shape: tuple[int, ...], kind: type[np.floating]
-    ) -> np.ndarray:
-        found = self._rows(ids, [column])
-        rows: dict[str, np.ndarray] = {}
-        if found is not None:
-            rows = dict(zip(found["id"].to_pylist(), matrix_of(found[column], math.prod(shape)), strict=True))
-        if missing := [one for one in ids if one not in rows]:
-            raise StoreError(f"{self.folder}: does not hold {missing[0]}; search again")
-        return np.stack([rows[one].reshape(shape) for one in ids]) if ids else np.empty((0, *shape), kind)
 
     def _checked(self, maps: Maps | None, count: int) -> Maps | None:
         shape = None if self.map_shape is None else (count, *self.map_shape)
@@ -262,10 +209,6 @@ class Store:
                 "maps hold NaN or infinite values; the model has diverged, or half precision is too small"
             )
         return None if maps is None else np.asarray(maps, dtype=np.float16)
-
-    @property
-    def _schema(self) -> pa.Schema:
-        return schema(self.dim, None if self.map_shape is None else math.prod(self.map_shape))
 
     def search(self, query: Float[np.ndarray, " width"], k: int = 10) -> list[Hit]:
         """The k nearest pictures to a query vector of the store's model, best first; exact.
@@ -286,18 +229,12 @@ class Store:
 
     def snapshot(self) -> Snapshot:
         """The rows in memory, read again only when the table has changed since."""
-        table = self._opened()
         # Asked before reading: a commit in between then only means one reading too many.
-        version = table.version if table is not None else 0
+        version = self._table.version
         if self._snapshot is None or self._snapshot.version != version:
             # without maps and thumbnails, of which an answer needs a few
             names = [name for name in schema(self.dim).names if name != "thumbnail"]
-            rows = (
-                table.search().select(names).to_arrow()
-                if table is not None
-                else schema(self.dim).empty_table().select(names)
-            )
-            self._snapshot = Snapshot.of(rows, version, self.dim)
+            self._snapshot = Snapshot.of(self._table.all(names), version, self.dim)
         return self._snapshot
 
     def compact(self) -> None:
@@ -305,34 +242,10 @@ class Store:
 
         Raises `StoreError` while another process writes and where the disk refuses.
         """
-        with self.writing(), self._refusals():
-            if (table := self._opened()) is not None:
-                table.optimize()
+        self._table.compact()
 
     def __len__(self) -> int:
-        table = self._opened()
-        return 0 if table is None else int(table.count_rows())
-
-    def _opened(self) -> Any:
-        """The table, or None as long as nothing has been added."""
-        if self._table is None and (self.folder / f"{_TABLE}.lance" / "_versions").is_dir():
-            try:
-                table = self._database.open_table(_TABLE)
-                matches = table.schema.equals(self._schema)
-            except Exception as error:  # lancedb raises what its Rust side happens to call it
-                raise _damaged(self.folder, error) from None
-            if not matches:
-                raise StoreError(f"{self.folder}: its table has other columns than {FILE} says; index anew")
-            self._table = table
-        return self._table
-
-    @contextmanager
-    def _refusals(self) -> Iterator[None]:
-        """What lancedb makes of a disk that is full or may not be written, as `StoreError`."""
-        try:
-            yield
-        except (OSError, RuntimeError) as error:
-            raise StoreError(f"{self.folder}: cannot be written ({_reason(error)})") from None
+        return len(self._table)
 
 
 def check_empty(folder: Path) -> None:
@@ -340,18 +253,3 @@ def check_empty(folder: Path) -> None:
     others = {path.name for path in folder.iterdir()} - _LEFT_BEHIND
     if others:
         raise StoreError(f"{folder}: not empty (holds {min(others)!a}); choose a new folder for the store")
-
-
-def _damaged(folder: Path, error: Exception) -> StoreError:
-    return StoreError(f"{folder}: its table is damaged ({_reason(error)}); index into a new folder")
-
-
-def _quoted(ids: Sequence[str]) -> str:
-    """Keys as a list in SQL."""
-    return ", ".join("'" + one.replace("'", "''") + "'" for one in ids)
-
-
-def _reason(error: Exception) -> str:
-    """The system's words of a message of lancedb's, where it has them, else the beginning of it."""
-    said = re.search(r"([^:]+) \(os error \d+\)", str(error))
-    return said[1].strip() if said else str(error).splitlines()[0][:120]

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from limner.search.entry import FIELDS, Entry
-from limner.search.snapshot import matrix_of
 from limner.search.store import Store
+from limner.search.table import matrix_of
 
 DAMAGE = {
     "twice": "pictures that stand in the table more than once",

@@ -69,7 +69,7 @@ def test_verify(limner: Limner, own: Path) -> None:
         0,
         f"{own}: {len(Store.open(own))} pictures, whole, each picture once\n",
     )
-    table = Store.open(own)._opened()
+    table = Store.open(own)._table.opened()
     table.add(table.search().limit(1).to_arrow())
     damaged = limner("store", "verify", own)
     assert damaged.code == 1

@@ -34,7 +34,7 @@ def store(pictures: Path, tmp_path: Path) -> Store:
 
 def rewritten(store: Store, **changes: Any) -> None:
     """Change columns of the first row as no writing of limner does."""
-    table = store._table
+    table = store._table.opened()
     rows = table.search().to_arrow().to_pylist()
     row = min(rows, key=lambda one: one["path"])
     table.delete(f"id = '{row['id']}'")
@@ -100,8 +100,8 @@ def test_damage_is_told_apart(store: Store, pictures: Path, changes: dict[str, A
 
 
 def test_a_picture_that_stands_twice(store: Store, pictures: Path) -> None:
-    rows = store._table.search().limit(1).to_arrow()
-    store._table.add(rows)
+    rows = store._table.opened().search().limit(1).to_arrow()
+    store._table.opened().add(rows)
     report = verify(store)
     assert kinds(report) == {"twice": 1}
     assert report.pictures == 8

@@ -1,0 +1,158 @@
+"""One LanceDB table of a store's folder, in terms of limner: what it holds by key, and changes of one commit each.
+
+Every change is one commit: a reader sees all of it or nothing, and so does whoever opens the store after the writer
+was killed. One process writes at a time, a second is refused; any number read.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lancedb
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float
+
+from limner.errors import StoreError
+from limner.search.lock import WriterLock
+
+
+class Table:
+    """A table with a column `id`, which is made by the first rows that are written."""
+
+    def __init__(self, folder: Path, name: str, schema: pa.Schema, lock: WriterLock) -> None:
+        self.folder = folder
+        self.schema = schema
+        self._name = name
+        self._lock = lock
+        # Without this a handle would not see what another process has added.
+        self._database = lancedb.connect(folder, read_consistency_interval=timedelta(0))
+        self._opened: Any = None
+
+    def opened(self) -> Any:
+        """LanceDB's own handle, or None as long as nothing has been added. Raises `StoreError` for a damaged table."""
+        if self._opened is None and (self.folder / f"{self._name}.lance" / "_versions").is_dir():
+            try:
+                table = self._database.open_table(self._name)
+                matches = table.schema.equals(self.schema)
+            except Exception as error:  # lancedb raises what its Rust side happens to call it
+                raise self._damaged(error) from None
+            if not matches:
+                raise StoreError(f"{self.folder}: its table has other columns than its card says; index anew")
+            self._opened = table
+        return self._opened
+
+    @property
+    def version(self) -> int:
+        """Grows with each commit; 0 = there is no table yet."""
+        table = self.opened()
+        return 0 if table is None else int(table.version)
+
+    def __len__(self) -> int:
+        table = self.opened()
+        return 0 if table is None else int(table.count_rows())
+
+    def merge(self, rows: pa.Table) -> None:
+        """Add rows, or replace those of the same key, in one commit."""
+        with self._lock.held(), self._refusals():
+            if self.opened() is None:
+                self._opened = self._database.create_table(self._name, schema=self.schema, exist_ok=True)
+            merge = self._opened.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+            merge.execute(rows)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove rows by their keys, in one commit, and say how many there were; other keys are passed over."""
+        if not ids:
+            return 0
+        with self._lock.held(), self._refusals():
+            if (table := self.opened()) is None:
+                return 0
+            before = int(table.count_rows())
+            table.delete(f"id IN ({_quoted(ids)})")
+            return before - int(table.count_rows())
+
+    def compact(self) -> None:
+        """Join the small files that many commits leave; readers are not disturbed."""
+        with self._lock.held(), self._refusals():
+            if (table := self.opened()) is not None:
+                table.optimize()
+
+    def all(self, columns: Sequence[str]) -> pa.Table:
+        """Some columns of all rows."""
+        table = self.opened()
+        if table is None:
+            return self.schema.empty_table().select(list(columns))
+        return table.search().select(list(columns)).to_arrow()
+
+    def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
+        """Some columns of all rows, at most `size` rows at a time, of one version of the table.
+
+        Raises `StoreError` for rows that cannot be read.
+        """
+        table = self.opened()
+        if table is None:
+            return
+        try:
+            reader = table.search().select(list(columns)).to_batches(batch_size=size)
+            while (batch := next(reader, None)) is not None:
+                yield batch
+        except Exception as error:
+            raise self._damaged(error) from None
+
+    def rows(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
+        """Keys and some columns of those rows that are there, in no order."""
+        table = self.opened()
+        if table is None or not ids:
+            return self.schema.empty_table().select(["id", *columns])
+        return table.search().where(f"id IN ({_quoted(ids)})").select(["id", *columns]).to_arrow()
+
+    def arrays(self, ids: Sequence[str], column: str) -> Float[np.ndarray, "rows size"]:
+        """The vectors of one column by their keys, in order. Raises `StoreError` for a key that is not there."""
+        kind = self.schema.field(column).type
+        found = self.rows(ids, [column])
+        vectors = matrix_of(found[column], kind.list_size)
+        rows = dict(zip(found["id"].to_pylist(), vectors, strict=True))
+        if missing := [one for one in ids if one not in rows]:
+            raise StoreError(f"{self.folder}: does not hold {missing[0]}; search again")
+        return np.stack([rows[one] for one in ids]) if ids else vectors[:0]
+
+    def _damaged(self, error: Exception) -> StoreError:
+        return StoreError(f"{self.folder}: its table is damaged ({_reason(error)}); index into a new folder")
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """What lancedb makes of a disk that is full or may not be written, as `StoreError`."""
+        try:
+            yield
+        except (OSError, RuntimeError) as error:
+            raise StoreError(f"{self.folder}: cannot be written ({_reason(error)})") from None
+
+
+def matrix_of(column: pa.ChunkedArray, dim: int) -> Float[np.ndarray, "images dim"]:
+    """A column of vectors as one matrix, a row each."""
+    if not len(column):
+        return np.empty((0, dim), column.type.value_type.to_pandas_dtype())
+    rows: Float[np.ndarray, "images dim"] = (
+        pa.concat_arrays(column.chunks).flatten().to_numpy().reshape(-1, dim)
+    )
+    return rows
+
+
+def with_vectors(table: pa.Table, field: pa.Field, vectors: Float[np.ndarray, "rows ..."]) -> pa.Table:
+    """The table with a further column of one vector a row."""
+    flat = pa.array(np.ascontiguousarray(vectors).ravel())
+    return table.append_column(field, pa.FixedSizeListArray.from_arrays(flat, field.type.list_size))
+
+
+def _quoted(ids: Sequence[str]) -> str:
+    """Keys as a list in SQL."""
+    return ", ".join("'" + one.replace("'", "''") + "'" for one in ids)
+
+
+def _reason(error: Exception) -> str:
+    """The system's words of a message of lancedb's, where it has them, else the beginning of it."""
+    said = re.search(r"([^:]+) \(os error \d+\)", str(error))
+    return said[1].strip() if said else str(error).splitlines()[0][:120]
