@@ -1,0 +1,55 @@
+// The query in the address, so that a link, a reload and the back button restore it. A picture that somebody gave
+// is not: it stays in this page's memory, and the history entry has only its key there.
+
+export const FIRST_K = 20;
+const PLAIN = { text: "", like: "", weight: 0.5, k: FIRST_K, where: [], after: "", before: "", group: "", open: "", picture: "" };
+const pictures = new Map();
+
+export function readAddress() {
+  const values = new URLSearchParams(location.hash.slice(1));
+  const weight = Number(values.get("weight") ?? PLAIN.weight);
+  const k = Number.parseInt(values.get("k"), 10);
+  return {
+    text: values.get("q") || "",
+    like: values.get("like") || "",
+    weight: weight >= 0 && weight <= 1 ? weight : PLAIN.weight,
+    k: k >= 1 ? k : PLAIN.k,
+    where: values.getAll("where").filter(Boolean),
+    after: values.get("after") || "",
+    before: values.get("before") || "",
+    group: ["identity", "near"].includes(values.get("group")) ? values.get("group") : "",
+    open: values.get("open") || "",
+    picture: history.state?.picture || "",
+  };
+}
+
+export function writeAddress(state, { replace = false } = {}) {
+  const values = new URLSearchParams();
+  if (state.text) values.set("q", state.text);
+  if (state.like) values.set("like", state.like);
+  if (state.weight !== PLAIN.weight) values.set("weight", state.weight);
+  if (state.k !== PLAIN.k) values.set("k", state.k);
+  for (const condition of state.where) values.append("where", condition);
+  for (const name of ["after", "before", "group", "open"]) if (state[name]) values.set(name, state[name]);
+  const address = `${location.pathname}${location.search}${values.size ? `#${values}` : ""}`;
+  // `opened`: this entry was made by opening a result, so closing it may go back.
+  const entry = { picture: state.picture, opened: Boolean(state.opened) };
+  if (replace) history.replaceState(entry, "", address);
+  else history.pushState(entry, "", address);
+}
+
+export const wasOpenedHere = () => Boolean(history.state?.opened);
+
+/** What must be the same for the results to be. */
+export const sameSearch = (one, other) => JSON.stringify({ ...one, open: "" }) === JSON.stringify({ ...other, open: "" });
+
+export const asksSomething = (state) => Boolean(state.text || state.like || pictures.has(state.picture));
+
+/** Puts a picture into memory; returns its key. */
+export function keepPicture(picture) {
+  const key = `${Date.now()}-${Math.random()}`;
+  pictures.set(key, picture);
+  return key;
+}
+
+export const keptPicture = (key) => pictures.get(key);

@@ -1,0 +1,115 @@
+// The server: requests, its token, its pictures.
+
+/** What went wrong, in the server's words. `status` is 0 where no answer came. */
+export class Problem extends Error {
+  constructor(status, title, detail, { errors = [], wait = 0 } = {}) {
+    super(detail || title);
+    Object.assign(this, { status, title, detail, errors, wait });
+  }
+}
+
+const KEPT = "limner.token";
+let token = stored();
+
+function stored() {
+  try {
+    return sessionStorage.getItem(KEPT) || "";
+  } catch {
+    return "";
+  }
+}
+
+export const hasToken = () => token !== "";
+
+/** Keeps a token until the tab is closed; "" forgets it. */
+export function setToken(value) {
+  token = value;
+  for (const url of blobs.values()) url.then(URL.revokeObjectURL, () => {});
+  blobs.clear();
+  try {
+    if (value) sessionStorage.setItem(KEPT, value);
+    else sessionStorage.removeItem(KEPT);
+  } catch {
+    // Without storage the token lasts as long as the page.
+  }
+}
+
+async function answer(path, { body, signal } = {}) {
+  const headers = {};
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (body) headers["Content-Type"] = "application/json";
+  const options = { headers, signal, method: body ? "POST" : "GET", body: body && JSON.stringify(body) };
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, "The server cannot be reached", "Is it running, and is this computer connected to it?");
+  }
+  if (!response.ok) throw await problemOf(response);
+  return response;
+}
+
+async function problemOf(response) {
+  let body = {};
+  try {
+    body = await response.json();
+  } catch {
+    // A proxy's page, or nothing: the status has to do.
+  }
+  const wait = Number(response.headers.get("Retry-After")) || 0;
+  const errors = Array.isArray(body.errors) ? body.errors : [];
+  const title = body.title || response.statusText || "The server refused";
+  return new Problem(response.status, title, body.detail || `It answered with status ${response.status}.`, { errors, wait });
+}
+
+const json = async (path, options) => (await answer(path, options)).json();
+
+export const info = (signal) => json("/v1/info", { signal });
+export const search = (body, signal) => json("/v1/search", { body, signal });
+export const explain = (text, id, signal) => json("/v1/explain", { body: { text, id }, signal });
+export const item = (id, signal) => json(`/v1/items/${encodeURIComponent(id)}`, { signal });
+
+export function items(offset, limit, where, signal) {
+  const query = new URLSearchParams({ offset, limit });
+  for (const condition of where) query.append("where", condition);
+  return json(`/v1/items?${query}`, { signal });
+}
+
+const blobs = new Map();
+const MOST_BLOBS = 400;
+
+/** The address of a picture ("images") or its small form ("thumbnails") for an <img>. */
+export async function pictureUrl(kind, id) {
+  const path = `/v1/${kind}/${encodeURIComponent(id)}`;
+  if (!token) return path;
+  // An <img> sends no Authorization header.
+  let url = blobs.get(path);
+  if (!url) {
+    url = answer(path).then(async (response) => URL.createObjectURL(await response.blob()));
+    url.catch(() => blobs.delete(path));
+    blobs.set(path, url);
+    if (blobs.size > MOST_BLOBS) {
+      const [oldest, gone] = blobs.entries().next().value;
+      blobs.delete(oldest);
+      gone.then(URL.revokeObjectURL, () => {});
+    }
+  }
+  return url;
+}
+
+/** Shows a picture in an <img>; resolves to whether it could be had. */
+export async function showPicture(image, kind, id) {
+  image.dataset.shows = `${kind}/${id}`;
+  try {
+    const url = await pictureUrl(kind, id);
+    if (image.dataset.shows !== `${kind}/${id}`) return false;
+    return await new Promise((resolve) => {
+      image.onload = () => resolve(true);
+      image.onerror = () => resolve(false);
+      image.src = url;
+    });
+  } catch {
+    return false;
+  }
+}

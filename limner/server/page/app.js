@@ -1,0 +1,255 @@
+// The page: the address says what is searched for and which result is open; everything else follows from it.
+
+import { info as askInfo, hasToken, items, Problem, search, setToken } from "./api.js";
+import { asksSomething, FIRST_K, keepPicture, keptPicture, readAddress, sameSearch, wasOpenedHere, writeAddress } from "./address.js";
+import { byId, count } from "./elements.js";
+import { buildFilters, fillFilters, moreThan, startFilters } from "./filters.js";
+import { fillForm, focusText, startForm, typed } from "./form.js";
+import { readPicture } from "./given-picture.js";
+import * as notices from "./notices.js";
+import { clearHits, focusCard, holdsCards, showHits, showSkeleton, startResults } from "./results.js";
+import { closeViewer, openViewer, startViewer } from "./viewer.js";
+
+const PATIENCE = 180; // ms before anything shows that an answer is awaited
+const STARTS = 12; // pictures of the store on the first visit
+const NO_FILTERS = { where: [], after: "", before: "" };
+
+let state = readAddress();
+let shown = null; // the state whose answer is on the page
+let answer = null;
+let store = null; // what /v1/info said
+let asking = null;
+
+/** Changes the query: into the address, and from there onto the page. */
+function go(changes, { replace = false } = {}) {
+  const next = { ...state, open: "", ...changes };
+  if (sameSearch(next, state) && next.open === state.open && shown) return refresh({ again: !changes.open && !replace });
+  writeAddress({ ...next, opened: next.open !== "" && (replace ? wasOpenedHere() : true) }, { replace });
+  return refresh();
+}
+
+/** Brings the page in line with the address. */
+async function refresh({ again = false } = {}) {
+  state = readAddress();
+  fillForm(state);
+  fillFilters(state);
+  document.title = state.text ? `${state.text} · limner` : "limner";
+  const fresh = again || !shown || !sameSearch(state, shown);
+  if (fresh && state.open === "") closeViewer();
+  if (fresh && !(await find())) return;
+  showOpened();
+}
+
+/** Asks the server and shows what it says; whether it did, and no later question came between. */
+async function find() {
+  asking?.abort();
+  const question = (asking = new AbortController());
+  const asked = state;
+  const late = setTimeout(wait, PATIENCE);
+  try {
+    if (!store) await loadStore(question.signal);
+    if (!asksSomething(asked)) await showWelcome(asked, question.signal);
+    else {
+      const found = await search(requestOf(asked), question.signal);
+      question.signal.throwIfAborted();
+      showAnswer(asked, found);
+    }
+    shown = asked;
+    return true;
+  } catch (problem) {
+    if (asking === question && problem.name !== "AbortError") showProblem(problem);
+    return false;
+  } finally {
+    clearTimeout(late);
+    if (asking === question) {
+      asking = null;
+      document.body.removeAttribute("data-busy");
+      byId("results").removeAttribute("aria-busy");
+    }
+  }
+}
+
+function wait() {
+  document.body.dataset.busy = "";
+  byId("results").setAttribute("aria-busy", "true");
+  if (!asksSomething(state) || holdsCards()) return;
+  document.body.dataset.state = "results";
+  byId("notice").replaceChildren();
+  showSkeleton(Math.min(state.k, 12));
+}
+
+async function loadStore(signal) {
+  store = await askInfo(signal);
+  buildFilters(store);
+  byId("stock").textContent = `${count(store.pictures)} ${store.pictures === 1 ? "picture" : "pictures"}`;
+  byId("model").textContent = [store.model.system, store.model.fingerprint?.slice(0, 8)].filter(Boolean).join(" · ");
+  byId("refine").hidden = store.pictures === 0;
+  byId("forget").hidden = !hasToken();
+}
+
+function requestOf(asked) {
+  const picture = keptPicture(asked.picture);
+  const time = (value) => (value ? (value.length === 16 ? `${value}:00` : value) : null);
+  return {
+    text: asked.text || null,
+    image: picture?.base64 ?? null,
+    like: picture ? null : asked.like || null,
+    text_weight: asked.weight,
+    k: Math.min(asked.k, store.max_k),
+    where: asked.where,
+    after: time(asked.after),
+    before: time(asked.before),
+    group: asked.group || null,
+  };
+}
+
+function showAnswer(asked, found) {
+  answer = found;
+  document.body.dataset.state = "results";
+  showHits(found);
+  const number = found.hits.length;
+  const limited = found.matching < found.total;
+  byId("status").textContent = number
+    ? `${number} best of ${count(found.matching)}${limited ? ` that pass the filters (${count(found.total)} in all)` : " pictures"}`
+    : "No results";
+  const notice = byId("notice");
+  if (found.total === 0) notice.replaceChildren(notices.emptyStore());
+  else if (found.matching === 0) notice.replaceChildren(notices.nothingPasses(found.total, () => go(NO_FILTERS)));
+  else if (number === 0) notice.replaceChildren(notices.nothingFound());
+  else if (found.good === false) notice.replaceChildren(notices.noGoodMatch(found));
+  else notice.replaceChildren();
+  if (asked.picture && !keptPicture(asked.picture)) notice.prepend(notices.pictureLost());
+  byId("more").hidden = number < Math.min(asked.k, store.max_k) || moreThan(asked.k) === null;
+}
+
+async function showWelcome(asked, signal) {
+  answer = null;
+  let pictures = [];
+  if (store.pictures > 0) {
+    const offset = asked.where.length ? 0 : Math.floor(Math.random() * Math.max(0, store.pictures - STARTS));
+    pictures = await items(offset, STARTS, asked.where, signal).then((page) => page.items, (error) => {
+      if (error.name === "AbortError" || error.status === 401) throw error;
+      return []; // the page works without them
+    });
+  }
+  signal.throwIfAborted();
+  document.body.dataset.state = "idle";
+  clearHits();
+  byId("status").textContent = "";
+  byId("more").hidden = true;
+  const doing = { onText: (text) => go({ text, like: "", picture: "" }), onSimilar: similar };
+  byId("notice").replaceChildren(store.pictures ? notices.welcome(pictures, doing) : notices.emptyStore());
+  if (asked.picture) byId("notice").prepend(notices.pictureLost());
+}
+
+function showProblem(problem) {
+  shown = null;
+  answer = null;
+  clearHits();
+  closeViewer();
+  byId("status").textContent = "";
+  byId("more").hidden = true;
+  document.body.dataset.state = "results";
+  if (!(problem instanceof Problem)) console.error(problem);
+  const known = problem instanceof Problem ? problem : new Problem(500, "The page failed", String(problem));
+  if (known.status === 401) askToken();
+  else byId("notice").replaceChildren(notices.trouble(known, () => refresh({ again: true })));
+}
+
+function askToken() {
+  const form = notices.tokenForm(hasToken(), (token) => {
+    setToken(token);
+    store = null;
+    refresh({ again: true });
+  });
+  byId("notice").replaceChildren(form);
+  byId("forget").hidden = true;
+  form.querySelector("input").focus();
+}
+
+function showOpened() {
+  const place = answer && state.open ? answer.hits.findIndex((hit) => hit.id === state.open) : -1;
+  if (place >= 0) openViewer(answer.hits, place, state.text);
+  else {
+    const was = closeViewer();
+    if (was) focusCard(was);
+  }
+}
+
+async function similar(id) {
+  await go({ like: id, text: "", picture: "", weight: 0.5 });
+  window.scrollTo(0, 0);
+  if (holdsCards()) focusCard();
+}
+
+async function give(file) {
+  try {
+    const picture = keepPicture(await readPicture(file));
+    go({ picture, like: "", text: typed() });
+  } catch (error) {
+    byId("notice").replaceChildren(notices.message("That cannot be searched by", error.message));
+  }
+}
+
+startForm({
+  onSearch: (text) => (text || asksSomething({ ...state, text }) ? go({ text }) : focusText()),
+  onPicture: give,
+  onNoPicture: () => go({ picture: "", like: "", weight: 0.5, text: typed() }),
+  onWeight: (weight) => go({ weight, text: typed() }),
+});
+startFilters((changes, options) => go({ ...changes, text: typed() }, options));
+startResults({ onOpen: (id) => go({ open: id }), onSimilar: similar });
+startViewer({
+  onClose: () => (wasOpenedHere() ? history.back() : go({ open: "" }, { replace: true })),
+  onStep: (by) => {
+    const next = answer?.hits[answer.hits.findIndex((hit) => hit.id === state.open) + by];
+    if (next) go({ open: next.id }, { replace: true });
+  },
+  onSimilar: similar,
+  onWhere: (condition) => go({ where: [...new Set([...state.where, condition])] }),
+  onProblem: (problem) => problem.status === 401 && (showProblem(problem), true),
+});
+byId("more").addEventListener("click", () => go({ k: moreThan(state.k) }, { replace: true }));
+byId("forget").addEventListener("click", () => {
+  setToken("");
+  store = null;
+  refresh({ again: true });
+});
+document.querySelector(".brand").addEventListener("click", (event) => {
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  go({ text: "", like: "", picture: "", weight: 0.5, k: FIRST_K, group: "", ...NO_FILTERS });
+});
+document.addEventListener("keydown", (event) => {
+  const busy = event.target.closest?.("input, textarea, select, dialog");
+  if (busy || event.altKey || event.ctrlKey || event.metaKey) return;
+  if (event.key === "/") {
+    event.preventDefault();
+    focusText();
+  }
+});
+byId("text").addEventListener("keydown", (event) => {
+  if (event.key === "ArrowDown" && holdsCards() && event.target.selectionEnd === event.target.value.length) {
+    event.preventDefault();
+    focusCard(answer?.hits[0]?.id);
+  }
+});
+window.addEventListener("popstate", () => refresh());
+
+const themes = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => (document.documentElement.dataset.theme || (themes.matches ? "dark" : "light")) === "dark";
+const sayTheme = () => byId("theme").setAttribute("aria-pressed", isDark());
+byId("theme").addEventListener("click", () => {
+  const theme = isDark() ? "light" : "dark";
+  document.documentElement.dataset.theme = theme;
+  try {
+    localStorage.setItem("limner.theme", theme);
+  } catch {
+    // Then it lasts until the page is loaded again.
+  }
+  sayTheme();
+});
+themes.addEventListener("change", sayTheme);
+sayTheme();
+
+refresh();

@@ -1,0 +1,163 @@
+// Where a matcher looked: words light up their regions in the picture, regions and reading steps their words.
+
+import { h, percent } from "./elements.js";
+
+const DARKEST = 0.74; // of the cover over what a word does not look at
+const FEWEST = 0.04; // share of attention below which nothing is said of it
+
+/**
+ * `attention` as the server has it: words, of_regions [words][rows][columns], of_words [readers][words], reader. The regions
+ * are of the whole picture, or of `crop` (left, top, right, bottom as shares of it). Draws into `overlay`.
+ */
+export function attentionView(attention, overlay) {
+  const { words, of_regions: maps, of_words: readings, reader } = attention;
+  const rows = maps?.[0]?.length || 0;
+  const columns = maps?.[0]?.[0]?.length || 0;
+  const cellwise = reader === "region" && rows * columns > 0;
+  const cover = maps ? (cellwise ? cellCover(rows, columns) : smoothCover(rows, columns)) : null;
+  let pinned = null;
+
+  const caption = h("p", { class: "caption", role: "status" });
+  const chips = words.map((word, index) => control(h("button", { type: "button", class: "word" }, word), { word: index }));
+  const steps = readings && !cellwise
+    ? readings.map((_, index) => control(h("button", { type: "button", class: "step" }, String(index + 1)), { reader: index }))
+    : [];
+  if (cellwise && readings) cover.cells.forEach((cell, index) => control(cell, { reader: index }));
+  if (cover) place(overlay, cover, attention.crop);
+  show(null);
+
+  /** Hover and focus preview; a click keeps it, and a second one lets it go. */
+  function control(element, subject) {
+    element.setAttribute("aria-pressed", "false");
+    element.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && show(subject));
+    element.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && show(pinned));
+    element.addEventListener("focus", () => element.matches(":focus-visible") && show(subject));
+    element.addEventListener("blur", () => show(pinned));
+    element.addEventListener("click", () => {
+      pinned = same(pinned, subject) ? null : subject;
+      show(pinned);
+    });
+    return element;
+  }
+
+  function show(subject) {
+    const ofWords = subject?.reader !== undefined ? readings?.[subject.reader] : null;
+    chips.forEach((chip, index) => {
+      chip.classList.toggle("on", subject?.word === index);
+      chip.style.setProperty("--share", ofWords ? ofWords[index] / (Math.max(...ofWords) || 1) : 0);
+      chip.setAttribute("aria-pressed", same(pinned, { word: index }));
+    });
+    const readers = cellwise && readings ? cover.cells : steps;
+    readers.forEach((element, index) => {
+      element.classList.toggle("on", subject?.reader === index);
+      element.setAttribute("aria-pressed", same(pinned, { reader: index }));
+    });
+    cover?.draw(subject === null ? null : mapOf(subject));
+    caption.textContent = said(subject);
+  }
+
+  function mapOf({ word, reader: index }) {
+    if (word !== undefined) return maps[word].flat();
+    if (cellwise) return Array.from({ length: rows * columns }, (_, cell) => Number(cell === index));
+    const sum = new Array(rows * columns).fill(0); // what a step sees: its words' regions, by their weights
+    readings[index].forEach((weight, at) => maps[at].flat().forEach((share, cell) => (sum[cell] += weight * share)));
+    return sum;
+  }
+
+  function said(subject) {
+    if (subject === null) {
+      if (!maps) return "Point at a step to see which words it reads.";
+      return `Point at a word to see where the model looks for it${cellwise && readings ? ", or at a region to see its words" : ""}.`;
+    }
+    if (subject.word !== undefined) {
+      if (!maps) return "";
+      const best = strongest(maps[subject.word].flat(), cellwise ? 3 : 1);
+      if (!best.length) return `“${words[subject.word]}” looks nowhere in particular.`;
+      const places = best.map(([cell, share]) => `${placeName(cell, rows, columns)}${cellwise ? ` ${percent(share)}` : ""}`);
+      return `“${words[subject.word]}” looks ${cellwise ? "at" : "most at"}: ${places.join(", ")}`;
+    }
+    const best = strongest(readings[subject.reader], 4).map(([index, share]) => `“${words[index]}” ${percent(share)}`);
+    const who = cellwise ? `This region (${placeName(subject.reader, rows, columns)})` : `Step ${subject.reader + 1}`;
+    return best.length ? `${who} reads: ${best.join(", ")}` : `${who} reads no word.`;
+  }
+
+  return [
+    h("h3", {}, maps ? "Where the model looks" : "What the model reads"),
+    h("div", { class: "words", role: "group", "aria-label": "Words of the description" }, chips),
+    steps.length ? h("div", { class: "steps", role: "group", "aria-label": "Steps of the model" }, h("span", {}, "Steps"), steps) : null,
+    caption,
+  ];
+}
+
+const same = (one, other) => one !== null && one.word === other.word && one.reader === other.reader;
+
+const strongest = (shares, most) =>
+  shares.map((share, index) => [index, share]).filter(([, share]) => share >= FEWEST).sort((a, b) => b[1] - a[1]).slice(0, most);
+
+function placeName(cell, rows, columns) {
+  const down = (Math.floor(cell / columns) + 0.5) / rows;
+  const across = ((cell % columns) + 0.5) / columns;
+  const height = rows === 1 ? "" : down < 0.2 ? "top" : down < 0.4 ? "upper" : down <= 0.6 ? "middle" : down <= 0.8 ? "lower" : "bottom";
+  const side = columns === 1 ? "" : across < 1 / 3 ? "left" : across <= 2 / 3 ? "centre" : "right";
+  return `${height} ${side}`.trim() || "the whole";
+}
+
+function place(overlay, cover, crop = [0, 0, 1, 1]) {
+  const [left, top, right, bottom] = crop || [0, 0, 1, 1];
+  Object.assign(cover.element.style, {
+    left: `${100 * left}%`, top: `${100 * top}%`, width: `${100 * (right - left)}%`, height: `${100 * (bottom - top)}%`,
+  });
+  overlay.replaceChildren(cover.element);
+}
+
+/** Many regions: a dark cover that lets through where the attention is, without edges. */
+function smoothCover(rows, columns) {
+  const element = h("canvas", { width: columns, height: rows, "aria-hidden": "true" });
+  const context = element.getContext("2d");
+  return {
+    element,
+    draw(shares) {
+      element.classList.toggle("shown", shares !== null);
+      if (shares === null) return;
+      const most = Math.max(...shares) || 1;
+      const pixels = context.createImageData(columns, rows);
+      shares.forEach((share, cell) => {
+        pixels.data.set([6, 10, 18, Math.round(255 * DARKEST * (1 - share / most))], 4 * cell);
+      });
+      context.putImageData(pixels, 0, 0);
+    },
+  };
+}
+
+/** Few regions, of which each reads words itself: a button a region. */
+function cellCover(rows, columns) {
+  const cells = Array.from({ length: rows * columns }, (_, cell) =>
+    h("button", { type: "button", class: "cell", tabindex: cell ? "-1" : "0", "aria-label": `Region ${placeName(cell, rows, columns)}` }, h("span")));
+  const element = h("div", { class: "cells", role: "group", "aria-label": "Regions of the picture" }, cells);
+  element.style.gridTemplate = `repeat(${rows}, 1fr) / repeat(${columns}, 1fr)`;
+  element.addEventListener("keydown", (event) => {
+    const at = cells.indexOf(event.target);
+    const goal = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - columns, ArrowDown: at + columns }[event.key];
+    if (goal === undefined) return;
+    event.preventDefault();
+    event.stopPropagation(); // outside of the regions these keys go to the next result
+    if (!cells[goal]) return;
+    cells[at].tabIndex = -1;
+    cells[goal].tabIndex = 0;
+    cells[goal].focus();
+  });
+  return {
+    element,
+    cells,
+    draw(shares) {
+      element.classList.toggle("shown", shares !== null);
+      const most = Math.max(...(shares || [])) || 1;
+      cells.forEach((cell, index) => {
+        const share = shares ? shares[index] : 0;
+        cell.style.setProperty("--light", shares ? (share / most).toFixed(3) : 1);
+        cell.classList.toggle("lit", share >= FEWEST);
+        cell.firstChild.textContent = share >= FEWEST && share < 1 ? percent(share) : "";
+      });
+    },
+  };
+}

@@ -1,0 +1,29 @@
+// Conditions as the server reads them: `camera=3|4`, `height>=170`; see limner/search/conditions.py.
+
+/** `name=value|value`, quoted where a value would be read as something else. */
+export const written = (name, values) => `${name}=${values.map(quoted).join("|")}`;
+
+/** Whether a condition can name this field at all. */
+export const nameable = (name) => name !== "" && name === name.trim() && !/[=!<>~]/.test(name);
+
+/** The field and values of a condition that `written` could have made from these fields, else null. */
+export function understood(condition, fields) {
+  const field = fields.find(({ name }) => condition.startsWith(`${name}=`));
+  if (!field) return null;
+  const parts = condition.slice(field.name.length + 1).match(/(?:"(?:[^"\\]|\\.)*"|[^|"]|")+/g) || [];
+  const values = parts.map((part) => unquoted(part.trim()));
+  return values.length && values.every((value) => field.values.includes(value)) ? { field, values } : null;
+}
+
+function quoted(value) {
+  return value === "" || value !== value.trim() || /[|"]/.test(value) ? JSON.stringify(value) : value;
+}
+
+function unquoted(text) {
+  if (text.length < 2 || text[0] !== '"' || text.at(-1) !== '"') return text;
+  try {
+    return String(JSON.parse(text));
+  } catch {
+    return text.slice(1, -1);
+  }
+}

@@ -1,0 +1,130 @@
+// Filters from what the store knows of its pictures, grouping, and the number of results.
+
+import { nameable, understood, written } from "./conditions.js";
+import { byId, clock, count, h, icon } from "./elements.js";
+
+const panel = byId("filters");
+const toggle = byId("filters-toggle");
+const STEPS = [10, 20, 50, 100, 200, 500];
+let info = { fields: [], times: null, identities: false, max_k: 100 };
+let changed = () => {};
+let state = null;
+
+/** `onChange(changes)` gets what is to change in the query. */
+export function startFilters(onChange) {
+  changed = onChange;
+  toggle.addEventListener("click", () => showPanel(panel.hidden));
+  panel.addEventListener("submit", (event) => event.preventDefault());
+  byId("group").addEventListener("change", (event) => changed({ group: event.target.value }));
+  byId("k").addEventListener("change", (event) => changed({ k: Number(event.target.value) }));
+}
+
+/** Builds the controls for a store. */
+export function buildFilters(given) {
+  info = given;
+  const listed = info.fields.filter(({ name, values }) => values.length && nameable(name));
+  const others = info.fields.filter(({ name, values }) => !values.length && nameable(name));
+  panel.replaceChildren(...listed.map(choice), ...(info.times ? [times()] : []), freeCondition(others));
+  byId("group").querySelector('[value="identity"]').hidden = !info.identities;
+  if (state) fillFilters(state);
+}
+
+/** Shows what the address says. */
+export function fillFilters(given) {
+  state = given;
+  for (const box of panel.querySelectorAll("input[type=checkbox]")) {
+    box.checked = chosen(box.name).includes(box.value);
+  }
+  for (const name of ["after", "before"]) {
+    const input = panel.querySelector(`input[name=${name}]`);
+    if (input) input.value = state[name].slice(0, 16);
+  }
+  byId("group").value = state.group;
+  const ks = [...new Set([...STEPS.filter((step) => step <= info.max_k), Math.min(state.k, info.max_k)])];
+  byId("k").replaceChildren(...ks.sort((a, b) => a - b).map((k) => h("option", { value: k }, String(k))));
+  byId("k").value = Math.min(state.k, info.max_k);
+  const chips = activeChips();
+  byId("active").replaceChildren(...chips);
+  byId("filters-count").textContent = chips.length ? count(chips.length) : "";
+}
+
+/** The next number of results that can be asked for, or null. */
+export const moreThan = (k) => STEPS.find((step) => step > k && step <= info.max_k) ?? (k < info.max_k ? info.max_k : null);
+
+/** A condition for this value, where the store has the field; else null. */
+export function conditionFor(name, value) {
+  const known = info.fields.some((field) => field.name === name) && nameable(name);
+  return known && ["string", "number"].includes(typeof value) ? written(name, [String(value)]) : null;
+}
+
+function showPanel(shown) {
+  panel.hidden = !shown;
+  toggle.setAttribute("aria-expanded", shown);
+}
+
+const conditionsOf = (name) =>
+  state.where.filter((condition) => understood(condition, info.fields)?.field.name === name);
+
+const chosen = (name) => conditionsOf(name).flatMap((condition) => understood(condition, info.fields).values);
+
+function choose(name, value, wanted) {
+  const values = chosen(name).filter((one) => one !== value);
+  if (wanted) values.push(value);
+  const others = state.where.filter((condition) => !conditionsOf(name).includes(condition));
+  changed({ where: values.length ? [...others, written(name, values)] : others });
+}
+
+function choice({ name, values }) {
+  const boxes = values.map((value) =>
+    h("label", { class: "chip" },
+      h("input", { type: "checkbox", name, value, onchange: (event) => choose(name, value, event.target.checked) }),
+      h("span", {}, value)),
+  );
+  return h("fieldset", {}, h("legend", {}, name), h("div", { class: "chips" }, boxes));
+}
+
+function times() {
+  const [first, last] = info.times.map((time) => String(time).slice(0, 16));
+  const input = (name) =>
+    h("input", { type: "datetime-local", name, min: first, onchange: (event) => changed({ [name]: event.target.value }, { replace: true }) });
+  return h("fieldset", {}, h("legend", {}, "Taken"),
+    h("div", { class: "times" }, h("label", {}, "from ", input("after")), h("label", {}, "until before ", input("before"))),
+    h("p", { class: "hint" }, `The store's pictures are from ${clock(first)} to ${clock(last)}.`));
+}
+
+function freeCondition(others) {
+  const input = h("input", { type: "text", id: "where", placeholder: "height>=170", spellcheck: "false", autocapitalize: "none" });
+  const add = () => {
+    const condition = input.value.trim();
+    if (!condition) return;
+    input.value = "";
+    if (!state.where.includes(condition)) changed({ where: [...state.where, condition] });
+  };
+  input.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    add();
+  });
+  const start = (name) => {
+    input.value = `${name}=`;
+    input.focus();
+  };
+  const names = others.map(({ name }) => h("button", { type: "button", class: "name", onclick: () => start(name) }, name));
+  return h("fieldset", {}, h("legend", {}, h("label", { for: "where" }, "Other condition")),
+    h("div", { class: "where" }, input, h("button", { type: "button", onclick: add }, "Add")),
+    h("p", { class: "hint" }, names.length ? ["Known: ", ...names, " — "] : null,
+      "with =, !=, <, <=, >, >= or ~ (a pattern with * and ?)"));
+}
+
+function activeChips() {
+  const removable = (label, changes) =>
+    h("li", {}, h("button", { type: "button", class: "active", "aria-label": `Remove filter ${label}`, onclick: () => changed(changes) }, label, icon("close")));
+  const chips = state.where.map((condition) => {
+    const known = understood(condition, info.fields);
+    const label = known ? `${known.field.name}: ${known.values.join(" or ")}` : condition;
+    return removable(label, { where: state.where.filter((one) => one !== condition) });
+  });
+  if (state.after) chips.push(removable(`from ${clock(state.after)}`, { after: "" }));
+  if (state.before) chips.push(removable(`before ${clock(state.before)}`, { before: "" }));
+  return chips;
+}

@@ -1,0 +1,115 @@
+// The results as a grid in rank order, and moving in it by keys.
+
+import { showPicture } from "./api.js";
+import { byId, clock, h, icon, percent, spelled } from "./elements.js";
+
+const grid = byId("grid");
+const FACTS = 3; // on a card; the dialog has them all
+
+/** `onOpen(id)`, `onSimilar(id)`. */
+export function startResults({ onOpen, onSimilar }) {
+  grid.addEventListener("click", (event) => {
+    const card = event.target.closest("li[data-id]");
+    if (!card) return;
+    if (event.target.closest(".similar")) onSimilar(card.dataset.id);
+    else if (event.target.closest(".open")) onOpen(card.dataset.id);
+  });
+  grid.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    const card = event.target.closest("li[data-id]");
+    if (!card) return;
+    if (event.key.toLowerCase() === "m") {
+      event.preventDefault();
+      onSimilar(card.dataset.id);
+    } else move(event, card);
+  });
+  grid.addEventListener("focusin", (event) => setStop(event.target.closest("li[data-id]")));
+}
+
+/** Draws an answer's hits. */
+export function showHits(answer) {
+  const cards = answer.hits.map((hit) => card(hit, answer));
+  grid.replaceChildren(...cards);
+  grid.classList.toggle("muted", answer.good === false);
+  setStop(cards[0]);
+}
+
+/** Empty cards while the first answer is under way. */
+export function showSkeleton(number) {
+  grid.classList.remove("muted");
+  grid.replaceChildren(...Array.from({ length: number }, () => h("li", { class: "skeleton", "aria-hidden": "true" })));
+}
+
+export const clearHits = () => grid.replaceChildren();
+
+export const holdsCards = () => grid.querySelector("li[data-id]") !== null;
+
+/** Focus to the card of this picture, or to the first. */
+export function focusCard(id) {
+  const cards = [...grid.querySelectorAll("li[data-id]")];
+  (cards.find((one) => one.dataset.id === id) || cards[0])?.querySelector(".open").focus({ preventScroll: !id });
+}
+
+/** How sure the answer is of a hit: {label, share}, `share` null where only a cosine is known. */
+export function sureness(hit) {
+  if (hit.probability != null) return { label: `${percent(hit.probability)} match`, share: hit.probability };
+  if (hit.confidence != null) return { label: `${percent(hit.confidence)} sure`, share: hit.confidence };
+  return { label: `score ${hit.score.toFixed(3)}`, share: null };
+}
+
+function card(hit, answer) {
+  const { label, share } = sureness(hit);
+  const image = h("img", { alt: `Picture ${hit.name}`, loading: "lazy", decoding: "async", draggable: "false" });
+  const frame = h("span", { class: "frame" }, image, hit.group > 1 && h("span", { class: "group", title: "Pictures in this group" }, `×${hit.group}`));
+  showPicture(image, "thumbnails", hit.id).then((shown) => (shown ? fitGrid(image) : frame.classList.add("missing")));
+  const meter = h("span", { class: "meter" }, h("span"));
+  meter.firstChild.style.width = `${100 * (share ?? 0)}%`;
+  const unlikely = hit.probability != null && answer.threshold != null && hit.probability < answer.threshold;
+  return h("li", { "data-id": hit.id, class: unlikely && "unlikely" },
+    h("button", { type: "button", class: "open", tabindex: "-1" }, frame,
+      h("span", { class: "line" }, h("span", { class: "rank" }, `${hit.rank}`), h("strong", {}, label),
+        share !== null && h("span", { class: "score", title: "Score: cosine of query and picture" }, hit.score.toFixed(2))),
+      share !== null && meter,
+      h("span", { class: "known" }, knownOf(hit))),
+    h("button", { type: "button", class: "similar icon", tabindex: "-1", title: "More like this (M)", "aria-label": `More like ${hit.name}` }, icon("similar")));
+}
+
+/** Identity and the first facts in a line. A bare number or letter gets its field's name. */
+function knownOf(hit) {
+  const facts = Object.entries(hit.metadata).slice(0, FACTS).map(([name, value]) => {
+    const text = spelled(value);
+    return text.length <= 2 || typeof value !== "string" || !Number.isNaN(Number(value)) ? `${name} ${text}` : text;
+  });
+  if (hit.identity != null) facts.unshift(`ID ${hit.identity}`);
+  if (!facts.length) facts.push(hit.taken ? clock(hit.taken) : hit.name);
+  return facts.join(" · ");
+}
+
+/** Frames take the shape of the store's pictures: standing people are not shown in squares. */
+function fitGrid(image) {
+  if (grid.dataset.fitted || !image.naturalHeight) return;
+  const shapes = [...grid.querySelectorAll("img")]
+    .filter((one) => one.naturalHeight)
+    .map((one) => one.naturalWidth / one.naturalHeight)
+    .sort((a, b) => a - b);
+  if (shapes.length < Math.min(4, grid.children.length)) return;
+  grid.dataset.fitted = "true";
+  grid.style.setProperty("--shape", Math.min(1.5, Math.max(0.5, shapes[shapes.length >> 1])).toFixed(3));
+}
+
+/** One card is in the order of the Tab key; the arrows go to the others. */
+function setStop(card) {
+  if (!card) return;
+  for (const one of grid.querySelectorAll(".open[tabindex='0']")) one.tabIndex = -1;
+  card.querySelector(".open").tabIndex = 0;
+}
+
+function move(event, card) {
+  const cards = [...grid.querySelectorAll("li[data-id]")];
+  const columns = cards.filter((one) => one.offsetTop === cards[0].offsetTop).length;
+  const place = cards.indexOf(card);
+  const goals = { ArrowLeft: place - 1, ArrowRight: place + 1, ArrowUp: place - columns, ArrowDown: place + columns, Home: 0, End: cards.length - 1 };
+  if (!(event.key in goals)) return;
+  event.preventDefault();
+  cards[goals[event.key]]?.querySelector(".open").focus();
+}

@@ -1,0 +1,148 @@
+// One result, large: its facts, and why it was found.
+
+import { explain, pictureUrl, showPicture } from "./api.js";
+import { attentionView } from "./attention.js";
+import { byId, clock, h, icon, spelled } from "./elements.js";
+import { conditionFor } from "./filters.js";
+import { sureness } from "./results.js";
+import { weightsView } from "./word-weights.js";
+
+const dialog = byId("viewer");
+const picture = dialog.querySelector(".picture");
+const LARGEST = 5; // times its own pixels that a small picture is enlarged
+let doing = {};
+let asking = null;
+let shownId = null;
+
+/** `onClose()`, `onStep(±1)`, `onSimilar(id)`, `onWhere(condition)`, `onProblem(problem)` → whether it was taken care of. */
+export function startViewer(handlers) {
+  doing = handlers;
+  byId("close").addEventListener("click", doing.onClose);
+  byId("previous").addEventListener("click", () => doing.onStep(-1));
+  byId("next").addEventListener("click", () => doing.onStep(1));
+  dialog.addEventListener("cancel", (event) => {
+    event.preventDefault();
+    doing.onClose();
+  });
+  dialog.addEventListener("close", () => shownId && doing.onClose()); // where the browser did not ask
+  dialog.addEventListener("click", (event) => event.target === dialog && doing.onClose());
+  dialog.addEventListener("keydown", (event) => {
+    const typing = event.target.matches("input, textarea");
+    if (typing || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.key === "ArrowLeft") doing.onStep(-1);
+    else if (event.key === "ArrowRight") doing.onStep(1);
+    else if (event.key.toLowerCase() === "m") doing.onSimilar(shownId);
+    else return;
+    event.preventDefault();
+  });
+}
+
+/** Opens, or changes to, hit number `place` of `hits`; `text` is what was searched for. */
+export function openViewer(hits, place, text) {
+  const hit = hits[place];
+  const changes = hit.id !== shownId;
+  shownId = hit.id;
+  byId("previous").disabled = place === 0;
+  byId("next").disabled = place === hits.length - 1;
+  if (!dialog.open) dialog.showModal();
+  if (!changes) return;
+  byId("viewer-title").textContent = `${hit.rank} · ${sureness(hit).label}`;
+  byId("facts").replaceChildren(...facts(hit));
+  byId("actions").replaceChildren(...actions(hit));
+  showLarge(hit);
+  showWhy(hit, text);
+  dialog.querySelector(".body").scrollTop = 0;
+}
+
+export function closeViewer() {
+  const was = shownId;
+  shownId = null;
+  asking?.abort();
+  if (dialog.open) dialog.close();
+  return was;
+}
+
+async function showLarge(hit) {
+  const image = picture.querySelector("img");
+  const note = byId("viewer-note");
+  image.alt = `Picture ${hit.name}`;
+  note.hidden = true;
+  byId("overlay").replaceChildren();
+  picture.classList.add("loading");
+  let shown = await showPicture(image, "images", hit.id);
+  if (shownId !== hit.id) return;
+  if (!shown) {
+    note.textContent = "The picture's file is gone or was changed since it was indexed: this is its thumbnail.";
+    note.hidden = false;
+    shown = await showPicture(image, "thumbnails", hit.id);
+    if (shownId !== hit.id) return;
+  }
+  picture.classList.remove("loading");
+  if (!shown) return;
+  picture.style.setProperty("--shape", image.naturalWidth / image.naturalHeight);
+  picture.style.setProperty("--widest", `${LARGEST * image.naturalWidth}px`);
+}
+
+async function showWhy(hit, text) {
+  const why = byId("why");
+  asking?.abort();
+  if (!text) {
+    why.replaceChildren(...askForWords(hit));
+    return;
+  }
+  const question = (asking = new AbortController());
+  why.setAttribute("aria-busy", "true");
+  why.replaceChildren(h("p", { class: "waiting" }, "Looking why …"));
+  try {
+    const found = await explain(text, hit.id, question.signal);
+    if (question.signal.aborted) return;
+    const attention = found.attention && (found.attention.of_regions || found.attention.of_words);
+    why.replaceChildren(
+      ...[...(attention ? attentionView(found.attention, byId("overlay")) : []),
+        ...(found.weights || !attention ? weightsView(found.words, found.weights) : [])].filter(Boolean),
+    );
+  } catch (problem) {
+    if (problem.name === "AbortError" || doing.onProblem(problem)) return;
+    why.replaceChildren(h("p", { class: "waiting" }, `There is no explanation. ${problem.detail || problem.message}`));
+  } finally {
+    if (asking === question) why.removeAttribute("aria-busy");
+  }
+}
+
+/** A search by picture has no words to explain; one may give some. */
+function askForWords(hit) {
+  const input = h("input", { type: "text", id: "why-text", placeholder: "a man with a red bag" });
+  const submit = (event) => {
+    event.preventDefault();
+    if (input.value.trim()) showWhy(hit, input.value.trim());
+  };
+  return [
+    h("h3", {}, "Explain"),
+    h("form", { class: "where", onsubmit: submit },
+      h("label", { class: "unseen", for: "why-text" }, "A description of this picture"), input, h("button", { type: "submit" }, "Explain")),
+    h("p", { class: "caption" }, "This search had no words. Describe the picture to see what the model makes of them."),
+  ];
+}
+
+function facts(hit) {
+  const row = (name, value, condition) => [
+    h("dt", {}, name),
+    h("dd", {}, value, condition && h("button", { type: "button", class: "icon narrow", title: `Only ${condition}`, "aria-label": `Only pictures with ${condition}`, onclick: () => doing.onWhere(condition) }, icon("filter"))),
+  ];
+  const known = [];
+  if (hit.probability != null) known.push(row("Match probability", `${(100 * hit.probability).toFixed(1)}%`));
+  if (hit.confidence != null) known.push(row("Matcher's confidence", `${(100 * hit.confidence).toFixed(1)}%`));
+  known.push(row("Score", hit.score.toFixed(4)));
+  if (hit.identity != null) known.push(row("Identity", hit.identity));
+  if (hit.group != null) known.push(row("In its group", `${hit.group} ${hit.group === 1 ? "picture" : "pictures"}`));
+  if (hit.taken) known.push(row("Taken", clock(hit.taken)));
+  for (const [name, value] of Object.entries(hit.metadata)) known.push(row(name, spelled(value), conditionFor(name, value)));
+  known.push(row("File", hit.name));
+  return known.flat();
+}
+
+function actions(hit) {
+  const open = h("a", { class: "button", target: "_blank", rel: "noopener" }, "Full size");
+  pictureUrl("images", hit.id).then((url) => (open.href = url), () => open.remove());
+  return [h("button", { type: "button", class: "go", onclick: () => doing.onSimilar(hit.id) }, icon("similar"), "More like this"), open];
+}
