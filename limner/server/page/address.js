@@ -2,8 +2,20 @@
 // is not: it stays in this page's memory, and the history entry has only its key there.
 
 export const FIRST_K = 20;
-const PLAIN = { text: "", like: "", weight: 0.5, k: FIRST_K, where: [], after: "", before: "", group: "", open: "", picture: "" };
+const PLAIN = {
+  text: "",
+  like: "",
+  weight: 0.5,
+  k: FIRST_K,
+  where: [],
+  after: "",
+  before: "",
+  group: "",
+  open: "",
+  picture: "",
+};
 const pictures = new Map();
+const MOST_PICTURES = 12; // going back further than so many pictures loses them
 
 export function readAddress() {
   const values = new URLSearchParams(location.hash.slice(1));
@@ -41,7 +53,8 @@ export function writeAddress(state, { replace = false } = {}) {
 export const wasOpenedHere = () => Boolean(history.state?.opened);
 
 /** What must be the same for the results to be. */
-export const sameSearch = (one, other) => JSON.stringify({ ...one, open: "" }) === JSON.stringify({ ...other, open: "" });
+export const sameSearch = (one, other) =>
+  JSON.stringify({ ...one, open: "" }) === JSON.stringify({ ...other, open: "" });
 
 export const asksSomething = (state) => Boolean(state.text || state.like || pictures.has(state.picture));
 
@@ -49,6 +62,11 @@ export const asksSomething = (state) => Boolean(state.text || state.like || pict
 export function keepPicture(picture) {
   const key = `${Date.now()}-${Math.random()}`;
   pictures.set(key, picture);
+  if (pictures.size > MOST_PICTURES) {
+    const [oldest, gone] = pictures.entries().next().value;
+    pictures.delete(oldest);
+    URL.revokeObjectURL(gone.url);
+  }
   return key;
 }
 

@@ -44,7 +44,11 @@ async function answer(path, { body, signal } = {}) {
     response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, "The server cannot be reached", "Is it running, and is this computer connected to it?");
+    throw new Problem(
+      0,
+      "The server cannot be reached",
+      "Is it running, and is this computer connected to it?",
+    );
   }
   if (!response.ok) throw await problemOf(response);
   return response;
@@ -60,7 +64,12 @@ async function problemOf(response) {
   const wait = Number(response.headers.get("Retry-After")) || 0;
   const errors = Array.isArray(body.errors) ? body.errors : [];
   const title = body.title || response.statusText || "The server refused";
-  return new Problem(response.status, title, body.detail || `It answered with status ${response.status}.`, { errors, wait });
+  return new Problem(
+    response.status,
+    title,
+    typeof body.detail === "string" ? body.detail : `It answered with status ${response.status}.`,
+    { errors, wait },
+  );
 }
 
 const json = async (path, options) => (await answer(path, options)).json();

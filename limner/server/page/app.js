@@ -1,7 +1,16 @@
 // The page: the address says what is searched for and which result is open; everything else follows from it.
 
 import { info as askInfo, hasToken, items, Problem, search, setToken } from "./api.js";
-import { asksSomething, FIRST_K, keepPicture, keptPicture, readAddress, sameSearch, wasOpenedHere, writeAddress } from "./address.js";
+import {
+  asksSomething,
+  FIRST_K,
+  keepPicture,
+  keptPicture,
+  readAddress,
+  sameSearch,
+  wasOpenedHere,
+  writeAddress,
+} from "./address.js";
 import { byId, count } from "./elements.js";
 import { buildFilters, fillFilters, moreThan, startFilters } from "./filters.js";
 import { fillForm, focusText, startForm, typed } from "./form.js";
@@ -19,11 +28,14 @@ let shown = null; // the state whose answer is on the page
 let answer = null;
 let store = null; // what /v1/info said
 let asking = null;
+let goingBack = false; // a second Esc must not go back twice
 
 /** Changes the query: into the address, and from there onto the page. */
 function go(changes, { replace = false } = {}) {
   const next = { ...state, open: "", ...changes };
-  if (sameSearch(next, state) && next.open === state.open && shown) return refresh({ again: !changes.open && !replace });
+  if (!keptPicture(next.picture)) next.picture = "";
+  if (sameSearch(next, state) && next.open === state.open && shown)
+    return refresh({ again: !changes.open && !replace });
   writeAddress({ ...next, opened: next.open !== "" && (replace ? wasOpenedHere() : true) }, { replace });
   return refresh();
 }
@@ -33,7 +45,8 @@ async function refresh({ again = false } = {}) {
   state = readAddress();
   fillForm(state);
   fillFilters(state);
-  document.title = state.text ? `${state.text} · limner` : "limner";
+  const subject = state.text || (asksSomething(state) ? "like a picture" : "");
+  document.title = subject ? `${subject} · limner` : "limner";
   const fresh = again || !shown || !sameSearch(state, shown);
   if (fresh && state.open === "") closeViewer();
   if (fresh && !(await find())) return;
@@ -81,11 +94,16 @@ function wait() {
 async function loadStore(signal) {
   store = await askInfo(signal);
   buildFilters(store);
-  byId("stock").textContent = `${count(store.pictures)} ${store.pictures === 1 ? "picture" : "pictures"}`;
-  byId("model").textContent = [store.model.system, store.model.fingerprint?.slice(0, 8)].filter(Boolean).join(" · ");
+  sayStock(store.pictures);
+  byId("model").textContent = [store.model.system, store.model.fingerprint?.slice(0, 8)]
+    .filter(Boolean)
+    .join(" · ");
   byId("refine").hidden = store.pictures === 0;
   byId("forget").hidden = !hasToken();
 }
+
+const sayStock = (number) =>
+  (byId("stock").textContent = `${count(number)} ${number === 1 ? "picture" : "pictures"}`);
 
 function requestOf(asked) {
   const picture = keptPicture(asked.picture);
@@ -107,14 +125,16 @@ function showAnswer(asked, found) {
   answer = found;
   document.body.dataset.state = "results";
   showHits(found);
+  sayStock(found.total);
   const number = found.hits.length;
   const limited = found.matching < found.total;
   byId("status").textContent = number
-    ? `${number} best of ${count(found.matching)}${limited ? ` that pass the filters (${count(found.total)} in all)` : " pictures"}`
+    ? `The ${number} best of ${count(found.matching)}${limited ? ` that pass the filters (${count(found.total)} in all)` : " pictures"}`
     : "No results";
   const notice = byId("notice");
   if (found.total === 0) notice.replaceChildren(notices.emptyStore());
-  else if (found.matching === 0) notice.replaceChildren(notices.nothingPasses(found.total, () => go(NO_FILTERS)));
+  else if (found.matching === 0)
+    notice.replaceChildren(notices.nothingPasses(found.total, () => go(NO_FILTERS)));
   else if (number === 0) notice.replaceChildren(notices.nothingFound());
   else if (found.good === false) notice.replaceChildren(notices.noGoodMatch(found));
   else notice.replaceChildren();
@@ -127,10 +147,13 @@ async function showWelcome(asked, signal) {
   let pictures = [];
   if (store.pictures > 0) {
     const offset = asked.where.length ? 0 : Math.floor(Math.random() * Math.max(0, store.pictures - STARTS));
-    pictures = await items(offset, STARTS, asked.where, signal).then((page) => page.items, (error) => {
-      if (error.name === "AbortError" || error.status === 401) throw error;
-      return []; // the page works without them
-    });
+    pictures = await items(offset, STARTS, asked.where, signal).then(
+      (page) => page.items,
+      (error) => {
+        if (error.name === "AbortError" || error.status === 401) throw error;
+        return []; // the page works without them
+      },
+    );
   }
   signal.throwIfAborted();
   document.body.dataset.state = "idle";
@@ -200,7 +223,12 @@ startForm({
 startFilters((changes, options) => go({ ...changes, text: typed() }, options));
 startResults({ onOpen: (id) => go({ open: id }), onSimilar: similar });
 startViewer({
-  onClose: () => (wasOpenedHere() ? history.back() : go({ open: "" }, { replace: true })),
+  onClose: () => {
+    if (goingBack) return;
+    goingBack = wasOpenedHere();
+    if (goingBack) history.back();
+    else go({ open: "" }, { replace: true });
+  },
   onStep: (by) => {
     const next = answer?.hits[answer.hits.findIndex((hit) => hit.id === state.open) + by];
     if (next) go({ open: next.id }, { replace: true });
@@ -234,10 +262,19 @@ byId("text").addEventListener("keydown", (event) => {
     focusCard(answer?.hits[0]?.id);
   }
 });
-window.addEventListener("popstate", () => refresh());
+window.addEventListener("popstate", () => {
+  goingBack = false;
+  refresh();
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // its hash is no query
+  if (holdsCards()) focusCard();
+  else byId("results").focus();
+});
 
 const themes = matchMedia("(prefers-color-scheme: dark)");
-const isDark = () => (document.documentElement.dataset.theme || (themes.matches ? "dark" : "light")) === "dark";
+const isDark = () =>
+  (document.documentElement.dataset.theme || (themes.matches ? "dark" : "light")) === "dark";
 const sayTheme = () => byId("theme").setAttribute("aria-pressed", isDark());
 byId("theme").addEventListener("click", () => {
   const theme = isDark() ? "light" : "dark";
@@ -252,4 +289,6 @@ byId("theme").addEventListener("click", () => {
 themes.addEventListener("change", sayTheme);
 sayTheme();
 
+if (asksSomething(state)) document.body.dataset.state = "results";
+else if (matchMedia("(hover: hover)").matches) byId("text").focus();
 refresh();

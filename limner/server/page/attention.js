@@ -3,11 +3,12 @@
 import { h, percent } from "./elements.js";
 
 const DARKEST = 0.74; // of the cover over what a word does not look at
+const FINE = 24; // pixels of the cover a region, each way
 const FEWEST = 0.04; // share of attention below which nothing is said of it
 
 /**
- * `attention` as the server has it: words, of_regions [words][rows][columns], of_words [readers][words], reader. The regions
- * are of the whole picture, or of `crop` (left, top, right, bottom as shares of it). Draws into `overlay`.
+ * `attention` as the server has it: words, of_regions [words][rows][columns], of_words [readers][words], reader.
+ * The regions are of the whole picture, or of `crop` (left, top, right, bottom as shares of it). Draws into `overlay`.
  */
 export function attentionView(attention, overlay) {
   const { words, of_regions: maps, of_words: readings, reader } = attention;
@@ -18,11 +19,17 @@ export function attentionView(attention, overlay) {
   let pinned = null;
 
   const caption = h("p", { class: "caption", role: "status" });
-  const chips = words.map((word, index) => control(h("button", { type: "button", class: "word" }, word), { word: index }));
-  const steps = readings && !cellwise
-    ? readings.map((_, index) => control(h("button", { type: "button", class: "step" }, String(index + 1)), { reader: index }))
-    : [];
+  const chips = words.map((word, index) =>
+    control(h("button", { type: "button", class: "word" }, word), { word: index }),
+  );
+  const steps =
+    readings && !cellwise
+      ? readings.map((_, index) =>
+          control(h("button", { type: "button", class: "step" }, String(index + 1)), { reader: index }),
+        )
+      : [];
   if (cellwise && readings) cover.cells.forEach((cell, index) => control(cell, { reader: index }));
+  if (cellwise) cover.element.inert = !readings;
   if (cover) place(overlay, cover, attention.crop);
   show(null);
 
@@ -60,7 +67,9 @@ export function attentionView(attention, overlay) {
     if (word !== undefined) return maps[word].flat();
     if (cellwise) return Array.from({ length: rows * columns }, (_, cell) => Number(cell === index));
     const sum = new Array(rows * columns).fill(0); // what a step sees: its words' regions, by their weights
-    readings[index].forEach((weight, at) => maps[at].flat().forEach((share, cell) => (sum[cell] += weight * share)));
+    readings[index].forEach((weight, at) =>
+      maps[at].flat().forEach((share, cell) => (sum[cell] += weight * share)),
+    );
     return sum;
   }
 
@@ -73,18 +82,31 @@ export function attentionView(attention, overlay) {
       if (!maps) return "";
       const best = strongest(maps[subject.word].flat(), cellwise ? 3 : 1);
       if (!best.length) return `“${words[subject.word]}” looks nowhere in particular.`;
-      const places = best.map(([cell, share]) => `${placeName(cell, rows, columns)}${cellwise ? ` ${percent(share)}` : ""}`);
+      const places = best.map(
+        ([cell, share]) => `${placeName(cell, rows, columns)}${cellwise ? ` ${percent(share)}` : ""}`,
+      );
       return `“${words[subject.word]}” looks ${cellwise ? "at" : "most at"}: ${places.join(", ")}`;
     }
-    const best = strongest(readings[subject.reader], 4).map(([index, share]) => `“${words[index]}” ${percent(share)}`);
-    const who = cellwise ? `This region (${placeName(subject.reader, rows, columns)})` : `Step ${subject.reader + 1}`;
+    const best = strongest(readings[subject.reader], 4).map(
+      ([index, share]) => `“${words[index]}” ${percent(share)}`,
+    );
+    const who = cellwise
+      ? `This region (${placeName(subject.reader, rows, columns)})`
+      : `Step ${subject.reader + 1}`;
     return best.length ? `${who} reads: ${best.join(", ")}` : `${who} reads no word.`;
   }
 
   return [
     h("h3", {}, maps ? "Where the model looks" : "What the model reads"),
     h("div", { class: "words", role: "group", "aria-label": "Words of the description" }, chips),
-    steps.length ? h("div", { class: "steps", role: "group", "aria-label": "Steps of the model" }, h("span", {}, "Steps"), steps) : null,
+    steps.length
+      ? h(
+          "div",
+          { class: "steps", role: "group", "aria-label": "Steps of the model" },
+          h("span", {}, "Steps"),
+          steps,
+        )
+      : null,
     caption,
   ];
 }
@@ -92,12 +114,27 @@ export function attentionView(attention, overlay) {
 const same = (one, other) => one !== null && one.word === other.word && one.reader === other.reader;
 
 const strongest = (shares, most) =>
-  shares.map((share, index) => [index, share]).filter(([, share]) => share >= FEWEST).sort((a, b) => b[1] - a[1]).slice(0, most);
+  shares
+    .map((share, index) => [index, share])
+    .filter(([, share]) => share >= FEWEST)
+    .sort((a, b) => b[1] - a[1])
+    .slice(0, most);
 
 function placeName(cell, rows, columns) {
   const down = (Math.floor(cell / columns) + 0.5) / rows;
   const across = ((cell % columns) + 0.5) / columns;
-  const height = rows === 1 ? "" : down < 0.2 ? "top" : down < 0.4 ? "upper" : down <= 0.6 ? "middle" : down <= 0.8 ? "lower" : "bottom";
+  const height =
+    rows === 1
+      ? ""
+      : down < 0.2
+        ? "top"
+        : down < 0.4
+          ? "upper"
+          : down <= 0.6
+            ? "middle"
+            : down <= 0.8
+              ? "lower"
+              : "bottom";
   const side = columns === 1 ? "" : across < 1 / 3 ? "left" : across <= 2 / 3 ? "centre" : "right";
   return `${height} ${side}`.trim() || "the whole";
 }
@@ -105,14 +142,18 @@ function placeName(cell, rows, columns) {
 function place(overlay, cover, crop = [0, 0, 1, 1]) {
   const [left, top, right, bottom] = crop || [0, 0, 1, 1];
   Object.assign(cover.element.style, {
-    left: `${100 * left}%`, top: `${100 * top}%`, width: `${100 * (right - left)}%`, height: `${100 * (bottom - top)}%`,
+    left: `${100 * left}%`,
+    top: `${100 * top}%`,
+    width: `${100 * (right - left)}%`,
+    height: `${100 * (bottom - top)}%`,
   });
   overlay.replaceChildren(cover.element);
 }
 
 /** Many regions: a dark cover that lets through where the attention is, without edges. */
 function smoothCover(rows, columns) {
-  const element = h("canvas", { width: columns, height: rows, "aria-hidden": "true" });
+  const [width, height] = [columns * FINE, rows * FINE];
+  const element = h("canvas", { width, height, "aria-hidden": "true" });
   const context = element.getContext("2d");
   return {
     element,
@@ -120,24 +161,52 @@ function smoothCover(rows, columns) {
       element.classList.toggle("shown", shares !== null);
       if (shares === null) return;
       const most = Math.max(...shares) || 1;
-      const pixels = context.createImageData(columns, rows);
-      shares.forEach((share, cell) => {
-        pixels.data.set([6, 10, 18, Math.round(255 * DARKEST * (1 - share / most))], 4 * cell);
-      });
+      const pixels = context.createImageData(width, height);
+      for (let y = 0; y < height; y += 1) {
+        for (let x = 0; x < width; x += 1) {
+          const light = between(shares, rows, columns, (y + 0.5) / FINE - 0.5, (x + 0.5) / FINE - 0.5) / most;
+          pixels.data.set([6, 10, 18, 255 * DARKEST * (1 - light)], 4 * (y * width + x));
+        }
+      }
       context.putImageData(pixels, 0, 0);
     },
   };
 }
 
+/** The share at a place between the centres of cells: browsers enlarge so small a canvas in visible blocks. */
+function between(shares, rows, columns, y, x) {
+  const [top, left] = [Math.floor(y), Math.floor(x)];
+  const [down, right] = [soft(y - top), soft(x - left)];
+  const at = (row, column) =>
+    shares[Math.min(rows - 1, Math.max(0, row)) * columns + Math.min(columns - 1, Math.max(0, column))];
+  const upper = at(top, left) * (1 - right) + at(top, left + 1) * right;
+  const lower = at(top + 1, left) * (1 - right) + at(top + 1, left + 1) * right;
+  return upper * (1 - down) + lower * down;
+}
+
+const soft = (part) => part * part * (3 - 2 * part);
+
 /** Few regions, of which each reads words itself: a button a region. */
 function cellCover(rows, columns) {
   const cells = Array.from({ length: rows * columns }, (_, cell) =>
-    h("button", { type: "button", class: "cell", tabindex: cell ? "-1" : "0", "aria-label": `Region ${placeName(cell, rows, columns)}` }, h("span")));
+    h(
+      "button",
+      {
+        type: "button",
+        class: "cell",
+        tabindex: cell ? "-1" : "0",
+        "aria-label": `Region ${placeName(cell, rows, columns)}`,
+      },
+      h("span"),
+    ),
+  );
   const element = h("div", { class: "cells", role: "group", "aria-label": "Regions of the picture" }, cells);
   element.style.gridTemplate = `repeat(${rows}, 1fr) / repeat(${columns}, 1fr)`;
   element.addEventListener("keydown", (event) => {
     const at = cells.indexOf(event.target);
-    const goal = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - columns, ArrowDown: at + columns }[event.key];
+    const goal = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - columns, ArrowDown: at + columns }[
+      event.key
+    ];
     if (goal === undefined) return;
     event.preventDefault();
     event.stopPropagation(); // outside of the regions these keys go to the next result

@@ -3,6 +3,9 @@
 /** `name=value|value`, quoted where a value would be read as something else. */
 export const written = (name, values) => `${name}=${values.map(quoted).join("|")}`;
 
+/** Whether the server would read it as a condition. */
+export const isCondition = (text) => /^[^=!<>~]+(!=|[<>]=?|=|~)/.test(text) && text.length <= 200;
+
 /** Whether a condition can name this field at all. */
 export const nameable = (name) => name !== "" && name === name.trim() && !/[=!<>~]/.test(name);
 

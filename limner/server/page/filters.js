@@ -1,6 +1,6 @@
 // Filters from what the store knows of its pictures, grouping, and the number of results.
 
-import { nameable, understood, written } from "./conditions.js";
+import { isCondition, nameable, understood, written } from "./conditions.js";
 import { byId, clock, count, h, icon } from "./elements.js";
 
 const panel = byId("filters");
@@ -49,7 +49,8 @@ export function fillFilters(given) {
 }
 
 /** The next number of results that can be asked for, or null. */
-export const moreThan = (k) => STEPS.find((step) => step > k && step <= info.max_k) ?? (k < info.max_k ? info.max_k : null);
+export const moreThan = (k) =>
+  STEPS.find((step) => step > k && step <= info.max_k) ?? (k < info.max_k ? info.max_k : null);
 
 /** A condition for this value, where the store has the field; else null. */
 export function conditionFor(name, value) {
@@ -76,27 +77,63 @@ function choose(name, value, wanted) {
 
 function choice({ name, values }) {
   const boxes = values.map((value) =>
-    h("label", { class: "chip" },
-      h("input", { type: "checkbox", name, value, onchange: (event) => choose(name, value, event.target.checked) }),
-      h("span", {}, value)),
+    h(
+      "label",
+      { class: "chip" },
+      h("input", {
+        type: "checkbox",
+        name,
+        value,
+        onchange: (event) => choose(name, value, event.target.checked),
+      }),
+      h("span", {}, value),
+    ),
   );
   return h("fieldset", {}, h("legend", {}, name), h("div", { class: "chips" }, boxes));
 }
 
 function times() {
-  const [first, last] = info.times.map((time) => String(time).slice(0, 16));
+  const min = String(info.times[0]).slice(0, 16);
   const input = (name) =>
-    h("input", { type: "datetime-local", name, min: first, onchange: (event) => changed({ [name]: event.target.value }, { replace: true }) });
-  return h("fieldset", {}, h("legend", {}, "Taken"),
-    h("div", { class: "times" }, h("label", {}, "from ", input("after")), h("label", {}, "until before ", input("before"))),
-    h("p", { class: "hint" }, `The store's pictures are from ${clock(first)} to ${clock(last)}.`));
+    h("input", {
+      type: "datetime-local",
+      name,
+      min,
+      onchange: (event) => changed({ [name]: event.target.value }, { replace: true }),
+    });
+  return h(
+    "fieldset",
+    {},
+    h("legend", {}, "Taken"),
+    h(
+      "div",
+      { class: "times" },
+      h("label", {}, "from ", input("after")),
+      h("label", {}, "before ", input("before")),
+    ),
+    h(
+      "p",
+      { class: "hint" },
+      `The store's pictures are from ${clock(info.times[0])} to ${clock(info.times[1])}.`,
+    ),
+  );
 }
 
 function freeCondition(others) {
-  const input = h("input", { type: "text", id: "where", placeholder: "height>=170", spellcheck: "false", autocapitalize: "none" });
+  const input = h("input", {
+    type: "text",
+    id: "where",
+    placeholder: "height>=170",
+    spellcheck: "false",
+    autocapitalize: "none",
+    "aria-describedby": "where-wrong",
+  });
+  const wrong = h("p", { class: "hint wrong", id: "where-wrong", role: "alert" });
   const add = () => {
     const condition = input.value.trim();
     if (!condition) return;
+    wrong.textContent = isCondition(condition) ? "" : "A condition is a name, a sign and a value: height>=170";
+    if (wrong.textContent) return;
     input.value = "";
     if (!state.where.includes(condition)) changed({ where: [...state.where, condition] });
   };
@@ -109,16 +146,41 @@ function freeCondition(others) {
     input.value = `${name}=`;
     input.focus();
   };
-  const names = others.map(({ name }) => h("button", { type: "button", class: "name", onclick: () => start(name) }, name));
-  return h("fieldset", {}, h("legend", {}, h("label", { for: "where" }, "Other condition")),
+  const names = others.map(({ name }) =>
+    h("button", { type: "button", class: "name", onclick: () => start(name) }, name),
+  );
+  return h(
+    "fieldset",
+    {},
+    h("legend", {}, h("label", { for: "where" }, "Other condition")),
     h("div", { class: "where" }, input, h("button", { type: "button", onclick: add }, "Add")),
-    h("p", { class: "hint" }, names.length ? ["Known: ", ...names, " — "] : null,
-      "with =, !=, <, <=, >, >= or ~ (a pattern with * and ?)"));
+    wrong,
+    h(
+      "p",
+      { class: "hint" },
+      names.length ? ["Known: ", ...names, " — "] : null,
+      "with =, !=, <, <=, >, >= or ~ (a pattern with * and ?)",
+    ),
+  );
 }
 
 function activeChips() {
   const removable = (label, changes) =>
-    h("li", {}, h("button", { type: "button", class: "active", "aria-label": `Remove filter ${label}`, onclick: () => changed(changes) }, label, icon("close")));
+    h(
+      "li",
+      {},
+      h(
+        "button",
+        {
+          type: "button",
+          class: "active",
+          "aria-label": `Remove filter ${label}`,
+          onclick: () => changed(changes),
+        },
+        label,
+        icon("close"),
+      ),
+    );
   const chips = state.where.map((condition) => {
     const known = understood(condition, info.fields);
     const label = known ? `${known.field.name}: ${known.values.join(" or ")}` : condition;

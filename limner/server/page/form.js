@@ -12,15 +12,13 @@ const drop = byId("drop");
 
 /** Calls `onSearch(text)`, `onPicture(file)`, `onNoPicture()` and `onWeight(weight)`. */
 export function startForm({ onSearch, onPicture, onNoPicture, onWeight }) {
-  byId("search").addEventListener("submit", (event) => {
+  const submit = (event) => {
     event.preventDefault();
-    onSearch(text.value.trim());
-  });
-  text.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || event.isComposing) return;
-    event.preventDefault();
-    onSearch(text.value.trim());
-  });
+    if (matchMedia("(hover: none)").matches) text.blur(); // a phone's keyboard would hide the results
+    onSearch(typed());
+  };
+  byId("search").addEventListener("submit", submit);
+  text.addEventListener("keydown", (event) => event.key === "Enter" && !event.isComposing && submit(event));
   text.addEventListener("input", grow);
   window.addEventListener("resize", grow);
   basis.querySelector("button").addEventListener("click", () => {
@@ -36,7 +34,8 @@ export function startForm({ onSearch, onPicture, onNoPicture, onWeight }) {
   });
   document.addEventListener("paste", (event) => {
     const file = pictureOf(event.clipboardData);
-    if (!file) return;
+    const words = event.clipboardData.getData("text/plain"); // word processors copy text and its picture
+    if (!file || words) return;
     event.preventDefault();
     onPicture(file);
   });

@@ -5,7 +5,8 @@ const LONGEST_SIDE = 1600;
 
 /** Reads the file: {name, url, base64}. Throws an Error fit for users when it is no picture. */
 export async function readPicture(file) {
-  if (file.type && !file.type.startsWith("image/")) throw new Error(`${file.name || "That"} is not a picture.`);
+  if (file.type && !file.type.startsWith("image/"))
+    throw new Error(`${file.name || "That"} is not a picture.`);
   const sent = file.size > LARGE ? await smaller(file) : file;
   return { name: file.name || "picture", url: URL.createObjectURL(sent), base64: await base64(sent) };
 }

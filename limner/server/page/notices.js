@@ -15,40 +15,70 @@ const line = (text) => h("p", {}, text);
 /** First visit: what one can type, and some pictures to start from. */
 export function welcome(pictures, { onText, onSimilar }) {
   const examples = EXAMPLES.map((text) =>
-    h("li", {}, h("button", { type: "button", class: "example", onclick: () => onText(text) }, text)));
+    h("li", {}, h("button", { type: "button", class: "example", onclick: () => onText(text) }, text)),
+  );
   const starts = pictures.map((picture) => {
     const image = h("img", { alt: `Picture ${picture.name}`, draggable: "false" });
-    const button = h("button", { type: "button", title: "More like this", onclick: () => onSimilar(picture.id) }, image);
+    const button = h(
+      "button",
+      { type: "button", title: "More like this", onclick: () => onSimilar(picture.id) },
+      image,
+    );
     showPicture(image, "thumbnails", picture.id).then((shown) => shown || button.parentElement?.remove());
     return h("li", {}, button);
   });
-  return h("div", { class: "welcome" },
-    h("h2", {}, "For example"), h("ul", { class: "examples" }, examples),
-    starts.length ? [h("h2", {}, "Or start from a picture of the store"), h("ul", { class: "starts" }, starts)] : null,
-    h("p", { class: "hint" }, "You can also drop, paste or choose a picture of your own, with words beside it or alone."));
+  return h(
+    "div",
+    { class: "welcome" },
+    h("h2", {}, "For example"),
+    h("ul", { class: "examples" }, examples),
+    starts.length
+      ? [h("h2", {}, "Or start from a picture of the store"), h("ul", { class: "starts" }, starts)]
+      : null,
+    h(
+      "p",
+      { class: "hint" },
+      "You can also drop, paste or choose a picture of your own, with words beside it or alone.",
+    ),
+  );
 }
 
 export const emptyStore = () =>
-  notice("plain", "There are no pictures here yet",
+  notice(
+    "plain",
+    "There are no pictures here yet",
     line("The store that this server searches is empty. Put pictures into it, and load this page again:"),
-    h("pre", {}, h("code", {}, "limner index RUN STORE PICTURES")));
+    h("pre", {}, h("code", {}, "limner index RUN STORE PICTURES")),
+  );
 
 export const nothingPasses = (total, onClear) =>
-  notice("plain", "No picture passes these filters",
+  notice(
+    "plain",
+    "No picture passes these filters",
     line(`The store has ${count(total)}. Take away a filter, or all of them.`),
-    h("p", {}, h("button", { type: "button", class: "go", onclick: onClear }, "Clear the filters")));
+    h("p", {}, h("button", { type: "button", class: "go", onclick: onClear }, "Clear the filters")),
+  );
 
 export const nothingFound = () =>
   notice("plain", "Nothing found", line("No picture came back for this search. Try other words."));
 
 export function noGoodMatch(answer) {
   const best = Math.max(...answer.hits.map((hit) => hit.probability ?? 0));
-  return notice("quiet", "No good match",
-    line(`The likeliest picture reaches ${percent(best)}; a match would have ${percent(answer.threshold ?? 0.5)} or more. Here are the nearest all the same.`));
+  return notice(
+    "quiet",
+    "No good match",
+    line(
+      `The likeliest picture reaches ${percent(best)}; a match would have ${percent(answer.threshold ?? 0.5)} or more. Here are the nearest all the same.`,
+    ),
+  );
 }
 
 export const pictureLost = () =>
-  notice("quiet", "The picture of this search is gone", line("Pictures are not kept when the page is loaded again. Choose, paste or drop it once more."));
+  notice(
+    "quiet",
+    "The picture of this search is gone",
+    line("Pictures are not kept when the page is loaded again. Choose, paste or drop it once more."),
+  );
 
 export const message = (title, detail) => notice("quiet", title, line(detail));
 
@@ -59,7 +89,18 @@ export function trouble(problem, onRetry) {
     .filter((text) => typeof text === "string" && !problem.detail.includes(text))
     .slice(0, 5);
   const retry = h("button", { type: "button", class: "go", onclick: onRetry }, "Try again");
-  const shown = notice("trouble", problem.title, line(problem.detail), errors.length ? h("ul", {}, errors.map((text) => h("li", {}, text))) : null);
+  const shown = notice(
+    "trouble",
+    problem.title,
+    line(problem.detail),
+    errors.length
+      ? h(
+          "ul",
+          {},
+          errors.map((text) => h("li", {}, text)),
+        )
+      : null,
+  );
   shown.setAttribute("role", "alert");
   if (worthRetrying(problem.status)) {
     shown.append(h("p", {}, retry));
@@ -68,7 +109,7 @@ export function trouble(problem, onRetry) {
   return shown;
 }
 
-const worthRetrying = (status) => status === 0 || status === 429 || status >= 500;
+const worthRetrying = (status) => status === 0 || status === 408 || status === 429 || status >= 500;
 
 function countDown(button, seconds) {
   button.disabled = seconds > 0;
@@ -78,14 +119,29 @@ function countDown(button, seconds) {
 
 /** `onToken(token)` gets what was typed. */
 export function tokenForm(wasWrong, onToken) {
-  const input = h("input", { type: "password", id: "token", required: true, autocomplete: "off", "aria-describedby": "token-help" });
+  const input = h("input", {
+    type: "password",
+    id: "token",
+    required: true,
+    autocomplete: "off",
+    "aria-describedby": "token-help",
+  });
   const submit = (event) => {
     event.preventDefault();
     if (input.value.trim()) onToken(input.value.trim());
   };
   const title = wasWrong ? "The server does not take this token" : "This server asks for a token";
-  return h("form", { class: "notice plain token", onsubmit: submit },
+  return h(
+    "form",
+    { class: "notice plain token", onsubmit: submit },
     h("h2", {}, title),
     h("p", { id: "token-help" }, "Whoever runs it has one. It is kept until you close this tab."),
-    h("div", { class: "where" }, h("label", { class: "unseen", for: "token" }, "Token"), input, h("button", { type: "submit", class: "go" }, "Go on")));
+    h(
+      "div",
+      { class: "where" },
+      h("label", { class: "unseen", for: "token" }, "Token"),
+      input,
+      h("button", { type: "submit", class: "go" }, "Go on"),
+    ),
+  );
 }

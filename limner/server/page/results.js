@@ -37,7 +37,9 @@ export function showHits(answer) {
 /** Empty cards while the first answer is under way. */
 export function showSkeleton(number) {
   grid.classList.remove("muted");
-  grid.replaceChildren(...Array.from({ length: number }, () => h("li", { class: "skeleton", "aria-hidden": "true" })));
+  grid.replaceChildren(
+    ...Array.from({ length: number }, () => h("li", { class: "skeleton", "aria-hidden": "true" })),
+  );
 }
 
 export const clearHits = () => grid.replaceChildren();
@@ -47,7 +49,9 @@ export const holdsCards = () => grid.querySelector("li[data-id]") !== null;
 /** Focus to the card of this picture, or to the first. */
 export function focusCard(id) {
   const cards = [...grid.querySelectorAll("li[data-id]")];
-  (cards.find((one) => one.dataset.id === id) || cards[0])?.querySelector(".open").focus({ preventScroll: !id });
+  (cards.find((one) => one.dataset.id === id) || cards[0])
+    ?.querySelector(".open")
+    .focus({ preventScroll: !id });
 }
 
 /** How sure the answer is of a hit: {label, share}, `share` null where only a cosine is known. */
@@ -59,30 +63,69 @@ export function sureness(hit) {
 
 function card(hit, answer) {
   const { label, share } = sureness(hit);
-  const image = h("img", { alt: `Picture ${hit.name}`, loading: "lazy", decoding: "async", draggable: "false" });
-  const frame = h("span", { class: "frame" }, image, hit.group > 1 && h("span", { class: "group", title: "Pictures in this group" }, `×${hit.group}`));
-  showPicture(image, "thumbnails", hit.id).then((shown) => (shown ? fitGrid(image) : frame.classList.add("missing")));
+  const image = h("img", {
+    alt: `Picture ${hit.name}`,
+    loading: "lazy",
+    decoding: "async",
+    draggable: "false",
+  });
+  const frame = h(
+    "span",
+    { class: "frame" },
+    image,
+    hit.group > 1 && h("span", { class: "group", title: "Pictures in this group" }, `×${hit.group}`),
+  );
+  showPicture(image, "thumbnails", hit.id).then((shown) =>
+    shown ? fitGrid(image) : frame.classList.add("missing"),
+  );
   const meter = h("span", { class: "meter" }, h("span"));
   meter.firstChild.style.width = `${100 * (share ?? 0)}%`;
   const unlikely = hit.probability != null && answer.threshold != null && hit.probability < answer.threshold;
-  return h("li", { "data-id": hit.id, class: unlikely && "unlikely" },
-    h("button", { type: "button", class: "open", tabindex: "-1" }, frame,
-      h("span", { class: "line" }, h("span", { class: "rank" }, `${hit.rank}`), h("strong", {}, label),
-        share !== null && h("span", { class: "score", title: "Score: cosine of query and picture" }, hit.score.toFixed(2))),
+  return h(
+    "li",
+    { "data-id": hit.id, class: unlikely && "unlikely" },
+    h(
+      "button",
+      { type: "button", class: "open", tabindex: "-1" },
+      frame,
+      h(
+        "span",
+        { class: "line" },
+        h("span", { class: "rank" }, `${hit.rank}`),
+        h("strong", {}, label),
+        share !== null &&
+          h("span", { class: "score", title: "Score: cosine of query and picture" }, hit.score.toFixed(2)),
+      ),
       share !== null && meter,
-      h("span", { class: "known" }, knownOf(hit))),
-    h("button", { type: "button", class: "similar icon", tabindex: "-1", title: "More like this (M)", "aria-label": `More like ${hit.name}` }, icon("similar")));
+      h("span", { class: "known" }, knownOf(hit)),
+    ),
+    h(
+      "button",
+      {
+        type: "button",
+        class: "similar icon",
+        tabindex: "-1",
+        title: "More like this (M)",
+        "aria-label": `More like ${hit.name}`,
+      },
+      icon("similar"),
+    ),
+  );
 }
 
 /** Identity and the first facts in a line. A bare number or letter gets its field's name. */
 function knownOf(hit) {
-  const facts = Object.entries(hit.metadata).slice(0, FACTS).map(([name, value]) => {
-    const text = spelled(value);
-    return text.length <= 2 || typeof value !== "string" || !Number.isNaN(Number(value)) ? `${name} ${text}` : text;
-  });
+  const facts = Object.entries(hit.metadata)
+    .slice(0, FACTS)
+    .map(([name, value]) => {
+      const text = spelled(value);
+      return text.length <= 2 || typeof value !== "string" || !Number.isNaN(Number(value))
+        ? `${name} ${text}`
+        : text;
+    });
   if (hit.identity != null) facts.unshift(`ID ${hit.identity}`);
   if (!facts.length) facts.push(hit.taken ? clock(hit.taken) : hit.name);
-  return facts.join(" · ");
+  return facts.join("\u00a0· ");
 }
 
 /** Frames take the shape of the store's pictures: standing people are not shown in squares. */
@@ -108,7 +151,14 @@ function move(event, card) {
   const cards = [...grid.querySelectorAll("li[data-id]")];
   const columns = cards.filter((one) => one.offsetTop === cards[0].offsetTop).length;
   const place = cards.indexOf(card);
-  const goals = { ArrowLeft: place - 1, ArrowRight: place + 1, ArrowUp: place - columns, ArrowDown: place + columns, Home: 0, End: cards.length - 1 };
+  const goals = {
+    ArrowLeft: place - 1,
+    ArrowRight: place + 1,
+    ArrowUp: place - columns,
+    ArrowDown: place + columns,
+    Home: 0,
+    End: cards.length - 1,
+  };
   if (!(event.key in goals)) return;
   event.preventDefault();
   cards[goals[event.key]]?.querySelector(".open").focus();

@@ -2,6 +2,7 @@
 
 import { explain, pictureUrl, showPicture } from "./api.js";
 import { attentionView } from "./attention.js";
+import { written } from "./conditions.js";
 import { byId, clock, h, icon, spelled } from "./elements.js";
 import { conditionFor } from "./filters.js";
 import { sureness } from "./results.js";
@@ -14,7 +15,7 @@ let doing = {};
 let asking = null;
 let shownId = null;
 
-/** `onClose()`, `onStep(±1)`, `onSimilar(id)`, `onWhere(condition)`, `onProblem(problem)` → whether it was taken care of. */
+/** `onClose()`, `onStep(±1)`, `onSimilar(id)`, `onWhere(condition)`; `onProblem(problem)` says whether it saw to it. */
 export function startViewer(handlers) {
   doing = handlers;
   byId("close").addEventListener("click", doing.onClose);
@@ -72,7 +73,8 @@ async function showLarge(hit) {
   let shown = await showPicture(image, "images", hit.id);
   if (shownId !== hit.id) return;
   if (!shown) {
-    note.textContent = "The picture's file is gone or was changed since it was indexed: this is its thumbnail.";
+    note.textContent =
+      "The picture's file is gone or was changed since it was indexed: this is its thumbnail.";
     note.hidden = false;
     shown = await showPicture(image, "thumbnails", hit.id);
     if (shownId !== hit.id) return;
@@ -98,12 +100,16 @@ async function showWhy(hit, text) {
     if (question.signal.aborted) return;
     const attention = found.attention && (found.attention.of_regions || found.attention.of_words);
     why.replaceChildren(
-      ...[...(attention ? attentionView(found.attention, byId("overlay")) : []),
-        ...(found.weights || !attention ? weightsView(found.words, found.weights) : [])].filter(Boolean),
+      ...[
+        ...(attention ? attentionView(found.attention, byId("overlay")) : []),
+        ...(found.weights || !attention ? weightsView(found.words, found.weights) : []),
+      ].filter(Boolean),
     );
   } catch (problem) {
     if (problem.name === "AbortError" || doing.onProblem(problem)) return;
-    why.replaceChildren(h("p", { class: "waiting" }, `There is no explanation. ${problem.detail || problem.message}`));
+    why.replaceChildren(
+      h("p", { class: "waiting" }, `There is no explanation: ${problem.detail || problem.message}`),
+    );
   } finally {
     if (asking === question) why.removeAttribute("aria-busy");
   }
@@ -118,31 +124,70 @@ function askForWords(hit) {
   };
   return [
     h("h3", {}, "Explain"),
-    h("form", { class: "where", onsubmit: submit },
-      h("label", { class: "unseen", for: "why-text" }, "A description of this picture"), input, h("button", { type: "submit" }, "Explain")),
-    h("p", { class: "caption" }, "This search had no words. Describe the picture to see what the model makes of them."),
+    h(
+      "form",
+      { class: "where", onsubmit: submit },
+      h("label", { class: "unseen", for: "why-text" }, "A description of this picture"),
+      input,
+      h("button", { type: "submit" }, "Explain"),
+    ),
+    h(
+      "p",
+      { class: "caption" },
+      "This search had no words. Describe the picture to see what the model makes of them.",
+    ),
   ];
 }
 
 function facts(hit) {
   const row = (name, value, condition) => [
     h("dt", {}, name),
-    h("dd", {}, value, condition && h("button", { type: "button", class: "icon narrow", title: `Only ${condition}`, "aria-label": `Only pictures with ${condition}`, onclick: () => doing.onWhere(condition) }, icon("filter"))),
+    h(
+      "dd",
+      {},
+      value,
+      condition &&
+        h(
+          "button",
+          {
+            type: "button",
+            class: "icon narrow",
+            title: `Only ${condition}`,
+            "aria-label": `Only pictures with ${condition}`,
+            onclick: () => doing.onWhere(condition),
+          },
+          icon("filter"),
+        ),
+    ),
   ];
   const known = [];
   if (hit.probability != null) known.push(row("Match probability", `${(100 * hit.probability).toFixed(1)}%`));
-  if (hit.confidence != null) known.push(row("Matcher's confidence", `${(100 * hit.confidence).toFixed(1)}%`));
+  if (hit.confidence != null)
+    known.push(row("Matcher’s confidence", `${(100 * hit.confidence).toFixed(1)}%`));
   known.push(row("Score", hit.score.toFixed(4)));
-  if (hit.identity != null) known.push(row("Identity", hit.identity));
-  if (hit.group != null) known.push(row("In its group", `${hit.group} ${hit.group === 1 ? "picture" : "pictures"}`));
+  if (hit.identity != null) known.push(row("Identity", hit.identity, written("identity", [hit.identity])));
+  if (hit.group != null)
+    known.push(row("In its group", `${hit.group} ${hit.group === 1 ? "picture" : "pictures"}`));
   if (hit.taken) known.push(row("Taken", clock(hit.taken)));
-  for (const [name, value] of Object.entries(hit.metadata)) known.push(row(name, spelled(value), conditionFor(name, value)));
+  for (const [name, value] of Object.entries(hit.metadata))
+    known.push(row(name, spelled(value), conditionFor(name, value)));
   known.push(row("File", hit.name));
   return known.flat();
 }
 
 function actions(hit) {
   const open = h("a", { class: "button", target: "_blank", rel: "noopener" }, "Full size");
-  pictureUrl("images", hit.id).then((url) => (open.href = url), () => open.remove());
-  return [h("button", { type: "button", class: "go", onclick: () => doing.onSimilar(hit.id) }, icon("similar"), "More like this"), open];
+  pictureUrl("images", hit.id).then(
+    (url) => (open.href = url),
+    () => open.remove(),
+  );
+  return [
+    h(
+      "button",
+      { type: "button", class: "go", onclick: () => doing.onSimilar(hit.id) },
+      icon("similar"),
+      "More like this",
+    ),
+    open,
+  ];
 }

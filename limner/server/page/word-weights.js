@@ -14,13 +14,22 @@ export function weightsView(words, weights) {
     bar.style.width = `${(100 * Math.abs(weight)) / span}%`;
     const axis = h("span", { class: "axis", "aria-hidden": "true" }, bar);
     axis.style.setProperty("--zero", `${zero}%`);
-    return h("li", { class: weight < 0 ? "against" : "for" },
-      h("span", { class: "term" }, word), axis, h("span", { class: "amount" }, signed(weight)));
+    return h(
+      "li",
+      { class: weight < 0 ? "against" : "for" },
+      h("span", { class: "term" }, word),
+      axis,
+      h("span", { class: "amount" }, signed(weight)),
+    );
   });
   return [
     h("h3", {}, "Which words mattered"),
     h("ul", { class: "weights" }, rows),
-    h("p", { class: "caption" }, "How much the score falls without the word. Below zero: it rises, so the word speaks against this picture."),
+    h(
+      "p",
+      { class: "caption" },
+      "How much the score falls without the word. Below zero: it rises, so the word speaks against this picture.",
+    ),
   ];
 }
 
