@@ -1,5 +1,6 @@
-"""`limner index` and `limner reindex`."""
+"""`limner index`, `limner index-sentences` and `limner reindex`."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -7,11 +8,14 @@ import typer
 
 from limner.cli.console import counting, err, out
 from limner.cli.options import Cpu, device
+from limner.data.readers import open_dataset
+from limner.errors import DataError, SettingsError
 from limner.runs import load_run
 from limner.search.index import IndexSummary, index_pictures
 from limner.search.metadata import read_metadata
 from limner.search.opening import store_for
 from limner.search.reindexing import reindex
+from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
 
 _SHOWN = 20
@@ -42,6 +46,47 @@ def index_command(
     _say(summary, store, opened)
     if summary.unused_metadata:
         err.print(f"{summary.unused_metadata} entries of {metadata} name none of these pictures")
+
+
+def index_sentences_command(
+    run: Annotated[Path, typer.Argument(help="Run folder of the model.")],
+    store: Annotated[Path, typer.Argument(help="Folder of the store; made if it is not there.")],
+    data: Annotated[
+        str, typer.Argument(help="A dataset (FORMAT:PATH), or a text file with one sentence a line.")
+    ],
+    split: Annotated[str | None, typer.Option(help="Only the sentences of this split.")] = None,
+    cpu: Cpu = False,
+) -> None:
+    """Add sentences to a store, to be found by a picture (`limner search STORE --image FILE --sentences`)."""
+    sentences = _sentences(data, split)
+    encoder = load_run(run, device=device(cpu))
+    opened = SentenceTable(store_for(encoder, run, store))
+    with counting("sentences") as progress:
+        summary = opened.index(encoder, sentences, progress=progress)
+    for text in summary.unknown[:_SHOWN]:
+        err.print(f"left out, the model knows no word of it: {text[:120]}")
+    out.print(
+        f"{store}: {len(opened)} sentences; {summary.added} added, {summary.unchanged} unchanged, "
+        f"{len(summary.unknown)} left out"
+    )
+
+
+def _sentences(data: str, split: str | None) -> list[Sentence]:
+    if data.endswith(".txt"):
+        if split is not None:
+            raise SettingsError("--split: a text file has no splits")
+        try:
+            lines = Path(data).read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            raise DataError(f"{data}: not UTF-8 text; save it as UTF-8") from None
+        return [Sentence(line.strip()) for line in lines if line.strip()]
+    dataset = open_dataset(data)
+    records = (dataset if split is None else dataset.split(split)).records
+    return [
+        Sentence(sentence, os.path.abspath(record.image))  # noqa: PTH100 - as pictures are indexed
+        for record in records
+        for sentence in record.sentences
+    ]
 
 
 def reindex_command(

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from limner.search.entry import Entry
 from limner.search.hits import Hit
 from limner.search.opening import open_store
 from limner.search.query import Answer, Grouping, Query
+from limner.search.sentences import SentenceHit
 from limner.search.sheet import contact_sheet
 
 _BAR = 24  # characters of the longest bar
@@ -47,6 +49,9 @@ def search_command(
         str | None,
         typer.Option(help="Only the best of each 'identity', or of pictures that are 'near' equal."),
     ] = None,
+    sentences: Annotated[
+        bool, typer.Option("--sentences", help="Find sentences of the store in place of pictures.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
     sheet: Annotated[Path | None, typer.Option(help="Draw the ranked pictures into this file.")] = None,
     truth: Annotated[
@@ -82,6 +87,11 @@ def search_command(
     engine = open_store(store, run=run, device=device(cpu))
     if like is not None:
         query = replace(query, like=_key(engine, like))
+    if sentences:
+        if where or after or before or group or rerank or explain or sheet or truth:
+            raise SettingsError("--sentences: goes with a text, --image, --like, -k and --json only")
+        _print_sentences(engine.sentences(query), as_json, store)
+        return
     answer = engine.answer(query)
     if as_json:
         typer.echo(json.dumps(answer.to_dict(), indent=2))
@@ -152,6 +162,17 @@ def _print(answer: Answer, store: Path) -> None:
         )
     elif answer.good is False:
         err.print(f"no good match: none has a probability of {answer.threshold:.0%} or more")
+
+
+def _print_sentences(found: Sequence[SentenceHit], as_json: bool, store: Path) -> None:
+    if as_json:
+        typer.echo(json.dumps([hit.to_dict() for hit in found], indent=2))
+        return
+    for hit in found:
+        of = "" if hit.path is None else f"  [{hit.path}]"
+        out.print(f"{hit.rank:>3}  {hit.score:+.3f}  {hit.text}{of}")
+    if not found:
+        err.print(f"{store}: the store holds no sentences; add some with `limner index-sentences`")
 
 
 def _line(hit: Hit) -> str:

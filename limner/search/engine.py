@@ -14,6 +14,7 @@ from limner.search.approximate import Approximate
 from limner.search.grouping import best_of_identities, best_of_near
 from limner.search.hits import Attention, Hit
 from limner.search.query import Answer, Explanation, Field, Query
+from limner.search.sentences import SentenceHit, SentenceTable
 from limner.search.snapshot import Snapshot, top
 from limner.search.store import Store
 from limner.types import Encoder, Judge, Judgement
@@ -83,6 +84,7 @@ class Engine:
         self.encoder = encoder
         self.calibration = calibration
         self.approximate_from = approximate_from
+        self._sentences = SentenceTable(store)
         self._approximate = None if approximate_from is None else Approximate(store.dim)
 
     def search(
@@ -122,6 +124,16 @@ class Engine:
             except LimnerError as error:
                 found.append(error)
         return found
+
+    def sentences(self, query: Query) -> list[SentenceHit]:
+        """The k sentences of the store that fit a query best: of a picture, those that may describe it.
+
+        Only what the query is made of and `k` count. Raises what `answer` raises.
+        """
+        vector = self._vectors([query], self.store.snapshot())[0]
+        if isinstance(vector, LimnerError):
+            raise vector
+        return self._sentences.search(vector, query.k)
 
     def explain(self, text: str, key: str) -> Explanation:
         """Why a picture of the store has its score for a text: what each word adds, and where the matcher looked.

@@ -3,6 +3,7 @@
     STORE/store.json       which model (see `limner.search.card`)
     STORE/pictures.lance   one row a picture: id, path, sha256, size, mtime, taken, identity, metadata, thumbnail,
                            vector, and, for a model that re-ranks, map
+    STORE/sentences.lance  sentences to be found by pictures (see `limner.search.sentences`)
     STORE/.store.lock      held by the one that writes (see `limner.search.lock`)
 
 Every change is one commit (see `limner.search.table`). One process writes at a time, a second is refused; any number
@@ -40,7 +41,7 @@ class Store:
         self.card = card
         self._lock = WriterLock(folder)
         map_size = None if card.map is None else math.prod(card.map)
-        self._table = Table(folder, _TABLE, schema(card.dim, map_size), self._lock)
+        self._table = self.table(_TABLE, schema(card.dim, map_size))
         self._snapshot: Snapshot | None = None
 
     @classmethod
@@ -111,6 +112,10 @@ class Store:
             )
         if dim != self.dim:
             raise StoreError(f"{self.folder}: holds vectors of width {self.dim}, the model gives {dim}")
+
+    def table(self, name: str, schema: pa.Schema) -> Table:
+        """A further table in the store's folder, under the same lock."""
+        return Table(self.folder, name, schema, self._lock)
 
     def writing(self) -> AbstractContextManager[None]:
         """Hold the store for several changes; each takes it for itself otherwise, and inside it again.

@@ -1,6 +1,7 @@
 """`limner search` with conditions and groups, `limner explain`, `limner reindex`."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,26 @@ def test_another_model(
     assert moved == old.entries()
     assert "36 unchanged" in limner("reindex", store, toy_run, new).out
     refused(limner("reindex", store, toy_run, tmp_path), "not empty")
+
+
+def test_sentences_of_a_picture(
+    limner: Limner, store: Path, toy_run: Path, pictures: Path, tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(store, tmp_path / "store"))
+    picture = pictures / "05-0.png"
+    none = limner("search", own, "--image", picture, "--sentences")
+    assert (none.code, none.out) == (0, "")
+    assert "holds no sentences" in none.err
+    command = ("index-sentences", toy_run, own)
+    assert "added, 0 unchanged, 0 left out" in limner(*command, f"folder:{pictures}", "--split", "test").out
+    (tmp_path / "own.txt").write_text("a red bar\n\nzebra\na blue circle on black\n", encoding="utf-8")
+    said = limner(*command, tmp_path / "own.txt")
+    assert "2 added, 0 unchanged, 1 left out" in said.out
+    assert "knows no word of it: zebra" in said.err
+    lines = limner("search", own, "--image", picture, "--sentences", "-k", 4).out.splitlines()
+    told = json.loads(limner("search", own, "--like", picture, "--sentences", "-k", 4, "--json").out)
+    assert [line.split()[1] for line in lines] == [f"{hit['score']:+.3f}" for hit in told]
+    assert all(hit["text"] in line for hit, line in zip(told, lines, strict=True))
+    refused(limner("search", own, "red", "--sentences", "--group", "near"), "goes with a text")
+    refused(limner(*command, tmp_path / "own.txt", "--split", "val"), "has no splits")
+    refused(limner(*command, tmp_path / "none.txt"), "No such file")

@@ -1,0 +1,68 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from limner.errors import DataError, SettingsError, StoreError
+from limner.search.engine import Engine
+from limner.search.index import index_pictures
+from limner.search.query import Query
+from limner.search.sentences import Sentence, SentenceTable
+from limner.search.store import Store
+from tests.search.fake import DIM, FakeEncoder, draw
+
+TEXTS = ["a red coat", "blue shoes", "a man with a bag", "grey"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.create(tmp_path / "store", fingerprint="a" * 64, dim=DIM, run="run")
+
+
+def test_found_by_a_picture(store: Store, tmp_path: Path) -> None:
+    encoder = FakeEncoder()
+    picture = draw(tmp_path / "pictures" / "a.png", 1)
+    table = SentenceTable(store)
+    assert len(table) == 0
+    assert Engine(store, encoder).sentences(Query(image=picture)) == []
+    table.index(encoder, [Sentence(TEXTS[0], str(picture)), *map(Sentence, TEXTS[1:])])
+    found = Engine(store, encoder).sentences(Query(image=picture, k=3))
+    scores = encoder.encode_texts(TEXTS) @ encoder.encode_images([picture])[0]
+    order = np.argsort(-scores)[:3]
+    assert [hit.text for hit in found] == [TEXTS[place] for place in order]
+    assert [hit.score for hit in found] == pytest.approx(scores[order].tolist(), abs=1e-6)
+    assert [hit.rank for hit in found] == [1, 2, 3]
+    assert {hit.path for hit in found} <= {None, picture}
+    index_pictures(encoder, store, [picture])
+    key = next(iter(store.entries().values())).id
+    assert Engine(store, encoder).sentences(Query(like=key, k=3)) == found
+    with pytest.raises(StoreError, match="holds no picture"):
+        Engine(store, encoder).sentences(Query(like="nothing"))
+
+
+def test_each_once(store: Store) -> None:
+    encoder, table = FakeEncoder(), SentenceTable(store)
+    seen: list[tuple[int, int]] = []
+    first = table.index(
+        encoder,
+        [*map(Sentence, TEXTS), Sentence("grey"), Sentence(" ")],
+        batch_size=3,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert (first.added, first.unchanged, first.unknown) == (4, 0, (" ",))
+    assert seen == [(3, 4), (4, 4)]
+    again = table.index(encoder, [Sentence("grey"), Sentence("new"), Sentence("grey", "/a.png")])
+    assert (again.added, again.unchanged, len(table)) == (2, 1, 6)
+    assert len(SentenceTable(Store.open(store.folder)).search(encoder.encode_texts(["new"])[0], 9)) == 6
+
+
+def test_what_does_not_fit_is_refused(store: Store) -> None:
+    table = SentenceTable(store)
+    with pytest.raises(StoreError, match="built with model"):
+        table.index(FakeEncoder("b" * 64), [Sentence("x")])
+    with pytest.raises(SettingsError, match="batch size"):
+        table.index(FakeEncoder(), [], batch_size=0)
+    with pytest.raises(DataError, match="Unicode"):
+        table.index(FakeEncoder(), [Sentence("\ud800")])
+    with store.writing(), pytest.raises(StoreError, match="is being written"):
+        SentenceTable(Store.open(store.folder)).index(FakeEncoder(), [Sentence("x")])
