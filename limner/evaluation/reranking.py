@@ -28,6 +28,9 @@ First = int | Literal["all"]
 _REMEMBERED = 1 << 26
 """Pairs whose logits are kept at most, 256 MB."""
 
+_PAIRS = 2**22
+"""Pairs of pictures with the sentences of classes that are asked for at once."""
+
 _ABOVE = 2.0
 """Where the scores of matched items begin: above any similarity of unit rows."""
 
@@ -199,15 +202,23 @@ class ClassReranking(Reranking):
     ) -> None:
         """Put the first classes of each picture above the rest, by the mean score over their sentences."""
         items = shortlist(scores, self.pairs.first)
+        wanted = items.cpu().numpy()
         means = torch.empty(items.shape, dtype=torch.float64)
-        for row, (picture, classes) in enumerate(zip(queries, items.cpu().numpy(), strict=True)):
-            members = [self.members[which] for which in gallery[classes]]
+        # a call encodes its sentences: so as many pictures a call as its pairs fit into memory
+        longest = sum(map(len, self.members))
+        step = max(1, _PAIRS // max(longest, 1))
+        for start in range(0, len(queries), step):
+            members = [
+                self.members[which] for classes in wanted[start : start + step] for which in gallery[classes]
+            ]
+            counts = np.array([len(each) for each in members]).reshape(-1, items.shape[1])
             own = np.concatenate(members)
             if self.pairs.sentences is not None:
                 own = self.pairs.sentences[own]
-            logits = self.pairs.match(np.full(len(own), picture), own).astype(np.float64)
-            parts = np.split(logits, np.cumsum([len(each) for each in members])[:-1])
-            means[row] = torch.tensor([part.mean() for part in parts])
+            pictures = np.repeat(queries[start : start + step], counts.sum(axis=1))
+            logits = self.pairs.match(pictures, own).astype(np.float64)
+            parts = np.split(logits, np.cumsum(counts.ravel())[:-1])
+            means[start : start + step] = torch.tensor([part.mean() for part in parts]).view(counts.shape)
         scores.scatter_(1, items, _ABOVE + _levels(means).to(scores))
 
     def of_sentences(self, chosen: Int[np.ndarray, " chosen"]) -> "ClassReranking":

@@ -145,6 +145,28 @@ def test_a_class_is_scored_by_the_mean_confidence_over_its_sentences() -> None:
     assert torch.equal(untouched, before.T)
 
 
+@pytest.mark.parametrize("at_once", [1, 9, 1000])
+def test_a_picture_ranks_its_first_classes_by_their_mean_score(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("limner.evaluation.reranking._PAIRS", at_once)
+    images, texts, logits = embeddings(4)
+    members = [np.array([0, 3, 5]), np.array([1, 2]), np.array([4, 6])]
+    pairs = PairReranking(lambda pictures, sentences: logits[pictures, sentences], 2, "scores")
+    reranking = ClassReranking(pairs, members, images, texts)
+    before = torch.from_numpy(images @ np.stack([texts[own].mean(0) for own in members]).T)
+    block = before.clone()
+    queries = np.arange(IMAGES)[::-1].copy()
+    before, block = before[queries.copy()], block[queries.copy()]
+    reranking.rescore(True, queries, np.arange(3), block)
+    for row, picture in enumerate(queries):
+        first = before[row].argsort(descending=True)[:2].tolist()
+        first.sort(key=lambda which: -logits[picture, members[which]].mean())
+        (last,) = set(range(3)) - set(first)
+        assert block[row].argsort(descending=True).tolist() == [*first, last]
+        assert block[row, last] == before[row, last]
+
+
 def test_very_sure_confidences_of_a_class_do_not_tie() -> None:
     images, texts, _ = embeddings(5)
     sure = np.linspace(-40, -20, IMAGES, dtype=np.float32)
