@@ -49,7 +49,7 @@ def evaluate_run(
     described = run.description
     protocol = protocol or protocol_of(format_name)
     image_groups, sentence_groups = group_numbers(dataset)
-    _expect_same_splits(dataset, described)
+    expect_same_splits(dataset, described)
     if not len(sentence_groups):
         raise DataError(
             f"{dataset.source}: the pictures of split '{split}' have no sentence to evaluate with"
@@ -158,7 +158,7 @@ def expect_fit(dataset: Dataset, protocol: Protocol) -> None:
         )
 
 
-def _expect_same_splits(dataset: Dataset, described: dict[str, Any]) -> None:
+def expect_same_splits(dataset: Dataset, described: dict[str, Any]) -> None:
     """Refuse a set whose splits were drawn otherwise than those that the run was trained on: some pictures are both."""
     (path, drawn), (trained_path, trained) = (
         split_source(source) for source in (dataset.source, described["data"]["source"])

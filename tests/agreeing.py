@@ -1,0 +1,35 @@
+"""Pictures with the sentences that a model takes for theirs: a toy model is right of no others."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from limner.data.records import Dataset
+from limner.runs.run import Run
+
+
+def agreeing(run: Run, dataset: Dataset, split: str) -> Dataset:
+    """All pictures of a set as one split, each an identity, with the sentences that it fits best.
+
+    Of the three that the embedding finds first, a matcher has the last word; a picture may be left with no sentence.
+    """
+    paths = [record.image for record in dataset.records]
+    sentences = [sentence for record in dataset.records for sentence in record.sentences]
+    images, texts = run.encode_images(paths), run.encode_texts(sentences)
+    first = np.argsort(-(texts @ images.T), axis=1)[:, :3]
+    every = np.arange(len(texts))
+    if run.matching is not None:
+        score = run.matching.scorer(images, texts, run.encode_maps(paths), run.read(sentences))
+        judged = score(first.ravel(), every.repeat(3)).reshape(first.shape)
+        first = np.take_along_axis(first, np.argsort(-judged, axis=1), axis=1)
+    chosen = first[:, 0]
+    records = (
+        replace(
+            record,
+            sentences=tuple(sentences[number] for number in np.flatnonzero(chosen == place)),
+            group=str(place),
+            split=split,
+        )
+        for place, record in enumerate(dataset.records)
+    )
+    return replace(dataset, source="folder:agreeing", records=tuple(records))

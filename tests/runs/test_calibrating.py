@@ -1,0 +1,161 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from limner.data.records import Dataset
+from limner.errors import DataError, SettingsError
+from limner.evaluation.evidence import Evidence
+from limner.evaluation.reliability import Reliability
+from limner.runs import calibrating, load_run
+from limner.runs.calibrating import calibrate_run, check_calibration
+from limner.runs.evaluating import evaluate_run
+from limner.runs.run import Run
+from tests.agreeing import agreeing
+
+
+@pytest.fixture(scope="module")
+def run(toy_run: Path) -> Run:
+    return load_run(toy_run, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def matcher(matching_run: Path) -> Run:
+    return load_run(matching_run, stage="stage-2", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def val(toys: Dataset, run: Run) -> Dataset:
+    return agreeing(run, toys, "val")
+
+
+@pytest.fixture(scope="module")
+def matched(toys: Dataset, matcher: Run) -> Dataset:
+    return agreeing(matcher, toys, "val")
+
+
+def _sentences(dataset: Dataset) -> list[str]:
+    return [sentence for record in dataset.records for sentence in record.sentences]
+
+
+def test_the_embedding_is_fitted_to_all_pairs(toys: Dataset, run: Run, val: Dataset) -> None:
+    seen: list[tuple[str, int, int]] = []
+    made = calibrate_run(run, val, "val", progress=lambda *told: seen.append(told))
+    assert len(val) == 36
+    assert (made.embedding.right, made.embedding.wrong) == (72, 72 * 35)
+    assert (made.embedding.gallery, made.images, made.sentences) == (36, 36, 72)
+    assert (made.matcher, made.reranked, made.threshold) == (None, 0, 0.5)
+    assert (made.fingerprint, made.split_fingerprint) == (run.fingerprint, val.fingerprint)
+    assert (made.checkpoint, made.split, made.data) == (run.path.name, "val", val.source)
+    assert {what for what, _, _ in seen} == {"pictures", "sentences"}
+    report = evaluate_run(run, val, "val")
+    assert 100 * made.reliability["embedding"].right == pytest.approx(report.text_to_image["R@1"])
+
+
+def test_another_split_is_measured_with_its_own_gallery(toys: Dataset, run: Run, val: Dataset) -> None:
+    made, test = calibrate_run(run, val, "val"), toys.split("test")
+    found = check_calibration(run, test, made)
+    assert found.keys() == {"embedding"}
+    report = evaluate_run(run, test, "test")
+    assert 100 * found["embedding"].right == pytest.approx(report.text_to_image["R@1"])
+    cosines = run.encode_texts(_sentences(test)) @ run.encode_images([one.image for one in test.records]).T
+    likely = made.embedding.probability(cosines.max(1), len(test))
+    assert found["embedding"].probability == pytest.approx(likely.mean(), rel=1e-4)
+
+
+def test_small_blocks_change_nothing(matcher: Run, matched: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = calibrate_run(matcher, matched, "val")
+    monkeypatch.setattr(calibrating, "_BLOCK", 200)
+    monkeypatch.setattr(calibrating, "_JUDGED", 17)
+    parts = calibrate_run(matcher, matched, "val")
+    for one, other in ((whole.embedding, parts.embedding), (whole.matcher, parts.matcher)):
+        assert one is not None
+        assert other is not None
+        assert one.slope == pytest.approx(other.slope, rel=0.01)
+        assert (one.right, one.wrong) == (other.right, other.wrong)
+
+
+@pytest.mark.parametrize("system", ["matcher", "hgan"])
+def test_the_matcher_is_fitted_to_what_the_engine_would_rank_by(
+    system: str, toys: Dataset, matching_run: Path, hgan_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathered: list[np.ndarray] = []
+    add = Evidence.add
+
+    def listening(self: Evidence, scores: np.ndarray, right: np.ndarray, groups: np.ndarray) -> None:
+        gathered.append(scores)
+        add(self, scores, right, groups)
+
+    def measured_on_itself(self: Evidence, gallery: int, threshold: float) -> Reliability:
+        return self.measure(self.fit(gallery), gallery, threshold)
+
+    monkeypatch.setattr(Evidence, "add", listening)
+    # a toy may take all sentences for those of one picture, which cannot be cross-validated
+    monkeypatch.setattr(Evidence, "cross_validated", measured_on_itself)
+    run = (
+        load_run(hgan_run, device="cpu")
+        if system == "hgan"
+        else load_run(matching_run, stage="stage-2", device="cpu")
+    )
+    count = 36 if system == "hgan" else 5
+    val = agreeing(run, toys, "val")
+    made = calibrate_run(run, val, "val")
+    assert made.matcher is not None
+    assert made.reranked == run.rerank
+    assert made.matcher.right + made.matcher.wrong == 72 * count
+    report = evaluate_run(run, val, "val")
+    assert 100 * made.reliability["matcher"].right == pytest.approx(report.text_to_image["R@1"])
+    similarities, scores = gathered
+    judge, maps = run.judge, run.encode_maps([record.image for record in val.records])
+    assert judge is not None
+    for row in (0, 50):
+        first = np.argsort(-similarities[row])[:count]
+        logits = judge.judge(_sentences(val)[row], maps[first]).logits
+        expected = judge.scores(similarities[row][first], logits)
+        np.testing.assert_allclose(np.sort(scores[row]), np.sort(expected), rtol=1e-4, atol=1e-4)
+
+
+def test_a_matcher_judges_no_more_pairs_than_it_may(
+    matcher: Run, matched: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrating, "_MOST", 300)
+    told: list[tuple[str, int, int]] = []
+    made = calibrate_run(matcher, matched, "val", progress=lambda *said: told.append(said))
+    assert made.matcher is not None
+    assert made.matcher.right + made.matcher.wrong == 300
+    assert made.reliability["matcher"].queries == 60
+    assert made.reliability["embedding"].queries == made.sentences == 72
+    assert told[-1] == ("pairs", 300, 300)
+    assert calibrate_run(matcher, matched, "val", rerank=0).matcher is None
+
+
+def test_pictures_match_by_label_where_the_protocol_says_so(run: Run, val: Dataset) -> None:
+    labelled = tuple(replace(record, labels=(str(place // 2),)) for place, record in enumerate(val.records))
+    made = calibrate_run(run, Dataset("mscoco-labels:x", "image", labelled), "val")
+    assert made.embedding.right == 72 * 2
+
+
+def test_what_must_not_be_fitted_on_is_refused(toys: Dataset, run: Run) -> None:
+    with pytest.raises(DataError, match="never fitted on test"):
+        calibrate_run(run, toys.split("test"), "test")
+    with pytest.raises(DataError, match="never fitted on test"):
+        calibrate_run(run, toys, "val")
+    with pytest.raises(DataError, match="what the run was trained on"):
+        calibrate_run(run, toys.split("train"), "train")
+    other = replace(toys.split("val"), source=f"{toys.source}#seed=1")
+    with pytest.raises(DataError, match="whose splits are others"):
+        calibrate_run(run, other, "val")
+    silent = replace(
+        toys.split("val"),
+        records=tuple(replace(record, sentences=()) for record in toys.split("val").records),
+    )
+    with pytest.raises(DataError, match="no sentence to calibrate with"):
+        calibrate_run(run, silent, "val")
+    for threshold in (-0.1, 1.1, float("nan")):
+        with pytest.raises(SettingsError, match="expected a probability"):
+            calibrate_run(run, toys.split("val"), "val", threshold=threshold)
+    with pytest.raises(SettingsError, match="has no matcher"):
+        calibrate_run(run, toys.split("val"), "val", rerank=3)
+    with pytest.raises(SettingsError, match="at least 0 or 'all'"):
+        calibrate_run(run, toys.split("val"), "val", rerank=-1)
