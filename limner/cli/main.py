@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from limner.cli import ablate, data, demo, evaluate, figure, index, recipes, score, search, store, train
+from limner.cli import ablate, calibrate, data, demo, evaluate, figure, index, recipes, score, search, store, train
 from limner.cli.console import err
 from limner.errors import LimnerError
 from limner.freed_memory import keep_freed_memory
@@ -27,6 +27,7 @@ app.add_typer(figure.app, name="figure")
 app.add_typer(store.app, name="store")
 app.command("train")(train.train_command)
 app.command("evaluate")(evaluate.evaluate_command)
+app.command("calibrate")(calibrate.calibrate_command)
 app.command("score")(score.score_command)
 app.command("ablate")(ablate.ablate_command)
 app.command("index")(index.index_command)
