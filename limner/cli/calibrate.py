@@ -15,7 +15,7 @@ from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.reliability import Reliability
 from limner.runs import load_run
 from limner.runs.calibrating import calibrate_run, check_calibration
-from limner.runs.calibration_file import FILE, THRESHOLD, Kind, load_calibration, write_calibration
+from limner.runs.calibration_file import FILE, THRESHOLD, Kind, read_calibration, write_calibration
 
 
 def calibrate_command(
@@ -42,7 +42,7 @@ def calibrate_command(
     if check is not None and (threshold is not None or rerank is not None):
         raise SettingsError("--check measures what was fitted; --threshold and --rerank are of fitting")
     loaded = load_run(run, stage=stage, device=device(cpu))
-    fitted = None if check is None else load_calibration(loaded.path.parent, loaded.fingerprint)
+    fitted = None if check is None else read_calibration(loaded.path.parent)
     if check is not None and fitted is None:
         raise CheckpointError(f"{run}: has no {FILE} to measure; fit it first, without --check")
     dataset = open_dataset(data).split(check or split)

@@ -1,165 +1,180 @@
-"""Calibrated scores: how probable it is that a picture which scores so high matches its sentence.
+"""Calibrated scores: how probable it is that a hit which a search shows matches its sentence."""
 
-Sources: Platt, "Probabilistic Outputs for Support Vector Machines", 1999, as Lin, Lin and Weng (Machine Learning 68,
-2007) compute it; Saerens, Latinne and Decaestecker, Neural Computation 14 (2002), for the shift of the prior.
-"""
-
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
-from pydantic import Field
+from jaxtyping import Float
+from pydantic import Field, model_validator
 
-from limner.errors import DataError, SettingsError
+from limner.errors import DataError
+from limner.evaluation.first_hits import FirstHits
 from limner.settings import Settings
 
-GRID = 2.0**-14
-"""Scores are counted by multiples of this; a slope of 100 makes 0.003 of it where probabilities are logits."""
+AROUND = 6
+"""First hits whose mean score is a hit's surroundings."""
+
+ABSENT = 0.1
+"""Share of searches whose right pictures are taken to be missing from the gallery."""
+
+_LOWEST = 0.01
+"""Share of the fit's rankings whose surroundings may lie below the floor."""
+
+_RIDGE = 1e-3
+"""Weight of the squared weights of both features, scaled to deviation 1, a hit: also what parts right and wrong hits
+without a slip has a finite fit."""
 
 _STEPS = 100
-"""Newton steps at most; a dozen are usual."""
+"""Newton steps at most; seven or eight are usual."""
 
-_GAP = 1e-9
-"""Nats that the loss may be above its minimum."""
+_GAP = 1e-10
+"""Nats a hit that the loss may be above its minimum."""
 
 
 class Calibration(Settings):
-    """P(match | score) = sigmoid(slope · score + offset − ln(G / gallery)) in a searched gallery of G pictures.
+    """P(hit matches) = sigmoid(of_score · score + of_lead · lead + offset).
 
-    Slope and offset are Platt's A and B with the sign turned. They were fitted where `gallery` pictures were searched.
-    In a larger gallery a sentence has as many right pictures and more wrong ones, so that the odds of a match fall as
-    the gallery grows (Saerens et al., Eq. 4; the few right ones among the G are not subtracted). The scores of wrong
-    pictures are taken to be distributed as they were.
+    lead = score − surroundings; the surroundings are the mean score of the first six of the same ranking, the hit
+    perhaps among them. In a ranking of fewer, `floor` stands for each that is missing, and surroundings below `floor`
+    count as `floor`: a handful of pictures lie far apart for any query, and the lead of the best would be taken for
+    certainty. So in a small gallery, or among few that meet a query's conditions, it is the score that counts.
 
-    It is a probability over pairs: of all pairs with that score, so many match. It does not use that a picture is the
-    first of its ranking, which speaks for it, so that it is lower than the share of first hits that match.
+    **Decided**: it is of hits that are shown, and not of any pair with such a score, because a reader asks of those. It
+    knows nothing of the gallery's size: a larger gallery has better wrong pictures, which raise the surroundings, and
+    subtracting ln(size) as well made probabilities far too low. What was measured stands in docs/log.md.
 
-    **Decided**: of a matcher that judges only the first N, too, all of ln(G / gallery) is subtracted. That is right
-    where wrong pictures which it takes for good are among the first N in any gallery. Where the matcher's scores have
-    nothing to do with the embedding's, the wrong ones among the N stay as many, only the right ones get fewer, and the
-    probability is too low for a larger gallery.
+    In a ranking, a higher score is a higher probability: of_score + of_lead > 0.
     """
 
-    slope: float = Field(gt=0, allow_inf_nan=False)
-    """What a score is multiplied with."""
+    of_score: float = Field(allow_inf_nan=False)
+    """What the score is multiplied with."""
+    of_lead: float = Field(allow_inf_nan=False)
+    """What the lead is multiplied with."""
     offset: float = Field(allow_inf_nan=False)
-    """What is added to it."""
-    gallery: int = Field(ge=1)
-    """Pictures that were searched when it was fitted."""
+    """What is added."""
+    floor: float = Field(allow_inf_nan=False)
+    """Lowest surroundings, a score."""
     right: int = Field(ge=1)
-    """Matching pairs of a sentence and a picture that it was fitted to."""
+    """Hits that match of those that it was fitted to."""
     wrong: int = Field(ge=1)
-    """Pairs that do not match."""
+    """Hits of the same rankings that do not match."""
 
-    def probability(self, scores: Float[np.ndarray, " images"], gallery: int) -> Float[np.ndarray, " images"]:
-        """The probability of each score's picture, float64, where `gallery` pictures are searched.
+    @model_validator(mode="after")
+    def _rises(self) -> "Calibration":
+        if self.of_score + self.of_lead <= 0:
+            raise ValueError("of_score + of_lead: expected more than 0, so that the order of hits is kept")
+        return self
 
-        Raises `SettingsError` for a gallery of none.
+    def probability(
+        self, scores: Float[np.ndarray, " hits"], first: Float[np.ndarray, " first"]
+    ) -> Float[np.ndarray, " hits"]:
+        """The probability of each hit, float64. `first`: the best scores of their ranking, best first, six or all.
 
-        >>> fitted = Calibration(slope=10, offset=-5, gallery=100, right=50, wrong=950)
-        >>> fitted.probability(np.array([0.3, 0.5, 0.7]), 100).round(3).tolist()
-        [0.119, 0.5, 0.881]
-        >>> fitted.probability(np.array([0.5]), 900).round(3).tolist()
-        [0.1]
+        >>> fitted = Calibration(of_score=2, of_lead=10, offset=-3, floor=0.3, right=50, wrong=50)
+        >>> alike, ahead = np.full(6, 0.6), np.array([0.9, 0.5, 0.5, 0.5, 0.5, 0.5])
+        >>> fitted.probability(alike, alike)[:2].round(2).tolist()
+        [0.14, 0.14]
+        >>> fitted.probability(ahead[:2], ahead).round(2).tolist()
+        [0.89, 0.06]
         """
-        if gallery < 1:
-            raise SettingsError(f"gallery: expected at least 1 picture, got {gallery}")
-        logits = self.slope * scores.astype(np.float64) + self.offset - np.log(gallery / self.gallery)
+        assert len(first) or not len(scores), "a hit is in its ranking"
+        around = surroundings(first[None].astype(np.float64), self.floor)
+        return np.asarray(self.of_rankings(scores[None].astype(np.float64), around)[0])
+
+    def of_rankings(
+        self, scores: Float[np.ndarray, "queries hits"], around: Float[np.ndarray, " queries"]
+    ) -> Float[np.ndarray, "queries hits"]:
+        """The probabilities of hits of many rankings with these surroundings; 0 of a score of −∞."""
+        logits = (self.of_score + self.of_lead) * scores - self.of_lead * around[:, None] + self.offset
         return np.asarray(np.exp(-np.logaddexp(0, -logits)))
 
 
-@dataclass(frozen=True, eq=False)
-class PairCounts:
-    """How many matching and other pairs have a score, by ascending score: memory grows with scores, not with pairs."""
-
-    scores: Float[np.ndarray, " scores"]
-    right: Int[np.ndarray, " scores"]
-    wrong: Int[np.ndarray, " scores"]
-
-    @classmethod
-    def of(cls, scores: Float[np.ndarray, " pairs"], right: Bool[np.ndarray, " pairs"]) -> "PairCounts":
-        """Count pairs by their score, to the nearest multiple of `GRID`. Raises `DataError` for NaN and infinity."""
-        if not np.isfinite(scores).all():
-            raise DataError("scores hold NaN or infinite values; the model has diverged")
-        values, places = np.unique(np.rint(scores.astype(np.float64) / GRID) * GRID, return_inverse=True)
-        every = np.bincount(places, minlength=len(values))
-        matching = np.bincount(places[right], minlength=len(values))
-        return cls(values, matching, every - matching)
-
-    @classmethod
-    def joined(cls, parts: "Sequence[PairCounts]") -> "PairCounts":
-        """The pairs of all parts together; at least one."""
-        values, places = np.unique(np.concatenate([part.scores for part in parts]), return_inverse=True)
-        right, wrong = np.zeros(len(values), np.int64), np.zeros(len(values), np.int64)
-        np.add.at(right, places, np.concatenate([part.right for part in parts]))
-        np.add.at(wrong, places, np.concatenate([part.wrong for part in parts]))
-        return cls(values, right, wrong)
+def surroundings(scores: Float[np.ndarray, "queries hits"], floor: float) -> Float[np.ndarray, " queries"]:
+    """Of rankings, best first, whose missing hits may stand as −∞: see `Calibration`."""
+    first = np.where(np.isfinite(scores[:, :AROUND]), scores[:, :AROUND], floor)
+    total = first.sum(1) + floor * (AROUND - first.shape[1])
+    return np.asarray(np.maximum(total / AROUND, floor))
 
 
-def fit(pairs: PairCounts, gallery: int) -> Calibration:
-    """The most likely slope and offset by Newton's method, in float64, for a gallery of so many pictures.
+def fit(hits: FirstHits) -> Calibration:
+    """Logistic regression over the first hits of validation sentences: Newton's method, float64, a small ridge.
 
-    As Platt has it, the target of a matching pair is (N₊ + 1) / (N₊ + 2) and that of another 1 / (N₋ + 2), with N₊ and
-    N₋ the numbers of both, so that the fit is finite where a score parts them.
+    Each ranking takes part twice: as it is, and with the right pictures taken out, of such a weight that a tenth of the
+    searches has none (`ABSENT`). Of the rankings as they are, one in a hundred has surroundings below the floor.
 
-    Raises `DataError` without a matching or without another pair, and where matching ones do not score higher.
+    Raises `DataError` where all hits match or none does, and where matching ones do not score higher.
     """
-    right, wrong = int(pairs.right.sum()), int(pairs.wrong.sum())
+    right, wrong = int(hits.right.sum()), int((~hits.right).sum())
     if not right or not wrong:
         kind = "matches" if not right else "does not match"
+        raise DataError(f"a calibration needs right and wrong hits, and none of these {kind}; take more data")
+    scores, without = hits.scores.astype(np.float64), hits.without.astype(np.float64)
+    floor = float(np.quantile(scores[:, :AROUND].mean(1), _LOWEST))
+    features = np.concatenate([_features(scores, floor), _features(without, floor)])
+    matches = np.concatenate([hits.right.ravel(), np.zeros(without.size, bool)])
+    weights = np.repeat([1.0, ABSENT / (1 - ABSENT)], [scores.size, without.size])
+    there = np.isfinite(features[:, 0])
+    features, matches, weights = features[there], matches[there], weights[there] / weights[there].sum()
+    # centred and scaled, the parameters are of one size and the ridge means the same for any model
+    centre = weights @ features
+    spread = np.sqrt(weights @ (features - centre) ** 2)
+    # what hardly varies is rounding, and says nothing
+    scale = np.divide(1, spread, out=np.zeros(2), where=spread > 1e-9 * np.abs(features).max())
+    found = _minimum(_Loss((features - centre) * scale, matches.astype(np.float64), weights))
+    of_score, of_lead = (found[:2] * scale).tolist()
+    if of_score + of_lead <= 0:
         raise DataError(
-            f"a calibration needs right and wrong pairs, and none of these {kind}; take more data"
-        )
-    count = (pairs.right + pairs.wrong).astype(np.float64)
-    targets = (pairs.right * (right + 1) / (right + 2) + pairs.wrong / (wrong + 2)) / count
-    # centred and scaled, both parameters are of one size and the steps well conditioned
-    centre = np.average(pairs.scores, weights=count)
-    spread = np.sqrt(np.average((pairs.scores - centre) ** 2, weights=count))
-    slope, start = 0.0, float(np.log((right + 1) / (wrong + 1)))
-    if spread > 0:
-        slope, start = _newton((pairs.scores - centre) / spread, targets, count, start)
-    if slope <= 0:
-        raise DataError(
-            f"the scores of the {right:,} matching pairs are not higher than those of the {wrong:,} others, so that no "
+            f"the scores of the {right:,} matching hits are not higher than those of the {wrong:,} others, so that no "
             "probability can be made of them; train the model further"
         )
+    offset = float(found[2] - (found[:2] * scale) @ centre)
     return Calibration(
-        slope=slope / spread,
-        offset=start - slope * centre / spread,
-        gallery=gallery,
-        right=right,
-        wrong=wrong,
+        of_score=of_score, of_lead=of_lead, offset=offset, floor=floor, right=right, wrong=wrong
     )
 
 
-def _newton(
-    scores: Float[np.ndarray, " scores"],
-    targets: Float[np.ndarray, " scores"],
-    count: Float[np.ndarray, " scores"],
-    start: float,
-) -> tuple[float, float]:
-    """Slope and offset of least cross entropy, from slope 0 and offset `start`, each step halved until it helps."""
+def _features(scores: Float[np.ndarray, "queries hits"], floor: float) -> Float[np.ndarray, "samples 2"]:
+    lead = scores - surroundings(scores, floor)[:, None]
+    return np.stack([scores.ravel(), lead.ravel()], axis=1)
 
-    def loss(at: np.ndarray) -> float:
-        logits = at[0] * scores + at[1]
-        return float(count @ (np.logaddexp(0, logits) - targets * logits))
 
-    at = np.array([0.0, start])
-    rows = np.stack([scores, np.ones_like(scores)])
-    now = loss(at)
+@dataclass(frozen=True, eq=False)
+class _Loss:
+    """Mean cross entropy with the ridge; of parameters: the weight of each feature, and last the offset."""
+
+    features: Float[np.ndarray, "samples 2"]
+    matches: Float[np.ndarray, " samples"]
+    weights: Float[np.ndarray, " samples"]
+
+    def value(self, at: Float[np.ndarray, "3"]) -> float:
+        logits = self.features @ at[:2] + at[2]
+        entropies = np.logaddexp(0, logits) - self.matches * logits
+        return float(self.weights @ entropies + _RIDGE / 2 * at[:2] @ at[:2])
+
+    def slopes(self, at: Float[np.ndarray, "3"]) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3 3"]]:
+        """Gradient and curvature."""
+        rows = np.concatenate([self.features, np.ones((len(self.features), 1))], axis=1).T
+        likely = np.exp(-np.logaddexp(0, -(at @ rows)))
+        ridge = _RIDGE * np.array([1.0, 1.0, 0.0])
+        gradient = rows @ (self.weights * (likely - self.matches)) + ridge * at
+        # the last term keeps it invertible where all is certain
+        curvature = (rows * (self.weights * likely * (1 - likely))) @ rows.T + np.diag(ridge + 1e-12)
+        return gradient, curvature
+
+
+def _minimum(loss: _Loss) -> Float[np.ndarray, "3"]:
+    """Newton's method from 0, each step halved until it helps."""
+    at = np.zeros(3)
+    now = loss.value(at)
     for _ in range(_STEPS):
-        likely = np.exp(-np.logaddexp(0, -(at[0] * scores + at[1])))
-        gradient = rows @ (count * (likely - targets))
-        curvature = (rows * (count * likely * (1 - likely))) @ rows.T + 1e-12 * np.eye(2)
+        gradient, curvature = loss.slopes(at)
         step = np.linalg.solve(curvature, gradient)
         gain = float(gradient @ step)
         if gain < _GAP:
             break
         share = 1.0
         # below the last digits of the loss no step can be seen to help
-        while share > 1e-10 and loss(at - share * step) > now - 1e-4 * share * gain + 1e-13 * abs(now):
+        while share > 1e-10 and loss.value(at - share * step) > now - 1e-4 * share * gain + 1e-13:
             share /= 2
         at = at - share * step
-        now = loss(at)
-    return float(at[0]), float(at[1])
+        now = loss.value(at)
+    return at

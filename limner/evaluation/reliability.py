@@ -1,46 +1,19 @@
 """How far the probabilities of first hits can be trusted: calibration error, Brier score, and what a threshold does."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 from jaxtyping import Bool, Float
 from pydantic import Field
 
 from limner.errors import DataError
+from limner.evaluation.calibration import Calibration, fit, surroundings
+from limner.evaluation.first_hits import FirstHits
 from limner.settings import Settings
 
 BINS = 10
 """Bins of equal width over probabilities from 0 to 1."""
 
-
-@dataclass(frozen=True, eq=False)
-class FirstHits:
-    """The first hit of each query.
-
-    - `scores`: its score; `right`: whether it matches, ties broken against the model.
-    - `astray`: the score of the best picture that does not match, which is the first hit where the right ones are taken
-      out of the gallery; −∞ where there is none.
-    """
-
-    scores: Float[np.ndarray, " queries"]
-    right: Bool[np.ndarray, " queries"]
-    astray: Float[np.ndarray, " queries"]
-
-    @classmethod
-    def of(
-        cls, scores: Float[np.ndarray, "queries gallery"], right: Bool[np.ndarray, "queries gallery"]
-    ) -> "FirstHits":
-        """Those of a block of scores, of which `right` says the matching ones."""
-        best = np.where(right, scores, -np.inf).max(1)
-        astray = np.where(right, -np.inf, scores).max(1)
-        return cls(np.maximum(best, astray), best > astray, astray)
-
-    @classmethod
-    def joined(cls, parts: "Sequence[FirstHits]") -> "FirstHits":
-        """The queries of all parts, one after the other."""
-        names = ("scores", "right", "astray")
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+FOLDS = 5
+"""Parts of the queries, by group, for cross-validation."""
 
 
 class Reliability(Settings):
@@ -101,3 +74,35 @@ class Reliability(Settings):
             good_right=float(right[good].mean()) if good.any() else None,
             good_astray=float((astray >= threshold).mean()),
         )
+
+
+def measured(hits: FirstHits, calibration: Calibration, threshold: float) -> Reliability:
+    """What the probabilities of a calibration are worth on first hits that it was not fitted to."""
+    likely, astray = _first(hits, calibration)
+    return Reliability.of(likely, hits.right[:, 0], astray, threshold)
+
+
+def cross_validated(hits: FirstHits, threshold: float) -> Reliability:
+    """What a calibration of these hits is worth: each query's by a fit without its fold, which has all of its group.
+
+    Raises `DataError` for queries of one fold, and as `limner.evaluation.calibration.fit` does.
+    """
+    folds = hits.groups % FOLDS
+    if len(np.unique(folds)) < 2:
+        raise DataError("a calibration is measured by cross-validation, for which one group is not enough")
+    likely, astray = np.zeros(len(folds)), np.zeros(len(folds))
+    for fold in np.unique(folds):
+        own = folds == fold
+        likely[own], astray[own] = _first(hits.of_queries(own), fit(hits.of_queries(~own)))
+    return Reliability.of(likely, hits.right[:, 0], astray, threshold)
+
+
+def _first(
+    hits: FirstHits, calibration: Calibration
+) -> tuple[Float[np.ndarray, " queries"], Float[np.ndarray, " queries"]]:
+    """Probabilities of the first hits, and of those that are first without the right pictures."""
+    found = []
+    for rankings in (hits.scores, hits.without):
+        scores = rankings.astype(np.float64)
+        found.append(calibration.of_rankings(scores[:, :1], surroundings(scores, calibration.floor))[:, 0])
+    return found[0], found[1]

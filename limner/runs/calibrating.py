@@ -9,12 +9,13 @@ import torch
 from jaxtyping import Bool, Float
 
 from limner.data.records import Dataset, group_numbers, label_matrices
-from limner.errors import DataError, SettingsError
+from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.arrays import Results
-from limner.evaluation.evidence import Evidence
+from limner.evaluation.calibration import fit
+from limner.evaluation.first_hits import FirstHits
 from limner.evaluation.protocols import protocol_of
 from limner.evaluation.relevance import Relevance
-from limner.evaluation.reliability import Reliability
+from limner.evaluation.reliability import Reliability, cross_validated, measured
 from limner.evaluation.reranking import First, shortlist
 from limner.evaluation.scores import of_embeddings
 from limner.runs.calibration_file import THRESHOLD, Kind, RunCalibration
@@ -58,20 +59,19 @@ def calibrate_run(
     _expect_unseen(run, dataset, split)
     first = run.rerank if rerank is None else rerank
     gathered = _gather(run, dataset, first, progress)
-    gallery = len(dataset)
     return RunCalibration(
         fingerprint=run.fingerprint,
         checkpoint=run.path.name,
         data=dataset.source,
         split=split,
         split_fingerprint=dataset.fingerprint,
-        images=gallery,
+        images=len(dataset),
         sentences=sum(len(record.sentences) for record in dataset.records),
         reranked=first,
         threshold=threshold,
-        embedding=gathered["embedding"].fit(gallery),
-        matcher=gathered["matcher"].fit(gallery) if "matcher" in gathered else None,
-        reliability={kind: one.cross_validated(gallery, threshold) for kind, one in gathered.items()},
+        embedding=fit(gathered["embedding"]),
+        matcher=fit(gathered["matcher"]) if "matcher" in gathered else None,
+        reliability={kind: cross_validated(one, threshold) for kind, one in gathered.items()},
         versions=versions(),
     )
 
@@ -79,16 +79,22 @@ def calibrate_run(
 def check_calibration(
     run: Run, dataset: Dataset, calibration: RunCalibration, *, progress: Told | None = None
 ) -> dict[Kind, Reliability]:
-    """What a calibration's probabilities are worth on the records of another split, with its gallery's size.
+    """What a calibration's probabilities are worth on the records of another split.
 
-    Raises what `limner.runs.evaluating.evaluate_run` does.
+    Raises `CheckpointError` for a calibration of another model, and what `limner.runs.evaluating.evaluate_run` does.
     """
+    if calibration.fingerprint != run.fingerprint:
+        raise CheckpointError(
+            f"{run.path}: the calibration was fitted for another model, {calibration.checkpoint} with fingerprint "
+            f"{calibration.fingerprint[:12]} and not {run.fingerprint[:12]}; fit it anew with `limner calibrate`, or "
+            "choose its --stage"
+        )
     fitted = {"embedding": calibration.embedding, "matcher": calibration.matcher}
     gathered = _gather(run, dataset, calibration.reranked, progress)
     found: dict[Kind, Reliability] = {}
-    for kind, evidence in gathered.items():
+    for kind, hits in gathered.items():
         if (one := fitted[kind]) is not None:
-            found[kind] = evidence.measure(one, len(dataset), calibration.threshold)
+            found[kind] = measured(hits, one, calibration.threshold)
     return found
 
 
@@ -105,8 +111,8 @@ def _expect_unseen(run: Run, dataset: Dataset, split: str) -> None:
         )
 
 
-def _gather(run: Run, dataset: Dataset, first: First, progress: Told | None) -> dict[Kind, Evidence]:
-    """Scores of the sentences with the pictures, the matcher's only where it is to judge any."""
+def _gather(run: Run, dataset: Dataset, first: First, progress: Told | None) -> dict[Kind, FirstHits]:
+    """First hits of the sentences among the pictures, the matcher's only where it is to judge any."""
     if first != "all" and first < 0:
         raise SettingsError(f"rerank: expected at least 0 or 'all', got {first}")
     if first != 0:
@@ -122,7 +128,7 @@ def _gather(run: Run, dataset: Dataset, first: First, progress: Told | None) -> 
     images = run.encode_images(paths, progress=progress and partial(progress, "pictures"))
     texts = run.encode_texts(sentences, progress=progress and partial(progress, "sentences"))
     results = Results(*groups, images, texts, image_labels=labels[0], sentence_labels=labels[1])
-    gathered: dict[Kind, Evidence] = {"embedding": _of_embedding(results, images, texts)}
+    gathered: dict[Kind, FirstHits] = {"embedding": _of_embedding(results, images, texts)}
     if first != 0:
         gathered["matcher"] = _of_matcher(run, paths, sentences, results, images, texts, first, progress)
     return gathered
@@ -130,17 +136,18 @@ def _gather(run: Run, dataset: Dataset, first: First, progress: Told | None) -> 
 
 def _of_embedding(
     results: Results, images: Float[np.ndarray, "images dim"], texts: Float[np.ndarray, "sentences dim"]
-) -> Evidence:
-    """All pairs by their cosine, in blocks."""
-    relevance, evidence = results.relevance()[1], Evidence()
+) -> FirstHits:
+    """By cosine, in blocks."""
+    relevance, parts = results.relevance()[1], []
     similarities = of_embeddings(texts, images)
     step = max(1, _BLOCK // len(images))
     for start in range(0, len(texts), step):
         stop = min(start + step, len(texts))
         block = torch.empty(stop - start, len(images))
         similarities.write(start, stop, block)
-        evidence.add(block.numpy(), _matching(relevance, start, stop), results.sentence_groups[start:stop])
-    return evidence
+        right = _matching(relevance, start, stop)
+        parts.append(FirstHits.of(block.numpy(), right, results.sentence_groups[start:stop]))
+    return FirstHits.joined(parts)
 
 
 def _of_matcher(
@@ -152,13 +159,13 @@ def _of_matcher(
     texts: Float[np.ndarray, "sentences dim"],
     first: First,
     progress: Told | None,
-) -> Evidence:
-    """The pairs that re-ranking judges by the matcher's scores, which are those that `Judge.scores` gives."""
+) -> FirstHits:
+    """What re-ranking judges, by the matcher's scores, which are those that `Judge.scores` gives."""
     maps = run.encode_maps(paths, progress=progress and partial(progress, "regions"))
     score = run.expect_matching().scorer(images, texts, maps, run.read(sentences))
     count = len(paths) if first == "all" else min(first, len(paths))
     chosen = np.sort(np.random.default_rng(0).permutation(len(texts))[: max(1, _MOST // count)])
-    relevance, evidence = results.with_sentences(chosen).relevance()[1], Evidence()
+    relevance, parts = results.with_sentences(chosen).relevance()[1], []
     similarities = of_embeddings(texts[chosen], images)
     step = max(1, min(_BLOCK // len(images), _JUDGED // count))
     for start in range(0, len(chosen), step):
@@ -168,10 +175,10 @@ def _of_matcher(
         items = shortlist(block, first).numpy()
         scores = score(items.ravel(), np.repeat(own, count)).reshape(items.shape)
         right = np.take_along_axis(_matching(relevance, start, start + len(own)), items, 1)
-        evidence.add(scores, right, results.sentence_groups[own])
+        parts.append(FirstHits.of(scores, right, results.sentence_groups[own]))
         if progress is not None:
             progress("pairs", (start + len(own)) * count, len(chosen) * count)
-    return evidence
+    return FirstHits.joined(parts)
 
 
 def _matching(relevance: Relevance, start: int, stop: int) -> Bool[np.ndarray, "queries gallery"]:

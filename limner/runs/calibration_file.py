@@ -63,10 +63,15 @@ def write_calibration(run: Path, calibration: RunCalibration) -> Path:
 
 
 def load_calibration(run: Path, fingerprint: str) -> RunCalibration | None:
-    """The calibration in a run folder, or beside a checkpoint file, of the model with this fingerprint.
+    """That of the model with this fingerprint: None where there is none or it is of another stage. Else as below."""
+    found = read_calibration(run)
+    return found if found is not None and found.fingerprint == fingerprint else None
 
-    None where there is no file. Raises `CheckpointError` in one line for one that is damaged, of a later format, or of
-    another model.
+
+def read_calibration(run: Path) -> RunCalibration | None:
+    """The calibration in a run folder, or beside a checkpoint file, of whichever model; None where there is no file.
+
+    Raises `CheckpointError` in one line for one that is damaged or of a later format.
     """
     file = _place(run)
     try:
@@ -85,15 +90,9 @@ def load_calibration(run: Path, fingerprint: str) -> RunCalibration | None:
             f"{file}: format {version} is newer than this limner's {FORMAT}; upgrade limner"
         )
     try:
-        found = RunCalibration.parse(values)
+        return RunCalibration.parse(values)
     except SettingsError as error:
         raise CheckpointError(f"{file}: damaged, {error}; {_AGAIN}") from None
-    if found.fingerprint != fingerprint:
-        raise CheckpointError(
-            f"{file}: fitted for another model, {found.checkpoint} with fingerprint {found.fingerprint[:12]} and not "
-            f"{fingerprint[:12]}; {_AGAIN}"
-        )
-    return found
 
 
 _AGAIN = "fit it anew with `limner calibrate`, or remove it"

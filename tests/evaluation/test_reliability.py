@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from limner.errors import DataError
 from limner.evaluation import reliability as module
-from limner.evaluation.reliability import BINS, FirstHits, Reliability
+from limner.evaluation.calibration import fit
+from limner.evaluation.first_hits import FirstHits
+from limner.evaluation.reliability import BINS, FOLDS, Reliability, cross_validated, measured
 from tests.reference.calibration import calibration_error
 
 
@@ -15,24 +17,6 @@ def test_the_documented_examples_hold() -> None:
     result = doctest.testmod(module)
     assert result.attempted
     assert not result.failed
-
-
-def test_ties_of_the_first_hit_are_against_the_model() -> None:
-    scores = np.array([[0.9, 0.5, 0.1], [0.5, 0.5, 0.1], [0.1, 0.9, 0.2], [0.3, 0.2, 0.1]], np.float32)
-    right = np.array([[1, 0, 0], [1, 0, 0], [1, 0, 0], [1, 1, 1]], bool)
-    hits = FirstHits.of(scores, right)
-    np.testing.assert_array_equal(hits.scores, scores.max(1))
-    assert hits.right.tolist() == [True, False, False, True]
-    np.testing.assert_array_equal(hits.astray, np.array([0.5, 0.5, 0.9, -np.inf], np.float32))
-    halves = FirstHits.joined([FirstHits.of(scores[:1], right[:1]), FirstHits.of(scores[1:], right[1:])])
-    for name in ("scores", "right", "astray"):
-        np.testing.assert_array_equal(getattr(halves, name), getattr(hits, name))
-
-
-def test_nothing_right_is_no_right_hit() -> None:
-    hits = FirstHits.of(np.array([[0.1, 0.4]]), np.zeros((1, 2), bool))
-    assert hits.right.tolist() == [False]
-    assert hits.scores.tolist() == hits.astray.tolist() == [0.4]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60))
@@ -64,3 +48,47 @@ def test_no_query_and_no_good_hit() -> None:
     found = Reliability.of(np.array([0.2]), np.array([True]), np.array([0.0]), 0.5)
     assert (found.good, found.good_right, found.good_astray) == (0, None, 0)
     assert Reliability.parse(found.model_dump()) == found
+
+
+@pytest.fixture
+def hits() -> FirstHits:
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 12, 60)
+    right = groups[:, None] == np.arange(24) // 2
+    return FirstHits.of((rng.normal(size=right.shape) + 2 * right).astype(np.float32), right, groups)
+
+
+def test_each_first_hit_is_measured_by_its_probability(hits: FirstHits) -> None:
+    fitted = fit(hits)
+    likely, astray = (
+        np.array([fitted.probability(row[:1], row)[0] for row in rankings])
+        for rankings in (hits.scores, hits.without)
+    )
+    found = measured(hits, fitted, 0.3)
+    assert found == Reliability.of(likely, hits.right[:, 0], astray, 0.3)
+    assert found.queries == 60
+
+
+def test_no_query_is_measured_by_what_its_group_was_fitted_with(hits: FirstHits) -> None:
+    right, errors, good = 0, 0.0, 0
+    for fold in range(FOLDS):
+        own = hits.groups % FOLDS == fold
+        found = measured(hits.of_queries(own), fit(hits.of_queries(~own)), 0.5)
+        right += round(found.right * found.queries)
+        errors += found.brier * found.queries
+        good += round(found.good_astray * found.queries)
+    found = cross_validated(hits, 0.5)
+    assert found.queries == 60
+    assert found.right == right / 60
+    assert found.brier == pytest.approx(errors / 60)
+    assert found.good_astray == good / 60
+
+
+def test_where_no_wrong_picture_is_left_none_goes_astray(hits: FirstHits) -> None:
+    few = FirstHits(hits.scores, hits.right, np.full_like(hits.without, -np.inf), hits.groups)
+    assert measured(few, fit(hits), 0.01).good_astray == 0
+
+
+def test_one_group_cannot_be_cross_validated(hits: FirstHits) -> None:
+    with pytest.raises(DataError, match="one group is not enough"):
+        cross_validated(hits.of_queries(hits.groups == 3), 0.5)

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from limner.data.records import Dataset
-from limner.errors import DataError, SettingsError
-from limner.evaluation.evidence import Evidence
-from limner.evaluation.reliability import Reliability
+from limner.errors import CheckpointError, DataError, SettingsError
+from limner.evaluation.calibration import fit
+from limner.evaluation.first_hits import FirstHits
+from limner.evaluation.reliability import Reliability, measured
 from limner.runs import calibrating, load_run
 from limner.runs.calibrating import calibrate_run, check_calibration
 from limner.runs.evaluating import evaluate_run
@@ -39,12 +40,12 @@ def _sentences(dataset: Dataset) -> list[str]:
     return [sentence for record in dataset.records for sentence in record.sentences]
 
 
-def test_the_embedding_is_fitted_to_all_pairs(toys: Dataset, run: Run, val: Dataset) -> None:
+def test_the_embedding_is_fitted_to_first_hits(toys: Dataset, run: Run, val: Dataset) -> None:
     seen: list[tuple[str, int, int]] = []
     made = calibrate_run(run, val, "val", progress=lambda *told: seen.append(told))
-    assert len(val) == 36
-    assert (made.embedding.right, made.embedding.wrong) == (72, 72 * 35)
-    assert (made.embedding.gallery, made.images, made.sentences) == (36, 36, 72)
+    assert made.embedding.right == 72  # each picture is the first for its sentences
+    assert made.embedding.wrong == 72 * 9
+    assert (made.images, made.sentences) == (len(val), 72) == (36, 72)
     assert (made.matcher, made.reranked, made.threshold) == (None, 0, 0.5)
     assert (made.fingerprint, made.split_fingerprint) == (run.fingerprint, val.fingerprint)
     assert (made.checkpoint, made.split, made.data) == (run.path.name, "val", val.source)
@@ -53,15 +54,20 @@ def test_the_embedding_is_fitted_to_all_pairs(toys: Dataset, run: Run, val: Data
     assert 100 * made.reliability["embedding"].right == pytest.approx(report.text_to_image["R@1"])
 
 
-def test_another_split_is_measured_with_its_own_gallery(toys: Dataset, run: Run, val: Dataset) -> None:
+def test_another_split_is_measured(toys: Dataset, run: Run, val: Dataset) -> None:
     made, test = calibrate_run(run, val, "val"), toys.split("test")
     found = check_calibration(run, test, made)
     assert found.keys() == {"embedding"}
     report = evaluate_run(run, test, "test")
     assert 100 * found["embedding"].right == pytest.approx(report.text_to_image["R@1"])
     cosines = run.encode_texts(_sentences(test)) @ run.encode_images([one.image for one in test.records]).T
-    likely = made.embedding.probability(cosines.max(1), len(test))
-    assert found["embedding"].probability == pytest.approx(likely.mean(), rel=1e-4)
+    rankings = -np.sort(-cosines)
+    likely = [made.embedding.probability(row[:1], row)[0] for row in rankings]
+    assert found["embedding"].probability == pytest.approx(np.mean(likely), rel=1e-4)
+    with pytest.raises(
+        CheckpointError, match=r"fitted for another model, x\.safetensors .*`limner calibrate`"
+    ):
+        check_calibration(run, test, made.replace(fingerprint="xyz", checkpoint="x.safetensors"))
 
 
 def test_small_blocks_change_nothing(matcher: Run, matched: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +78,7 @@ def test_small_blocks_change_nothing(matcher: Run, matched: Dataset, monkeypatch
     for one, other in ((whole.embedding, parts.embedding), (whole.matcher, parts.matcher)):
         assert one is not None
         assert other is not None
-        assert one.slope == pytest.approx(other.slope, rel=0.01)
+        assert one.of_lead == pytest.approx(other.of_lead, rel=0.01)
         assert (one.right, one.wrong) == (other.right, other.wrong)
 
 
@@ -81,18 +87,18 @@ def test_the_matcher_is_fitted_to_what_the_engine_would_rank_by(
     system: str, toys: Dataset, matching_run: Path, hgan_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gathered: list[np.ndarray] = []
-    add = Evidence.add
+    of = FirstHits.of
 
-    def listening(self: Evidence, scores: np.ndarray, right: np.ndarray, groups: np.ndarray) -> None:
+    def listening(scores: np.ndarray, right: np.ndarray, groups: np.ndarray) -> FirstHits:
         gathered.append(scores)
-        add(self, scores, right, groups)
+        return of(scores, right, groups)
 
-    def measured_on_itself(self: Evidence, gallery: int, threshold: float) -> Reliability:
-        return self.measure(self.fit(gallery), gallery, threshold)
+    def measured_on_itself(hits: FirstHits, threshold: float) -> Reliability:
+        return measured(hits, fit(hits), threshold)
 
-    monkeypatch.setattr(Evidence, "add", listening)
+    monkeypatch.setattr(FirstHits, "of", listening)
     # a toy may take all sentences for those of one picture, which cannot be cross-validated
-    monkeypatch.setattr(Evidence, "cross_validated", measured_on_itself)
+    monkeypatch.setattr(calibrating, "cross_validated", measured_on_itself)
     run = (
         load_run(hgan_run, device="cpu")
         if system == "hgan"
@@ -103,7 +109,7 @@ def test_the_matcher_is_fitted_to_what_the_engine_would_rank_by(
     made = calibrate_run(run, val, "val")
     assert made.matcher is not None
     assert made.reranked == run.rerank
-    assert made.matcher.right + made.matcher.wrong == 72 * count
+    assert made.matcher.right + made.matcher.wrong == 72 * min(count, 10)
     report = evaluate_run(run, val, "val")
     assert 100 * made.reliability["matcher"].right == pytest.approx(report.text_to_image["R@1"])
     similarities, scores = gathered
@@ -131,9 +137,12 @@ def test_a_matcher_judges_no_more_pairs_than_it_may(
 
 
 def test_pictures_match_by_label_where_the_protocol_says_so(run: Run, val: Dataset) -> None:
-    labelled = tuple(replace(record, labels=(str(place // 2),)) for place, record in enumerate(val.records))
+    labelled = tuple(replace(record, labels=(str(place % 3),)) for place, record in enumerate(val.records))
     made = calibrate_run(run, Dataset("mscoco-labels:x", "image", labelled), "val")
-    assert made.embedding.right == 72 * 2
+    places = [place for place, record in enumerate(val.records) for _ in record.sentences]
+    cosines = run.encode_texts(_sentences(val)) @ run.encode_images([one.image for one in val.records]).T
+    shown = np.argsort(-cosines)[:, :10]
+    assert made.embedding.right == (shown % 3 == np.array(places)[:, None] % 3).sum()
 
 
 def test_what_must_not_be_fitted_on_is_refused(toys: Dataset, run: Run) -> None:
