@@ -20,8 +20,8 @@ _LOWEST = 0.01
 """Share of the fit's rankings whose surroundings may lie below the floor."""
 
 _RIDGE = 1e-3
-"""Weight of the squared weights of both features, scaled to deviation 1, a hit: also what parts right and wrong hits
-without a slip has a finite fit."""
+"""Twice the cost of a squared weight, of features scaled to deviation 1, beside the mean cross entropy: the fit is
+finite where right and wrong hits are parted without a slip."""
 
 _STEPS = 100
 """Newton steps at most; seven or eight are usual."""
@@ -39,8 +39,8 @@ class Calibration(Settings):
     certainty. So in a small gallery, or among few that meet a query's conditions, it is the score that counts.
 
     **Decided**: it is of hits that are shown, and not of any pair with such a score, because a reader asks of those. It
-    knows nothing of the gallery's size: a larger gallery has better wrong pictures, which raise the surroundings, and
-    subtracting ln(size) as well made probabilities far too low. What was measured stands in docs/log.md.
+    knows nothing of the gallery's size: a larger gallery has better wrong pictures, which raise the surroundings, and a
+    shift of the odds by ln(size) went too far where it was tried. What was measured stands in docs/log.md.
 
     In a ranking, a higher score is a higher probability: of_score + of_lead > 0.
     """
