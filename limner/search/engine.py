@@ -2,65 +2,29 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
+from limner.runs.calibration_file import RunCalibration
 from limner.search.approximate import Approximate
 from limner.search.grouping import best_of_identities, best_of_near
-from limner.search.hits import Attention, Hit
+from limner.search.hits import Hit
 from limner.search.query import Answer, Explanation, Field, Query
+from limner.search.ranking import FEWEST, Ranking, attention_of, explained
 from limner.search.sentences import SentenceHit, SentenceTable
 from limner.search.snapshot import Snapshot, top
 from limner.search.store import Store
-from limner.types import Encoder, Judge, Judgement
-
-_BLOCK = 256
-"""Maps read from the store at once."""
+from limner.types import Encoder, Judge
 
 _LISTED = 20
 """Most distinct values of a field that are listed."""
 
 Embeddings = Float[np.ndarray, "queries dim"]
-
-
-@runtime_checkable
-class Probability(Protocol):
-    """What a score says in a gallery of some size."""
-
-    def probability(self, scores: Float[np.ndarray, " images"], gallery: int) -> Float[np.ndarray, " images"]:
-        """Probabilities in [0, 1]."""
-
-
-@runtime_checkable
-class Calibrated(Protocol):
-    """Match probabilities of a model: a `limner.evaluation.calibration.Calibration` is one."""
-
-    @property
-    def threshold(self) -> float:
-        """Probability from which a match is called good."""
-
-    @property
-    def embedding(self) -> Probability:
-        """Of cosines."""
-
-    @property
-    def matcher(self) -> Probability | None:
-        """Of what re-ranked pictures are ranked by (`Judge.scores`)."""
-
-
-@dataclass
-class _Ranking:
-    """Rows of a snapshot, best first, and what is known of each by its row."""
-
-    rows: Int[np.ndarray, " ranked"]
-    scores: Float[np.ndarray, " images"]
-    judged: dict[int, float]
-    """Of the rows that were re-ranked: what they are ranked by."""
 
 
 class Engine:
@@ -75,7 +39,7 @@ class Engine:
         self,
         store: Store,
         encoder: Encoder,
-        calibration: Calibrated | None = None,
+        calibration: RunCalibration | None = None,
         *,
         approximate_from: int | None = None,
     ) -> None:
@@ -153,7 +117,7 @@ class Engine:
         if (judge := self._judge()) is not None:
             judgement = judge.judge(text, self.store.maps([key]))
             ranked = judge.scores(scores[:1].astype(np.float32), judgement.logits)
-            attention, confidence = _attention(judgement, 0), float(judge.confidences(ranked)[0])
+            attention, confidence = attention_of(judgement, 0), float(judge.confidences(ranked)[0])
         return Explanation(tuple(words), weights or None, attention, float(scores[0]), confidence)
 
     def fields(self) -> list[Field]:
@@ -216,25 +180,28 @@ class Engine:
         if query.like is not None:
             rows = rows[rows != snapshot.places[query.like]]
         count = len(rows) if first == "all" else min(first, len(rows))
+        wanted = max(query.k, count, FEWEST)
         if self._is_approximate(query, rows, snapshot) and first != "all":
-            ranking = self._proposed(vector, snapshot, max(query.k, count) + (query.like is not None))
-            ranking.rows = (
-                ranking.rows[np.isin(ranking.rows, rows)] if query.like is not None else ranking.rows
-            )
+            ranking = self._proposed(vector, snapshot, wanted, query.like)
         else:
             scores = snapshot.scores(vector)
-            wanted = len(rows) if query.group else max(query.k, count)
-            ranking = _Ranking(rows[top(scores[rows], wanted)], scores, {})
+            ranking = Ranking(snapshot, rows[top(scores[rows], len(rows) if query.group else wanted)], scores)
         if judge is not None and count:
             assert query.text is not None
-            self._rerank(judge, query.text, snapshot, ranking, count)
-        groups = None
-        if query.group == "identity":
-            groups = best_of_identities(ranking.rows, snapshot.identities, query.k)
-        elif query.group == "near":
-            groups = best_of_near(ranking.rows, snapshot.matrix, query.k)
-        hits = self._hits(query, snapshot, ranking, groups, judge, len(rows))
-        return self._judged(Answer(tuple(hits), len(snapshot.matrix), len(rows)))
+            ranking.rerank(judge, query.text, self.store, count)
+        chosen = _grouped(query, ranking)
+        of_text = query.text is not None and query.image is None and query.like is None
+        calibration = self.calibration if of_text else None
+        hits = ranking.hits(*chosen, judge, calibration)
+        if judge is not None and query.explain:
+            assert query.text is not None
+            hits = explained(judge, query.text, self.store, hits)
+        answer = Answer(tuple(hits), len(snapshot.matrix), len(rows))
+        if self.calibration is None:
+            return answer
+        sure = [hit.probability for hit in hits if hit.probability is not None]
+        threshold = self.calibration.threshold
+        return replace(answer, threshold=threshold, good=max(sure) >= threshold if sure else None)
 
     def _is_approximate(self, query: Query, rows: Int[np.ndarray, " rows"], snapshot: Snapshot) -> bool:
         """Whether the graph answers: of a large store, and not for a part of it or groups, which need all scores."""
@@ -242,13 +209,16 @@ class Engine:
             return False
         return query.group is None and len(rows) + (query.like is not None) == len(snapshot.matrix)
 
-    def _proposed(self, vector: Float[np.ndarray, " dim"], snapshot: Snapshot, count: int) -> _Ranking:
+    def _proposed(
+        self, vector: Float[np.ndarray, " dim"], snapshot: Snapshot, count: int, like: str | None
+    ) -> Ranking:
+        """What the graph finds, without the picture that others shall be like."""
         assert self._approximate is not None
         self._approximate.update(snapshot)
-        rows, found = self._approximate.nearest(vector, count)
+        rows, found = self._approximate.nearest(vector, count + (like is not None))
         scores = np.full(len(snapshot.matrix), -np.inf, np.float32)
         scores[rows] = found
-        return _Ranking(rows, scores, {})
+        return Ranking(snapshot, rows if like is None else rows[rows != snapshot.places[like]], scores)
 
     def _reranking(self, query: Query) -> tuple[Judge | None, int | Literal["all"]]:
         """The matcher, and how many of the first it re-ranks for a query."""
@@ -270,68 +240,16 @@ class Engine:
             return "its model has no matcher that could re-rank or explain"
         return "keeps no maps to re-rank from; index into a new folder"
 
-    def _rerank(self, judge: Judge, text: str, snapshot: Snapshot, ranking: _Ranking, count: int) -> None:
-        """Order the first by what the matcher makes of them; equal ones keep their order."""
-        first = ranking.rows[:count]
-        keys = [snapshot.keys[row] for row in first.tolist()]
-        blocks = (keys[start : start + _BLOCK] for start in range(0, count, _BLOCK))
-        logits = np.concatenate([judge.judge(text, self.store.maps(block)).logits for block in blocks])
-        scores = judge.scores(ranking.scores[first], logits)
-        order = np.argsort(-scores, kind="stable")
-        ranking.rows = np.concatenate([first[order], ranking.rows[count:]])
-        ranking.judged = dict(zip(first.tolist(), scores.tolist(), strict=True))
 
-    def _hits(
-        self,
-        query: Query,
-        snapshot: Snapshot,
-        ranking: _Ranking,
-        groups: list[tuple[int, int]] | None,
-        judge: Judge | None,
-        gallery: int,
-    ) -> list[Hit]:
-        """The first k rows, or the best of each group, as answers."""
-        rows = ranking.rows[: query.k] if groups is None else np.array([row for row, _ in groups], np.int64)
-        hits = snapshot.hits(rows, ranking.scores[rows])
-        if groups is not None:
-            hits = [replace(hit, group=size) for hit, (_, size) in zip(hits, groups, strict=True)]
-        places = [place for place, row in enumerate(rows.tolist()) if row in ranking.judged]
-        if judge is not None and places:
-            scores = np.array([ranking.judged[int(rows[place])] for place in places], np.float32)
-            for place, sure in zip(places, judge.confidences(scores).tolist(), strict=True):
-                hits[place] = replace(hits[place], confidence=sure)
-        if query.text is not None and query.image is None and query.like is None and hits:
-            hits = self._with_probabilities(hits, ranking, rows, gallery)
-        if judge is not None and query.explain and places:
-            assert query.text is not None
-            judgement = judge.judge(query.text, self.store.maps([hits[place].id for place in places]))
-            for number, place in enumerate(places):
-                hits[place] = replace(hits[place], attention=_attention(judgement, number))
-        return hits
-
-    def _with_probabilities(
-        self, hits: list[Hit], ranking: _Ranking, rows: Int[np.ndarray, " hits"], gallery: int
-    ) -> list[Hit]:
-        """Hits of a text with match probabilities: of the matcher where it has judged, else of the embedding."""
-        if self.calibration is None:
-            return hits
-        cosines = ranking.scores[rows].astype(np.float64)
-        sure = self.calibration.embedding.probability(cosines, gallery)
-        if (matcher := self.calibration.matcher) is not None:
-            judged = [place for place, row in enumerate(rows.tolist()) if row in ranking.judged]
-            if judged:
-                scores = np.array([ranking.judged[int(rows[place])] for place in judged], np.float64)
-                sure = sure.copy()
-                sure[judged] = matcher.probability(scores, gallery)
-        return [replace(hit, probability=float(one)) for hit, one in zip(hits, sure, strict=True)]
-
-    def _judged(self, answer: Answer) -> Answer:
-        """An answer that says whether its best is good enough, where the model is calibrated."""
-        if self.calibration is None:
-            return answer
-        sure = [hit.probability for hit in answer.hits if hit.probability is not None]
-        threshold = self.calibration.threshold
-        return replace(answer, threshold=threshold, good=max(sure) >= threshold if sure else None)
+def _grouped(query: Query, ranking: Ranking) -> tuple[list[int], list[int] | None]:
+    """The rows to answer with, and the sizes of the groups that they are the best of."""
+    if query.group is None:
+        return ranking.rows[: query.k].tolist(), None
+    if query.group == "identity":
+        groups = best_of_identities(ranking.rows, ranking.snapshot.identities, query.k)
+    else:
+        groups = best_of_near(ranking.rows, ranking.snapshot.matrix, query.k)
+    return [row for row, _ in groups], [size for _, size in groups]
 
 
 def _place(snapshot: Snapshot, key: str, store: Store) -> int:
@@ -353,16 +271,6 @@ def _joined(text: np.ndarray | None, picture: np.ndarray | None, weight: float) 
         raise DataError("the text and the picture are opposites, their mean says nothing; change the weight")
     joined: np.ndarray = (mean / length).astype(np.float32)
     return joined
-
-
-def _attention(judgement: Judgement, place: int) -> Attention:
-    regions, words = judgement.of_regions, judgement.of_words
-    return Attention(
-        judgement.words,
-        None if regions is None else regions[place],
-        None if words is None else words[place],
-        judgement.reader,
-    )
 
 
 def _is_number(value: str | int | float) -> bool:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from limner.errors import CheckpointError, StoreError
 from limner.runs import Run, load_run
+from limner.runs.calibration_file import load_calibration
 from limner.search.card import FILE
 from limner.search.engine import Engine
 from limner.search.store import Store
@@ -11,23 +12,33 @@ from limner.types import Encoder
 
 
 def open_store(
-    folder: str | Path, *, run: Run | str | Path | None = None, device: str | None = None
+    folder: str | Path,
+    *,
+    run: Run | str | Path | None = None,
+    device: str | None = None,
+    approximate_from: int | None = None,
 ) -> Engine:
     """A store ready for `search("…", k=10)` and `search_image(path)`.
 
-    The model is the run that the store names, or `run` when it has moved. Raises `StoreError` for a folder that is
+    The model is the run that the store names, or `run` when it has moved; hits have match probabilities where
+    `limner calibrate` has been run for it. Stores of `approximate_from` pictures and more are searched by a graph (see
+    `Engine`). Raises `StoreError` for a folder that is
     no store, a run that cannot be found, and a model that the store was not built with.
     """
     store = Store.open(folder)
     if isinstance(run, Run):
-        return Engine(store, run)
+        return _engine(store, run, approximate_from)
     try:
         encoder = load_run(run or store.card.run, device=device)
     except CheckpointError as error:
         raise StoreError(
             f"{folder}: the model of this store cannot be loaded: {error}; name it with run="
         ) from None
-    return Engine(store, encoder)
+    return _engine(store, encoder, approximate_from)
+
+
+def _engine(store: Store, run: Run, approximate_from: int | None) -> Engine:
+    return Engine(store, run, load_calibration(run.path, run.fingerprint), approximate_from=approximate_from)
 
 
 def store_for(encoder: Encoder, run: Path, folder: Path) -> Store:

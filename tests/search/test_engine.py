@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from limner.errors import DataError, ImageError, LimnerError, SettingsError, StoreError
+from limner.evaluation.calibration import Calibration
+from limner.runs.calibration_file import RunCalibration
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
@@ -210,28 +212,42 @@ def test_fields_of_the_metadata(engine: Engine, tmp_path: Path) -> None:
     ]
 
 
-class Halves:
-    """A calibration that takes the cosine for the probability, in a gallery of two."""
-
-    threshold = 0.4
-    matcher = None
-
-    @property
-    def embedding(self) -> "Halves":
-        return self
-
-    def probability(self, scores: np.ndarray, gallery: int) -> np.ndarray:
-        return np.asarray(scores * 2 / gallery)
+def calibration(threshold: float) -> RunCalibration:
+    own = Calibration(of_score=2, of_lead=5, offset=-1, floor=0.1, right=9, wrong=9)
+    return RunCalibration(
+        fingerprint="a" * 64,
+        checkpoint="stage-1.safetensors",
+        data="folder:x",
+        split="val",
+        split_fingerprint="s",
+        images=9,
+        sentences=9,
+        reranked=0,
+        threshold=threshold,
+        embedding=own,
+        matcher=None,
+        reliability={},
+        versions={},
+    )
 
 
 def test_probabilities_of_a_calibrated_model(engine: Engine, pictures: list[Path]) -> None:
-    calibrated = Engine(engine.store, engine.encoder, Halves())
-    found = calibrated.answer(Query(text="a red coat", k=4))
-    assert [hit.probability for hit in found.hits] == pytest.approx([hit.score / 6 for hit in found.hits])
-    assert (found.good, found.threshold) == (False, 0.4)
-    two = calibrated.answer(Query(text="a red coat", where=(Condition.parse("path~*/0[01].png"),)))
-    assert two.matching == 2
-    assert two.good == (two.hits[0].score >= 0.4)
+    calibrated = Engine(engine.store, engine.encoder, calibration(0.5))
+    whole = engine.search("a red coat", COUNT)
+    scores = np.array([hit.score for hit in whole])
+    expected = calibration(0.5).embedding.probability(scores, scores)
+    for k in (1, 4, COUNT):
+        found = calibrated.answer(Query(text="a red coat", k=k))
+        assert [hit.probability for hit in found.hits] == pytest.approx(expected[:k].tolist(), abs=1e-6)
+        assert (found.good, found.threshold) == (bool(expected[0] >= 0.5), 0.5)
+    assert Engine(engine.store, engine.encoder, calibration(0.0)).answer(Query(text="a red coat")).good
+    assert not Engine(engine.store, engine.encoder, calibration(1.0)).answer(Query(text="a red coat")).good
+    few = calibrated.answer(Query(text="a red coat", where=(Condition.parse("path~*/0[01].png"),)))
+    two = np.array([hit.score for hit in few.hits])
+    again = calibration(0.5).embedding.probability(two, two)
+    assert [hit.probability for hit in few.hits] == pytest.approx(again.tolist(), abs=1e-6)
+    nothing = calibrated.answer(Query(text="a red coat", where=(Condition.parse("camera=77"),)))
+    assert (nothing.good, nothing.hits) == (None, ())
     of_picture = calibrated.answer(Query(image=pictures[0]))
     assert of_picture.good is None
     assert all(hit.probability is None for hit in of_picture.hits)

@@ -9,7 +9,9 @@ import pytest
 import limner
 from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError, StoreError
+from limner.evaluation.calibration import Calibration
 from limner.runs import Run
+from limner.runs.calibration_file import RunCalibration
 from limner.search.engine import Engine
 from limner.search.entry import Entry
 from limner.search.index import index_pictures
@@ -67,7 +69,7 @@ def test_one_batched_forward_and_no_picture_is_opened(
 
 def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     together = engine.search(QUERY, 12, rerank="all", explain=True)
-    monkeypatch.setattr("limner.search.engine._BLOCK", 5)
+    monkeypatch.setattr("limner.search.ranking._BLOCK", 5)
     monkeypatch.setattr("limner.runs.matching._MEETINGS", 60)
     apart = engine.search(QUERY, 12, rerank="all", explain=True)
     assert [hit.id for hit in apart] == [hit.id for hit in together]
@@ -142,3 +144,31 @@ def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
     assert plain.search("a red coat", rerank=0) == []
     with pytest.raises(StoreError, match="keeps no maps"):
         plain.store.maps(["one"])
+
+
+def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: Run) -> None:
+    cosines = Calibration(of_score=2, of_lead=5, offset=-1, floor=0.1, right=9, wrong=9)
+    judged = Calibration(of_score=1, of_lead=3, offset=-2, floor=-1, right=9, wrong=9)
+    calibration = RunCalibration(
+        fingerprint=run.fingerprint,
+        checkpoint="c",
+        data="d",
+        split="val",
+        split_fingerprint="s",
+        images=9,
+        sentences=9,
+        reranked=5,
+        embedding=cosines,
+        matcher=judged,
+        reliability={},
+        versions={},
+    )
+    hits = Engine(engine.store, run, calibration).search(QUERY, 12)
+    screened = np.array([hit.score for hit in engine.search(QUERY, 12, rerank=0)])
+    sure = np.array([hit.confidence for hit in hits[:5]], np.float64)
+    logits = np.log(sure / (1 - sure))
+    expected = [
+        *judged.probability(logits, logits),
+        *cosines.probability(np.array([hit.score for hit in hits[5:]]), screened),
+    ]
+    assert [hit.probability for hit in hits] == pytest.approx(expected, abs=1e-5)

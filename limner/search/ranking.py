@@ -1,0 +1,104 @@
+"""A ranking of a store's rows for one query, on its way from cosines to answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from limner.evaluation.calibration import AROUND
+from limner.runs.calibration_file import RunCalibration
+from limner.search.hits import Attention, Hit
+from limner.search.snapshot import Snapshot
+from limner.search.store import Store
+from limner.types import Judge, Judgement
+
+_BLOCK = 256
+"""Maps read from the store at once."""
+
+FEWEST = AROUND
+"""Rows that a ranking needs at least, where the gallery has them, for the probabilities of its first."""
+
+
+@dataclass
+class Ranking:
+    """Rows of a snapshot, best first.
+
+    - `scores`: cosines by row of the snapshot; of those in the ranking at least.
+    - `judged`: what the rows that were re-ranked are ranked by, best first.
+    - `best`: the first cosines, before any re-ranking.
+    """
+
+    snapshot: Snapshot
+    rows: Int[np.ndarray, " ranked"]
+    scores: Float[np.ndarray, " images"]
+    judged: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.best = self.scores[self.rows[:AROUND]].astype(np.float64)
+
+    def rerank(self, judge: Judge, text: str, store: Store, count: int) -> None:
+        """Order the first by what a matcher makes of them, from the maps in the store; equal ones keep their order."""
+        first = self.rows[:count]
+        keys = [self.snapshot.keys[row] for row in first.tolist()]
+        blocks = (keys[start : start + _BLOCK] for start in range(0, count, _BLOCK))
+        logits = np.concatenate([judge.judge(text, store.maps(block)).logits for block in blocks])
+        scores = judge.scores(self.scores[first], logits)
+        order = np.argsort(-scores, kind="stable")
+        self.rows = np.concatenate([first[order], self.rows[count:]])
+        self.judged = dict(zip(first[order].tolist(), scores[order].tolist(), strict=True))
+
+    def hits(
+        self,
+        rows: Sequence[int],
+        groups: Sequence[int] | None,
+        judge: Judge | None,
+        calibration: RunCalibration | None,
+    ) -> list[Hit]:
+        """Some of the rows as answers, with the sizes of their groups, the matcher's confidence, a probability."""
+        places = np.array(rows, np.int64)
+        hits = self.snapshot.hits(places, self.scores[places])
+        if groups is not None:
+            hits = [replace(hit, group=size) for hit, size in zip(hits, groups, strict=True)]
+        judged = [place for place, row in enumerate(rows) if row in self.judged]
+        if judge is not None and judged:
+            sure = judge.confidences(np.array([self.judged[rows[place]] for place in judged], np.float32))
+            for place, one in zip(judged, sure.tolist(), strict=True):
+                hits[place] = replace(hits[place], confidence=one)
+        if calibration is None or not hits:
+            return hits
+        return [
+            replace(hit, probability=one)
+            for hit, one in zip(hits, self._probabilities(rows, calibration).tolist(), strict=True)
+        ]
+
+    def _probabilities(self, rows: Sequence[int], calibration: RunCalibration) -> Float[np.ndarray, " hits"]:
+        """Of the matcher's scores where it has judged, else of the cosines, each beside the best of its own kind."""
+        sure = calibration.embedding.probability(self.scores[list(rows)].astype(np.float64), self.best)
+        judged = [place for place, row in enumerate(rows) if row in self.judged]
+        if calibration.matcher is not None and judged:
+            scores = np.array([self.judged[rows[place]] for place in judged])
+            sure[judged] = calibration.matcher.probability(scores, np.array([*self.judged.values()][:AROUND]))
+        return sure
+
+
+def explained(judge: Judge, text: str, store: Store, hits: Sequence[Hit]) -> list[Hit]:
+    """The hits with the attention of those that were re-ranked."""
+    judged = [place for place, hit in enumerate(hits) if hit.confidence is not None]
+    found = list(hits)
+    if judged:
+        judgement = judge.judge(text, store.maps([hits[place].id for place in judged]))
+        for number, place in enumerate(judged):
+            found[place] = replace(hits[place], attention=attention_of(judgement, number))
+    return found
+
+
+def attention_of(judgement: Judgement, place: int) -> Attention:
+    """Where a matcher looked at one of the pictures that it judged."""
+    regions, words = judgement.of_regions, judgement.of_words
+    return Attention(
+        judgement.words,
+        None if regions is None else regions[place],
+        None if words is None else words[place],
+        judgement.reader,
+    )
