@@ -28,3 +28,11 @@ class CheckpointError(LimnerError):
 
 class StoreError(LimnerError):
     """A search store is missing, damaged, or bound to another model."""
+
+
+class ServerError(LimnerError):
+    """A search server refused something, or cannot be reached; `status` is its HTTP status, None without an answer."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status

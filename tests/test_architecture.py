@@ -21,7 +21,8 @@ LAYERS: list[set[str]] = [
     {"runs"},
     {"training", "search"},
     {"recipes", "figures"},
-    {"cli", "server"},
+    {"server", "client"},
+    {"cli"},
 ]
 """Each layer imports from itself and from those above it here; `limner/__init__` re-exports and is nobody's import."""
 

@@ -9,20 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from limner.cli import (
-    ablate,
-    calibrate,
-    data,
-    demo,
-    evaluate,
-    figure,
-    index,
-    recipes,
-    score,
-    search,
-    store,
-    train,
-)
+from limner.cli import ablate, calibrate, data, demo, evaluate, figure, index, recipes, score, search, serve, store, train
 from limner.cli.console import err
 from limner.errors import LimnerError
 from limner.freed_memory import keep_freed_memory
@@ -48,6 +35,7 @@ app.command("index-sentences")(index.index_sentences_command)
 app.command("reindex")(index.reindex_command)
 app.command("search")(search.search_command)
 app.command("explain")(search.explain_command)
+app.command("serve")(serve.serve_command)
 app.command("demo")(demo.demo_command)
 
 

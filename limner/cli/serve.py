@@ -1,0 +1,138 @@
+"""`limner serve`: a store's search for colleagues, over HTTP."""
+
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from limner.cli.console import err, out
+from limner.cli.options import Cpu, device
+from limner.errors import SettingsError
+from limner.search.opening import open_store
+
+_CONNECTIONS = 1000
+_GRACE = 10
+"""Seconds that requests have to end when the server stops."""
+
+
+def serve_command(
+    store: Annotated[Path, typer.Argument(help="Folder of the store.")],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 = one that is free.")] = 8000,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that clients must send.")
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="Run folder of the model, if it has moved.")] = None,
+    allow_changes: Annotated[
+        bool,
+        typer.Option("--allow-changes", help="Let clients delete pictures, and add them with --uploads."),
+    ] = False,
+    uploads: Annotated[
+        Path | None, typer.Option(help="Folder for pictures that clients add; made if it is not there.")
+    ] = None,
+    audit: Annotated[
+        Path | None, typer.Option(help="File that gets a line of JSON for each query: who, when, what.")
+    ] = None,
+    max_k: Annotated[int, typer.Option(min=1, help="Most pictures in one answer.")] = 100,
+    rate: Annotated[
+        float, typer.Option(min=0, help="Requests a second that one client may go on sending; 0 = no limit.")
+    ] = 50,
+    max_body: Annotated[int, typer.Option(min=1, help="Largest body of a request, in MiB.")] = 12,
+    max_batch: Annotated[
+        int, typer.Option(min=1, help="Most queries that are answered together; 1 = each by itself.")
+    ] = 64,
+    behind_proxy: Annotated[
+        str | None,
+        typer.Option(help="Address of a reverse proxy, whose word on who the client is is believed."),
+    ] = None,
+    cpu: Cpu = False,
+) -> None:
+    """Serve a store's search page and API until Ctrl-C (docs/server.md)."""
+    try:
+        import uvicorn
+
+        from limner.server.access import LOCAL, is_loopback, read_token
+        from limner.server.app import create_app
+        from limner.server.settings import ServerSettings
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("limner"):
+            raise
+        raise SettingsError(f"the server needs {error.name}: pip install 'limner[server]'") from None
+    if token_file is None and not is_loopback(host):
+        raise SettingsError(
+            f"--host {host}: other machines may reach it, which needs --token-file FILE; "
+            "`openssl rand -hex 24 > FILE` makes one"
+        )
+    if uploads is not None and not allow_changes:
+        raise SettingsError("--uploads: clients add pictures only with --allow-changes")
+    token = None if token_file is None else read_token(token_file)
+    # before the model, which takes seconds to load
+    listening = _listen(host, port)
+    with listening:
+        settings = ServerSettings(
+            token=token,
+            hosts=() if token is not None else (*LOCAL, host),
+            changes=allow_changes,
+            uploads=uploads,
+            audit=audit,
+            max_k=max_k,
+            max_body=max_body * 2**20,
+            max_batch=max_batch,
+            rate=rate,
+            burst=max(1, round(2 * rate)),
+        )
+        engine = open_store(store, run=run, device=device(cpu))
+        app = create_app(engine, settings)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                ws="none",
+                proxy_headers=behind_proxy is not None,
+                forwarded_allow_ips=behind_proxy,
+                limit_concurrency=_CONNECTIONS,
+                timeout_graceful_shutdown=_GRACE,
+            )
+        )
+        if not is_loopback(host) and behind_proxy is None:
+            err.print(
+                "without a TLS proxy before it, others on the network can read the token and the answers"
+            )
+        out.print(f"{store}: {len(engine.store)} pictures at {_url(listening)} (Ctrl-C stops)")
+        with _ending_well():
+            server.run(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket at the address. Raises `SettingsError`."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=2048)
+    except socket.gaierror as error:
+        raise SettingsError(f"--host {host}: {error.strerror}") from None
+    except OSError as error:
+        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}; try another --port") from None
+
+
+def _url(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+@contextmanager
+def _ending_well() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the server with exit code 0: uvicorn, once it has stopped, raises them anew."""
+    before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -1,0 +1,1 @@
+"""The search server: a store and its model over HTTP, with a page to search on."""

@@ -1,0 +1,90 @@
+"""Who is served: a bearer token, and the names that the server goes by."""
+
+import hmac
+import ipaddress
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from limner.errors import SettingsError
+from limner.server.problems import problem
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+_SHORTEST = 16
+"""Characters of a token; 16 random ones are beyond guessing."""
+
+_OPEN = ("/", "/health", "/docs", "/openapi.json")
+"""Addresses without anything of the store's."""
+
+
+class Access:
+    """ASGI middleware: 421 for a name that is not served, 401 without the token."""
+
+    def __init__(self, app: ASGIApp, token: SecretStr | None, hosts: Sequence[str]) -> None:
+        self.app = app
+        self.token = None if token is None else token.get_secret_value().encode()
+        self.hosts = frozenset(host.lower() for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer it."""
+        if scope["type"] == "http":
+            headers = dict(scope["headers"])
+            if self.hosts and _named(headers.get(b"host", b"")) not in self.hosts:
+                # a page of elsewhere may have its own name lead to this machine, and read what it gets (DNS rebinding)
+                answer = problem(421, "without a token this server answers to its own address only")
+                return await answer(scope, receive, send)
+            if self.token is not None and needs_token(scope["path"]) and not self._holds(headers):
+                said = "is wrong" if b"authorization" in headers else "is missing"
+                challenge = {"WWW-Authenticate": "Bearer"}
+                answer = problem(
+                    401, f"the token {said}; send Authorization: Bearer TOKEN", headers=challenge
+                )
+                return await answer(scope, receive, send)
+        return await self.app(scope, receive, send)
+
+    def _holds(self, headers: dict[bytes, bytes]) -> bool:
+        assert self.token is not None
+        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        return kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), self.token)
+
+
+def needs_token(path: str) -> bool:
+    """Whether an address tells anything of the store; the page and its description do not."""
+    return path not in _OPEN and not path.startswith("/page/")
+
+
+def read_token(file: Path) -> SecretStr:
+    """The token in a file. Raises `SettingsError` for one that cannot be read or is easily guessed."""
+    try:
+        token = file.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        token = ""
+    if len(token) < _SHORTEST or not all("!" <= letter <= "~" for letter in token):
+        raise SettingsError(
+            f"{file}: expected one token of at least {_SHORTEST} letters, digits and signs without blanks; "
+            "`openssl rand -hex 24` makes one"
+        )
+    return SecretStr(token)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server that listens there."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _named(header: bytes) -> str:
+    """The name in a Host header, without its port; "" for one that is none."""
+    try:
+        return (urlsplit(f"//{header.decode('ascii')}").hostname or "").lower()
+    except ValueError:
+        return ""

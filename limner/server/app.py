@@ -1,0 +1,134 @@
+"""The server's app: routes, and around them who is let in, how fast and with how much."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI, Security
+from fastapi.openapi.utils import get_openapi
+from fastapi.security import HTTPBearer
+from starlette.responses import Response
+
+from limner.search.engine import Engine
+from limner.server.access import Access
+from limner.server.audit import Audit
+from limner.server.batching import Worker
+from limner.server.body import BodyLimit
+from limner.server.counters import MEDIA_TYPE, Counters, Counting
+from limner.server.info import describe
+from limner.server.item_routes import item_routes
+from limner.server.page import Guarded, page_routes
+from limner.server.problems import declared, install_handlers
+from limner.server.rate import Buckets, RateLimit
+from limner.server.schemas import Fault, Health, Info, problem_schema
+from limner.server.search_routes import search_routes
+from limner.server.settings import ServerSettings
+from limner.server.uploads import Changes
+
+_ABOUT = (
+    "Find the pictures of a store by a description, by a picture, or by both. "
+    "What is refused is told as `application/problem+json`."
+)
+
+
+def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAPI:
+    """The app that serves a store.
+
+    Raises `SettingsError` for an uploads folder or audit log that cannot be written.
+    """
+    settings = settings or ServerSettings()
+    counters: Counters
+    worker = Worker(
+        engine.answers,
+        max_batch=settings.max_batch,
+        max_waiting=settings.max_waiting,
+        on_batch=lambda size: counters.batches.observe(size),
+    )
+    counters = Counters(lambda: len(engine.store), lambda: worker.waiting)
+    changes = Changes(engine, settings.uploads)
+    audit = Audit(settings.audit)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        worker.close()
+
+    app = FastAPI(
+        title="limner",
+        description=_ABOUT,
+        version=version("limner"),
+        lifespan=lifespan,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+    )
+    # outermost last
+    app.add_middleware(BodyLimit, largest=settings.max_body, seconds=settings.body_seconds)
+    app.add_middleware(Access, token=settings.token, hosts=settings.hosts)
+    if settings.rate:
+        app.add_middleware(RateLimit, buckets=Buckets(settings.rate, settings.burst))
+    app.add_middleware(Guarded)
+    app.add_middleware(Counting, counters=counters)
+
+    # for the description only: the middleware refuses before a body is read
+    guarded = [Security(HTTPBearer(auto_error=False))] if settings.token is not None else []
+    folder = changes.folder
+    app.include_router(search_routes(engine, worker, audit, settings.max_k, folder), dependencies=guarded)
+    app.include_router(item_routes(engine, worker, changes, settings.changes, folder), dependencies=guarded)
+    always = (421, 500)
+
+    @app.get(
+        "/v1/info",
+        response_model=Info,
+        responses=declared(401, 429, 503, *always),
+        dependencies=guarded,
+        tags=["server"],
+    )
+    def info() -> dict[str, Any]:
+        """What can be searched here, and how."""
+        return describe(engine, settings)
+
+    @app.get("/health", responses=declared(*always), tags=["server"])
+    async def health() -> Health:
+        """Whether the server is there; needs no token."""
+        return Health()
+
+    @app.get(
+        "/metrics",
+        response_class=Response,
+        responses={
+            200: {"description": "Counters.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+            **declared(401, *always),
+        },
+        dependencies=guarded,
+        tags=["server"],
+    )
+    def metrics() -> Response:
+        """What the server has counted, for Prometheus."""
+        return Response(counters.text(), media_type=MEDIA_TYPE)
+
+    app.include_router(page_routes())
+    install_handlers(
+        app, [str(one) for one in (engine.store.folder, engine.store.folder.absolute(), folder) if one]
+    )
+    _describe_openapi(app, settings.max_k)
+    return app
+
+
+def _describe_openapi(app: FastAPI, max_k: int) -> None:
+    """Have `/openapi.json` know problems, and this server's own limits."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(
+                title=app.title, version=app.version, description=app.description, routes=app.routes
+            )
+            schemas = schema["components"]["schemas"]
+            schemas["Problem"] = problem_schema()
+            schemas["Fault"] = Fault.model_json_schema()
+            schemas["SearchBody"]["properties"]["k"]["maximum"] = max_k
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    # FastAPI's own way to change it
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,86 @@
+"""The search page, and the headers that keep it and all else to itself."""
+
+from pathlib import Path
+
+from fastapi import APIRouter
+from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from limner.server.problems import RefusedError
+
+FOLDER = Path(__file__).parent / "page"
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
+
+_OF_PAGE = (
+    "default-src 'self'; img-src 'self' blob: data:; style-src 'self'; script-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_OF_ALL_ELSE = "default-src 'none'; frame-ancestors 'none'; sandbox"
+
+_DOCS = ("/docs", "/openapi.json")
+"""FastAPI's own page loads its parts from elsewhere, which our policy would forbid."""
+
+
+def page_routes(folder: Path = FOLDER) -> APIRouter:
+    """`/` and `/page/NAME`, for the names that the folder holds when the server starts and no others."""
+    files = {
+        path.name: path
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if path.suffix in _TYPES and path.is_file()
+    }
+    routes = APIRouter(include_in_schema=False)
+
+    def sent(name: str) -> Response:
+        if name not in files:
+            raise RefusedError(404, "the page has no file of this name")
+        path = files[name]
+        return Response(
+            path.read_bytes(), media_type=_TYPES[path.suffix], headers={"Cache-Control": "no-cache"}
+        )
+
+    @routes.get("/")
+    def index() -> Response:
+        return sent("index.html")
+
+    @routes.get("/page/{name}")
+    def part(name: str) -> Response:
+        return sent(name)
+
+    return routes
+
+
+class Guarded:
+    """ASGI middleware: headers that forbid a browser to do more with an answer than it is for."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and put the headers on its answer."""
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        path = scope["path"]
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["X-Content-Type-Options"] = "nosniff"
+                headers["X-Frame-Options"] = "DENY"
+                headers["Referrer-Policy"] = "no-referrer"
+                headers["Cross-Origin-Resource-Policy"] = "same-origin"
+                headers["Cross-Origin-Opener-Policy"] = "same-origin"
+                if path not in _DOCS:
+                    of_page = path == "/" or path.startswith("/page/")
+                    headers["Content-Security-Policy"] = _OF_PAGE if of_page else _OF_ALL_ELSE
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        return await self.app(scope, receive, guarded)

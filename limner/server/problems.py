@@ -1,0 +1,123 @@
+"""Errors as `application/problem+json` (RFC 9457), without stack traces and without paths of this machine."""
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from limner.errors import LimnerError, StoreError
+
+MEDIA_TYPE = "application/problem+json"
+
+TITLES = {
+    400: ("malformed", "The request cannot be read"),
+    401: ("token", "A token is needed"),
+    403: ("forbidden", "Not allowed on this server"),
+    404: ("unknown", "There is no such thing here"),
+    405: ("method", "This cannot be done here"),
+    408: ("slow", "The request took too long to arrive"),
+    409: ("unanswerable", "This cannot be answered"),
+    410: ("changed", "The picture is no longer as it was"),
+    413: ("too-large", "The request is too large"),
+    421: ("misdirected", "This server does not go by that name"),
+    422: ("invalid", "The request is not of the right form"),
+    429: ("too-many", "Too many requests"),
+    500: ("bug", "The server made a mistake"),
+    503: ("unavailable", "The server cannot do this now"),
+}
+"""The type, without `limner:`, and the title of a problem by its status."""
+
+_ABSOLUTE = re.compile(r"(?<![\w./])/(?:[^\s/:;,'\"()]+/)+([^\s/:;,'\"()]*)")
+_SHOWN = 5
+"""Faults of a body that the detail names; all are under `errors`."""
+
+log = logging.getLogger("limner.server")
+
+
+class RefusedError(LimnerError):
+    """A request that is not done, with its HTTP status."""
+
+    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.headers = dict(headers or {})
+
+
+def problem(
+    status: int,
+    detail: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    errors: Sequence[Mapping[str, Any]] | None = None,
+) -> Response:
+    """The answer that tells of a problem."""
+    kind, title = TITLES.get(status, ("other", "The request was refused"))
+    body: dict[str, Any] = {"type": f"limner:{kind}", "title": title, "status": status, "detail": detail}
+    if errors is not None:
+        body["errors"] = list(errors)
+    # ASCII: a client's text may hold half of a surrogate pair, which UTF-8 cannot
+    return Response(json.dumps(body), status, {**(headers or {})}, media_type=MEDIA_TYPE)
+
+
+def refused(refusal: RefusedError) -> Response:
+    """The answer that a refusal stands for."""
+    return problem(refusal.status, str(refusal), headers=refusal.headers)
+
+
+def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
+    """Let every error of an app become a problem; `folders` are never named in one."""
+
+    def of_limner(request: Request, error: Exception) -> Response:
+        if isinstance(error, RefusedError):
+            return refused(error)
+        if isinstance(error, StoreError):
+            log.error("%s", error)
+            return problem(503, "the store cannot be used at the moment; the server's log says why")
+        return problem(409, without_paths(str(error), folders))
+
+    def of_validation(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        errors = [{"loc": [str(part) for part in one["loc"]], "msg": one["msg"]} for one in error.errors()]
+        shown = [f"{'.'.join(one['loc'][1:]) or one['loc'][0]}: {one['msg']}" for one in errors[:_SHOWN]]
+        more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
+        return problem(422, "; ".join(shown) + more, errors=errors)
+
+    def of_http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        detail = {404: "there is nothing at this address", 405: f"{request.method} is not for this address"}
+        said = detail.get(error.status_code, str(error.detail))
+        return problem(error.status_code, said, headers=error.headers)
+
+    def of_bug(request: Request, error: Exception) -> Response:
+        # the traceback is logged by uvicorn, to which the error is raised once more
+        return problem(500, "the server's log has the details")
+
+    app.add_exception_handler(LimnerError, of_limner)
+    app.add_exception_handler(RequestValidationError, of_validation)
+    app.add_exception_handler(HTTPException, of_http)
+    app.add_exception_handler(Exception, of_bug)
+
+
+def without_paths(message: str, folders: Sequence[str]) -> str:
+    """A message in which no folder of this machine is named.
+
+    >>> without_paths("/srv/our store: its model has no matcher", ["/srv/our store"])
+    'its model has no matcher'
+    >>> without_paths("built with run /home/ann/runs/a; use that", [])
+    'built with run a; use that'
+    """
+    for folder in sorted(folders, key=len, reverse=True):
+        message = message.replace(f"{folder}: ", "").replace(f"{folder}/", "")
+    return _ABSOLUTE.sub(r"\1", message)
+
+
+def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Problems of a route for its OpenAPI description."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": TITLES[status][1], "content": content} for status in sorted(statuses)}

@@ -1,0 +1,125 @@
+"""Pictures that clients add: written to one folder under the hash of their bytes, then indexed."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from limner.data.images import open_rgb
+from limner.errors import SettingsError, StoreError
+from limner.search.engine import Engine
+from limner.search.entry import Entry
+from limner.search.index import index_pictures
+from limner.server.pictures import browser_type
+from limner.server.problems import RefusedError
+
+NAME = "name"
+"""Under which the metadata keep what the client called a picture."""
+
+_ENDINGS = {
+    "image/jpeg": ".jpg",
+    "image/png": ".png",
+    "image/gif": ".gif",
+    "image/webp": ".webp",
+    "image/avif": ".avif",
+    "image/bmp": ".bmp",
+}
+_COMPACT_AFTER = 64
+"""Changes; each leaves a small file that every later reader opens."""
+
+
+class Changes:
+    """Adds and deletes pictures. To be called from one thread.
+
+    `folder`: where added pictures lie; None = none can be added.
+    """
+
+    def __init__(self, engine: Engine, folder: Path | None) -> None:
+        self.engine = engine
+        self.folder = None if folder is None else writable(folder)
+        self._changes = 0
+
+    def add(self, content: bytes, name: str, identity: str | None, metadata: Mapping[str, Any]) -> Entry:
+        """Write and index a picture; one that is there already gets the new facts.
+
+        Raises `ImageError` for bytes that are no picture, `DataError` for metadata that cannot be kept, `StoreError`
+        while another process writes and where the disk refuses; there is no file then.
+        """
+        assert self.folder is not None
+        open_rgb(content, short_side=1, name=name)
+        ending = _ENDINGS.get(browser_type(content[:16]) or "", ".tif")
+        path = self.folder / f"{hashlib.sha256(content).hexdigest()}{ending}"
+        facts = {**metadata, NAME: name, **({} if identity is None else {"identity": identity})}
+        new = not path.exists()
+        try:
+            if new:
+                _write(path, content)
+            done = index_pictures(
+                self.engine.encoder, self.engine.store, [path], metadata={str(path): facts}, workers=1
+            )
+            if done.skipped:
+                raise RefusedError(409, f"{name}: {done.skipped[0][1]}")
+        except BaseException as error:
+            if new:
+                path.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise StoreError(f"{path}: cannot be written ({error.strerror or error})") from None
+            raise
+        self._tidy()
+        entry = self.engine.store.entry(Entry(str(path), "", 0, 0).id)
+        assert entry is not None
+        return entry
+
+    def delete(self, key: str) -> None:
+        """Take a picture out of the store, and delete its file if it was added here. Raises `RefusedError` (404)."""
+        entry = self.engine.store.entry(key)
+        if entry is None or not self.engine.store.delete([key]):
+            raise RefusedError(404, "the store holds no picture of this id")
+        if is_upload(entry.path, self.folder):
+            Path(entry.path).unlink(missing_ok=True)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        self._changes += 1
+        if self._changes % _COMPACT_AFTER == 0:
+            self.engine.store.compact()
+
+
+def is_upload(path: str, folder: Path | None) -> bool:
+    """Whether a picture was added by a client."""
+    return folder is not None and Path(path).parent == folder
+
+
+def shown_name(path: str, metadata: Mapping[str, Any], folder: Path | None) -> str:
+    """What a picture is called over HTTP: its file's name, of an added one what its client called it."""
+    given = metadata.get(NAME) if is_upload(path, folder) else None
+    return given if isinstance(given, str) else Path(path).name
+
+
+def writable(folder: Path) -> Path:
+    """The folder as an absolute path, made if it is not there. Raises `SettingsError` where nothing can be written."""
+    folder = Path(os.path.abspath(folder))  # noqa: PTH100 - as the store spells paths
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise SettingsError(
+            f"{folder}: uploads cannot be written there ({error.strerror or error})"
+        ) from None
+    return folder
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All of the file or nothing of it."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
