@@ -36,7 +36,7 @@ def item_routes(
         if uploads is None:
             raise RefusedError(403, "this server takes no pictures; start it with --uploads FOLDER")
 
-    @routes.get("/v1/items", response_model=Items, responses=declared(403, 429, *always))
+    @routes.get("/v1/items", response_model=Items, responses=declared(403, 409, 429, *always))
     def items(
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=500)] = 50,

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import compile_path
 
 from limner.errors import LimnerError, StoreError
 
@@ -83,7 +84,7 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
 
     def of_validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        errors = [{"loc": [str(part) for part in one["loc"]], "msg": one["msg"]} for one in error.errors()]
+        errors = [{"loc": _place(one["loc"]), "msg": one["msg"]} for one in error.errors()]
         shown = [f"{'.'.join(one['loc'][1:]) or one['loc'][0]}: {one['msg']}" for one in errors[:_SHOWN]]
         more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
         return problem(422, "; ".join(shown) + more, errors=errors)
@@ -92,7 +93,11 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
         assert isinstance(error, HTTPException)
         detail = {404: "there is nothing at this address", 405: f"{request.method} is not for this address"}
         said = detail.get(error.status_code, str(error.detail))
-        return problem(error.status_code, said, headers=error.headers)
+        headers = dict(error.headers or {})
+        if error.status_code == 405 and (methods := _methods(app, request.url.path)):
+            # the router names those of one route, where an address may have several
+            headers = {"Allow": ", ".join(methods)}
+        return problem(error.status_code, said, headers=headers)
 
     def of_bug(request: Request, error: Exception) -> Response:
         # the traceback is logged by uvicorn, to which the error is raised once more
@@ -102,6 +107,25 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
     app.add_exception_handler(RequestValidationError, of_validation)
     app.add_exception_handler(HTTPException, of_http)
     app.add_exception_handler(Exception, of_bug)
+
+
+def _place(loc: Sequence[str | int]) -> list[str]:
+    """Which part of a request is wrong: `body`, the field's name and, in a list, the place.
+
+    >>> _place(("body", "rerank", "literal['all']"))
+    ['body', 'rerank']
+    """
+    return [str(part) for part in (loc[:3] if len(loc) > 2 and isinstance(loc[2], int) else loc[:2])]
+
+
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """Every method that the description has for an address."""
+    return [
+        method.upper()
+        for pattern, operations in app.openapi()["paths"].items()
+        if compile_path(pattern)[0].match(path)
+        for method in operations
+    ]
 
 
 def without_paths(message: str, folders: Sequence[str]) -> str:

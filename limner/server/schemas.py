@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 """A picture's key: 32 hex digits."""
@@ -20,6 +20,15 @@ Sentence = Annotated[str, Field(min_length=1, max_length=2000)]
 """A description."""
 
 
+def _whole(value: Any) -> Any:
+    """27.0 is an integer to JSON Schema, though not to Python."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = BeforeValidator(_whole)
+"""To be written behind the limits of an integer, which the description would lose otherwise."""
+
+
 class Asked(BaseModel):
     """The base of request bodies: no unknown names, no text for a number."""
 
@@ -33,11 +42,12 @@ class Told(BaseModel):
 
 
 _TEXT: dict[str, JsonValue] = {"type": "string"}
-_WHAT_TO_SEARCH_BY: dict[str, JsonValue] = {
+_SEARCHES: dict[str, JsonValue] = {
+    "examples": [{"text": "a woman in a green coat", "k": 5, "where": ["camera=3"]}],
     "allOf": [
         {"anyOf": [{"required": [one], "properties": {one: _TEXT}} for one in ("text", "image", "like")]},
         {"not": {"required": ["image", "like"], "properties": {"image": _TEXT, "like": _TEXT}}},
-    ]
+    ],
 }
 """At least one, and one picture only."""
 
@@ -45,7 +55,7 @@ _WHAT_TO_SEARCH_BY: dict[str, JsonValue] = {
 class SearchBody(Asked):
     """A search: by a text, a picture, a picture of the store, or a text beside one of these."""
 
-    model_config = ConfigDict(json_schema_extra=_WHAT_TO_SEARCH_BY)
+    model_config = ConfigDict(json_schema_extra=_SEARCHES)
 
     text: Sentence | None = None
     """A description."""
@@ -59,7 +69,7 @@ class SearchBody(Asked):
     text_weight: float = Field(default=0.5, ge=0, le=1)
     """Weight of the text where it stands beside a picture, which has the rest."""
 
-    k: int = Field(default=10, ge=1)
+    k: Annotated[int, Field(ge=1), Whole] = 10
     """Most pictures, or groups of them, in the answer."""
 
     where: list[Where] = Field(default=[], max_length=20)
@@ -74,7 +84,7 @@ class SearchBody(Asked):
     group: Literal["identity", "near"] | None = None
     """Only the best of each identity, or of pictures that are nearly the same."""
 
-    rerank: Annotated[int, Field(ge=0, le=1_000_000)] | Literal["all"] | None = None
+    rerank: Annotated[int, Field(ge=0, le=1_000_000), Whole] | Literal["all"] | None = None
     """How many of the first the matcher re-ranks; null = as many as the recipe says."""
 
     explain: bool = False
@@ -214,8 +224,16 @@ class Items(Told):
     """All that meet the conditions."""
 
 
+_DOT = "R0lGODdhAQABAIEAAMgeHgAAAAAAAAAAACwAAAAAAQABAAAIBAABBAQAOw=="
+"""A red GIF of one pixel."""
+
+
 class NewItem(Asked):
     """A picture to add."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "dot.gif", "image": _DOT, "metadata": {"camera": 3}}]}
+    )
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """What it is called; the server chooses the file's name itself."""

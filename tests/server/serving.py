@@ -4,6 +4,11 @@ import base64
 from pathlib import Path
 from typing import Any
 
+from limner.search.engine import Engine
+from limner.search.index import index_pictures
+from limner.search.store import Store
+from tests.search.fake import DIM, FakeEncoder, draw
+
 COUNT = 8
 HOME = "home of ann/pictures"
 """Folder of the pictures, which no answer may name."""
@@ -25,3 +30,20 @@ def problem(response: Any, status: int) -> dict[str, Any]:
     assert "/tmp" not in response.text
     assert "Traceback" not in response.text
     return body
+
+
+def toy_engine(folder: Path) -> Engine:
+    """A store of eight pictures, the even ones of camera 1 and of identity "even"."""
+    encoder = FakeEncoder()
+    pictures = [draw(folder / HOME / f"{seed}.png", seed) for seed in range(COUNT)]
+    store = Store.create(folder / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    facts = {
+        str(path): {
+            "camera": 1 + seed % 2,
+            "taken": f"2026-11-{10 + seed}T08:00:00",
+            **({} if seed % 2 else {"identity": "even"}),
+        }
+        for seed, path in enumerate(pictures)
+    }
+    index_pictures(encoder, store, pictures, metadata=facts)
+    return Engine(store, encoder)
