@@ -109,9 +109,14 @@ class Client:
         self.url = url.rstrip("/")
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         try:
-            self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout)
-        except (httpx.InvalidURL, UnicodeEncodeError):
-            raise SettingsError(f"expected a URL such as http://127.0.0.1:8000, got {url[:80]!a}") from None
+            address = httpx.URL(self.url)
+        except httpx.InvalidURL:
+            address = httpx.URL()
+        if address.scheme not in ("http", "https") or not address.host:
+            raise SettingsError(f"expected a URL such as http://127.0.0.1:8000, got {url[:80]!a}")
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise SettingsError("token: expected letters, digits and signs of ASCII")
+        self._http = httpx.Client(base_url=address, headers=headers, timeout=timeout)
 
     def __enter__(self) -> "Client":
         return self
@@ -218,7 +223,7 @@ class Client:
             )
         except httpx.TimeoutException:
             raise ServerError(f"{self.url}: no answer in time; raise timeout=") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except httpx.HTTPError as error:
             raise ServerError(f"{self.url}: cannot be reached ({error})") from None
         except (TypeError, ValueError) as error:
             raise SettingsError(f"the request cannot be written as JSON ({error})") from None

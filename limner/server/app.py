@@ -59,6 +59,7 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
         description=_ABOUT,
         version=version("limner"),
         lifespan=lifespan,
+        redirect_slashes=False,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )

@@ -62,9 +62,11 @@ def client_of(scope: Scope) -> str:
         address = ipaddress.ip_address(host)
     except ValueError:
         return str(host)
-    if address.version == 6 and address.ipv4_mapped is None:
-        return str(ipaddress.ip_network((address, 64), strict=False).network_address)
-    return str(address)
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False).network_address)
 
 
 def _is_free(scope: Scope) -> bool:

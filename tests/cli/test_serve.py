@@ -1,0 +1,82 @@
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from limner.client import Client
+from limner.errors import ServerError
+from tests.cli.command import Limner, refused
+
+TOKEN = "0123456789abcdef"
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_serve_and_stop(store: Path, tmp_path: Path, stop: signal.Signals) -> None:
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    command = [sys.executable, "-m", "limner", "serve", store, "--port", "0", "--cpu", "--token-file", token]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [str(part) for part in command],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            found = re.fullmatch(r".*: 36 pictures at (http://127\.0\.0\.1:\d+/) \(Ctrl-C stops\)\n", said)
+            assert found, said
+            with Client(found[1], TOKEN) as client:
+                assert len(client.search("a red square", k=4).hits) == 4
+                assert client.info()["model"]["system"] == "dual-path"
+            with Client(found[1]) as client, pytest.raises(ServerError, match="token is missing"):
+                client.info()
+            process.send_signal(stop)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_refusals(limner: Limner, store: Path, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
+        refused(limner("serve", store, "--host", host), "--token-file FILE")
+    refused(limner("serve", store, "--token-file", tmp_path / "missing"), "cannot be read")
+    token.write_text("short")
+    refused(limner("serve", store, "--token-file", token), "at least 16")
+    refused(limner("serve", store, "--uploads", tmp_path / "uploads"), "--allow-changes")
+    refused(limner("serve", tmp_path / "no store", "--port", 0), "no store|not a store|no such")
+    refused(limner("serve", store, "--port", 0, "--cpu", "--audit", tmp_path / "no" / "log"), "audit log")
+    refused(limner("serve", store, "--port", 99999), "port")
+
+
+def test_a_port_that_is_taken(limner: Limner, store: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused(limner("serve", store, "--port", port), rf"127\.0\.0\.1:{port}: .*--port")
+
+
+def test_without_fastapi(limner: Limner, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("limner.server")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    refused(limner("serve", store), r"needs fastapi: pip install 'limner\[server\]'")
+
+
+def test_other_commands_do_without() -> None:
+    code = (
+        "import sys; sys.modules.update(fastapi=None, uvicorn=None, httpx=None, prometheus_client=None); "
+        "import limner.cli.main, limner.client, limner"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from pydantic import SecretStr
+
+from limner.errors import SettingsError
+from limner.search.engine import Engine
+from limner.server.access import LOCAL, is_loopback, needs_token, read_token
+from limner.server.app import create_app
+from limner.server.settings import ServerSettings
+from tests.server.serving import problem
+
+TOKEN = "s3cret-s3cret-s3cret"
+
+
+@pytest.fixture
+def guarded(engine: Engine) -> TestClient:
+    return TestClient(create_app(engine, ServerSettings(token=SecretStr(TOKEN))))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        f"Basic {TOKEN}",
+        TOKEN,
+        "Bearer ümläut",
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/info", "/v1/images/" + "0" * 32, "/v1/nothing", "/metrics", "/page"])
+def test_nothing_of_the_store_without_the_token(guarded: TestClient, path: str, given: str | None) -> None:
+    headers = {} if given is None else {b"Authorization": given.encode()}
+    response = guarded.get(path, headers=headers)
+    body = problem(response, 401)
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert TOKEN not in response.text
+    assert ("missing" in body["detail"]) == (given is None)
+
+
+def test_the_token_opens(guarded: TestClient) -> None:
+    for scheme in ("Bearer", "bearer"):
+        assert guarded.get("/v1/info", headers={"Authorization": f"{scheme} {TOKEN}"}).status_code == 200
+    assert guarded.get("/health").json() == {"status": "ok"}
+    assert guarded.get("/openapi.json").status_code == 200
+
+
+def test_an_unauthorised_body_is_not_read(guarded: TestClient) -> None:
+    # one that is too large would be 413 otherwise
+    problem(guarded.post("/v1/search", content=b"x" * 20_000_000), 401)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "", "localhost.evil.example", "[::1"])
+def test_other_names_are_refused_where_there_is_no_token(engine: Engine, host: str) -> None:
+    client = TestClient(create_app(engine, ServerSettings(hosts=LOCAL)))
+    problem(client.get("/v1/info", headers={"Host": host}), 421)
+    problem(client.get("/", headers={"Host": host}), 421)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1:9", "[::1]:8000"])
+def test_own_names_are_served(engine: Engine, host: str) -> None:
+    client = TestClient(create_app(engine, ServerSettings(hosts=LOCAL)))
+    assert client.get("/v1/info", headers={"Host": host}).status_code == 200
+
+
+def test_what_needs_the_token() -> None:
+    assert not any(map(needs_token, ("/", "/health", "/docs", "/openapi.json", "/page/app.js")))
+    assert all(map(needs_token, ("/v1/info", "/metrics", "/page", "//", "/docs/", "")))
+
+
+def test_loopback() -> None:
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.1.2.3", "::1", "LOCALHOST")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.0.1", "example.org", "localhost.example.org")))
+
+
+def test_token_files(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"  {TOKEN}\n")
+    assert read_token(file).get_secret_value() == TOKEN
+    assert TOKEN not in repr(ServerSettings(token=read_token(file)))
+    for content in (
+        b"",
+        b"short\n",
+        b"two words are not a token",
+        "schlüssel-schlüssel".encode(),
+        b"\xff" * 20,
+    ):
+        file.write_bytes(content)
+        with pytest.raises(SettingsError, match=r"at least 16 .*openssl"):
+            read_token(file)
+    with pytest.raises(SettingsError, match="cannot be read"):
+        read_token(tmp_path / "missing")

@@ -1,0 +1,156 @@
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from limner.errors import DataError, LimnerError
+from limner.search.query import Answer, Query
+from limner.server.batching import Worker
+from limner.server.problems import RefusedError
+
+WAIT = 30
+
+
+class Slow:
+    """Answers that wait until they are let go; `batches` has the texts of each."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, queries: Sequence[Query]) -> list[Answer | LimnerError]:
+        self.batches.append([str(query.text) for query in queries])
+        self.begun.set()
+        assert self.go.wait(WAIT)
+        if len(queries) > 1 and any(query.text == "bug" for query in queries):
+            raise ZeroDivisionError
+        return [self.answer(query) for query in queries]
+
+    def answer(self, query: Query) -> Answer | LimnerError:
+        if query.text == "bug":
+            raise ZeroDivisionError
+        return DataError("no word") if query.text == "bad" else Answer((), query.k, 0)
+
+
+def queries(*texts: str) -> list[Query]:
+    return [Query(text=text, k=place) for place, text in enumerate(texts, start=1)]
+
+
+def test_what_comes_while_the_thread_is_busy_is_answered_together() -> None:
+    slow = Slow()
+    sizes: list[int] = []
+    worker = Worker(slow, max_batch=3, on_batch=sizes.append)
+    first, *rest = queries(*"abcdef")
+    futures = [worker.ask(first)]
+    assert slow.begun.wait(WAIT)
+    futures += [worker.ask(query) for query in rest]
+    assert worker.waiting == 5
+    slow.go.set()
+    assert [future.result(WAIT).total for future in futures] == [1, 2, 3, 4, 5, 6]
+    assert slow.batches == [["a"], ["b", "c", "d"], ["e", "f"]]
+    assert sizes == [1, 3, 2]
+    assert worker.waiting == 0
+    worker.close()
+
+
+def test_64_at_once_get_their_own_answers() -> None:
+    slow = Slow()
+    slow.go.set()
+    worker = Worker(slow)
+    asked = queries(*map(str, range(64)))
+    together = threading.Barrier(64)
+
+    def ask(query: Query) -> int:
+        together.wait(WAIT)
+        return worker.ask(query).result(WAIT).total
+
+    with ThreadPoolExecutor(64) as clients:
+        assert list(clients.map(ask, asked)) == [query.k for query in asked]
+    assert sorted(int(text) for batch in slow.batches for text in batch) == list(range(64))
+    worker.close()
+
+
+def test_errors_and_bugs_stay_with_their_query() -> None:
+    slow = Slow()
+    worker = Worker(slow)
+    first = worker.ask(Query(text="first"))
+    assert slow.begun.wait(WAIT)
+    good, bad, bug = (worker.ask(query) for query in queries("good", "bad", "bug"))
+    slow.go.set()
+    assert first.result(WAIT)
+    assert good.result(WAIT).total == 1
+    with pytest.raises(DataError, match="no word"):
+        bad.result(WAIT)
+    with pytest.raises(ZeroDivisionError):
+        bug.result(WAIT)
+    worker.close()
+
+
+def test_other_work_has_its_turn_between_batches() -> None:
+    slow = Slow()
+    worker = Worker(slow, max_batch=1)
+    done: list[str] = []
+    asked = [worker.ask(query) for query in queries("a", "b", "c")]
+    assert slow.begun.wait(WAIT)
+    called = worker.call(done.append, "called")
+    assert worker.waiting == 3
+    for future in asked:
+        future.add_done_callback(lambda one: done.append(str(one.result().total)))
+    slow.go.set()
+    called.result(WAIT)
+    for future in asked:
+        future.result(WAIT)
+    worker.close()
+    assert done == ["1", "called", "2", "3"]
+
+
+def test_a_full_queue_turns_away() -> None:
+    slow = Slow()
+    worker = Worker(slow, max_waiting=2)
+    asked = [worker.ask(Query(text="a"))]
+    assert slow.begun.wait(WAIT)
+    asked += [worker.ask(Query(text="b"))]
+    called: Future[int] = worker.call(int)
+    with pytest.raises(RefusedError, match="2 requests are waiting") as refusal:
+        worker.ask(Query(text="c"))
+    assert refusal.value.status == 503
+    assert refusal.value.headers["Retry-After"]
+    with pytest.raises(RefusedError):
+        worker.call(int)
+    slow.go.set()
+    assert [future.result(WAIT).total for future in asked] == [10, 10]
+    assert called.result(WAIT) == 0
+    worker.close()
+
+
+def test_who_has_gone_is_passed_over() -> None:
+    slow = Slow()
+    worker = Worker(slow)
+    first = worker.ask(Query(text="first"))
+    assert slow.begun.wait(WAIT)
+    gone, there = worker.ask(Query(text="gone")), worker.ask(Query(text="there"))
+    called = worker.call(int)
+    assert gone.cancel()
+    assert called.cancel()
+    slow.go.set()
+    assert first.result(WAIT)
+    assert there.result(WAIT)
+    assert slow.batches == [["first"], ["there"]]
+    assert worker.waiting == 0
+    worker.close()
+
+
+def test_closing_turns_away_what_has_not_begun() -> None:
+    slow = Slow()
+    worker = Worker(slow)
+    first = worker.ask(Query(text="first"))
+    assert slow.begun.wait(WAIT)
+    late = worker.ask(Query(text="late"))
+    threading.Timer(0.1, slow.go.set).start()
+    worker.close()
+    assert first.result(WAIT)
+    with pytest.raises(RefusedError, match="stopping"):
+        late.result(WAIT)
+    with pytest.raises(RefusedError, match="stopping"):
+        worker.ask(Query(text="later"))

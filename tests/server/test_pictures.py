@@ -1,0 +1,105 @@
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from limner.search.engine import Engine
+from limner.search.index import index_pictures
+from limner.server.app import create_app
+from limner.server.pictures import browser_type
+from tests.search.fake import draw
+from tests.server.serving import HOME, problem
+
+
+def key_of(client: TestClient, name: str) -> str:
+    items = client.get("/v1/items").json()["items"]
+    return str(next(item["id"] for item in items if item["name"] == name))
+
+
+def add(engine: Engine, path: Path, form: str) -> bytes:
+    """Index a picture of a form under a name that says another."""
+    pixels = np.random.default_rng(5).integers(0, 256, (20, 30, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(path, form)
+    index_pictures(engine.encoder, engine.store, [path])
+    return path.read_bytes()
+
+
+def test_a_file_comes_as_it_is(client: TestClient, tmp_path: Path) -> None:
+    response = client.get(f"/v1/images/{key_of(client, '2.png')}")
+    assert response.content == (tmp_path / HOME / "2.png").read_bytes()
+    assert response.headers["content-type"] == "image/png"
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in response.headers["content-security-policy"]
+    assert response.headers["cache-control"].startswith("private")
+
+
+@pytest.mark.parametrize("form", ["JPEG", "GIF", "WEBP", "BMP"])
+def test_the_type_is_that_of_the_bytes(engine: Engine, tmp_path: Path, form: str) -> None:
+    content = add(engine, tmp_path / "wrong.png", form)
+    client = TestClient(create_app(engine))
+    response = client.get(f"/v1/images/{key_of(client, 'wrong.png')}")
+    assert response.headers["content-type"] == f"image/{form.lower()}"
+    assert response.content == content
+
+
+@pytest.mark.parametrize("form", ["TIFF", "PPM"])
+def test_what_browsers_do_not_show_comes_as_jpeg(engine: Engine, tmp_path: Path, form: str) -> None:
+    add(engine, tmp_path / "wrong.html", form)
+    client = TestClient(create_app(engine))
+    response = client.get(f"/v1/images/{key_of(client, 'wrong.html')}")
+    assert response.headers["content-type"] == "image/jpeg"
+    with Image.open(io.BytesIO(response.content)) as image:
+        assert (image.format, image.size) == ("JPEG", (30, 20))
+
+
+def test_thumbnails(client: TestClient) -> None:
+    response = client.get(f"/v1/thumbnails/{key_of(client, '2.png')}")
+    assert response.headers["content-type"] == "image/jpeg"
+    with Image.open(io.BytesIO(response.content)) as image:
+        assert image.size == (8, 8)
+
+
+def test_a_changed_file_does_not_leave(client: TestClient, tmp_path: Path) -> None:
+    for number, change in enumerate(("gone", "longer", "touched", "folder", "pipe", "link to a secret")):
+        path = tmp_path / HOME / f"{number}.png"
+        key, before = key_of(client, path.name), path.stat()
+        content = path.read_bytes()
+        if change == "longer":
+            path.write_bytes(content + b"x")
+            os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))
+        elif change == "touched":
+            os.utime(path, ns=(0, 0))
+        else:
+            path.unlink()
+        if change == "folder":
+            path.mkdir()
+        if change == "pipe":
+            os.mkfifo(path)
+        if change.startswith("link"):
+            path.symlink_to("/etc/passwd")
+        problem(client.get(f"/v1/images/{key}"), 410)
+        # the store's own copy
+        assert client.get(f"/v1/thumbnails/{key}").status_code == 200
+
+
+def test_a_picture_without_a_thumbnail(engine: Engine, tmp_path: Path) -> None:
+    path = draw(tmp_path / HOME / "0.png", 0)
+    entry = next(one for one in engine.store.entries().values() if one.path == str(path))
+    engine.store.add([entry], engine.store.vectors([entry.id]))
+    client = TestClient(create_app(engine))
+    os.utime(path, ns=(entry.mtime, entry.mtime))
+    assert client.get(f"/v1/thumbnails/{entry.id}").content.startswith(b"\xff\xd8\xff")
+    path.unlink()
+    problem(client.get(f"/v1/thumbnails/{entry.id}"), 410)
+
+
+def test_types_by_the_first_bytes() -> None:
+    assert browser_type(b"\0\0\0\x20ftypavif\0\0\0\0") == "image/avif"
+    assert browser_type(b"RIFF\x10\0\0\0WEBPVP8 ") == "image/webp"
+    assert browser_type(b"<svg xmlns=") is None
+    assert browser_type(b"<html>") is None
+    assert browser_type(b"") is None

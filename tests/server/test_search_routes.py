@@ -1,0 +1,216 @@
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from limner.errors import StoreError
+from limner.search.engine import Engine
+from limner.search.hits import Hit
+from limner.search.query import Query
+from limner.server.app import create_app
+from limner.server.settings import ServerSettings
+from tests.server.serving import COUNT, HOME, base64_of, problem
+
+
+def told(hits: tuple[Hit, ...]) -> list[dict[str, Any]]:
+    """Hits of the library as HTTP has them."""
+    values = [hit.to_dict() for hit in hits]
+    return [{"name": Path(one.pop("path")).name, **one} for one in values]
+
+
+def test_http_answers_as_the_library(client: TestClient, engine: Engine, tmp_path: Path) -> None:
+    picture = tmp_path / HOME / "3.png"
+    key = engine.answer(Query(image=picture, k=1)).hits[0].id
+    for body, query in (
+        ({"text": "a red coat"}, Query(text="a red coat")),
+        (
+            {"text": "a red coat", "k": 2, "group": "identity"},
+            Query(text="a red coat", k=2, group="identity"),
+        ),
+        ({"image": base64_of(picture), "k": 3}, Query(image=picture, k=3)),
+        ({"like": key, "group": "near"}, Query(like=key, group="near")),
+        (
+            {"text": "coat", "like": key, "text_weight": 0.25},
+            Query(text="coat", like=key, text_weight=0.25),
+        ),
+        ({"text": "coat", "rerank": 0}, Query(text="coat", rerank=0)),
+    ):
+        response = client.post("/v1/search", json=body)
+        assert response.status_code == 200, response.text
+        answer = response.json()
+        expected = engine.answer(query)
+        assert answer["hits"] == told(expected.hits)
+        assert (answer["total"], answer["matching"]) == (expected.total, expected.matching)
+        assert answer["good"] is answer["threshold"] is None
+        assert answer["took_ms"] >= 0
+        assert "path" not in response.text
+        assert HOME not in response.text
+
+
+def test_conditions_and_times(client: TestClient) -> None:
+    def found(**body: Any) -> list[str]:
+        answer = client.post("/v1/search", json={"text": "a red coat", **body}).json()
+        assert answer["matching"] == len(answer["hits"])
+        return sorted(hit["name"] for hit in answer["hits"])
+
+    assert found(where=["camera=1"]) == ["0.png", "2.png", "4.png", "6.png"]
+    assert found(where=["camera=1", "identity!=even"]) == []
+    assert found(after="2026-11-12T08:00:00", before="2026-11-14T08:00:00") == ["2.png", "3.png"]
+    assert found(after="2026-11-16") == ["6.png", "7.png"]
+    assert found(after="2026-11-16T08:00:00+05:00") == ["6.png", "7.png"]
+
+
+def test_whole_numbers_with_a_point(client: TestClient) -> None:
+    response = client.post("/v1/search", content=b'{"text": "a", "k": 2.0, "rerank": 0.0}', headers=JSON)
+    assert len(response.json()["hits"]) == 2
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "give a text"),
+        ({"k": 3}, "give a text"),
+        ({"image": "AAAA", "like": "0" * 32}, "one picture"),
+        ({"text": ""}, "text: "),
+        ({"text": "a" * 2001}, "text: "),
+        ({"text": 3}, "text: "),
+        ({"text": "a", "k": 0}, "k: "),
+        ({"text": "a", "k": 101}, "at most 100"),
+        ({"text": "a", "k": "10"}, "k: "),
+        ({"text": "a", "k": 1.5}, "k: "),
+        ({"text": "a", "k": True}, "k: "),
+        ({"text": "a", "text_weight": 1.01}, "text_weight: "),
+        ({"text": "a", "where": ["camera"]}, "where.0: "),
+        ({"text": "a", "where": ["camera=" + "1" * 200]}, "where.0: "),
+        ({"text": "a", "where": ["camera=1"] * 21}, "where: "),
+        ({"text": "a", "where": "camera=1"}, "where: "),
+        ({"text": "a", "after": "yesterday"}, "after: "),
+        ({"text": "a", "before": 20261120}, "before: "),
+        ({"text": "a", "group": "camera"}, "group: "),
+        ({"text": "a", "rerank": -1}, "rerank: "),
+        ({"text": "a", "rerank": "some"}, "rerank: "),
+        ({"text": "a", "kk": 3}, "kk: "),
+        ({"image": "AA*A"}, "base64"),
+        ({"image": "AAAAA"}, "base64"),
+        ({"like": "../../etc/passwd"}, "like: "),
+        ({"like": "A" * 32}, "like: "),
+        ([], "body: "),
+        ("text", "body: "),
+    ],
+)
+def test_bodies_of_another_form(client: TestClient, body: Any, said: str) -> None:
+    assert said in problem(client.post("/v1/search", json=body), 422)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status"),
+    [
+        (b"", JSON, 422),
+        (b"{", JSON, 422),
+        (b"{\xff}", JSON, 400),
+        (b"[" * 100_000, JSON, 400),
+        (b'{"text": "a", "k": ' + b"1" * 5000 + b"}", JSON, 400),
+        (b'{"text": "a", "text_weight": NaN}', JSON, 422),
+        (b'{"text": "\\ud800"}', JSON, 422),
+        (b'{"\\ud800": 1}', JSON, 422),
+        # what a page of elsewhere can send without asking the browser's leave
+        (b'{"text": "a"}', {"Content-Type": "text/plain"}, 422),
+        (b'{"text": "a"}', {}, 422),
+        (b"text=a", {"Content-Type": "application/x-www-form-urlencoded"}, 422),
+    ],
+)
+def test_bodies_that_are_no_json(
+    client: TestClient, content: bytes, headers: dict[str, str], status: int
+) -> None:
+    problem(client.post("/v1/search", content=content, headers=headers), status)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"text": "  "},
+        {"image": "AAAA"},
+        {"text": "a", "explain": True},
+        {"text": "a", "rerank": "all"},
+        {"text": "a", "explain": True, "rerank": 0},
+        {"image": "AAAA", "explain": True},
+    ],
+)
+def test_what_this_store_cannot_answer(client: TestClient, body: dict[str, Any]) -> None:
+    problem(client.post("/v1/search", json=body), 409)
+
+
+def test_pictures_that_are_not_there(client: TestClient) -> None:
+    problem(client.post("/v1/search", json={"like": "0" * 32}), 404)
+    problem(client.post("/v1/explain", json={"text": "a", "id": "0" * 32}), 404)
+
+
+@pytest.mark.parametrize("where", ["path~/home/*", " path =x", "path!=x"])
+def test_paths_cannot_be_guessed(client: TestClient, where: str) -> None:
+    problem(client.post("/v1/search", json={"text": "a", "where": [where]}), 403)
+    problem(client.get("/v1/items", params={"where": where}), 403)
+
+
+def test_explanations(client: TestClient, engine: Engine) -> None:
+    key = client.post("/v1/search", json={"text": "a red coat"}).json()["hits"][0]["id"]
+    body = client.post("/v1/explain", json={"text": "a red coat", "id": key}).json()
+    expected = engine.explain("a red coat", key)
+    assert body == {
+        "words": ["a", "red", "coat"],
+        "weights": list(expected.weights or ()),
+        "attention": None,
+        "score": expected.score,
+        "confidence": None,
+    }
+    problem(client.post("/v1/explain", json={"text": "a red coat"}), 422)
+    problem(client.post("/v1/explain", json={"text": " ", "id": key}), 409)
+
+
+def test_64_clients_at_once(engine: Engine) -> None:
+    texts = [f"word{number} and {number}" for number in range(64)]
+    expected = [told(engine.answer(Query(text=text, k=COUNT)).hits) for text in texts]
+    app = create_app(engine, ServerSettings(rate=0))
+
+    async def ask_all() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await asyncio.gather(
+                *(client.post("/v1/search", json={"text": text, "k": COUNT}) for text in texts)
+            )
+
+    answers = asyncio.run(ask_all())
+    assert {answer.status_code for answer in answers} == {200}
+    for answer, hits in zip(answers, expected, strict=True):
+        for one, other in zip(answer.json()["hits"], hits, strict=True):
+            assert one.pop("score") == pytest.approx(other.pop("score"), abs=1e-6)
+            assert one == other
+
+
+def test_a_broken_store_is_not_explained_to_clients(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(queries: object) -> None:
+        raise StoreError("/home/ann/store: its table is damaged")
+
+    monkeypatch.setattr(engine, "answers", broken)
+    client = TestClient(create_app(engine))
+    problem(client.post("/v1/search", json={"text": "a"}), 503)
+    assert "/home/ann/store" in caplog.text
+
+
+def test_a_bug_is_a_problem_too(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(queries: object) -> None:
+        raise ZeroDivisionError("/home/ann/secret")
+
+    monkeypatch.setattr(engine, "answers", bug)
+    client = TestClient(create_app(engine), raise_server_exceptions=False)
+    response = client.post("/v1/search", json={"text": "a"})
+    assert "secret" not in json.dumps(problem(response, 500))
+    assert 'status="500"' in client.get("/metrics").text

@@ -1,0 +1,110 @@
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from limner.client import Client
+from limner.errors import LimnerError, ServerError, SettingsError
+from limner.search.engine import Engine
+from limner.search.query import Query
+from limner.server.app import create_app
+from limner.server.settings import ServerSettings
+from tests.search.fake import draw
+from tests.server.running import running
+from tests.server.serving import COUNT, HOME, toy_engine
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("client")
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Engine:
+    return toy_engine(folder)
+
+
+@pytest.fixture(scope="module")
+def server(engine: Engine, folder: Path) -> Iterator[Client]:
+    settings = ServerSettings(changes=True, uploads=folder / "uploads", rate=0)
+    with running(create_app(engine, settings)) as url, Client(f"{url}/") as client:
+        yield client
+
+
+def test_search_as_the_library(server: Client, engine: Engine, folder: Path) -> None:
+    picture = folder / HOME / "3.png"
+    for answer, query in (
+        (server.search("a red coat", k=3), Query(text="a red coat", k=3)),
+        (server.search(image=picture), Query(image=picture)),
+        (server.search(image=picture.read_bytes(), group="near"), Query(image=picture, group="near")),
+        (
+            server.search("a", after=datetime(2026, 11, 12), before=datetime(2026, 11, 14)),
+            Query(text="a", after=datetime(2026, 11, 12), before=datetime(2026, 11, 14)),
+        ),
+    ):
+        expected = engine.answer(query)
+        assert [(hit.id, hit.score, hit.taken) for hit in answer.hits] == [
+            (hit.id, hit.score, hit.taken) for hit in expected.hits
+        ]
+        assert (answer.total, answer.matching) == (expected.total, expected.matching)
+    some = server.search("a", where=["camera=1", "identity=even"])
+    assert {hit.metadata["camera"] for hit in some.hits} == {1}
+    like = server.search("a", like=some.hits[0].id, text_weight=0.1, k=2)
+    assert some.hits[0].id not in [hit.id for hit in like.hits]
+
+
+def test_the_other_calls(server: Client, engine: Engine, folder: Path) -> None:
+    items = server.items(limit=3, where=["camera=1"])
+    assert ([item.name for item in items.items], items.total) == (["0.png", "2.png", "4.png"], 4)
+    first = items.items[0]
+    assert server.item(first.id) == first
+    assert first.taken == datetime(2026, 11, 10, 8)
+    assert server.image(first.id) == (folder / HOME / "0.png").read_bytes()
+    assert server.thumbnail(first.id).startswith(b"\xff\xd8")
+    explanation = server.explain("a red coat", first.id)
+    assert explanation.words == ["a", "red", "coat"]
+    assert explanation.score == engine.explain("a red coat", first.id).score
+    added = server.add(draw(folder / "new.png", 99), identity="9", metadata={"camera": 3})
+    assert (added.name, added.identity, added.metadata["camera"]) == ("new.png", "9", 3)
+    assert server.info()["pictures"] == COUNT + 1
+    server.delete(added.id)
+    assert server.items().total == COUNT
+
+
+def test_refusals(server: Client, folder: Path) -> None:
+    with pytest.raises(ServerError, match=r"http://127.*at most 100 pictures") as refused:
+        server.search("a", k=1000)
+    assert refused.value.status == 422
+    assert isinstance(refused.value, LimnerError)
+    with pytest.raises(ServerError) as refused:
+        server.image("0" * 32)
+    assert refused.value.status == 404
+    for key in ("../info", "", "a/b", "a?b"):
+        with pytest.raises(SettingsError, match="32 hex digits"):
+            server.item(key)
+    with pytest.raises(SettingsError, match="cannot be read"):
+        server.search(image=folder / "missing.png")
+    with pytest.raises(SettingsError, match="JSON"):
+        server.add(b"", metadata={"a": object()})
+
+
+def test_a_server_that_is_not_there() -> None:
+    with (
+        Client("http://127.0.0.1:1") as client,
+        pytest.raises(ServerError, match="cannot be reached") as refused,
+    ):
+        client.info()
+    assert refused.value.status is None
+    for url in ("http://", "localhost:8000", "", "ftp://localhost"):
+        with pytest.raises(SettingsError, match="expected a URL"):
+            Client(url)
+    with pytest.raises(SettingsError, match="token"):
+        Client("http://127.0.0.1:1", "schlüssel")
+
+
+def test_without_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(SettingsError, match=r"pip install 'limner\[server\]'"):
+        Client("http://127.0.0.1:8000")
