@@ -34,7 +34,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 GENERATED = ("cli.md", "settings.md", "recipes.md")
-WRITTEN = ("index", "start", "concepts", "data-formats", "measures", "figures", "dual-path")
+WRITTEN = ("index", "start", "concepts", "data-formats", "measures", "figures", "server", "dual-path")
 
 
 def _load_generator() -> ModuleType:
