@@ -9,7 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
-from limner.cli import ablate, calibrate, data, demo, evaluate, figure, index, recipes, score, search, serve, store, train
+from limner.cli import (
+    ablate,
+    calibrate,
+    data,
+    demo,
+    evaluate,
+    figure,
+    index,
+    recipes,
+    score,
+    search,
+    serve,
+    store,
+    train,
+)
 from limner.cli.console import err
 from limner.errors import LimnerError
 from limner.freed_memory import keep_freed_memory

@@ -15,7 +15,7 @@ from tests.server.running import running
 from tests.server.serving import toy_engine
 
 TOKEN = "0123456789abcdef"
-EXAMPLES, SEED = 8, 11
+EXAMPLES, SEED = 3, 11
 
 
 @pytest.mark.slow
