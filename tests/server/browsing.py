@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,11 @@ from PIL import Image
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+QUIET = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
 TEXT = "a woman in a blue jacket"
 JSON = dict[str, Any]
 CARDS = "#grid li[data-id]"

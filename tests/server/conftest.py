@@ -1,12 +1,20 @@
+"""A server for the tests, and a browser that looks at its page."""
+
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from starlette.testclient import TestClient
 
 from limner.search.engine import Engine
 from limner.server.app import create_app
+from tests.server.browsing import CHROMIUM, QUIET
+from tests.server.running import running
 from tests.server.serving import toy_engine
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 
 @pytest.fixture
@@ -18,3 +26,40 @@ def engine(tmp_path: Path) -> Engine:
 def client(engine: Engine) -> Iterator[TestClient]:
     with TestClient(create_app(engine), raise_server_exceptions=False) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def page_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a running server of the toys, with a slash at its end."""
+    with running(create_app(toy_engine(tmp_path_factory.mktemp("page")))) as url:
+        yield f"{url}/"
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET.split())
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: "Browser", page_url: str) -> "Iterator[Page]":
+    """An empty page that must end without script errors, without a refused resource, and without a foreign request."""
+    context = browser.new_context(viewport={"width": 1280, "height": 860}, base_url=page_url)
+    context.set_default_timeout(15_000)
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on(
+        "console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None
+    )
+    page.on(
+        "request",
+        lambda sent: None if sent.url.startswith((page_url, "blob:", "data:")) else wrong.append(sent.url),
+    )
+    yield page
+    context.close()
+    assert not wrong

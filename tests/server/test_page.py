@@ -4,16 +4,14 @@ Where a state of the server is hard to bring about, its answer is changed on the
 """
 
 import base64
-import os
 import re
-import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.server.browsing import (
+    CHROMIUM,
     JSON,
     TEXT,
     a_picture,
@@ -29,56 +27,11 @@ from tests.server.browsing import (
 )
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Page, Route
 else:
     pytest.importorskip("playwright.sync_api")
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-QUIET = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-)
-
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
-
-
-@pytest.fixture(scope="session")
-def page_url() -> str:
-    """Address of a running server: http://127.0.0.1:PORT/."""
-    url = os.environ.get("LIMNER_PAGE_URL")
-    if not url:
-        pytest.skip("LIMNER_PAGE_URL is not set")
-    return url
-
-
-@pytest.fixture(scope="module")
-def browser(page_url: str) -> "Iterator[Browser]":
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET.split())
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser: "Browser", page_url: str) -> "Iterator[Page]":
-    """An empty page that must end without script errors, without a refused resource, and without a foreign request."""
-    context = browser.new_context(viewport={"width": 1280, "height": 860}, base_url=page_url)
-    context.set_default_timeout(15_000)
-    page = context.new_page()
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None
-    )
-    page.on(
-        "request",
-        lambda sent: None if sent.url.startswith((page_url, "blob:", "data:")) else wrong.append(sent.url),
-    )
-    yield page
-    context.close()
-    assert not wrong
 
 
 def test_first_visit_offers_examples(page: "Page") -> None:

@@ -43,7 +43,7 @@ def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
         ]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr
-    assert "No issues found" in done.stdout
+    assert "FAILURES" not in done.stdout
 
 
 def test_every_refusal_of_the_description_is_a_problem(client: TestClient) -> None:
