@@ -93,6 +93,16 @@ class Items:
     total: int
 
 
+@dataclass(frozen=True, slots=True)
+class FoundSentence:
+    """A sentence of the store: its rank from 1, its cosine, and the key of its picture, where the store holds that."""
+
+    rank: int
+    score: float
+    text: str
+    id: str | None
+
+
 class Client:
     """A connection to a server.
 
@@ -161,6 +171,26 @@ class Client:
         }
         found = self._ask("POST", "/v1/search", body).json()
         return _made(Answer, {**found, "hits": [_hit(one) for one in found["hits"]]})
+
+    def sentences(
+        self,
+        text: str | None = None,
+        *,
+        image: str | Path | bytes | None = None,
+        like: str | None = None,
+        text_weight: float = 0.5,
+        k: int = 10,
+    ) -> list[FoundSentence]:
+        """The sentences of the store that describe a picture best, or that are nearest to a text."""
+        body = {
+            "text": text,
+            "image": None if image is None else _in_base64(image),
+            "like": like,
+            "text_weight": text_weight,
+            "k": k,
+        }
+        found = self._ask("POST", "/v1/sentences", body).json()
+        return [_made(FoundSentence, one) for one in found["sentences"]]
 
     def explain(self, text: str, id: str) -> Explanation:
         """Why a picture has its score for a text."""

@@ -9,6 +9,7 @@ from limner.client import Client
 from limner.errors import LimnerError, ServerError, SettingsError
 from limner.search.engine import Engine
 from limner.search.query import Query
+from limner.search.sentences import Sentence, SentenceTable
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from tests.search.fake import draw
@@ -55,6 +56,19 @@ def test_search_as_the_library(server: Client, engine: Engine, folder: Path) -> 
     assert some.hits[0].id not in [hit.id for hit in like.hits]
 
 
+def test_sentences(server: Client, engine: Engine, folder: Path) -> None:
+    picture = folder / HOME / "3.png"
+    SentenceTable(engine.store).index(
+        engine.encoder, [Sentence("a red coat", str(picture)), Sentence("blue")]
+    )
+    found = server.sentences(image=picture)
+    expected = engine.sentences(Query(image=picture))
+    assert [(hit.rank, hit.score, hit.text) for hit in found] == [
+        (hit.rank, hit.score, hit.text) for hit in expected
+    ]
+    assert {hit.text: hit.id is None for hit in found} == {"a red coat": False, "blue": True}
+
+
 def test_the_other_calls(server: Client, engine: Engine, folder: Path) -> None:
     items = server.items(limit=3, where=["camera=1"])
     assert ([item.name for item in items.items], items.total) == (["0.png", "2.png", "4.png"], 4)
@@ -74,7 +88,7 @@ def test_the_other_calls(server: Client, engine: Engine, folder: Path) -> None:
 
 
 def test_refusals(server: Client, folder: Path) -> None:
-    with pytest.raises(ServerError, match=r"http://127.*at most 100 pictures") as refused:
+    with pytest.raises(ServerError, match=r"http://127.*at most 100 answers") as refused:
         server.search("a", k=1000)
     assert refused.value.status == 422
     assert isinstance(refused.value, LimnerError)

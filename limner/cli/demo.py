@@ -14,7 +14,7 @@ from limner.cli.training_progress import TrainingProgress
 from limner.data.people import OPTIONS_FILE, generate_people
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset, group_numbers
-from limner.errors import SettingsError
+from limner.errors import DataError, SettingsError
 from limner.evaluation.colour_baseline import colour_similarity
 from limner.evaluation.measures import RecallAt
 from limner.evaluation.ranking import rank_scores
@@ -22,6 +22,8 @@ from limner.evaluation.relevance import Relevance
 from limner.evaluation.report import render
 from limner.recipes import change, get_recipe
 from limner.runs import load_run
+from limner.runs.calibrating import calibrate_run
+from limner.runs.calibration_file import load_calibration, write_calibration
 from limner.runs.checkpoint import write_text
 from limner.runs.evaluating import evaluate_run
 from limner.runs.run import RUN_FILE
@@ -91,6 +93,13 @@ def demo_command(
     )
     write_text(folder / "report.json", report.to_json())
 
+    # what makes match probabilities of scores: fitted on validation people, like the choice of the epoch
+    try:
+        with counting_each("pictures") as count:
+            write_calibration(run, calibrate_run(encoder, dataset.split("val"), "val", progress=count))
+    except DataError as error:
+        out.print(f"   searches have no match probability: {error}")
+
     out.print("4. Indexing the test people's pictures")
     opened = store_for(encoder, run, store)
     facts = {str(record.image.resolve()): {"identity": record.group} for record in test.records}
@@ -98,7 +107,7 @@ def demo_command(
         index_pictures(encoder, opened, list(facts), metadata=facts, progress=progress)
 
     out.print("5. Searching")
-    engine = Engine(opened, encoder)
+    engine = Engine(opened, encoder, load_calibration(run, encoder.fingerprint))
     for number, (sentence, truth) in enumerate(examples(test), start=1):
         hits = engine.search(sentence, 10)
         found = next((hit.rank for hit in hits if hit.identity == truth), None)
@@ -108,6 +117,7 @@ def demo_command(
         out.print(f"   “{sentence}”\n   {where}; {sheet}")
     minutes = (time.monotonic() - began) / 60
     out.print(f'Done in {minutes:.1f} minutes. Try: limner search {store} "a man in a red jacket"')
+    out.print(f"                     or, in a browser: limner serve {store}")
     write_text(
         folder / "summary.json",
         json.dumps(

@@ -16,7 +16,7 @@ from limner.data.capture_time import local_time
 from limner.errors import DataError, SettingsError
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
-from limner.search.entry import Entry
+from limner.search.entry import key_of
 from limner.search.hits import Hit
 from limner.search.opening import open_store
 from limner.search.query import Answer, Grouping, Query
@@ -145,7 +145,7 @@ def _key(engine: Engine, name: str) -> str:
     """The key of a picture that is named by its path or its key."""
     if engine.store.entry(name) is not None:
         return name
-    key = Entry(os.path.abspath(name), "", 0, 0).id  # noqa: PTH100 - resolve() would follow links
+    key = key_of(os.path.abspath(name))  # noqa: PTH100 - resolve() would follow links
     if engine.store.entry(key) is None:
         raise DataError(f"{name}: the store holds no picture of this path or key; see `limner store list`")
     return key

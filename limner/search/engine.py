@@ -99,6 +99,11 @@ class Engine:
             raise vector
         return self._sentences.search(vector, query.k)
 
+    @property
+    def sentence_count(self) -> int:
+        """How many sentences the store holds."""
+        return len(self._sentences)
+
     def explain(self, text: str, key: str) -> Explanation:
         """Why a picture of the store has its score for a text: what each word adds, and where the matcher looked.
 

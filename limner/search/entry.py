@@ -35,8 +35,8 @@ class Entry:
 
     @property
     def id(self) -> str:
-        """Stable key of the row: a digest of the absolute path, 32 hex digits."""
-        return hashlib.sha256(self.path.encode()).hexdigest()[:32]
+        """Stable key of the row, see `key_of`."""
+        return key_of(self.path)
 
     def to_row(self) -> dict[str, Any]:
         """Column values. Raises `DataError` for broken Unicode and for metadata that JSON cannot hold."""
@@ -56,6 +56,11 @@ class Entry:
         """The entry of a table row."""
         values = {name: row[name] for name in FIELDS}
         return cls(**{**values, "metadata": json.loads(row["metadata"])})
+
+
+def key_of(path: str) -> str:
+    """Key of a picture by its absolute path: a digest, 32 hex digits."""
+    return hashlib.sha256(path.encode()).hexdigest()[:32]
 
 
 def to_json(metadata: Mapping[str, Any]) -> str:

@@ -13,18 +13,13 @@ from limner.search.entry import Entry
 from limner.search.hits import Hit
 from limner.search.query import Query
 from limner.server.problems import RefusedError
-from limner.server.schemas import SearchBody
+from limner.server.schemas import SearchBody, SentencesBody
 from limner.server.uploads import shown_name
 
 
 def query_of(body: SearchBody, max_k: int) -> Query:
     """The query that a body asks. Raises `RefusedError` and `SettingsError` for values that make none."""
-    if body.k > max_k:
-        raise RefusedError(422, f"k: this server gives at most {max_k} pictures, got {body.k}")
-    if body.text is None and body.image is None and body.like is None:
-        raise RefusedError(422, "give a text, an image, or the id of a picture of the store under like")
-    if body.image is not None and body.like is not None:
-        raise RefusedError(422, "give one picture to search by: image or like")
+    _check(body, max_k)
     return Query(
         text=body.text,
         image=None if body.image is None else picture_of(body.image),
@@ -38,6 +33,22 @@ def query_of(body: SearchBody, max_k: int) -> Query:
         rerank=body.rerank,
         explain=body.explain,
     )
+
+
+def sentences_query_of(body: SentencesBody, max_k: int) -> Query:
+    """The same for sentences."""
+    _check(body, max_k)
+    image = None if body.image is None else picture_of(body.image)
+    return Query(text=body.text, image=image, like=body.like, text_weight=body.text_weight, k=body.k)
+
+
+def _check(body: SearchBody | SentencesBody, max_k: int) -> None:
+    if body.k > max_k:
+        raise RefusedError(422, f"k: this server gives at most {max_k} answers, got {body.k}")
+    if body.text is None and body.image is None and body.like is None:
+        raise RefusedError(422, "give a text, an image, or the id of a picture of the store under like")
+    if body.image is not None and body.like is not None:
+        raise RefusedError(422, "give one picture to search by: image or like")
 
 
 def conditions_of(where: Sequence[str]) -> tuple[Condition, ...]:

@@ -11,6 +11,7 @@ from limner.errors import StoreError
 from limner.search.engine import Engine
 from limner.search.hits import Hit
 from limner.search.query import Query
+from limner.search.sentences import Sentence, SentenceTable
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from tests.server.serving import COUNT, HOME, base64_of, problem
@@ -214,3 +215,28 @@ def test_a_bug_is_a_problem_too(engine: Engine, monkeypatch: pytest.MonkeyPatch)
     response = client.post("/v1/search", json={"text": "a"})
     assert "secret" not in json.dumps(problem(response, 500))
     assert 'status="500"' in client.get("/metrics").text
+
+
+def test_sentences_of_a_picture(client: TestClient, engine: Engine, tmp_path: Path) -> None:
+    picture = tmp_path / HOME / "3.png"
+    none = client.post("/v1/sentences", json={"image": base64_of(picture)})
+    assert none.json() == {"sentences": [], "total": 0}
+    own = [Sentence("a red coat", str(picture)), Sentence("grey shoes", "/gone.png"), Sentence("blue")]
+    SentenceTable(engine.store).index(engine.encoder, own)
+    key = engine.answer(Query(image=picture, k=1)).hits[0].id
+    for body, query in (
+        ({"image": base64_of(picture)}, Query(image=picture)),
+        ({"like": key, "k": 2}, Query(like=key, k=2)),
+        ({"text": "a blue coat", "like": key}, Query(text="a blue coat", like=key)),
+    ):
+        answer = client.post("/v1/sentences", json=body).json()
+        expected = engine.sentences(query)
+        assert [(hit["text"], hit["score"]) for hit in answer["sentences"]] == [
+            (hit.text, hit.score) for hit in expected
+        ]
+        assert answer["total"] == 3
+        assert {hit["text"]: hit["id"] for hit in answer["sentences"]}.get("a red coat", key) == key
+    assert "/gone.png" not in client.post("/v1/sentences", json={"text": "grey shoes"}).text
+    problem(client.post("/v1/sentences", json={"k": 3}), 422)
+    problem(client.post("/v1/sentences", json={"text": "x", "k": 10_000}), 422)
+    problem(client.post("/v1/sentences", json={"like": "0" * 32}), 404)
