@@ -127,7 +127,8 @@ def _describe_openapi(app: FastAPI, max_k: int) -> None:
             schemas = schema["components"]["schemas"]
             schemas["Problem"] = problem_schema()
             schemas["Fault"] = Fault.model_json_schema()
-            schemas["SearchBody"]["properties"]["k"]["maximum"] = max_k
+            for body in ("SearchBody", "SentencesBody"):
+                schemas[body]["properties"]["k"]["maximum"] = max_k
             app.openapi_schema = schema
         return app.openapi_schema
 

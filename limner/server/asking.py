@@ -13,7 +13,8 @@ from limner.search.entry import Entry
 from limner.search.hits import Hit
 from limner.search.query import Query
 from limner.server.problems import RefusedError
-from limner.server.schemas import SearchBody, SentencesBody
+from limner.server.schemas import SearchBody
+from limner.server.sentence_schemas import SentencesBody
 from limner.server.uploads import shown_name
 
 

@@ -42,7 +42,7 @@ class Told(BaseModel):
 
 
 _TEXT: dict[str, JsonValue] = {"type": "string"}
-_SEARCHES: dict[str, JsonValue] = {
+SEARCHES: dict[str, JsonValue] = {
     "examples": [{"text": "a woman in a green coat", "k": 5, "where": ["camera=3"]}],
     "allOf": [
         {"anyOf": [{"required": [one], "properties": {one: _TEXT}} for one in ("text", "image", "like")]},
@@ -55,7 +55,7 @@ _SEARCHES: dict[str, JsonValue] = {
 class SearchBody(Asked):
     """A search: by a text, a picture, a picture of the store, or a text beside one of these."""
 
-    model_config = ConfigDict(json_schema_extra=_SEARCHES)
+    model_config = ConfigDict(json_schema_extra=SEARCHES)
 
     text: Sentence | None = None
     """A description."""
@@ -89,51 +89,6 @@ class SearchBody(Asked):
 
     explain: bool = False
     """Whether re-ranked pictures come with the matcher's attention."""
-
-
-class SentencesBody(Asked):
-    """A search for sentences: those that describe a picture, or say what a text says."""
-
-    text: Sentence | None = None
-    """A text."""
-
-    image: Picture | None = None
-    """A picture file in base64."""
-
-    like: Key | None = None
-    """Key of a picture of the store."""
-
-    text_weight: float = Field(default=0.5, ge=0, le=1)
-    """Weight of the text where it stands beside a picture, which has the rest."""
-
-    k: Annotated[int, Field(ge=1), Whole] = 10
-    """Most sentences in the answer."""
-
-
-class SentenceFound(Told):
-    """A sentence of the store."""
-
-    rank: int
-    """From 1."""
-
-    score: float
-    """Cosine with the query, in [-1, 1]."""
-
-    text: str
-    """The sentence."""
-
-    id: str | None
-    """Key of the picture that it is of, where the store holds that."""
-
-
-class SentencesAnswer(Told):
-    """What was found."""
-
-    sentences: list[SentenceFound]
-    """Best first."""
-
-    total: int
-    """Sentences of the store."""
 
 
 class Attention(Told):

@@ -17,14 +17,8 @@ from limner.server.batching import Worker
 from limner.server.pictures import known_entry
 from limner.server.problems import declared
 from limner.server.rate import client_of
-from limner.server.schemas import (
-    ExplainBody,
-    Explanation,
-    SearchAnswer,
-    SearchBody,
-    SentencesAnswer,
-    SentencesBody,
-)
+from limner.server.schemas import ExplainBody, Explanation, SearchAnswer, SearchBody
+from limner.server.sentence_schemas import SentencesAnswer, SentencesBody
 
 
 def search_routes(
