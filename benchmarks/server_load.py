@@ -38,6 +38,7 @@ from limner.search.entry import Entry
 from limner.search.opening import open_store
 from limner.search.store import Store
 from limner.server.app import create_app
+from limner.server.listening import listen, url_of
 from limner.server.settings import ServerSettings
 
 PICTURES, WORDS, KNOWN, K = 10_000, 8, 5_000, 10
@@ -156,7 +157,7 @@ def _server(store: Path, own: bool, most: int) -> Iterator[str]:
     process = context.Process(target=_serve, args=(store, own, most, there), daemon=True)
     process.start()
     try:
-        yield f"http://127.0.0.1:{here.recv()}"
+        yield here.recv()
     finally:
         process.terminate()
         process.join()
@@ -164,10 +165,10 @@ def _server(store: Path, own: bool, most: int) -> Iterator[str]:
 
 def _serve(store: Path, own: bool, most: int, tell: Connection) -> None:
     app = create_app(_engine(store, own=own), ServerSettings(rate=0, max_batch=most))
-    config = uvicorn.Config(app, port=0, log_level="warning", access_log=False)
-    listening = config.bind_socket()
-    tell.send(listening.getsockname()[1])
-    uvicorn.Server(config).run(sockets=[listening])
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+    with listen("127.0.0.1", 0) as listening:
+        tell.send(url_of(listening))
+        server.run(sockets=[listening])
 
 
 def _engine(store: Path, *, own: bool) -> Engine:

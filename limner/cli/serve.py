@@ -1,7 +1,6 @@
 """`limner serve`: a store's search for colleagues, over HTTP."""
 
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,6 +58,7 @@ def serve_command(
 
         from limner.server.access import LOCAL, is_loopback, read_token
         from limner.server.app import create_app
+        from limner.server.listening import listen, url_of
         from limner.server.settings import ServerSettings
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("limner"):
@@ -73,7 +73,7 @@ def serve_command(
         raise SettingsError("--uploads: clients add pictures only with --allow-changes")
     token = None if token_file is None else read_token(token_file)
     # before the model, which takes seconds to load
-    listening = _listen(host, port)
+    listening = listen(host, port)
     with listening:
         settings = ServerSettings(
             token=token,
@@ -106,25 +106,9 @@ def serve_command(
             err.print(
                 "without a TLS proxy before it, others on the network can read the token and the answers"
             )
-        out.print(f"{store}: {len(engine.store)} pictures at {_url(listening)} (Ctrl-C stops)")
+        out.print(f"{store}: {len(engine.store)} pictures at {url_of(listening)} (Ctrl-C stops)")
         with _ending_well():
             server.run(sockets=[listening])
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """A socket at the address. Raises `SettingsError`."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, backlog=2048)
-    except socket.gaierror as error:
-        raise SettingsError(f"--host {host}: {error.strerror}") from None
-    except OSError as error:
-        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}; try another --port") from None
-
-
-def _url(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """A server on a port of this machine, in a thread."""
 
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,11 +7,13 @@ from typing import Any
 
 import uvicorn
 
+from limner.server.listening import listen
+
 
 @contextmanager
 def running(app: Any) -> Iterator[str]:
     """Its URL, as long as it runs."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with listen("127.0.0.1", 0) as listening:
         config = uvicorn.Config(app, log_level="error", access_log=False, ws="none")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
