@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from limner.cli.console import counting, err, out
-from limner.cli.options import Cpu, device
+from limner.cli.options import Cpu, Engine, device
+from limner.cli.options import engine as chosen_engine
 from limner.data.readers import open_dataset
 from limner.errors import DataError, SettingsError
 from limner.runs import load_run
@@ -33,11 +34,12 @@ def index_command(
     stage: Annotated[
         str | None, typer.Option(help="Checkpoint of this stage instead of the best one.")
     ] = None,
+    engine: Engine = "torch",
     cpu: Cpu = False,
 ) -> None:
     """Add pictures to a store. Running it again adds only what is new; what cannot be read is skipped and listed."""
     notes = read_metadata(metadata) if metadata is not None else None
-    encoder = load_run(run, stage=stage, device=device(cpu))
+    encoder = load_run(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
     opened = store_for(encoder, run if stage is None else encoder.path, store)
     with counting("pictures") as progress:
         summary = index_pictures(
@@ -94,11 +96,12 @@ def reindex_command(
     run: Annotated[Path, typer.Argument(help="Run folder of the other model.")],
     new: Annotated[Path, typer.Argument(metavar="NEW", help="Folder of the new store.")],
     batch: Annotated[int, typer.Option(help="Pictures encoded and committed at once.")] = 256,
+    engine: Engine = "torch",
     cpu: Cpu = False,
 ) -> None:
     """Move to another model: the pictures of a store, and what is known of them, into a new one."""
     old = Store.open(store)
-    encoder = load_run(run, device=device(cpu))
+    encoder = load_run(run, device=device(cpu), engine=chosen_engine(engine))
     opened = store_for(encoder, run, new)
     with counting("pictures") as progress:
         summary = reindex(old, encoder, opened, batch_size=batch, progress=progress)

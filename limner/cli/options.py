@@ -1,13 +1,18 @@
 """Options that several commands have."""
 
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 
 from limner.errors import SettingsError
 from limner.evaluation.reranking import First
+from limner.runs.precision import InferenceEngine
 
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")]
+
+Engine = Annotated[
+    str, typer.Option(help="What runs the image backbone: torch, or openvino (CPU only, limner[openvino]).")
+]
 
 ProtocolName = Annotated[
     str | None,
@@ -46,3 +51,10 @@ def first(rerank: str | None) -> First | None:
 def device(cpu: bool) -> str | None:
     """The device that `load_run` is asked for; None lets it choose."""
     return "cpu" if cpu else None
+
+
+def engine(name: str) -> InferenceEngine:
+    """The engine of `--engine`. Raises `SettingsError` for another name."""
+    if name not in get_args(InferenceEngine):
+        raise SettingsError(f"--engine: expected 'torch' or 'openvino', got {name[:40]!r}")
+    return cast(InferenceEngine, name)

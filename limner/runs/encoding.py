@@ -11,7 +11,7 @@ from torch import Tensor
 from limner.data.vocabulary import place_evenly
 from limner.models.joint_embedding import JointEmbedding
 from limner.runs.backbone_pass import BackbonePass
-from limner.runs.precision import Precision, autocast, pick_precision
+from limner.runs.precision import InferenceEngine, Precision, autocast, pick_precision
 
 SENTENCES = 256
 """Sentences encoded at once."""
@@ -27,18 +27,25 @@ class Encoding:
     """
 
     def __init__(
-        self, model: JointEmbedding, precision: Precision = "auto", *, flip: bool = True, batch: int = 64
+        self,
+        model: JointEmbedding,
+        precision: Precision = "auto",
+        *,
+        flip: bool = True,
+        batch: int = 64,
+        engine: InferenceEngine = "torch",
     ) -> None:
         self.model = model
         self.device = next(model.parameters()).device
         self.precision = pick_precision(precision, self.device)
         self.flip = flip
         self.batch = batch
+        self.engine = engine
 
     @cached_property
     def backbone(self) -> BackbonePass:
         """The folded copy of the image backbone."""
-        return BackbonePass(self.model.backbone, self.precision)
+        return BackbonePass(self.model.backbone, self.precision, self.engine)
 
     @torch.inference_mode()
     def pixels(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Float[Tensor, "images dim"]:

@@ -19,7 +19,7 @@ from limner.models.hgan import HGAN, LEVELS, Level
 from limner.models.local_matching import Halves, LocalMatch
 from limner.runs.backbone_pass import BackbonePass, halved
 from limner.runs.encoding import evaluating
-from limner.runs.precision import Precision, autocast, pick_precision
+from limner.runs.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.types import Maps
 
 _IMAGES, _SENTENCES = 16, 16
@@ -40,15 +40,16 @@ class LevelMatching:
     windows, and both levels behind one another. The halves of the perceptrons' first layers are made of them once.
     """
 
-    def __init__(self, model: HGAN, precision: Precision = "auto") -> None:
+    def __init__(self, model: HGAN, precision: Precision = "auto", engine: InferenceEngine = "torch") -> None:
         self.model = model
         self.device = next(model.parameters()).device
         self.precision = pick_precision(precision, self.device)
+        self.engine = engine
 
     @cached_property
     def backbone(self) -> BackbonePass:
         """The folded copy of the backbone."""
-        return BackbonePass(self.model.backbone, self.precision)
+        return BackbonePass(self.model.backbone, self.precision, self.engine)
 
     @property
     def map_shape(self) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ from limner.models.co_attention import Match
 from limner.models.matcher import Matcher
 from limner.runs.backbone_pass import BackbonePass, halved
 from limner.runs.encoding import evaluating
-from limner.runs.precision import Precision, autocast, pick_precision
+from limner.runs.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.types import Maps
 
 _MEETINGS = 1 << 25
@@ -28,15 +28,18 @@ class Matching:
     elsewhere.
     """
 
-    def __init__(self, matcher: Matcher, precision: Precision = "auto") -> None:
+    def __init__(
+        self, matcher: Matcher, precision: Precision = "auto", engine: InferenceEngine = "torch"
+    ) -> None:
         self.matcher = matcher
         self.device = next(matcher.parameters()).device
         self.precision = pick_precision(precision, self.device)
+        self.engine = engine
 
     @cached_property
     def backbone(self) -> BackbonePass:
         """The folded copy of the matcher's backbone."""
-        return BackbonePass(self.matcher.backbone, self.precision)
+        return BackbonePass(self.matcher.backbone, self.precision, self.engine)
 
     def maps(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Maps:
         """The last maps of cropped pictures. Raises `DataError` for values beyond half precision."""

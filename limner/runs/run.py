@@ -28,7 +28,8 @@ from limner.runs.judge import RunJudge
 from limner.runs.level_judge import LevelJudge
 from limner.runs.level_matching import LevelMatching
 from limner.runs.matching import Matching
-from limner.runs.precision import Precision, default_device
+from limner.runs.openvino_module import require_openvino
+from limner.runs.precision import InferenceEngine, Precision, default_device
 from limner.settings import Settings
 from limner.types import Maps, Pixels
 
@@ -138,8 +139,10 @@ class Run:
     def matching(self) -> Matching | LevelMatching | None:
         """Matches pairs, by a matcher or HGAN's words and phrases; None = the embedding ranks alone."""
         if isinstance(self.model, HGAN) and self.model.settings.levels:
-            return LevelMatching(self.model, self.encoding.precision)
-        return None if self.model.matcher is None else Matching(self.model.matcher, self.encoding.precision)
+            return LevelMatching(self.model, self.encoding.precision, self.encoding.engine)
+        if self.model.matcher is None:
+            return None
+        return Matching(self.model.matcher, self.encoding.precision, self.encoding.engine)
 
     @cached_property
     def judge(self) -> RunJudge | LevelJudge | None:
@@ -204,11 +207,17 @@ class Run:
 
 
 def load_run(
-    folder: str | Path, *, stage: str | None = None, device: str | None = None, precision: Precision = "auto"
+    folder: str | Path,
+    *,
+    stage: str | None = None,
+    device: str | None = None,
+    precision: Precision = "auto",
+    engine: InferenceEngine = "torch",
 ) -> Run:
     """Load a run folder's chosen checkpoint, that of one `stage`, or a checkpoint file itself.
 
-    Raises `CheckpointError` when there is none or it is damaged.
+    `engine` "openvino" has OpenVINO run the image backbone, on the CPU (`limner.runs.openvino_module`). Raises
+    `CheckpointError` when there is no checkpoint or it is damaged, `SettingsError` for an engine that cannot be had.
     """
     path = checkpoint_path(Path(folder), stage)
     tensors, description = read_checkpoint(path)
@@ -230,8 +239,11 @@ def load_run(
     if matcher is not None:
         model.add_matcher(matcher)
     load_into(model, tensors, path)
+    if engine == "openvino":
+        require_openvino()
+        device = device or "cpu"
     model.to(torch.device(device) if device else default_device()).eval()
-    encoding = Encoding(model, precision, flip=images.flip)
+    encoding = Encoding(model, precision, flip=images.flip, engine=engine)
     return Run(path, description, model, vocabulary, images, encoding)
 
 

@@ -101,3 +101,11 @@ def test_sentences_of_a_picture(
     refused(limner("search", own, "red", "--sentences", "--group", "near"), "goes with a text")
     refused(limner(*command, tmp_path / "own.txt", "--split", "val"), "has no splits")
     refused(limner(*command, tmp_path / "none.txt"), "No such file")
+
+
+def test_an_engine_for_indexing(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    store = tmp_path / "store"
+    assert "36 added" in limner("index", toy_run, store, pictures, "--engine", "openvino").out
+    assert limner("search", store, QUERY).code == 0
+    refused(limner("index", toy_run, store, pictures, "--engine", "steam"), "'torch' or 'openvino'")
