@@ -62,6 +62,7 @@ def test_every_refusal_of_the_description_is_a_problem(client: TestClient) -> No
 def test_the_description_has_this_servers_limits(tmp_path: Path) -> None:
     app = create_app(toy_engine(tmp_path), ServerSettings(max_k=7, token=SecretStr(TOKEN)))
     schema = app.openapi()
-    assert schema["components"]["schemas"]["SearchBody"]["properties"]["k"]["maximum"] == 7
+    for body in ("SearchBody", "SentencesBody"):
+        assert schema["components"]["schemas"][body]["properties"]["k"]["maximum"] == 7
     assert schema["paths"]["/v1/search"]["post"]["security"]
     assert "security" not in schema["paths"]["/health"]["get"]
