@@ -20,13 +20,14 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from limner.cli import app
 from limner.recipes import RECIPES
+from limner.search.place import Place
 from limner.settings import Settings
 from limner.training.settings import Recipe, StageSettings
 
 DOCS = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py; change the code and run `make docs`. -->"
 
-_KINDS = {str: "text", int: "integer", float: "number", Path: "path"}
+_KINDS = {str: "text", int: "integer", float: "number", Path: "path", Place: "path or URL"}
 _LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from limner.cli.console import counting, err, out
-from limner.cli.options import Cpu, Engine, device
+from limner.cli.options import Cpu, Engine, StoreFolder, device
 from limner.cli.options import engine as chosen_engine
 from limner.data.readers import open_dataset
 from limner.errors import DataError, SettingsError
@@ -15,6 +15,7 @@ from limner.runs import load_run
 from limner.search.index import IndexSummary, index_pictures
 from limner.search.metadata import read_metadata
 from limner.search.opening import store_for
+from limner.search.place import Place, place_of
 from limner.search.reindexing import reindex
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
@@ -24,7 +25,7 @@ _SHOWN = 20
 
 def index_command(
     run: Annotated[Path, typer.Argument(help="Run folder of the model.")],
-    store: Annotated[Path, typer.Argument(help="Folder of the store; made if it is not there.")],
+    store: StoreFolder,
     pictures: Annotated[list[Path], typer.Argument(help="Picture files and folders of them.")],
     metadata: Annotated[
         Path | None,
@@ -52,7 +53,7 @@ def index_command(
 
 def index_sentences_command(
     run: Annotated[Path, typer.Argument(help="Run folder of the model.")],
-    store: Annotated[Path, typer.Argument(help="Folder of the store; made if it is not there.")],
+    store: StoreFolder,
     data: Annotated[
         str, typer.Argument(help="A dataset (FORMAT:PATH), or a text file with one sentence a line.")
     ],
@@ -92,9 +93,11 @@ def _sentences(data: str, split: str | None) -> list[Sentence]:
 
 
 def reindex_command(
-    store: Annotated[Path, typer.Argument(help="Folder of the store; it is left as it is.")],
+    store: StoreFolder,
     run: Annotated[Path, typer.Argument(help="Run folder of the other model.")],
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="Folder of the new store.")],
+    new: Annotated[
+        Place, typer.Argument(metavar="NEW", parser=place_of, help="Folder of the new store, or s3://…")
+    ],
     batch: Annotated[int, typer.Option(help="Pictures encoded and committed at once.")] = 256,
     engine: Engine = "torch",
     cpu: Cpu = False,
@@ -108,7 +111,7 @@ def reindex_command(
     _say(summary, new, opened)
 
 
-def _say(summary: IndexSummary, folder: Path, store: Store) -> None:
+def _say(summary: IndexSummary, folder: Place, store: Store) -> None:
     for path, reason in summary.skipped[:_SHOWN]:
         err.print(f"skipped {path}: {reason}")
     if len(summary.skipped) > _SHOWN:

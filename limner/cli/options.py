@@ -7,8 +7,14 @@ import typer
 from limner.errors import SettingsError
 from limner.evaluation.reranking import First
 from limner.runs.precision import InferenceEngine
+from limner.search.place import Place, place_of
 
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")]
+
+StoreFolder = Annotated[
+    Place,
+    typer.Argument(metavar="STORE", parser=place_of, help="Folder of the store, or s3://BUCKET/FOLDER."),
+]
 
 Engine = Annotated[
     str, typer.Option(help="What runs the image backbone: torch, or openvino (CPU only, limner[openvino]).")

@@ -11,7 +11,7 @@ from typing import Annotated, cast
 import typer
 
 from limner.cli.console import err, out
-from limner.cli.options import Cpu, Rerank, device, first
+from limner.cli.options import Cpu, Rerank, StoreFolder, device, first
 from limner.data.capture_time import local_time
 from limner.errors import DataError, SettingsError
 from limner.search.conditions import Condition
@@ -19,6 +19,7 @@ from limner.search.engine import Engine
 from limner.search.entry import key_of
 from limner.search.hits import Hit
 from limner.search.opening import open_store
+from limner.search.place import Place
 from limner.search.query import Answer, Grouping, Query
 from limner.search.sentences import SentenceHit
 from limner.search.sheet import contact_sheet
@@ -27,7 +28,7 @@ _BAR = 24  # characters of the longest bar
 
 
 def search_command(
-    store: Annotated[Path, typer.Argument(help="Folder of the store.")],
+    store: StoreFolder,
     text: Annotated[str | None, typer.Argument(help="What to look for.")] = None,
     k: Annotated[int, typer.Option("-k", help="How many pictures or groups, at least 1.")] = 10,
     image: Annotated[
@@ -102,7 +103,7 @@ def search_command(
 
 
 def explain_command(
-    store: Annotated[Path, typer.Argument(help="Folder of the store.")],
+    store: StoreFolder,
     text: Annotated[str, typer.Argument(help="The description.")],
     picture: Annotated[str, typer.Argument(help="A picture of the store: its path, or its key.")],
     as_json: Annotated[
@@ -151,7 +152,7 @@ def _key(engine: Engine, name: str) -> str:
     return key
 
 
-def _print(answer: Answer, store: Path) -> None:
+def _print(answer: Answer, store: Place) -> None:
     for hit in answer.hits:
         out.print(_line(hit))
     if not answer.hits:
@@ -164,7 +165,7 @@ def _print(answer: Answer, store: Path) -> None:
         err.print(f"no good match: none has a probability of {answer.threshold:.0%} or more")
 
 
-def _print_sentences(found: Sequence[SentenceHit], as_json: bool, store: Path) -> None:
+def _print_sentences(found: Sequence[SentenceHit], as_json: bool, store: Place) -> None:
     if as_json:
         typer.echo(json.dumps([hit.to_dict() for hit in found], indent=2))
         return

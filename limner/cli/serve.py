@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from limner.cli.console import err, out
-from limner.cli.options import Cpu, device
+from limner.cli.options import Cpu, StoreFolder, device
 from limner.errors import SettingsError
 from limner.search.opening import open_store
 
@@ -19,7 +19,7 @@ _GRACE = 10
 
 
 def serve_command(
-    store: Annotated[Path, typer.Argument(help="Folder of the store.")],
+    store: StoreFolder,
     host: Annotated[
         str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")
     ] = "127.0.0.1",

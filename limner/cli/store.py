@@ -9,22 +9,23 @@ from typing import Annotated
 import typer
 
 from limner.cli.console import counting, err, out
+from limner.cli.options import StoreFolder
 from limner.errors import DataError, SettingsError
 from limner.search.entry import Entry
+from limner.search.place import size_of
 from limner.search.store import Store
 from limner.search.verifying import DAMAGE, STALE, verify
 
 app = typer.Typer(help="List, delete, verify and compact the pictures of a store.", no_args_is_help=True)
 
-Folder = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the store.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 @app.command("info")
-def info_command(store: Folder, as_json: Json = False) -> None:
+def info_command(store: StoreFolder, as_json: Json = False) -> None:
     """Say what a store is: its model, how many pictures, its size on disk."""
     opened = Store.open(store)
-    size = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
+    size = size_of(store)
     facts = {
         "pictures": len(opened),
         "run": opened.card.run,
@@ -44,7 +45,7 @@ def info_command(store: Folder, as_json: Json = False) -> None:
 
 @app.command("list")
 def list_command(
-    store: Folder,
+    store: StoreFolder,
     identity: Annotated[str | None, typer.Option(help="Only pictures of this identity.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -64,7 +65,7 @@ def list_command(
 
 @app.command("delete")
 def delete_command(
-    store: Folder,
+    store: StoreFolder,
     pictures: Annotated[
         list[Path] | None, typer.Argument(help="Pictures by path; a folder means all below it.")
     ] = None,
@@ -93,7 +94,7 @@ def delete_command(
 
 @app.command("verify")
 def verify_command(
-    store: Folder,
+    store: StoreFolder,
     hashes: Annotated[
         bool, typer.Option("--hashes", help="Read every picture file and compare its bytes.")
     ] = False,
@@ -117,7 +118,7 @@ def verify_command(
 
 
 @app.command("compact")
-def compact_command(store: Folder) -> None:
+def compact_command(store: StoreFolder) -> None:
     """Join the small files that many changes leave; searches go on meanwhile."""
     opened = Store.open(store)
     opened.compact()

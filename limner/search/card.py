@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from limner.errors import SettingsError, StoreError
+from limner.search.place import Place
 from limner.settings import Settings
 
 FILE = "store.json"
@@ -34,8 +35,11 @@ class StoreCard(Settings):
     """When it was made: ISO 8601, UTC."""
 
 
-def write_card(folder: Path, card: StoreCard) -> None:
+def write_card(folder: Place, card: StoreCard) -> None:
     """Write `store.json` so that it is there whole or not at all."""
+    if not isinstance(folder, Path):
+        (folder / FILE).write_text(card.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        return
     partial = folder / f".{FILE}.partial"
     with partial.open("w", encoding="utf-8") as file:
         file.write(card.model_dump_json(indent=2) + "\n")
@@ -44,7 +48,7 @@ def write_card(folder: Path, card: StoreCard) -> None:
     partial.replace(folder / FILE)
 
 
-def read_card(folder: Path) -> StoreCard:
+def read_card(folder: Place) -> StoreCard:
     """Read `store.json`.
 
     Raises `StoreError` in one line for a folder that is missing or no store, a damaged file, and a store of a
@@ -57,7 +61,7 @@ def read_card(folder: Path) -> StoreCard:
     except FileNotFoundError:
         raise StoreError(f"{folder}: not a store, it has no {FILE}; build one with `limner index`") from None
     except OSError as error:
-        raise StoreError(f"{folder / FILE}: cannot be read ({error.strerror})") from None
+        raise StoreError(f"{folder / FILE}: cannot be read ({error.strerror or error})") from None
     except (ValueError, RecursionError):
         raise StoreError(f"{folder / FILE}: damaged, not JSON; index into a new folder") from None
     if not isinstance(values, dict):

@@ -7,12 +7,13 @@ from limner.runs import Run, load_run
 from limner.runs.calibration_file import load_calibration
 from limner.search.card import FILE
 from limner.search.engine import Engine
+from limner.search.place import Place
 from limner.search.store import Store
 from limner.types import Encoder
 
 
 def open_store(
-    folder: str | Path,
+    folder: str | Path | Place,
     *,
     run: Run | str | Path | None = None,
     device: str | None = None,
@@ -41,7 +42,7 @@ def _engine(store: Store, run: Run, approximate_from: int | None) -> Engine:
     return Engine(store, run, load_calibration(run.path, run.fingerprint), approximate_from=approximate_from)
 
 
-def store_for(encoder: Encoder, run: Path, folder: Path) -> Store:
+def store_for(encoder: Encoder, run: Path, folder: Place) -> Store:
     """The store in a folder, made there if there is none, to index into with the model of a run.
 
     Raises `StoreError` for a folder that holds anything else, a damaged store, and another model's.

@@ -24,22 +24,24 @@ from limner.errors import DataError, SettingsError, StoreError
 from limner.search.card import FILE, StoreCard, read_card, write_card
 from limner.search.entry import FIELDS, Entry, schema
 from limner.search.hits import Hit
+from limner.search.lease import LEASE_FILE, Lease
 from limner.search.lock import LOCK_FILE, WriterLock
+from limner.search.place import Place, is_remote, place_of
 from limner.search.snapshot import Snapshot
 from limner.search.table import Table, with_vectors
 from limner.types import Maps
 
 _TABLE = "pictures"
-_LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE}  # by a create that was killed
+_LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE, LEASE_FILE}  # by a create that was killed
 
 
 class Store:
     """An open store; make one with `Store.create` or `Store.open`."""
 
-    def __init__(self, folder: Path, card: StoreCard) -> None:
+    def __init__(self, folder: Place, card: StoreCard) -> None:
         self.folder = folder
         self.card = card
-        self._lock = WriterLock(folder)
+        self._lock = lock_of(folder)
         map_size = None if card.map is None else math.prod(card.map)
         self._table = self.table(_TABLE, schema(card.dim, map_size))
         self._snapshot: Snapshot | None = None
@@ -47,7 +49,7 @@ class Store:
     @classmethod
     def create(
         cls,
-        folder: str | Path,
+        folder: str | Path | Place,
         *,
         fingerprint: str,
         dim: int,
@@ -61,7 +63,7 @@ class Store:
         The folder may exist if it is empty. Raises `StoreError` for one that holds anything, and where it
         cannot be written.
         """
-        folder = Path(folder)
+        folder = place_of(folder)
         created = datetime.now(UTC).isoformat(timespec="seconds")
         values = {
             "fingerprint": fingerprint,
@@ -72,19 +74,21 @@ class Store:
         }
         card = StoreCard.parse(values)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            if isinstance(folder, Path):
+                folder.mkdir(parents=True, exist_ok=True)
             check_empty(folder)  # before the lock leaves a file in it
-            with WriterLock(folder).held():
+            with lock_of(folder).held():
                 check_empty(folder)
                 write_card(folder, card)
         except OSError as error:
-            raise StoreError(f"{folder}: cannot be written ({error.strerror})") from None
+            raise StoreError(f"{folder}: cannot be written ({error.strerror or error})") from None
         return cls(folder, card)
 
     @classmethod
-    def open(cls, folder: str | Path) -> "Store":
-        """Open a store. Raises `StoreError` for a folder that is missing, no store, or damaged."""
-        store = cls(Path(folder), read_card(Path(folder)))
+    def open(cls, folder: str | Path | Place) -> "Store":
+        """Open a store: a folder, or `s3://BUCKET/FOLDER`. Raises `StoreError` for one that is missing, or damaged."""
+        place = place_of(folder)
+        store = cls(place, read_card(place))
         store._table.opened()
         return store
 
@@ -253,8 +257,15 @@ class Store:
         return len(self._table)
 
 
-def check_empty(folder: Path) -> None:
+def lock_of(folder: Place) -> WriterLock | Lease:
+    """What lets one process write to a store's folder at a time."""
+    return WriterLock(folder) if isinstance(folder, Path) else Lease(folder)
+
+
+def check_empty(folder: Place) -> None:
     """Raise `StoreError` for a folder that holds anything but what the making of a store leaves when it is killed."""
+    if is_remote(folder) and not folder.is_dir():
+        return  # an object storage has no empty folders
     others = {path.name for path in folder.iterdir()} - _LEFT_BEHIND
     if others:
         raise StoreError(f"{folder}: not empty (holds {min(others)!a}); choose a new folder for the store")

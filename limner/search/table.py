@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import lancedb
@@ -17,19 +16,23 @@ import pyarrow as pa
 from jaxtyping import Float
 
 from limner.errors import StoreError
+from limner.search.lease import Lease
 from limner.search.lock import WriterLock
+from limner.search.place import Place, storage_options
 
 
 class Table:
     """A table with a column `id`, which is made by the first rows that are written."""
 
-    def __init__(self, folder: Path, name: str, schema: pa.Schema, lock: WriterLock) -> None:
+    def __init__(self, folder: Place, name: str, schema: pa.Schema, lock: WriterLock | Lease) -> None:
         self.folder = folder
         self.schema = schema
         self._name = name
         self._lock = lock
         # Without this a handle would not see what another process has added.
-        self._database = lancedb.connect(folder, read_consistency_interval=timedelta(0))
+        self._database = lancedb.connect(
+            str(folder), read_consistency_interval=timedelta(0), storage_options=storage_options(folder)
+        )
         self._opened: Any = None
 
     def opened(self) -> Any:

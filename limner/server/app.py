@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Security
@@ -109,9 +110,9 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
         return Response(counters.text(), media_type=MEDIA_TYPE)
 
     app.include_router(page_routes())
-    install_handlers(
-        app, [str(one) for one in (engine.store.folder, engine.store.folder.absolute(), folder) if one]
-    )
+    place = engine.store.folder
+    secret = {str(place), *([str(place.absolute())] if isinstance(place, Path) else [])}
+    install_handlers(app, [*sorted(secret, key=len, reverse=True), *([str(folder)] if folder else [])])
     _describe_openapi(app, settings.max_k)
     return app
 

@@ -191,7 +191,10 @@ def test_indexing_holds_the_store_from_first_to_last(pictures: list[Path], store
     index_pictures(FakeEncoder(), store, pictures, batch_size=3, progress=write_too)
     assert refused == list(range(1, 12))
     check_rows(store, pictures)
-    assert index_pictures(FakeEncoder(), Store.open(store.folder), [store.folder.parent]).unchanged == 11
+    assert (
+        index_pictures(FakeEncoder(), Store.open(store.folder), [Path(str(store.folder)).parent]).unchanged
+        == 11
+    )
 
 
 KILLED = """

@@ -291,13 +291,14 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> 
 def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
     store = store_of(tmp_path)
     store.add([entry("a")], np.ones((1, 4), np.float32))
-    data = store.folder / "pictures.lance" / "data"
+    folder = tmp_path / "store"
+    data = folder / "pictures.lance" / "data"
     data.rename(tmp_path / "away")
     data.write_text("no folder")
     with pytest.raises(StoreError, match=r"store: cannot be written \(Not a directory\)$"):
         store.add([entry("b")], np.ones((1, 4), np.float32))
-    (store.folder / ".store.lock").unlink()
-    (store.folder / ".store.lock").mkdir()
+    (folder / ".store.lock").unlink()
+    (folder / ".store.lock").mkdir()
     with pytest.raises(StoreError, match=r"store: cannot be written \(Is a directory\)$"):
         store.add([entry("b")], np.ones((1, 4), np.float32))
 

@@ -141,6 +141,6 @@ def test_nothing_is_deleted_from_an_empty_store_or_while_another_writes(store: S
 
 
 def test_a_table_with_a_lost_file_is_said_in_a_line(store: Store) -> None:
-    shutil.rmtree(store.folder / "pictures.lance" / "data")
+    shutil.rmtree(Path(str(store.folder)) / "pictures.lance" / "data")
     with pytest.raises(StoreError, match="damaged"):
         verify(Store.open(store.folder))
