@@ -46,6 +46,12 @@ def serve_command(
     max_batch: Annotated[
         int, typer.Option(min=1, help="Most queries that are answered together; 1 = each by itself.")
     ] = 64,
+    approximate_from: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Pictures from which on a graph proposes what is scored (limner[approximate])."
+        ),
+    ] = None,
     behind_proxy: Annotated[
         str | None,
         typer.Option(help="Address of a reverse proxy, whose word on who the client is is believed."),
@@ -87,7 +93,8 @@ def serve_command(
             rate=rate,
             burst=max(1, round(2 * rate)),
         )
-        engine = open_store(store, run=run, device=device(cpu))
+        engine = open_store(store, run=run, device=device(cpu), approximate_from=approximate_from)
+        engine.prepare()
         app = create_app(engine, settings)
         server = uvicorn.Server(
             uvicorn.Config(

@@ -61,6 +61,12 @@ class Engine:
         """The k pictures most like a picture file. Raises `ImageError` for one that cannot be read."""
         return list(self.answer(Query(image=Path(path), k=k)).hits)
 
+    def prepare(self) -> None:
+        """Read the store, and build the graph of a large one, now and not at the first query."""
+        snapshot = self.store.snapshot()
+        if self._approximate is not None and len(snapshot.matrix) >= (self.approximate_from or 0):
+            self._approximate.update(snapshot)
+
     def answer(self, query: Query) -> Answer:
         """The pictures that fit a query best.
 

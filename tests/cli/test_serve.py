@@ -20,6 +20,7 @@ def test_serve_and_stop(store: Path, tmp_path: Path, stop: signal.Signals) -> No
     token = tmp_path / "token"
     token.write_text(TOKEN)
     command = [sys.executable, "-m", "limner", "serve", store, "--port", "0", "--cpu", "--token-file", token]
+    command += ["--approximate-from", "30"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         [str(part) for part in command],

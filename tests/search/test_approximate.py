@@ -32,6 +32,7 @@ def store(tmp_path: Path) -> Store:
 def test_agrees_with_exact_search(store: Store) -> None:
     exact = Engine(store, FakeEncoder())
     graph = Engine(store, FakeEncoder(), approximate_from=100)
+    graph.prepare()
     found, expected = 0, 0
     for text in ("a red coat", "blue", "a man with a bag", "grey shoes and a hat"):
         near, best = graph.search(text), exact.search(text)

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -49,8 +50,14 @@ class Folder:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SECONDS", 0.6)
-    monkeypatch.setattr(module, "SETTLING", 0.05)
+    monkeypatch.setattr(module, "SECONDS", 3.0)
+    monkeypatch.setattr(module, "SETTLING", 0.3)
+
+
+def _until(done: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 20
+    while not done() and time.monotonic() < ends:
+        time.sleep(0.01)
 
 
 FILE = f"s3://bucket/store/{LEASE_FILE}"
@@ -92,17 +99,19 @@ def test_another_thread_waits_for_its_turn() -> None:
 def test_it_is_kept_while_it_is_held() -> None:
     fs = Objects()
     with Lease(Folder(fs)).held():
-        time.sleep(1.0)
+        began = json.loads(fs.files[FILE])["until"]
+        time.sleep(3.5)
+        assert json.loads(fs.files[FILE])["until"] > began
         with pytest.raises(StoreError, match="is being written"), Lease(Folder(fs)).held():
             pass
 
 
 def test_the_lease_of_a_killed_writer_ends() -> None:
     fs = Objects()
-    fs.files[FILE] = json.dumps({"owner": "gone", "until": time.time() + 0.3}).encode()
+    fs.files[FILE] = json.dumps({"owner": "gone", "until": time.time() + 30}).encode()
     with pytest.raises(StoreError, match="killed less than a minute ago"), Lease(Folder(fs)).held():
         pass
-    time.sleep(0.4)
+    fs.files[FILE] = json.dumps({"owner": "gone", "until": time.time() - 1}).encode()
     with Lease(Folder(fs)).held():
         assert json.loads(fs.files[FILE])["owner"] != "gone"
     fs.files[FILE] = b"damaged"
@@ -113,13 +122,14 @@ def test_the_lease_of_a_killed_writer_ends() -> None:
 def test_of_two_that_take_over_one_writes() -> None:
     fs = Objects()
     fs.files[FILE] = json.dumps({"owner": "gone", "until": 0}).encode()
-    writing, refused = [], []
+    writing: list[int] = []
+    refused: list[int] = []
 
     def write() -> None:
         try:
             with Lease(Folder(fs)).held():
                 writing.append(1)
-                time.sleep(0.3)
+                _until(lambda: len(refused) == 3)
         except StoreError:
             refused.append(1)
 
@@ -136,7 +146,7 @@ def test_a_writer_that_lost_it_is_told() -> None:
     lease = Lease(Folder(fs))
     with lease.held():
         fs.files[FILE] = json.dumps({"owner": "another", "until": time.time() + 9}).encode()
-        time.sleep(0.4)
+        _until(lambda: lease._lost)
         with pytest.raises(StoreError, match="another process has taken over"), lease.held():
             pass
     assert json.loads(fs.files[FILE])["owner"] == "another", "the other's lease is left alone"
