@@ -98,6 +98,9 @@ class Encoder(Protocol):
     def encode_texts(self, sentences: Sequence[str]) -> Float[np.ndarray, "batch dim"]:
         """Embed sentences."""
 
+    def encode_queries(self, sentences: Sequence[str]) -> Float[np.ndarray, "batch dim"]:
+        """Embed sentences so that an embedding depends on its sentence alone, to rounding in fp32."""
+
     @property
     def judge(self) -> Judge | None:
         """What re-ranks the first of the embedding's ranking; None where nothing does."""

@@ -135,6 +135,15 @@ class Run:
                 progress(start + len(rows[-1]), len(numbers))
         return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
 
+    def encode_queries(self, sentences: Sequence[str]) -> Float[np.ndarray, "batch dim"]:
+        """The same in fp32, whatever the run's precision.
+
+        In bf16 the rows of a product depend on how many there are, in the third decimal: who else asks a server at
+        the same time would change an answer.
+        """
+        encoding = Encoding(self.model, "fp32", flip=self.images.flip)
+        return encoding.numbers(self.number_words(sentences)).numpy()
+
     @cached_property
     def matching(self) -> Matching | LevelMatching | None:
         """Matches pairs, by a matcher or HGAN's words and phrases; None = the embedding ranks alone."""

@@ -83,7 +83,7 @@ class Engine:
         return found
 
     def answers(self, queries: Sequence[Query]) -> list[Answer | LimnerError]:
-        """`answer` of each of some queries, or its error; their texts and their pictures are encoded together."""
+        """`answer` of each of some queries, or its error; their texts are encoded together."""
         snapshot = self.store.snapshot()
         found: list[Answer | LimnerError] = []
         for query, vector in zip(queries, self._vectors(queries, snapshot), strict=True):
@@ -122,7 +122,7 @@ class Engine:
         shorter = (
             [" ".join(words[:left] + words[left + 1 :]) for left in range(len(words))] if words[1:] else []
         )
-        scores = self.encoder.encode_texts([text, *shorter]) @ snapshot.matrix[row]
+        scores = self.encoder.encode_queries([text, *shorter]) @ snapshot.matrix[row]
         weights = tuple(float(scores[0] - score) for score in scores[1:])
         attention, confidence = None, None
         if (judge := self._judge()) is not None:
@@ -172,11 +172,10 @@ class Engine:
                 failed[number] = error
         texts = {number: text for number, text in texts.items() if number not in failed}
         of_texts = (
-            dict(zip(texts, self.encoder.encode_texts(list(texts.values())), strict=True)) if texts else {}
+            dict(zip(texts, self.encoder.encode_queries(list(texts.values())), strict=True)) if texts else {}
         )
-        if pictures:
-            rows = self.encoder.encode_pixels(np.stack(list(pictures.values())))
-            stored |= dict(zip(pictures, rows, strict=True))
+        # one by one: in bf16 an embedding depends on how many are encoded together
+        stored |= {number: self.encoder.encode_pixels(pixels[None])[0] for number, pixels in pictures.items()}
         return [
             failed.get(number) or _joined(of_texts.get(number), stored.get(number), query.text_weight)
             for number, query in enumerate(queries)

@@ -303,3 +303,15 @@ def test_a_run_on_a_transformers_backbone_needs_nothing_but_its_folder(toys: Dat
     np.testing.assert_array_equal(moved.encode_images([picture]), there.encode_images([picture]))
     torch.testing.assert_close(moved.model.backbone.pixel_mean.flatten(), torch.tensor([127.5, 102.0, 76.5]))
     assert moved.fingerprint == there.fingerprint
+
+
+def test_a_query_is_encoded_the_same_in_any_company(toy_run: Path) -> None:
+    run = load_run(toy_run, device="cpu", precision="bf16")
+    sentences = [
+        f"a {colour} {shape} on white" for colour in ("red", "blue") for shape in ("bar", "circle")
+    ] * 9
+    together = run.encode_queries(sentences)
+    alone = np.concatenate([run.encode_queries([sentence]) for sentence in sentences])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    exact = load_run(toy_run, device="cpu", precision="fp32").encode_texts(sentences)
+    np.testing.assert_allclose(together, exact, atol=1e-6)

@@ -51,6 +51,9 @@ class FakeEncoder:
     def known_words(self, sentence: str) -> list[str]:
         return sentence.split()
 
+    def encode_queries(self, sentences: Sequence[str]) -> Rows:
+        return self.encode_texts(sentences)
+
     def encode_texts(self, sentences: Sequence[str]) -> Rows:
         rows = np.zeros((len(sentences), self.dim), np.float32)
         for row, sentence in zip(rows, sentences, strict=True):
