@@ -31,7 +31,7 @@ def test_train_resume_evaluate_index_search(limner: Limner, labelled: Path, tmp_
     assert report["protocol"] == "labels, shared label"
     assert set(report["text_to_image"]) >= {"MAP@50", "MAP@all"}
     assert limner("index", run, store, labelled).code == 0
-    found = json.loads(limner("search", store, "a red square on white", "-k", 3, "--json").out)
+    found = json.loads(limner("search", store, "a red square on white", "-k", 3, "--json").out)["hits"]
     assert [hit["rank"] for hit in found] == [1, 2, 3]
     assert limner("figure", "nearest", run, "red", "--out", tmp_path / "near.png").code == 0
     shown = limner("figure", "training", run, "--out", tmp_path / "training.png")
