@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from limner.errors import SettingsError
 from limner.search.snapshot import Snapshot, top
 
-SEARCHED = 128
+SEARCHED = 768
 """Rows that a search of the graph looks at, at least; more find more and take longer."""
 
 
