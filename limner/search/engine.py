@@ -24,8 +24,6 @@ from limner.types import Encoder, Judge
 _LISTED = 20
 """Most distinct values of a field that are listed."""
 
-Embeddings = Float[np.ndarray, "queries dim"]
-
 
 class Engine:
     """Answers queries; refuses a model that the store was not built with (`StoreError`).
@@ -269,8 +267,8 @@ def _place(snapshot: Snapshot, key: str, store: Store) -> int:
         raise StoreError(f"{store.folder}: holds no picture {key[:64]!a}") from None
 
 
-def _joined(text: np.ndarray | None, picture: np.ndarray | None, weight: float) -> np.ndarray:
-    """The query's embedding: the weighted mean of both, as long as a unit vector."""
+def _joined(text: np.ndarray | None, picture: np.ndarray | None, weight: float) -> np.ndarray | DataError:
+    """The query's embedding: the weighted mean of both, as long as a unit vector; or why there is none."""
     if text is None or picture is None:
         alone = picture if text is None else text
         assert alone is not None
@@ -278,7 +276,7 @@ def _joined(text: np.ndarray | None, picture: np.ndarray | None, weight: float) 
     mean = weight * text + (1 - weight) * picture
     length = float(np.linalg.norm(mean))
     if length == 0:
-        raise DataError("the text and the picture are opposites, their mean says nothing; change the weight")
+        return DataError("the text and the picture are opposites, their mean says nothing; change the weight")
     joined: np.ndarray = (mean / length).astype(np.float32)
     return joined
 

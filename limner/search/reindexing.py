@@ -21,7 +21,7 @@ def reindex(
 
     Embeddings of two models cannot be compared, so all pictures are read and encoded again: their files must still be
     there. Killed and run again it goes on, as `index_pictures` does; pictures whose files are gone are listed as
-    skipped. Raises what `index_pictures` raises.
+    skipped. Sentences are not moved: index them anew (`limner.search.sentences`). Raises what `index_pictures` raises.
     """
     facts = {
         entry.path: {

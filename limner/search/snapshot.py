@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 
 from limner.evaluation.twins import twin_rows
-from limner.search.conditions import Condition
+from limner.search.conditions import Condition, all_hold
 from limner.search.hits import Hit
 from limner.search.table import matrix_of
 
@@ -116,8 +116,8 @@ class Snapshot:
     ) -> Int[np.ndarray, " matching"]:
         """Rows that meet every condition and were taken at or after the one time and before the other."""
         holds = np.ones(len(self.matrix), bool)
-        for condition in conditions:
-            holds &= np.fromiter((condition.holds(one) for one in self.facts), bool, len(holds))
+        if conditions:
+            holds &= np.fromiter((all_hold(conditions, one) for one in self.facts), bool, len(holds))
         if after is not None or before is not None:
             taken = self.columns["taken"].to_numpy()
             if after is not None:

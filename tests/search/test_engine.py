@@ -179,6 +179,19 @@ def test_several_at_once_are_the_same_as_each_alone(engine: Engine, pictures: li
     assert engine.answers([]) == []
 
 
+def test_a_picture_that_is_the_opposite_of_its_text_fails_alone(
+    engine: Engine, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opposite = FakeEncoder().encode_texts(["a red coat"])
+    monkeypatch.setattr(engine.encoder, "encode_pixels", lambda pixels: -opposite)
+    both = Query(text="a red coat", image=pictures[0])
+    first, second = engine.answers([both, Query(text="a red coat")])
+    assert isinstance(first, DataError)
+    assert isinstance(second, Answer)
+    with pytest.raises(DataError, match="opposites"):
+        engine.answer(both)
+
+
 def test_what_each_word_adds(engine: Engine, pictures: list[Path]) -> None:
     picture = key(engine, pictures[7])
     found = engine.explain("a red coat", picture)
