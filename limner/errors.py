@@ -30,6 +30,14 @@ class StoreError(LimnerError):
     """A search store is missing, damaged, or bound to another model."""
 
 
+class UnknownPictureError(StoreError):
+    """A picture that the store does not hold, or no longer."""
+
+
+class SearchTimeoutError(LimnerError):
+    """A search took longer than its caller allows."""
+
+
 class ServerError(LimnerError):
     """A search server refused something, or cannot be reached; `status` is its HTTP status, None without an answer."""
 

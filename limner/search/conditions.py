@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -68,11 +68,6 @@ class Condition:
         if left is not None and right is not None:
             return compare(left, right)
         return compare(_spelled(value), self.values[0])
-
-
-def all_hold(conditions: Iterable[Condition], facts: Mapping[str, Any]) -> bool:
-    """Whether a picture with these facts meets every condition."""
-    return all(condition.holds(facts) for condition in conditions)
 
 
 def _is_one_of(value: Any, values: tuple[str, ...]) -> bool:

@@ -9,9 +9,11 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from limner.errors import DataError, LimnerError, SettingsError, StoreError
+from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
 from limner.runs.calibration_file import RunCalibration
 from limner.search.approximate import Approximate
+from limner.search.crop import crops_of
+from limner.search.deadline import check_time
 from limner.search.grouping import best_of_identities, best_of_near
 from limner.search.hits import Hit
 from limner.search.query import Answer, Explanation, Field, Query
@@ -73,23 +75,49 @@ class Engine:
         part; nor does the one that others shall be like.
 
         Raises `DataError` when the model knows no word of the text, `ImageError` for a picture that cannot be read,
-        `SettingsError` for re-ranking without a matcher and `StoreError` for a key that is not there.
+        `SettingsError` for re-ranking without a matcher and `UnknownPictureError` for a key that is not there.
         """
         found = self.answers([query])[0]
-        if isinstance(found, LimnerError):
+        if isinstance(found, Exception):
             raise found
         return found
 
-    def answers(self, queries: Sequence[Query]) -> list[Answer | LimnerError]:
-        """`answer` of each of some queries, or its error; their texts are encoded together."""
+    def answers(
+        self, queries: Sequence[Query], until: Sequence[float | None] | None = None
+    ) -> list[Answer | Exception]:
+        """`answer` of each of some queries, or its error; their texts are encoded together.
+
+        `until`: for each the time of `time.monotonic()` after which it fails with `SearchTimeoutError`, None = never.
+        What one of them raises, a bug's exception among it, is its own result and leaves the others alone.
+        """
+        limits = [None] * len(queries) if until is None else until
         snapshot = self.store.snapshot()
-        found: list[Answer | LimnerError] = []
-        for query, vector in zip(queries, self._vectors(queries, snapshot), strict=True):
+        found = self._answers(queries, limits, snapshot)
+        for place, one in enumerate(found):
+            # a picture may have been deleted after the snapshot was read
+            if isinstance(one, UnknownPictureError) and (now := self.store.snapshot()) is not snapshot:
+                found[place] = self._answers([queries[place]], [limits[place]], now)[0]
+        return found
+
+    def _answers(
+        self, queries: Sequence[Query], until: Sequence[float | None], snapshot: Snapshot
+    ) -> list[Answer | Exception]:
+        try:
+            vectors = self._vectors(queries, snapshot)
+        except Exception as error:
+            if len(queries) == 1:
+                return [error]
+            alone = zip(queries, until, strict=True)
+            return [self._answers([query], [limit], snapshot)[0] for query, limit in alone]
+        found: list[Answer | Exception] = []
+        for query, vector, limit in zip(queries, vectors, until, strict=True):
             try:
                 found.append(
-                    vector if isinstance(vector, LimnerError) else self._answer(query, vector, snapshot)
+                    vector
+                    if isinstance(vector, LimnerError)
+                    else self._answer(query, vector, snapshot, limit)
                 )
-            except LimnerError as error:
+            except Exception as error:
                 found.append(error)
         return found
 
@@ -126,7 +154,8 @@ class Engine:
         if (judge := self._judge()) is not None:
             judgement = judge.judge(text, self.store.maps([key]))
             ranked = judge.scores(scores[:1].astype(np.float32), judgement.logits)
-            attention, confidence = attention_of(judgement, 0), float(judge.confidences(ranked)[0])
+            crop = crops_of(self.encoder, self.store, [key])[0]
+            attention, confidence = attention_of(judgement, 0, crop), float(judge.confidences(ranked)[0])
         return Explanation(tuple(words), weights or None, attention, float(scores[0]), confidence)
 
     def fields(self) -> list[Field]:
@@ -179,12 +208,13 @@ class Engine:
             for number, query in enumerate(queries)
         ]
 
-    def _answer(self, query: Query, vector: np.ndarray, snapshot: Snapshot) -> Answer:
+    def _answer(self, query: Query, vector: np.ndarray, snapshot: Snapshot, until: float | None) -> Answer:
+        check_time(until)
         judge, first = self._reranking(query)
         if not np.isfinite(vector).all():
             raise DataError("the query's embedding holds NaN or infinite values")
         vector = np.ascontiguousarray(vector, np.float32)
-        rows = snapshot.meeting(query.where, query.after, query.before)
+        rows = snapshot.meeting(query.where, query.after, query.before, until)
         if query.like is not None:
             rows = rows[rows != snapshot.places[query.like]]
         count = len(rows) if first == "all" else min(first, len(rows))
@@ -196,20 +226,20 @@ class Engine:
             ranking = Ranking(snapshot, rows[top(scores[rows], len(rows) if query.group else wanted)], scores)
         if judge is not None and count:
             assert query.text is not None
-            ranking.rerank(judge, query.text, self.store, count)
+            ranking.rerank(judge, query.text, self.store, count, until)
         chosen = _grouped(query, ranking)
         of_text = query.text is not None and query.image is None and query.like is None
         calibration = self.calibration if of_text else None
         hits = ranking.hits(*chosen, judge, calibration)
         if judge is not None and query.explain:
             assert query.text is not None
-            hits = explained(judge, query.text, self.store, hits)
+            hits = explained(self.encoder, judge, query.text, self.store, hits)
         answer = Answer(tuple(hits), len(snapshot.matrix), len(rows))
         if self.calibration is None:
             return answer
-        sure = [hit.probability for hit in hits if hit.probability is not None]
+        best = hits[0].probability if hits else None
         threshold = self.calibration.threshold
-        return replace(answer, threshold=threshold, good=max(sure) >= threshold if sure else None)
+        return replace(answer, threshold=threshold, good=None if best is None else best >= threshold)
 
     def _is_approximate(self, query: Query, rows: Int[np.ndarray, " rows"], snapshot: Snapshot) -> bool:
         """Whether the graph answers: of a large store, and not for a part of it or groups, which need all scores."""
@@ -264,7 +294,7 @@ def _place(snapshot: Snapshot, key: str, store: Store) -> int:
     try:
         return snapshot.places[key]
     except KeyError:
-        raise StoreError(f"{store.folder}: holds no picture {key[:64]!a}") from None
+        raise UnknownPictureError(f"{store.folder}: holds no picture {key[:64]!a}") from None
 
 
 def _joined(text: np.ndarray | None, picture: np.ndarray | None, weight: float) -> np.ndarray | DataError:

@@ -9,6 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
+Crop = tuple[float, float, float, float]
+"""Left, top, right and bottom, as shares of the upright picture's width and height."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attention:
@@ -18,14 +21,17 @@ class Attention:
     - `of_regions`: each word's attention over the rows and columns of the picture's regions; each word's sum to 1.
     - `of_words`: the attention over the words of each `reader`, which sums to 1: of each step of the identity-aware
       decoder, or of each of HGAN's regions, row by row.
+    - `crop`: the part of the upright picture that the model saw, and that `of_regions` divides into rows and columns:
+      left, top, right and bottom, as shares of its width and height in [0, 1].
 
-    None where the model has no such attention.
+    `of_regions` and `of_words` are None where the model has no such attention.
     """
 
     words: tuple[str, ...]
     of_regions: Float[np.ndarray, "words map_height map_width"] | None
     of_words: Float[np.ndarray, "readers words"] | None
-    reader: Literal["step", "region"] = "step"
+    reader: Literal["step", "region"]
+    crop: Crop
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, nested lists in the same order."""
@@ -34,6 +40,7 @@ class Attention:
             "of_regions": None if self.of_regions is None else self.of_regions.tolist(),
             "of_words": None if self.of_words is None else self.of_words.tolist(),
             "reader": self.reader,
+            "crop": list(self.crop),
         }
 
 

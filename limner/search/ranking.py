@@ -8,10 +8,12 @@ from jaxtyping import Float, Int
 
 from limner.evaluation.calibration import AROUND
 from limner.runs.calibration_file import RunCalibration
-from limner.search.hits import Attention, Hit
+from limner.search.crop import crops_of
+from limner.search.deadline import check_time
+from limner.search.hits import Attention, Crop, Hit
 from limner.search.snapshot import Snapshot
 from limner.search.store import Store
-from limner.types import Judge, Judgement
+from limner.types import Encoder, Judge, Judgement
 
 _BLOCK = 256
 """Maps read from the store at once."""
@@ -37,12 +39,18 @@ class Ranking:
     def __post_init__(self) -> None:
         self.best = self.scores[self.rows[:AROUND]].astype(np.float64)
 
-    def rerank(self, judge: Judge, text: str, store: Store, count: int) -> None:
-        """Order the first by what a matcher makes of them, from the maps in the store; equal ones keep their order."""
+    def rerank(self, judge: Judge, text: str, store: Store, count: int, until: float | None = None) -> None:
+        """Order the first by what a matcher makes of them, from the maps in the store; equal ones keep their order.
+
+        Raises `UnknownPictureError` for one that was deleted since, `SearchTimeoutError` after `until`.
+        """
         first = self.rows[:count]
         keys = [self.snapshot.keys[row] for row in first.tolist()]
-        blocks = (keys[start : start + _BLOCK] for start in range(0, count, _BLOCK))
-        logits = np.concatenate([judge.judge(text, store.maps(block)).logits for block in blocks])
+        judged: list[np.ndarray] = []
+        for start in range(0, count, _BLOCK):
+            check_time(until)
+            judged.append(judge.judge(text, store.maps(keys[start : start + _BLOCK])).logits)
+        logits = np.concatenate(judged)
         scores = judge.scores(self.scores[first], logits)
         order = np.argsort(-scores, kind="stable")
         self.rows = np.concatenate([first[order], self.rows[count:]])
@@ -82,23 +90,25 @@ class Ranking:
         return sure
 
 
-def explained(judge: Judge, text: str, store: Store, hits: Sequence[Hit]) -> list[Hit]:
+def explained(encoder: Encoder, judge: Judge, text: str, store: Store, hits: Sequence[Hit]) -> list[Hit]:
     """The hits with the attention of those that were re-ranked."""
     judged = [place for place, hit in enumerate(hits) if hit.confidence is not None]
     found = list(hits)
     if judged:
-        judgement = judge.judge(text, store.maps([hits[place].id for place in judged]))
+        keys = [hits[place].id for place in judged]
+        judgement, crops = judge.judge(text, store.maps(keys)), crops_of(encoder, store, keys)
         for number, place in enumerate(judged):
-            found[place] = replace(hits[place], attention=attention_of(judgement, number))
+            found[place] = replace(hits[place], attention=attention_of(judgement, number, crops[number]))
     return found
 
 
-def attention_of(judgement: Judgement, place: int) -> Attention:
-    """Where a matcher looked at one of the pictures that it judged."""
+def attention_of(judgement: Judgement, place: int, crop: Crop) -> Attention:
+    """Where a matcher looked at one of the pictures that it judged, of which it saw this part."""
     regions, words = judgement.of_regions, judgement.of_words
     return Attention(
         judgement.words,
         None if regions is None else regions[place],
         None if words is None else words[place],
         judgement.reader,
+        crop,
     )

@@ -19,7 +19,8 @@ import torch
 from jaxtyping import Float, Int
 
 from limner.evaluation.twins import twin_rows
-from limner.search.conditions import Condition, all_hold
+from limner.search.conditions import Condition
+from limner.search.deadline import check_time
 from limner.search.hits import Hit
 from limner.search.table import matrix_of
 
@@ -112,12 +113,20 @@ class Snapshot:
         ]
 
     def meeting(
-        self, conditions: Sequence[Condition], after: datetime | None = None, before: datetime | None = None
+        self,
+        conditions: Sequence[Condition],
+        after: datetime | None = None,
+        before: datetime | None = None,
+        until: float | None = None,
     ) -> Int[np.ndarray, " matching"]:
-        """Rows that meet every condition and were taken at or after the one time and before the other."""
+        """Rows that meet every condition and were taken at or after the one time and before the other.
+
+        Raises `SearchTimeoutError` after `until`.
+        """
         holds = np.ones(len(self.matrix), bool)
-        if conditions:
-            holds &= np.fromiter((all_hold(conditions, one) for one in self.facts), bool, len(holds))
+        for condition in conditions:
+            check_time(until)
+            holds &= np.fromiter((condition.holds(one) for one in self.facts), bool, len(holds))
         if after is not None or before is not None:
             taken = self.columns["taken"].to_numpy()
             if after is not None:

@@ -193,11 +193,11 @@ class Store:
         return Entry.from_row(rows[0]) if rows else None
 
     def vectors(self, ids: Sequence[str]) -> Float[np.ndarray, "images dim"]:
-        """Stored vectors of pictures by their keys, in order. Raises `StoreError` for one that is not there."""
+        """Stored vectors of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
         return self._table.arrays(ids, "vector")
 
     def maps(self, ids: Sequence[str]) -> Maps:
-        """Stored maps of pictures by their keys, in order. Raises `StoreError` for one that is not there."""
+        """Stored maps of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
         if self.map_shape is None:
             raise StoreError(f"{self.folder}: keeps no maps, its model does not re-rank")
         return self._table.arrays(ids, "map").reshape(len(ids), *self.map_shape)

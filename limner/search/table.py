@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float
 
-from limner.errors import StoreError
+from limner.errors import StoreError, UnknownPictureError
 from limner.search.lease import Lease
 from limner.search.lock import WriterLock
 from limner.search.place import Place, storage_options
@@ -113,13 +113,13 @@ class Table:
         return table.search().where(f"id IN ({_quoted(ids)})").select(["id", *columns]).to_arrow()
 
     def arrays(self, ids: Sequence[str], column: str) -> Float[np.ndarray, "rows size"]:
-        """The vectors of one column by their keys, in order. Raises `StoreError` for a key that is not there."""
+        """The vectors of one column by their keys, in order. Raises `UnknownPictureError` for others."""
         kind = self.schema.field(column).type
         found = self.rows(ids, [column])
         vectors = matrix_of(found[column], kind.list_size)
         rows = dict(zip(found["id"].to_pylist(), vectors, strict=True))
         if missing := [one for one in ids if one not in rows]:
-            raise StoreError(f"{self.folder}: does not hold {missing[0]}; search again")
+            raise UnknownPictureError(f"{self.folder}: does not hold {missing[0]}; search again")
         return np.stack([rows[one] for one in ids]) if ids else vectors[:0]
 
     def _damaged(self, error: Exception) -> StoreError:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from limner.errors import SettingsError
 from limner.search import conditions as module
-from limner.search.conditions import Condition, all_hold
+from limner.search.conditions import Condition
 
 FACTS = {
     "camera": 3,
@@ -57,13 +57,6 @@ def test_any_text_is_read_or_refused(text: str, facts: dict[str, object]) -> Non
     except SettingsError:
         return
     assert condition.holds(facts) in (True, False)
-
-
-def test_all_of_several() -> None:
-    both = [Condition.parse("camera=3"), Condition.parse("height>170")]
-    assert all_hold(both, FACTS)
-    assert not all_hold([*both, Condition.parse("camera=4")], FACTS)
-    assert all_hold([], {})
 
 
 def test_example_in_docstring() -> None:

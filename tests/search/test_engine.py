@@ -1,16 +1,27 @@
+import time
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from limner.errors import DataError, ImageError, LimnerError, SettingsError, StoreError
+from limner.errors import (
+    DataError,
+    ImageError,
+    LimnerError,
+    SearchTimeoutError,
+    SettingsError,
+    StoreError,
+    UnknownPictureError,
+)
 from limner.evaluation.calibration import Calibration
 from limner.runs.calibration_file import RunCalibration
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.query import Answer, Field, Query
+from limner.search.snapshot import Snapshot
 from limner.search.store import Store
 from tests.search.fake import DIM, FakeEncoder, Rows, draw, unit
 
@@ -101,7 +112,7 @@ def test_a_text_and_a_picture_together(
 def test_more_like_a_picture_of_the_store(engine: Engine, pictures: list[Path], vectors: Rows) -> None:
     found = engine.answer(Query(like=key(engine, pictures[5]), k=COUNT))
     assert names(found) == ranked(vectors @ vectors[5], [row for row in range(COUNT) if row != 5])
-    with pytest.raises(StoreError, match="holds no picture"):
+    with pytest.raises(UnknownPictureError, match="holds no picture"):
         engine.answer(Query(like="nothing"))
 
 
@@ -168,15 +179,49 @@ def test_several_at_once_are_the_same_as_each_alone(engine: Engine, pictures: li
         Query(text="grey shoes", rerank=3),
     ]
     for query, found in zip(queries, engine.answers(queries), strict=True):
-        if isinstance(found, LimnerError):
+        if isinstance(found, Exception):
             with pytest.raises(type(found)) as alone:
                 engine.answer(query)
             assert str(alone.value) == str(found)
         else:
             assert names(found) == names(engine.answer(query))
     failed = [type(one) for one in engine.answers(queries) if isinstance(one, LimnerError)]
-    assert failed == [DataError, ImageError, StoreError, SettingsError]
+    assert failed == [DataError, ImageError, UnknownPictureError, SettingsError]
     assert engine.answers([]) == []
+
+
+def test_a_query_whose_time_is_over_fails_alone(engine: Engine) -> None:
+    queries = [Query(text="a red coat", where=(Condition.parse("camera=1"),))] * 3
+    over, free, early = engine.answers(queries, [time.monotonic() - 1, None, time.monotonic() + 60])
+    assert isinstance(over, SearchTimeoutError)
+    assert "longer than it may" in str(over)
+    assert isinstance(free, Answer)
+    assert isinstance(early, Answer)
+    snapshot = engine.store.snapshot()
+    with pytest.raises(SearchTimeoutError):
+        snapshot.meeting(queries[0].where, until=time.monotonic() - 1)
+
+
+def test_a_bug_in_one_query_leaves_the_others_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, meeting = engine.encoder.encode_queries, Snapshot.meeting
+
+    def encoded(texts: list[str]) -> Rows:
+        if "bug" in texts:
+            raise OverflowError("in the encoder")
+        return encode(texts)
+
+    def met(self: Snapshot, conditions: tuple[Condition, ...], *limits: Any) -> Any:
+        if conditions:
+            raise KeyError("in a condition")
+        return meeting(self, conditions, *limits)
+
+    monkeypatch.setattr(engine.encoder, "encode_queries", encoded)
+    monkeypatch.setattr(Snapshot, "meeting", met)
+    odd = Query(text="red", where=(Condition.parse("camera=1"),))
+    found = engine.answers([Query(text="red"), Query(text="bug"), odd, Query(text="blue")])
+    assert [type(one) for one in found] == [Answer, OverflowError, KeyError, Answer]
+    with pytest.raises(OverflowError):
+        engine.answer(Query(text="bug"))
 
 
 def test_a_picture_that_is_the_opposite_of_its_text_fails_alone(
@@ -205,7 +250,7 @@ def test_what_each_word_adds(engine: Engine, pictures: list[Path]) -> None:
     assert found.score == pytest.approx(whole, abs=1e-6)
     assert (found.attention, found.confidence) == (None, None)
     assert engine.explain("red", picture).weights is None
-    with pytest.raises(StoreError, match="holds no picture"):
+    with pytest.raises(UnknownPictureError, match="holds no picture"):
         engine.explain("red", "nothing")
 
 

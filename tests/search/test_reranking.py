@@ -1,21 +1,25 @@
 """Search with a matcher: from the maps in the store, and never from the pictures."""
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import limner
 from limner.data.records import Dataset
-from limner.errors import DataError, SettingsError, StoreError
+from limner.errors import DataError, SearchTimeoutError, SettingsError, StoreError
 from limner.evaluation.calibration import Calibration
 from limner.runs import Run
 from limner.runs.calibration_file import RunCalibration
+from limner.search.crop import crop_of
 from limner.search.engine import Engine
 from limner.search.entry import Entry
 from limner.search.index import index_pictures
 from limner.search.opening import open_store, store_for
+from limner.search.query import Query
 from limner.search.store import Store
 from tests.search.fake import FakeEncoder
 
@@ -94,7 +98,7 @@ def test_a_store_without_maps_is_named(run: Run, tmp_path: Path) -> None:
         Engine(store, run).search(QUERY, rerank=3)
 
 
-def test_attention_comes_back(engine: Engine) -> None:
+def test_attention_comes_back(engine: Engine, run: Run) -> None:
     hits = engine.search(QUERY, 12, explain=True)
     attention = hits[0].attention
     assert attention is not None
@@ -102,6 +106,11 @@ def test_attention_comes_back(engine: Engine) -> None:
     plain = json.loads(json.dumps(hits[0].to_dict()))["attention"]
     assert np.asarray(plain["of_regions"]).shape == (5, *engine.store.map_shape[:2])  # type: ignore[index]
     assert np.asarray(plain["of_words"]).shape == (2, 5)
+    with Image.open(hits[0].path) as picture:
+        assert tuple(plain["crop"]) == attention.crop == crop_of(*picture.size, run.images)
+    explained = engine.explain(QUERY, hits[0].id).attention
+    assert explained is not None
+    assert explained.crop == attention.crop
     assert hits[6].attention is None
     assert "attention" not in engine.search(QUERY, 1)[0].to_dict()
 
@@ -116,6 +125,36 @@ def test_maps_survive_a_change_of_metadata(run: Run, toys: Dataset, tmp_path: Pa
     assert summary.updated == 1
     np.testing.assert_array_equal(store.maps(ids), before)
     assert Store.open(tmp_path / "store").map_shape == store.map_shape
+
+
+def test_re_ranking_stops_between_blocks(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("limner.search.ranking._BLOCK", 5)
+    asked: list[float | None] = []
+
+    def check(until: float | None) -> None:
+        asked.append(until)
+        if len(asked) == 3:
+            raise SearchTimeoutError("too long")
+
+    monkeypatch.setattr("limner.search.ranking.check_time", check)
+    until = time.monotonic() + 60
+    found = engine.answers([Query(text=QUERY, rerank="all")], [until])
+    assert isinstance(found[0], SearchTimeoutError)
+    assert asked == [until] * 3
+
+
+def test_a_picture_that_is_deleted_meanwhile_is_left_out(
+    run: Run, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_for(run, run.path, tmp_path / "store")
+    index_pictures(run, store, [record.image for record in toys.records[:5]])
+    engine, snapshot = Engine(store, run), store.snapshot()
+    stale = iter([snapshot])
+    fresh = store.snapshot
+    monkeypatch.setattr(store, "snapshot", lambda: next(stale, None) or fresh())
+    store.delete([snapshot.keys[2]])
+    hits = engine.search(QUERY, 5)
+    assert {hit.id for hit in hits} == {*snapshot.keys} - {snapshot.keys[2]}
 
 
 def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
