@@ -1,6 +1,5 @@
 """A store and its model together: queries as text, as a picture, as both, or by a picture of the store."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +21,6 @@ from limner.search.sentences import SentenceHit, SentenceTable
 from limner.search.snapshot import Snapshot, top
 from limner.search.store import Store
 from limner.types import Encoder, Judge
-
-_LISTED = 20
-"""Most distinct values of a field that are listed."""
 
 
 class Engine:
@@ -160,22 +156,7 @@ class Engine:
 
     def fields(self) -> list[Field]:
         """What the pictures' metadata tell, by name, with the values of those that have few."""
-        values: dict[str, Counter[str]] = {}
-        numeric: dict[str, bool] = {}
-        for facts in self.store.snapshot().metadata:
-            for name, value in facts.items():
-                for one in value if isinstance(value, list) else [value]:
-                    if isinstance(one, str | int | float) and not isinstance(one, bool):
-                        values.setdefault(name, Counter())[str(one)] += 1
-                        numeric[name] = numeric.get(name, True) and _is_number(one)
-        return [
-            Field(
-                name,
-                tuple(sorted(counts, key=_numbers_first)) if len(counts) <= _LISTED else (),
-                "number" if numeric[name] else "text",
-            )
-            for name, counts in sorted(values.items())
-        ]
+        return self.store.snapshot().facts.fields()
 
     def _judge(self) -> Judge | None:
         return self.encoder.judge if self.store.map_shape is not None else None
@@ -309,15 +290,3 @@ def _joined(text: np.ndarray | None, picture: np.ndarray | None, weight: float) 
         return DataError("the text and the picture are opposites, their mean says nothing; change the weight")
     joined: np.ndarray = (mean / length).astype(np.float32)
     return joined
-
-
-def _is_number(value: str | int | float) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _numbers_first(value: str) -> tuple[bool, float, str]:
-    return (False, float(value), value) if _is_number(value) else (True, 0.0, value)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from limner.errors import DataError
+from limner.search.numbers import LARGEST
 
 FIELDS = ("path", "sha256", "size", "mtime", "taken", "identity", "metadata")
 """Columns of an entry; `id`, `thumbnail`, `vector` and `map` stand beside them."""
@@ -46,7 +47,7 @@ class Entry:
                 text.encode()
         except (TypeError, ValueError, RecursionError):
             raise DataError(
-                f"{self.path!a}: path, identity and metadata must be plain text and JSON"
+                f"{self.path!a}: path, identity and metadata must be plain text and JSON, whole numbers within ±2^63"
             ) from None
         row = {name: getattr(self, name) for name in FIELDS}
         return {"id": self.id, **row, "metadata": metadata}
@@ -66,11 +67,22 @@ def key_of(path: str) -> str:
 def to_json(metadata: Mapping[str, Any]) -> str:
     """Metadata as the store keeps them: one spelling for equal values.
 
-    Raises `ValueError` for text that is not Unicode, NaN and infinity, `TypeError` for what JSON has not.
+    Raises `ValueError` for text that is not Unicode, NaN, infinity and whole numbers beyond ±2^63, `TypeError` for
+    what JSON has not.
     """
+    _check_size(metadata)
     text = json.dumps(dict(metadata), sort_keys=True, ensure_ascii=False, allow_nan=False)
     text.encode()
     return text
+
+
+def _check_size(value: Any) -> None:
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise ValueError("a whole number beyond 64 bits")
+    for one in (
+        value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    ):
+        _check_size(one)
 
 
 def schema(dim: int, map_size: int | None = None) -> pa.Schema:

@@ -5,6 +5,7 @@ there already is recognised by path, size and time of change without being read.
 """
 
 import hashlib
+import json
 import os
 import stat
 from collections import deque
@@ -255,7 +256,7 @@ def _settled(stored: Entry, note: _Note, mtime: int) -> _Seen:
 
 
 def _facts(entry: Entry) -> tuple[str | None, datetime | None, str]:
-    return entry.identity, entry.taken, to_json(entry.metadata)
+    return entry.identity, entry.taken, json.dumps(dict(entry.metadata), sort_keys=True)
 
 
 def _digest(path: str) -> str:
@@ -271,7 +272,9 @@ def _notes(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, _Note]:
         try:
             to_json({"identity": identity, **facts})
         except (TypeError, ValueError, RecursionError):
-            raise DataError(f"metadata of {path!a}: expected values that JSON can hold") from None
+            raise DataError(
+                f"metadata of {path!a}: expected values that JSON can hold, whole numbers within ±2^63"
+            ) from None
         try:
             time = None if taken is None else local_time(str(taken))
         except ValueError:

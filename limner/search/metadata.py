@@ -23,7 +23,7 @@ def read_metadata(file: str | Path) -> dict[str, dict[str, Any]]:
     Empty CSV cells and JSON nulls are left out; CSV values stay text; `identity` becomes text.
 
     Raises `DataError` in one line, with the number of the line, for whatever cannot be read that way, for a
-    row without `file`, and for a picture that comes twice.
+    row without `file`, for a column `path`, which conditions could not ask for, and for a picture that comes twice.
     """
     file = Path(file)
     readers = {".csv": _csv_rows, ".jsonl": _json_rows}
@@ -35,6 +35,8 @@ def read_metadata(file: str | Path) -> dict[str, dict[str, Any]]:
         for line, row in reader(file):
             where = f"{file}, line {line}"
             values = {name: value for name, value in row.items() if value not in (None, "")}
+            if "path" in values:
+                raise DataError(f"{where}: 'path' is the picture's own in conditions; give it another name")
             path = _picture(file, where, values.pop("file", None))
             if path in pictures:
                 raise DataError(f"{where}: {path[:_LONGEST]!a} comes a second time; give one row a picture")

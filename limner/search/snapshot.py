@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +20,7 @@ from jaxtyping import Float, Int
 from limner.evaluation.twins import twin_rows
 from limner.search.conditions import Condition
 from limner.search.deadline import check_time
+from limner.search.facts import Facts
 from limner.search.hits import Hit
 from limner.search.table import matrix_of
 
@@ -94,23 +94,9 @@ class Snapshot:
         return identities
 
     @cached_property
-    def metadata(self) -> list[dict[str, Any]]:
-        """What was given for the pictures, row by row."""
-        return [json.loads(one) for one in self.columns["metadata"].to_pylist()]
-
-    @cached_property
-    def facts(self) -> list[dict[str, Any]]:
-        """What conditions speak of, row by row: metadata, and path, identity and the time it was taken."""
-        rows = self.columns.select(["path", "identity", "taken"]).to_pylist()
-        return [
-            {
-                **metadata,
-                "path": row["path"],
-                "identity": row["identity"],
-                "taken": None if row["taken"] is None else row["taken"].isoformat(),
-            }
-            for row, metadata in zip(rows, self.metadata, strict=True)
-        ]
+    def facts(self) -> Facts:
+        """What conditions speak of."""
+        return Facts(self.columns)
 
     def meeting(
         self,
@@ -126,7 +112,7 @@ class Snapshot:
         holds = np.ones(len(self.matrix), bool)
         for condition in conditions:
             check_time(until)
-            holds &= np.fromiter((condition.holds(one) for one in self.facts), bool, len(holds))
+            holds &= self.facts.meeting(condition)
         if after is not None or before is not None:
             taken = self.columns["taken"].to_numpy()
             if after is not None:

@@ -13,9 +13,18 @@ FACTS = {
     "height": "172",
     "tags": ["red", "long coat"],
     "taken": "2026-11-20T08:15:00",
-    "path": "/cam 1/Gate/a.jpg",
+    "path": "/cam 1/Gate/a[1].jpg",
     "flag": True,
     "odd": "a|b",
+    "word": "unknown",
+    "things": {"a": 1},
+    "none": "",
+    "plate": 9007199254740993,
+    "code": "007",
+    "identity": "007",
+    "digits": "1_0",
+    "deep": "-2.5",
+    "huge": 10**400,
 }
 
 
@@ -25,6 +34,21 @@ FACTS = {
         *("camera=3", "camera=3.0", " camera = 2|3 ", "camera!=4", "camera>2", "camera<=3"),
         *("height>=99", "height<1000", "tags=red", "tags=long coat|x", "tags~*coat"),
         *("taken>=2026-11-20", "taken<2026-11-21", "path~*/gate/*", "path~/CAM*", "flag=true"),
+        *(
+            "plate=9007199254740993",
+            "code=7",
+            "identity=007",
+            "taken=2026-11-20 08:15",
+            "taken<=2026-11-20T08:15",
+        ),
+        *(
+            "taken>=2026-11-20T08:15+05:00",
+            "taken!=2026-11-21",
+            "path~*[1]*",
+            'code="007"',
+            "deep>=-3",
+            "huge>1",
+        ),
         *('odd="a|b"', 'odd=x|"a|b"', "nothing!=1", "camera!=4|5"),
     ],
 )
@@ -38,6 +62,9 @@ def test_met(text: str) -> None:
         *("camera=4", "camera=33", "camera!=3", "camera!=2|3", "camera>3", "height<99", "tags=coat"),
         *("tags!=red", "taken<2026-11-20", "path~gate", "nothing=1", "nothing>0", "nothing~*"),
         *("odd=a|b", "camera=", "flag=1"),
+        *("word>=170", "flag>0", "things>1", "things<a", "word<170", "none>1", "plate=9007199254740992"),
+        *("identity=7", "identity=7.0", 'code="7"', 'camera="3.0"', "taken<2026-11-20 08:15", "path~*[abc]*"),
+        *("digits=10", "odd>nan"),
     ],
 )
 def test_not_met(text: str) -> None:
@@ -48,6 +75,19 @@ def test_not_met(text: str) -> None:
 def test_other_forms_are_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="NAME=VALUE"):
         Condition.parse(text)
+
+
+@pytest.mark.parametrize("text", ["camera==3", "height=>170", "height<>170", "name~=a", "camera=!3"])
+def test_operators_of_elsewhere_are_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="expected one of = != < <= > >= ~"):
+        Condition.parse(text)
+    assert Condition.parse('odd="=>"').holds({"odd": "=>"})
+
+
+def test_times_must_be_times() -> None:
+    with pytest.raises(SettingsError, match="ISO 8601 for 'taken'"):
+        Condition.parse("taken>=yesterday")
+    assert not Condition.parse("taken>=2026-11-20").holds({"taken": None})
 
 
 @given(st.text(), st.dictionaries(st.text(), st.none() | st.text() | st.floats() | st.lists(st.integers())))

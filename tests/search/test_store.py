@@ -118,7 +118,7 @@ def test_vectors_that_do_not_fit_are_refused_and_change_nothing(tmp_path: Path) 
         store.add([entry("a")], np.full((1, 4), np.nan, np.float32))
     with pytest.raises(DataError, match="twice"):
         store.add([entry("a"), entry("a")], np.ones((2, 4), np.float32))
-    for bad in ({"x": float("nan")}, {"x": "\ud800"}, {"x": object()}):
+    for bad in ({"x": float("nan")}, {"x": "\ud800"}, {"x": object()}, {"x": [{"y": 2**63}]}):
         with pytest.raises(DataError, match="JSON"):
             store.add([entry("a", metadata=bad)], np.ones((1, 4), np.float32))
     with pytest.raises(StoreError, match=f"does not hold {entry(chr(97)).id}"):
