@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
+from limner.evaluation.calibration import AROUND
 from limner.runs.calibration_file import RunCalibration
 from limner.search.approximate import Approximate
 from limner.search.crop import crops_of
@@ -16,7 +17,7 @@ from limner.search.deadline import check_time
 from limner.search.grouping import best_of_identities, best_of_near
 from limner.search.hits import Hit
 from limner.search.query import Answer, Explanation, Field, Query
-from limner.search.ranking import FEWEST, Ranking, attention_of, explained
+from limner.search.ranking import Ranking, attention_of, explained
 from limner.search.sentences import SentenceHit, SentenceTable
 from limner.search.snapshot import Snapshot, top
 from limner.search.store import Store
@@ -199,7 +200,7 @@ class Engine:
         if query.like is not None:
             rows = rows[rows != snapshot.places[query.like]]
         count = len(rows) if first == "all" else min(first, len(rows))
-        wanted = max(query.k, count, FEWEST)
+        wanted = max(query.k, count, AROUND)
         if self._is_approximate(query, rows, snapshot) and first != "all":
             ranking = self._proposed(vector, snapshot, wanted, query.like)
         else:
@@ -207,7 +208,7 @@ class Engine:
             ranking = Ranking(snapshot, rows[top(scores[rows], len(rows) if query.group else wanted)], scores)
         if judge is not None and count:
             assert query.text is not None
-            ranking.rerank(judge, query.text, self.store, count, until)
+            ranking.rerank(judge, query.text, self.store, count, around=self._around(), until=until)
         chosen = _grouped(query, ranking)
         of_text = query.text is not None and query.image is None and query.like is None
         calibration = self.calibration if of_text else None
@@ -238,6 +239,12 @@ class Engine:
         scores = np.full(len(snapshot.matrix), -np.inf, np.float32)
         scores[rows] = found
         return Ranking(snapshot, rows if like is None else rows[rows != snapshot.places[like]], scores)
+
+    def _around(self) -> int:
+        """How many a matcher must judge for the probabilities, as many as when they were fitted."""
+        if self.calibration is None or self.calibration.matcher is None:
+            return 0
+        return AROUND if self.calibration.reranked == "all" else min(AROUND, self.calibration.reranked)
 
     def _reranking(self, query: Query) -> tuple[Judge | None, int | Literal["all"]]:
         """The matcher, and how many of the first it re-ranks for a query."""

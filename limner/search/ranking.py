@@ -18,43 +18,54 @@ from limner.types import Encoder, Judge, Judgement
 _BLOCK = 256
 """Maps read from the store at once."""
 
-FEWEST = AROUND
-"""Rows that a ranking needs at least, where the gallery has them, for the probabilities of its first."""
-
 
 @dataclass
 class Ranking:
     """Rows of a snapshot, best first.
 
+    - `rows`: at least the first six of all, where there are as many, for the probabilities of the first.
     - `scores`: cosines by row of the snapshot; of those in the ranking at least.
     - `judged`: what the rows that were re-ranked are ranked by, best first.
-    - `best`: the first cosines, before any re-ranking.
+    - `best`: the first cosines, before any re-ranking; `best_judged`: the highest scores of a matcher.
     """
 
     snapshot: Snapshot
     rows: Int[np.ndarray, " ranked"]
     scores: Float[np.ndarray, " images"]
     judged: dict[int, float] = field(default_factory=dict)
+    best_judged: Float[np.ndarray, " first"] = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
         self.best = self.scores[self.rows[:AROUND]].astype(np.float64)
 
-    def rerank(self, judge: Judge, text: str, store: Store, count: int, until: float | None = None) -> None:
+    def rerank(
+        self,
+        judge: Judge,
+        text: str,
+        store: Store,
+        count: int,
+        *,
+        around: int = 0,
+        until: float | None = None,
+    ) -> None:
         """Order the first by what a matcher makes of them, from the maps in the store; equal ones keep their order.
+
+        At least `around` are judged, so that a hit's probability does not depend on how many are ordered.
 
         Raises `UnknownPictureError` for one that was deleted since, `SearchTimeoutError` after `until`.
         """
-        first = self.rows[:count]
-        keys = [self.snapshot.keys[row] for row in first.tolist()]
-        judged: list[np.ndarray] = []
-        for start in range(0, count, _BLOCK):
+        rows = self.rows[: max(count, around)]
+        logits = np.empty(len(rows), np.float32)
+        blocks = store.map_blocks([self.snapshot.keys[row] for row in rows.tolist()], _BLOCK)
+        check_time(until)
+        for places, maps in blocks:
+            logits[places] = judge.judge(text, maps).logits
             check_time(until)
-            judged.append(judge.judge(text, store.maps(keys[start : start + _BLOCK])).logits)
-        logits = np.concatenate(judged)
-        scores = judge.scores(self.scores[first], logits)
-        order = np.argsort(-scores, kind="stable")
-        self.rows = np.concatenate([first[order], self.rows[count:]])
-        self.judged = dict(zip(first[order].tolist(), scores[order].tolist(), strict=True))
+        scores = judge.scores(self.scores[rows], logits)
+        order = np.argsort(-scores[:count], kind="stable")
+        self.rows = np.concatenate([rows[order], self.rows[count:]])
+        self.judged = dict(zip(rows[order].tolist(), scores[order].tolist(), strict=True))
+        self.best_judged = np.sort(scores)[::-1][:AROUND].astype(np.float64)
 
     def hits(
         self,
@@ -86,7 +97,7 @@ class Ranking:
         judged = [place for place, row in enumerate(rows) if row in self.judged]
         if calibration.matcher is not None and judged:
             scores = np.array([self.judged[rows[place]] for place in judged])
-            sure[judged] = calibration.matcher.probability(scores, np.array([*self.judged.values()][:AROUND]))
+            sure[judged] = calibration.matcher.probability(scores, self.best_judged)
         return sure
 
 

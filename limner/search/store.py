@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from limner.errors import DataError, SettingsError, StoreError
 from limner.search.card import FILE, StoreCard, read_card, write_card
@@ -28,10 +28,11 @@ from limner.search.lease import LEASE_FILE, Lease
 from limner.search.lock import LOCK_FILE, WriterLock
 from limner.search.place import Place, is_remote, place_of
 from limner.search.snapshot import Snapshot
-from limner.search.table import Table, with_vectors
+from limner.search.table import Table, matrix_of, with_vectors
 from limner.types import Maps
 
 _TABLE = "pictures"
+_MANY = 4  # pictures of a store for one that is looked up, below which the table is read from first to last
 _LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE, LEASE_FILE}  # by a create that was killed
 
 
@@ -198,9 +199,34 @@ class Store:
 
     def maps(self, ids: Sequence[str]) -> Maps:
         """Stored maps of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
+        shape = self._map_shape()
+        return self._table.arrays(ids, "map").reshape(len(ids), *shape)
+
+    def map_blocks(self, ids: Sequence[str], size: int) -> Iterator[tuple[Int[np.ndarray, " block"], Maps]]:
+        """The same for many pictures, at most `size` at a time in an order of the store's own: their places in `ids`.
+
+        Finding rows by their keys looks through all keys each time: of many, the whole table is read once.
+        """
+        if len(ids) <= size or len(ids) * _MANY < len(self):
+            for start in range(0, len(ids), size):
+                block = ids[start : start + size]
+                yield np.arange(start, start + len(block)), self.maps(block)
+            return
+        places = {key: place for place, key in enumerate(ids)}
+        for batch in self.batches(["id", "map"], size):
+            found = [places.pop(key, -1) for key in batch.column("id").to_pylist()]
+            wanted = np.flatnonzero(np.array(found) >= 0)
+            if len(wanted):
+                rows = pa.chunked_array([batch.column("map")])
+                maps = matrix_of(rows, rows.type.list_size)[wanted]
+                yield np.array(found)[wanted], maps.reshape(len(wanted), *self._map_shape())
+        if places:
+            raise self._table.unknown(next(iter(places)))
+
+    def _map_shape(self) -> tuple[int, int, int]:
         if self.map_shape is None:
             raise StoreError(f"{self.folder}: keeps no maps, its model does not re-rank")
-        return self._table.arrays(ids, "map").reshape(len(ids), *self.map_shape)
+        return self.map_shape
 
     def thumbnails(self, ids: Sequence[str]) -> list[bytes | None]:
         """Stored thumbnails of pictures by their keys, in order: JPEG files, None for one that has none."""

@@ -119,8 +119,12 @@ class Table:
         vectors = matrix_of(found[column], kind.list_size)
         rows = dict(zip(found["id"].to_pylist(), vectors, strict=True))
         if missing := [one for one in ids if one not in rows]:
-            raise UnknownPictureError(f"{self.folder}: does not hold {missing[0]}; search again")
+            raise self.unknown(missing[0])
         return np.stack([rows[one] for one in ids]) if ids else vectors[:0]
+
+    def unknown(self, key: str) -> UnknownPictureError:
+        """For a key that is not there."""
+        return UnknownPictureError(f"{self.folder}: does not hold {key}; search again")
 
     def _damaged(self, error: Exception) -> StoreError:
         return StoreError(f"{self.folder}: its table is damaged ({_reason(error)}); index into a new folder")

@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from limner.errors import DataError, SearchTimeoutError, SettingsError, StoreErr
 from limner.evaluation.calibration import Calibration
 from limner.runs import Run
 from limner.runs.calibration_file import RunCalibration
+from limner.search.conditions import Condition
 from limner.search.crop import crop_of
 from limner.search.engine import Engine
 from limner.search.entry import Entry
@@ -75,7 +77,13 @@ def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPat
     together = engine.search(QUERY, 12, rerank="all", explain=True)
     monkeypatch.setattr("limner.search.ranking._BLOCK", 5)
     monkeypatch.setattr("limner.runs.matching._MEETINGS", 60)
+    with monkeypatch.context() as unread:
+        unread.setattr(engine.store, "batches", lambda *_: pytest.fail("a scan for a few"))
+        unread.setattr("limner.search.store._MANY", 1)
+        by_key = engine.search(QUERY, 11, rerank=11)
     apart = engine.search(QUERY, 12, rerank="all", explain=True)
+    ids = {hit.id for hit in by_key}
+    assert [hit.id for hit in by_key] == [hit.id for hit in apart if hit.id in ids]
     assert [hit.id for hit in apart] == [hit.id for hit in together]
     for one, other in zip(apart, together, strict=True):
         assert one.confidence == pytest.approx(other.confidence, rel=1e-4)
@@ -185,10 +193,8 @@ def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
         plain.store.maps(["one"])
 
 
-def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: Run) -> None:
-    cosines = Calibration(of_score=2, of_lead=5, offset=-1, floor=0.1, right=9, wrong=9)
-    judged = Calibration(of_score=1, of_lead=3, offset=-2, floor=-1, right=9, wrong=9)
-    calibration = RunCalibration(
+def calibration(run: Run, reranked: int | Literal["all"]) -> RunCalibration:
+    return RunCalibration(
         fingerprint=run.fingerprint,
         checkpoint="c",
         data="d",
@@ -196,13 +202,41 @@ def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: R
         split_fingerprint="s",
         images=9,
         sentences=9,
-        reranked=5,
-        embedding=cosines,
-        matcher=judged,
+        reranked=reranked,
+        embedding=Calibration(of_score=2, of_lead=5, offset=-1, floor=0.1, right=9, wrong=9),
+        matcher=Calibration(of_score=1, of_lead=3, offset=-2, floor=-1, right=9, wrong=9),
         reliability={},
         versions={},
     )
-    hits = Engine(engine.store, run, calibration).search(QUERY, 12)
+
+
+def test_a_probability_does_not_depend_on_how_many_are_ordered(engine: Engine, run: Run) -> None:
+    calibrated = Engine(engine.store, run, calibration(run, "all"))
+    sure = [calibrated.search(QUERY, 1, rerank=rerank)[0] for rerank in range(1, 7)]
+    alike = [hit.probability for hit in sure if hit.id == sure[-1].id]
+    assert len(alike) > 1
+    assert alike == pytest.approx([alike[0]] * len(alike))
+    one = calibrated.search(QUERY, 12, rerank=1)
+    assert [hit.confidence is None for hit in one] == [False] + [True] * 11
+    assert one[1:] == calibrated.search(QUERY, 12, rerank=0)[1:]
+    few = Query(text=QUERY, rerank=1, where=(Condition.parse("path~*0*"),))
+    assert calibrated.answer(few).hits[0].probability is not None
+
+
+def test_good_is_what_the_best_answer_says(engine: Engine, run: Run) -> None:
+    unsure = Calibration(of_score=1, of_lead=3, offset=-50, floor=-1, right=9, wrong=9)
+    certain = Calibration(of_score=2, of_lead=5, offset=50, floor=0.1, right=9, wrong=9)
+    odd = calibration(run, 5).model_copy(update={"matcher": unsure, "embedding": certain})
+    found = Engine(engine.store, run, odd).answer(Query(text=QUERY, k=12))
+    assert found.hits[-1].probability == pytest.approx(1)
+    assert not found.good
+
+
+def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: Run) -> None:
+    fitted = calibration(run, 5)
+    cosines, judged = fitted.embedding, fitted.matcher
+    assert judged is not None
+    hits = Engine(engine.store, run, fitted).search(QUERY, 12)
     screened = np.array([hit.score for hit in engine.search(QUERY, 12, rerank=0)])
     sure = np.array([hit.confidence for hit in hits[:5]], np.float64)
     logits = np.log(sure / (1 - sure))
