@@ -1,7 +1,8 @@
 """One writer at a time on an object storage, which has no locks: an object that says who writes, and until when.
 
 The object is made by a conditional put, which one writer alone can win. While it writes, a thread puts the end of the
-lease off; a writer that is killed leaves the object, and after a minute the next one takes it over.
+lease off; a writer that is killed leaves the object, and after a minute the next one takes it over, by a put on the
+condition that it is still the same. A writer that could not put it off for half a minute writes nothing more.
 """
 
 import json
@@ -9,10 +10,11 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from limner.errors import StoreError
+from limner.search.place import reached
 
 LEASE_FILE = ".store.lease"
 SECONDS = 60.0
@@ -31,6 +33,8 @@ class Lease:
         self._writing = threading.Lock()
         self._thread: int | None = None
         self._lost = False
+        self._renewed = _now()
+        self._renewing = threading.Lock()
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -45,8 +49,9 @@ class Lease:
         if not self._writing.acquire(blocking=False):
             raise StoreError(f"{self.folder}: is being written by another thread; try again when it is done")
         try:
+            self._lost = False
             self._take()
-            self._thread, self._lost = threading.get_ident(), False
+            self._thread = threading.get_ident()
             ended = threading.Event()
             keeper = threading.Thread(target=self._keep, args=(ended,), daemon=True)
             keeper.start()
@@ -62,58 +67,91 @@ class Lease:
 
     def _take(self) -> None:
         for _ in range(2):
-            try:
-                self._file.fs.pipe_file(self._file.path, self._content(), mode="create")
-                return
-            except FileExistsError:
-                held = self._read()
-            except OSError as error:
-                raise StoreError(f"{self.folder}: cannot be written ({error})") from None
-            if held is not None and float(held.get("until", 0)) > time.time():
+            with reached(self.folder):
+                if self._is_made():
+                    return
+                tag, held = self._read()
+            if held.get("owner") != self._owner and float(held.get("until", 0)) > time.time():
                 raise StoreError(
                     f"{self.folder}: is being written by another process, or one was killed less than a minute "
                     "ago; try again when it is done"
                 )
-            # an old lease: whoever takes it over last is the one
-            self._file.fs.pipe_file(self._file.path, self._content())
+            # an old lease: the conditional put lets one take it over; where it is ignored, the last one has it
+            with suppress(OSError):
+                self._put(tag)
             time.sleep(SETTLING)
-            if self._is_own():
-                return
+            with reached(self.folder):
+                if self._is_own():
+                    return
         raise StoreError(f"{self.folder}: another process began to write at the same time; try again")
 
+    def _is_made(self) -> bool:
+        """Make the object; False where it is there already."""
+        began = _now()
+        try:
+            self._file.fs.pipe_file(self._file.path, self._content(), mode="create")
+        except OSError:  # some storages do not say that it is there
+            if not self._file.fs.exists(self._file.path):
+                raise
+            return False
+        self._renewed = began
+        return True
+
     def _keep(self, ended: threading.Event) -> None:
-        while not ended.wait(SECONDS / 3):
-            try:
-                if not self._is_own():
-                    self._lost = True
-                    return
-                self._file.fs.pipe_file(self._file.path, self._content())
-            except OSError:
-                continue  # the next turn comes before the lease ends
+        while not (self._lost or ended.wait(SECONDS / 3)):
+            # a network that is away: `_check` looks at how long it has been
+            with suppress(Exception):
+                self._renew()
+
+    def _renew(self) -> None:
+        with self._renewing:
+            tag, held = self._read()
+            if held.get("owner") == self._owner:
+                self._put(tag)
+            else:
+                self._lost = True
 
     def _check(self) -> None:
+        """Before each commit: that nobody can have taken it over, by a clock that is half a lease ahead."""
+        if self._age() > SECONDS / 2:
+            with reached(self.folder):
+                self._renew()
         if self._lost:
             raise StoreError(f"{self.folder}: another process has taken over the writing; index again")
 
+    def _age(self) -> float:
+        """Seconds since it was last put off, by either clock: one stands still while the machine is suspended."""
+        return max(now - then for now, then in zip(_now(), self._renewed, strict=True))
+
     def _give_back(self) -> None:
-        try:
+        with suppress(Exception):  # it ends by itself
             if self._is_own():
                 self._file.fs.rm_file(self._file.path)
-        except OSError:
-            return  # it ends by itself
 
     def _is_own(self) -> bool:
-        held = self._read()
-        return held is not None and held.get("owner") == self._owner
+        return self._read()[1].get("owner") == self._owner
 
-    def _read(self) -> dict[str, Any] | None:
+    def _read(self) -> tuple[str | None, dict[str, Any]]:
+        """What the storage calls this version of the object, where it tells, and what it says."""
         try:
+            # in this order: the put that names the version fails where another was read
+            tag = self._file.fs.info(self._file.path, refresh=True).get("ETag")
             content = json.loads(self._file.fs.cat_file(self._file.path))
         except FileNotFoundError:
-            return None
+            return None, {}
         except ValueError:
-            return {}
-        return content if isinstance(content, dict) else {}
+            return tag, {}
+        return tag, content if isinstance(content, dict) else {}
+
+    def _put(self, tag: str | None) -> None:
+        began = _now()
+        condition = {} if tag is None else {"IfMatch": tag}
+        self._file.fs.pipe_file(self._file.path, self._content(), **condition)
+        self._renewed = began
 
     def _content(self) -> bytes:
         return json.dumps({"owner": self._owner, "until": time.time() + SECONDS}).encode()
+
+
+def _now() -> tuple[float, float]:
+    return time.monotonic(), time.time()

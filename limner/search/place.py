@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from limner.errors import SettingsError
+from limner.errors import SettingsError, StoreError
 
 
 @runtime_checkable
@@ -63,10 +64,34 @@ def is_remote(place: Place) -> bool:
 
 def storage_options(place: Place) -> dict[str, str] | None:
     """What LanceDB must be told of an object storage that is not Amazon's own."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    endpoint = _endpoint()
     if not is_remote(place) or not endpoint:
         return None
     return {"endpoint": endpoint, "allow_http": str(endpoint.startswith("http:")).lower()}
+
+
+@contextmanager
+def reached(place: Any) -> Iterator[None]:
+    """What a file system or an object storage raises, as a `StoreError` that names what to look at."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, OSError) and not type(error).__module__.startswith("botocore."):
+            raise
+        raise StoreError(f"{place}: cannot be reached or written ({_reason(place, error)})") from None
+
+
+def _reason(place: Any, error: Exception) -> str:
+    said = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0][:200]
+    if isinstance(place, Path):
+        return said
+    if "Credentials" in type(error).__name__ or isinstance(error, PermissionError):
+        return f"{said}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
+    return f"{said}; the endpoint is {_endpoint() or 'that of AWS'}"
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 def size_of(place: Any) -> int:

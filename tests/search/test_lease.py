@@ -1,5 +1,6 @@
 """The lease of a store on an object storage, on a filesystem in memory with its conditional put."""
 
+import hashlib
 import json
 import threading
 import time
@@ -7,23 +8,59 @@ from collections.abc import Callable
 
 import pytest
 
+pytest.importorskip("botocore")
+from botocore.exceptions import (  # type: ignore[import-untyped]
+    EndpointConnectionError,
+    NoCredentialsError,
+)
+
 from limner.errors import StoreError
 from limner.search import lease as module
 from limner.search.lease import LEASE_FILE, Lease
 
 
 class Objects:
-    """What `Lease` needs of a filesystem of objects."""
+    """What `Lease` needs of a filesystem of objects.
 
-    def __init__(self) -> None:
+    - `conditional`: whether it knows versions of objects and puts on the condition of one.
+    - `away`: owners whose network is down, and what they meet; `slow`: seconds that a put of theirs takes.
+    """
+
+    def __init__(self, conditional: bool = True) -> None:
         self.files: dict[str, bytes] = {}
+        self.conditional = conditional
+        self.away: dict[str, Exception] = {}
+        self.slow: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def pipe_file(self, path: str, content: bytes, mode: str = "overwrite") -> None:
+    def pipe_file(
+        self,
+        path: str,
+        content: bytes,
+        mode: str = "overwrite",
+        IfMatch: str | None = None,  # noqa: N803 - as S3 calls it
+    ) -> None:
+        owner = json.loads(content)["owner"]
+        if owner in self.away:
+            raise self.away[owner]
+        time.sleep(self.slow.get(owner, 0) if mode != "create" else 0)
         with self._lock:
             if mode == "create" and path in self.files:
                 raise FileExistsError(path)
+            if IfMatch is not None and IfMatch != self._tag(path):
+                raise OSError(22, "PreconditionFailed")
             self.files[path] = content
+
+    def info(self, path: str, refresh: bool) -> dict[str, str]:
+        assert refresh
+        self.cat_file(path)
+        return {"ETag": self._tag(path)} if self.conditional else {}
+
+    def exists(self, path: str) -> bool:
+        return path in self.files
+
+    def _tag(self, path: str) -> str:
+        return hashlib.sha256(self.files[path]).hexdigest()
 
     def cat_file(self, path: str) -> bytes:
         try:
@@ -119,8 +156,9 @@ def test_the_lease_of_a_killed_writer_ends() -> None:
         pass
 
 
-def test_of_two_that_take_over_one_writes() -> None:
-    fs = Objects()
+@pytest.mark.parametrize("conditional", [True, False])
+def test_of_two_that_take_over_one_writes(conditional: bool) -> None:
+    fs = Objects(conditional)
     fs.files[FILE] = json.dumps({"owner": "gone", "until": 0}).encode()
     writing: list[int] = []
     refused: list[int] = []
@@ -150,3 +188,73 @@ def test_a_writer_that_lost_it_is_told() -> None:
         with pytest.raises(StoreError, match="another process has taken over"), lease.held():
             pass
     assert json.loads(fs.files[FILE])["owner"] == "another", "the other's lease is left alone"
+
+
+def test_a_slow_put_does_not_take_it_from_another() -> None:
+    fs = Objects()
+    fs.files[FILE] = json.dumps({"owner": "gone", "until": 0}).encode()
+    slow = Lease(Folder(fs))
+    fs.slow[slow._owner] = 1.0  # longer than it takes another to settle
+    refused: list[str] = []
+
+    def write() -> None:
+        try:
+            with slow.held():
+                pass
+        except StoreError as error:
+            refused.append(str(error))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    with Lease(Folder(fs)).held() as _:
+        thread.join()
+        assert len(refused) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("down"), EndpointConnectionError(endpoint_url="https://s3.example")], ids=["os", "boto"]
+)
+def test_a_writer_without_a_network_stops(error: Exception) -> None:
+    fs = Objects()
+    lease = Lease(Folder(fs))
+    with lease.held():
+        fs.away[lease._owner] = error
+        time.sleep(1.8)
+        with pytest.raises(StoreError, match="cannot be reached"), lease.held():
+            pass
+        fs.away.clear()
+        with lease.held():
+            pass
+        _until(lambda: lease._age() < 1)
+        assert lease._age() < 1, "the keeper goes on"
+
+
+def test_a_writer_that_was_suspended_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = Objects()
+    lease = Lease(Folder(fs))
+    monkeypatch.setattr(lease, "_keep", lambda ended: None)
+    with lease.held():
+        lease._renewed = (lease._renewed[0], lease._renewed[1] - 100)  # the machine slept
+        fs.files[FILE] = json.dumps({"owner": "another", "until": time.time() + 9}).encode()
+        with pytest.raises(StoreError, match="another process has taken over"), lease.held():
+            pass
+
+
+def test_a_storage_that_cannot_be_reached_is_named() -> None:
+    fs = Objects()
+    lease = Lease(Folder(fs))
+    fs.away[lease._owner] = NoCredentialsError()
+    with (
+        pytest.raises(StoreError, match=r"s3://bucket/store: .*Unable to locate credentials; set AWS_ACCESS"),
+        lease.held(),
+    ):
+        pass
+
+
+def test_a_put_whose_answer_was_lost_is_ones_own() -> None:
+    fs = Objects()
+    lease = Lease(Folder(fs))
+    fs.files[FILE] = lease._content()
+    with lease.held():
+        pass
+    assert not fs.files
