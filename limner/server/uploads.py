@@ -1,13 +1,14 @@
 """Pictures that clients add: written to one folder under the hash of their bytes, then indexed."""
 
 import hashlib
+import logging
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from limner.data.images import open_rgb
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
 from limner.search.entry import Entry
@@ -26,29 +27,38 @@ _ENDINGS = {
     "image/avif": ".avif",
     "image/bmp": ".bmp",
 }
+_HASH = re.compile(r"[0-9a-f]{64}")
 _COMPACT_AFTER = 64
 """Changes; each leaves a small file that every later reader opens."""
+
+log = logging.getLogger("limner.server")
 
 
 class Changes:
     """Adds and deletes pictures. To be called from one thread.
 
-    `folder`: where added pictures lie; None = none can be added.
+    `folder`: where added pictures lie, and no others of the store; None = none can be added.
+
+    Raises `SettingsError` for a folder that cannot be written, or holds pictures that were indexed from there.
     """
 
     def __init__(self, engine: Engine, folder: Path | None) -> None:
         self.engine = engine
         self.folder = None if folder is None else writable(folder)
         self._changes = 0
+        for path in engine.store.snapshot().columns["path"].to_pylist():
+            if Path(path).parent == self.folder and not is_upload(path, self.folder):
+                raise SettingsError(
+                    f"{self.folder}: uploads need a folder of their own; {Path(path).name} was indexed from there"
+                )
 
     def add(self, content: bytes, name: str, identity: str | None, metadata: Mapping[str, Any]) -> Entry:
         """Write and index a picture; one that is there already gets the new facts.
 
-        Raises `ImageError` for bytes that are no picture, `DataError` for metadata that cannot be kept, `StoreError`
-        while another process writes and where the disk refuses; there is no file then.
+        Raises `RefusedError` (409) for bytes that are no picture, `DataError` for metadata that cannot be kept,
+        `StoreError` while another process writes and where the disk refuses; there is no file then.
         """
         assert self.folder is not None
-        open_rgb(content, short_side=1, name=name)
         ending = _ENDINGS.get(browser_type(content[:16]) or "", ".tif")
         path = self.folder / f"{hashlib.sha256(content).hexdigest()}{ending}"
         facts = {**metadata, NAME: name, **({} if identity is None else {"identity": identity})}
@@ -77,19 +87,28 @@ class Changes:
         entry = self.engine.store.entry(key)
         if entry is None or not self.engine.store.delete([key]):
             raise RefusedError(404, "the store holds no picture of this id")
-        if is_upload(entry.path, self.folder):
-            Path(entry.path).unlink(missing_ok=True)
+        path = Path(entry.path)
+        # whatever else lies in the folder is not ours
+        if is_upload(entry.path, self.folder) and path.stem == entry.sha256 and NAME in entry.metadata:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                log.error("%s: cannot be deleted (%s)", path, error.strerror or error)
         self._tidy()
 
     def _tidy(self) -> None:
+        """Join what many changes have left; what was changed stays so where that fails."""
         self._changes += 1
         if self._changes % _COMPACT_AFTER == 0:
-            self.engine.store.compact()
+            try:
+                self.engine.store.compact()
+            except StoreError as error:
+                log.error("%s", error)
 
 
 def is_upload(path: str, folder: Path | None) -> bool:
-    """Whether a picture was added by a client."""
-    return folder is not None and Path(path).parent == folder
+    """Whether a picture was added by a client: it lies in the folder of uploads, under a hash."""
+    return folder is not None and Path(path).parent == folder and bool(_HASH.fullmatch(Path(path).stem))
 
 
 def shown_name(path: str, metadata: Mapping[str, Any], folder: Path | None) -> str:
