@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from limner.errors import SettingsError, StoreError
-from limner.search.place import Place
+from limner.search.place import Place, reached
 from limner.settings import Settings
 
 FILE = "store.json"
@@ -33,12 +33,15 @@ class StoreCard(Settings):
     """Path of the model's run folder as it was given, relative or absolute."""
     created: str
     """When it was made: ISO 8601, UTC."""
+    id: str = ""
+    """Random: tells it from another store that later takes its folder; empty in stores of before."""
 
 
 def write_card(folder: Place, card: StoreCard) -> None:
     """Write `store.json` so that it is there whole or not at all."""
     if not isinstance(folder, Path):
-        (folder / FILE).write_text(card.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        with reached(folder):
+            (folder / FILE).write_text(card.model_dump_json(indent=2) + "\n", encoding="utf-8")
         return
     partial = folder / f".{FILE}.partial"
     with partial.open("w", encoding="utf-8") as file:
@@ -52,16 +55,21 @@ def read_card(folder: Place) -> StoreCard:
     """Read `store.json`.
 
     Raises `StoreError` in one line for a folder that is missing or no store, a damaged file, and a store of a
-    later format.
+    later format, and where it cannot be reached.
     """
-    if not folder.is_dir():
-        raise StoreError(f"{folder}: no such store; build one with `limner index RUN STORE PICTURES`")
+    with reached(folder, "read"):
+        try:
+            text = (folder / FILE).read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            if folder.is_dir():
+                said = f"not a store, it has no {FILE}; build one with `limner index`"
+            else:
+                said = "no such store; build one with `limner index RUN STORE PICTURES`"
+            raise StoreError(f"{folder}: {said}") from None
+        except UnicodeDecodeError:
+            text = ""
     try:
-        values = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise StoreError(f"{folder}: not a store, it has no {FILE}; build one with `limner index`") from None
-    except OSError as error:
-        raise StoreError(f"{folder / FILE}: cannot be read ({error.strerror or error})") from None
+        values = json.loads(text)
     except (ValueError, RecursionError):
         raise StoreError(f"{folder / FILE}: damaged, not JSON; index into a new folder") from None
     if not isinstance(values, dict):

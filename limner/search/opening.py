@@ -7,7 +7,7 @@ from limner.runs import Run, load_run
 from limner.runs.calibration_file import load_calibration
 from limner.search.card import FILE
 from limner.search.engine import Engine
-from limner.search.place import Place
+from limner.search.place import Place, reached
 from limner.search.store import Store
 from limner.types import Encoder
 
@@ -47,7 +47,9 @@ def store_for(encoder: Encoder, run: Path, folder: Place) -> Store:
 
     Raises `StoreError` for a folder that holds anything else, a damaged store, and another model's.
     """
-    if not (folder / FILE).exists():
+    with reached(folder, "read"):
+        is_there = (folder / FILE).exists()
+    if not is_there:
         return Store.create(
             folder,
             fingerprint=encoder.fingerprint,

@@ -71,14 +71,14 @@ def storage_options(place: Place) -> dict[str, str] | None:
 
 
 @contextmanager
-def reached(place: Any) -> Iterator[None]:
+def reached(place: Any, doing: str = "written") -> Iterator[None]:
     """What a file system or an object storage raises, as a `StoreError` that names what to look at."""
     try:
         yield
     except Exception as error:
         if not isinstance(error, OSError) and not type(error).__module__.startswith("botocore."):
             raise
-        raise StoreError(f"{place}: cannot be reached or written ({_reason(place, error)})") from None
+        raise StoreError(f"{place}: cannot be {doing} ({_reason(place, error)})") from None
 
 
 def _reason(place: Any, error: Exception) -> str:
@@ -95,5 +95,6 @@ def _endpoint() -> str | None:
 
 
 def size_of(place: Any) -> int:
-    """Bytes of all files below a folder."""
-    return sum(int(path.stat().st_size) for path in place.rglob("*") if path.is_file())
+    """Bytes of all files below a folder. Raises `StoreError` where it cannot be reached."""
+    with reached(place, "read"):
+        return sum(int(path.stat().st_size) for path in place.rglob("*") if path.is_file())

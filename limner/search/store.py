@@ -11,6 +11,7 @@ read.
 """
 
 import math
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -26,7 +27,7 @@ from limner.search.entry import FIELDS, Entry, schema
 from limner.search.hits import Hit
 from limner.search.lease import LEASE_FILE, Lease
 from limner.search.lock import LOCK_FILE, WriterLock
-from limner.search.place import Place, is_remote, place_of
+from limner.search.place import Place, is_remote, place_of, reached
 from limner.search.snapshot import Snapshot
 from limner.search.table import Table, matrix_of, with_vectors
 from limner.types import Maps
@@ -43,6 +44,7 @@ class Store:
         self.folder = folder
         self.card = card
         self._lock = lock_of(folder)
+        self._tables: list[Table] = []
         map_size = None if card.map is None else math.prod(card.map)
         self._table = self.table(_TABLE, schema(card.dim, map_size))
         self._snapshot: Snapshot | None = None
@@ -72,17 +74,16 @@ class Store:
             "map": map_shape,
             "run": str(run),
             "created": created,
+            "id": secrets.token_hex(16),
         }
         card = StoreCard.parse(values)
-        try:
+        with reached(folder):
             if isinstance(folder, Path):
                 folder.mkdir(parents=True, exist_ok=True)
             check_empty(folder)  # before the lock leaves a file in it
             with lock_of(folder).held():
                 check_empty(folder)
                 write_card(folder, card)
-        except OSError as error:
-            raise StoreError(f"{folder}: cannot be written ({error.strerror or error})") from None
         return cls(folder, card)
 
     @classmethod
@@ -120,7 +121,26 @@ class Store:
 
     def table(self, name: str, schema: pa.Schema) -> Table:
         """A further table in the store's folder, under the same lock."""
-        return Table(self.folder, name, schema, self._lock)
+        self._tables.append(Table(self.folder, name, schema, self._lock))
+        return self._tables[-1]
+
+    def follow(self) -> None:
+        """Open the tables anew where another store has taken the folder.
+
+        LanceDB would go on with what it has read, as long as both count as many commits. Raises `StoreError` for a
+        store of another model, and for a folder that is none any more.
+        """
+        card = read_card(self.folder)
+        if card == self.card:
+            return
+        if (card.fingerprint, card.dim, card.map) != (self.fingerprint, self.dim, self.map_shape):
+            raise StoreError(
+                f"{self.folder}: was replaced by a store of model {card.fingerprint[:12]}; open it again"
+            )
+        self.card = card
+        self._snapshot = None
+        for table in self._tables:
+            table.reopen()
 
     def writing(self) -> AbstractContextManager[None]:
         """Hold the store for several changes; each takes it for itself otherwise, and inside it again.
@@ -146,6 +166,7 @@ class Store:
         rows = [entry.to_row() for entry in entries]
         if not rows:
             return
+        self.follow()
         if len({row["id"] for row in rows}) != len(rows):
             raise DataError("a picture was given twice in one batch")
         if vectors.shape != (len(rows), self.dim):
@@ -175,6 +196,7 @@ class Store:
         Keys that are not there are passed over. Raises `StoreError` while another process writes and where the disk
         refuses.
         """
+        self.follow()
         return self._table.delete(ids)
 
     def batches(self, columns: Sequence[str], size: int = 1024) -> Iterator[pa.RecordBatch]:
@@ -264,6 +286,7 @@ class Store:
 
     def snapshot(self) -> Snapshot:
         """The rows in memory, read again only when the table has changed since."""
+        self.follow()
         # Asked before reading: a commit in between then only means one reading too many.
         version = self._table.version
         if self._snapshot is None or self._snapshot.version != version:

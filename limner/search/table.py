@@ -18,7 +18,7 @@ from jaxtyping import Float
 from limner.errors import StoreError, UnknownPictureError
 from limner.search.lease import Lease
 from limner.search.lock import WriterLock
-from limner.search.place import Place, storage_options
+from limner.search.place import Place, reached, storage_options
 
 
 class Table:
@@ -29,20 +29,24 @@ class Table:
         self.schema = schema
         self._name = name
         self._lock = lock
-        # Without this a handle would not see what another process has added.
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Forget what was read: another store may have taken the folder."""
+        # Without the interval a handle would not see what another process has added.
         self._database = lancedb.connect(
-            str(folder), read_consistency_interval=timedelta(0), storage_options=storage_options(folder)
+            str(self.folder),
+            read_consistency_interval=timedelta(0),
+            storage_options=storage_options(self.folder),
         )
         self._opened: Any = None
 
     def opened(self) -> Any:
         """LanceDB's own handle, or None as long as nothing has been added. Raises `StoreError` for a damaged table."""
-        if self._opened is None and (self.folder / f"{self._name}.lance" / "_versions").is_dir():
-            try:
+        if self._opened is None and self._is_there():
+            with self._readings():
                 table = self._database.open_table(self._name)
                 matches = table.schema.equals(self.schema)
-            except Exception as error:  # lancedb raises what its Rust side happens to call it
-                raise self._damaged(error) from None
             if not matches:
                 raise StoreError(f"{self.folder}: its table has other columns than its card says; index anew")
             self._opened = table
@@ -52,11 +56,13 @@ class Table:
     def version(self) -> int:
         """Grows with each commit; 0 = there is no table yet."""
         table = self.opened()
-        return 0 if table is None else int(table.version)
+        with self._readings():
+            return 0 if table is None else int(table.version)
 
     def __len__(self) -> int:
         table = self.opened()
-        return 0 if table is None else int(table.count_rows())
+        with self._readings():
+            return 0 if table is None else int(table.count_rows())
 
     def merge(self, rows: pa.Table) -> None:
         """Add rows, or replace those of the same key, in one commit."""
@@ -88,7 +94,8 @@ class Table:
         table = self.opened()
         if table is None:
             return self.schema.empty_table().select(list(columns))
-        return table.search().select(list(columns)).to_arrow()
+        with self._readings():
+            return table.search().select(list(columns)).to_arrow()
 
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
         """Some columns of all rows, at most `size` rows at a time, of one version of the table.
@@ -98,19 +105,22 @@ class Table:
         table = self.opened()
         if table is None:
             return
-        try:
+        with self._readings():
             reader = table.search().select(list(columns)).to_batches(batch_size=size)
-            while (batch := next(reader, None)) is not None:
-                yield batch
-        except Exception as error:
-            raise self._damaged(error) from None
+        while True:
+            with self._readings():
+                batch = next(reader, None)
+            if batch is None:
+                return
+            yield batch
 
     def rows(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
         """Keys and some columns of those rows that are there, in no order."""
         table = self.opened()
         if table is None or not ids:
             return self.schema.empty_table().select(["id", *columns])
-        return table.search().where(f"id IN ({_quoted(ids)})").select(["id", *columns]).to_arrow()
+        with self._readings():
+            return table.search().where(f"id IN ({_quoted(ids)})").select(["id", *columns]).to_arrow()
 
     def arrays(self, ids: Sequence[str], column: str) -> Float[np.ndarray, "rows size"]:
         """The vectors of one column by their keys, in order. Raises `UnknownPictureError` for others."""
@@ -126,8 +136,20 @@ class Table:
         """For a key that is not there."""
         return UnknownPictureError(f"{self.folder}: does not hold {key}; search again")
 
-    def _damaged(self, error: Exception) -> StoreError:
-        return StoreError(f"{self.folder}: its table is damaged ({_reason(error)}); index into a new folder")
+    def _is_there(self) -> bool:
+        with reached(self.folder, "read"):
+            return (self.folder / f"{self._name}.lance" / "_versions").is_dir()
+
+    @contextmanager
+    def _readings(self) -> Iterator[None]:
+        """Whatever lancedb's Rust side raises for a table that it cannot read, as `StoreError`."""
+        try:
+            yield
+        except Exception as error:
+            raise StoreError(
+                f"{self.folder}: its table of {self._name} is damaged ({_reason(error)}); look at it with "
+                "`limner store verify`, and index into a new folder"
+            ) from None
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:

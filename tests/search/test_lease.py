@@ -220,7 +220,7 @@ def test_a_writer_without_a_network_stops(error: Exception) -> None:
     with lease.held():
         fs.away[lease._owner] = error
         time.sleep(1.8)
-        with pytest.raises(StoreError, match="cannot be reached"), lease.held():
+        with pytest.raises(StoreError, match="cannot be written"), lease.held():
             pass
         fs.away.clear()
         with lease.held():

@@ -1,9 +1,13 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from limner.errors import SettingsError
-from limner.search.place import Place, is_remote, place_of, size_of, storage_options
+from limner.errors import SettingsError, StoreError
+from limner.search.card import read_card
+from limner.search.opening import store_for
+from limner.search.place import Place, is_remote, place_of, reached, size_of, storage_options
+from tests.search.fake import FakeEncoder
 
 
 def test_folders(tmp_path: Path) -> None:
@@ -31,6 +35,56 @@ def test_object_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     assert storage_options(place) == {"endpoint": "http://127.0.0.1:9", "allow_http": "true"}
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://storage.example")
     assert storage_options(place) == {"endpoint": "https://storage.example", "allow_http": "false"}
+
+
+def test_a_storage_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = pytest.importorskip("botocore.exceptions")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+
+    for error, said in (
+        (
+            errors.EndpointConnectionError(endpoint_url="http://127.0.0.1:9"),
+            "the endpoint is http://127.0.0.1:9",
+        ),
+        (errors.NoCredentialsError(), "set AWS_ACCESS_KEY_ID"),
+        (PermissionError(13, "Access Denied"), "set AWS_ACCESS_KEY_ID"),
+    ):
+        for ask in (read_card, lambda place: store_for(FakeEncoder(), Path("run"), place)):
+            with pytest.raises(StoreError, match=said) as caught:
+                ask(Objects(error))
+            assert "\n" not in str(caught.value)
+    with pytest.raises(ZeroDivisionError), reached(Path("x")):
+        raise ZeroDivisionError
+
+
+class Objects:
+    """A folder of an object storage on which all fails alike."""
+
+    name = "store"
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __str__(self) -> str:
+        return "s3://bucket/store"
+
+    def __truediv__(self, name: str) -> "Objects":
+        return self
+
+    def iterdir(self) -> Iterator["Objects"]:
+        raise self.error
+
+    def write_text(self, data: str, encoding: str | None = None) -> int:
+        raise self.error
+
+    def is_dir(self) -> bool:
+        raise self.error
+
+    def exists(self) -> bool:
+        raise self.error
+
+    def read_text(self, encoding: str | None = None) -> str:
+        raise self.error
 
 
 def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -182,6 +183,42 @@ def test_a_damaged_table_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="damaged") as caught:
         Store.open(tmp_path / "store")
     assert "\n" not in str(caught.value)
+
+
+def test_a_table_that_is_cut_off_is_one_line_whatever_reads_it(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.add([entry("a")], np.ones((1, 4), np.float32))
+    for file in (tmp_path / "store" / "pictures.lance" / "data").iterdir():
+        file.write_bytes(file.read_bytes()[:100])
+    for read in (
+        lambda opened: opened.search(np.ones(4, np.float32)),
+        lambda opened: opened.entries(),
+        lambda opened: opened.entry("a"),
+        lambda opened: opened.vectors([entry("a").id]),
+        lambda opened: opened.thumbnails([entry("a").id]),
+        lambda opened: list(opened.batches(["id"])),
+    ):
+        with pytest.raises(
+            StoreError, match=r"its table of pictures is damaged .*`limner store verify`"
+        ) as caught:
+            read(Store.open(tmp_path / "store"))
+        assert "\n" not in str(caught.value)
+
+
+def test_a_reader_follows_a_folder_that_was_replaced(tmp_path: Path) -> None:
+    store_of(tmp_path).add([entry("old")], np.ones((1, 4), np.float32))
+    reader = Store.open(tmp_path / "store")
+    assert [hit.path.name for hit in reader.search(np.ones(4, np.float32))] == ["old"]
+    shutil.rmtree(tmp_path / "store")
+    with pytest.raises(StoreError, match="no such store"):
+        reader.search(np.ones(4, np.float32))
+    store_of(tmp_path).add([entry("new")], np.ones((1, 4), np.float32))
+    assert [hit.path.name for hit in reader.search(np.ones(4, np.float32))] == ["new"]
+    assert list(reader.entries()) == ["/pictures/new"]
+    shutil.rmtree(tmp_path / "store")
+    Store.create(tmp_path / "store", fingerprint=OTHER, dim=4, run="r")
+    with pytest.raises(StoreError, match=f"replaced by a store of model {OTHER[:12]}"):
+        reader.search(np.ones(4, np.float32))
 
 
 def test_a_table_of_another_width_is_refused(tmp_path: Path) -> None:
