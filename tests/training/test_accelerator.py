@@ -1,0 +1,84 @@
+"""The same training on an accelerator: skipped where there is none."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+
+import limner
+from limner.data.records import Dataset
+from limner.runs.evaluating import evaluate_run
+from limner.training.loop import train
+from limner.training.settings import Recipe
+from tests.toy import toy_hgan, toy_identity_aware, toy_matching, toy_mnil, toy_recipe
+from tests.training.interrupted import KilledError, killer
+
+pytestmark = pytest.mark.skipif(not torch.accelerator.is_available(), reason="there is no accelerator")
+
+SYSTEMS = (toy_recipe, toy_identity_aware, toy_matching, toy_mnil, toy_hgan)
+
+
+@pytest.mark.parametrize("recipe", SYSTEMS)
+def test_a_run_trains_and_encodes_as_on_the_cpu(
+    toys: Dataset, tmp_path: Path, recipe: Callable[[], Recipe]
+) -> None:
+    """The weights that a GPU trained are the same embedding on the CPU."""
+    out = train(recipe(), toys.split("train"), toys.split("val"), tmp_path / "run")
+    there, here = limner.load(out, precision="fp32"), limner.load(out, precision="fp32", device="cpu")
+    assert there.encoding.device.type != "cpu"
+    pictures = [record.image for record in toys.records]
+    sentences = [sentence for record in toys.records for sentence in record.sentences]
+    np.testing.assert_allclose(there.encode_images(pictures), here.encode_images(pictures), atol=2e-3)
+    np.testing.assert_allclose(there.encode_texts(sentences), here.encode_texts(sentences), atol=2e-3)
+    on_gpu, on_cpu = (evaluate_run(run, toys.split("test"), "test").to_dict() for run in (there, here))
+    for direction in ("image_to_text", "text_to_image"):
+        assert on_gpu[direction]["mAP"] == pytest.approx(on_cpu[direction]["mAP"], abs=8)
+
+
+@pytest.mark.parametrize("recipe", SYSTEMS)
+def test_the_first_epoch_is_that_of_the_cpu(
+    toys: Dataset, tmp_path: Path, recipe: Callable[[], Recipe]
+) -> None:
+    """But for dropout, which each device draws its own way."""
+    chosen = recipe()
+    first = chosen.stages[0]
+    chosen = chosen.replace(
+        stages=(first.replace(epochs=1, losses=first.losses.replace(dropout=0.0)),), matcher=None, rerank=0
+    )
+    losses = []
+    for cpu in (False, True):
+        AcceleratorState._reset_state(reset_partial_state=True)
+        out = train(chosen, toys.split("train"), toys.split("val"), tmp_path / str(cpu), cpu=cpu)
+        losses.append(_losses(out))
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+
+
+@pytest.mark.parametrize("recipe", SYSTEMS)
+def test_stopped_and_resumed(toys: Dataset, tmp_path: Path, recipe: Callable[[], Recipe]) -> None:
+    arguments = (recipe(), toys.split("train"), toys.split("val"), tmp_path / "run")
+    with pytest.raises(KilledError):
+        train(*arguments, listener=killer(6))
+    train(*arguments, resume=True)
+    assert limner.load(tmp_path / "run").dim == 16
+
+
+def test_bf16(toys: Dataset, tmp_path: Path) -> None:
+    chosen = toy_hgan().replace(precision="bf16")
+    out = train(chosen, toys.split("train"), toys.split("val"), tmp_path / "run")
+    assert np.isfinite(limner.load(out).encode_images([toys.records[0].image])).all()
+
+
+@pytest.fixture(autouse=True)
+def _forget_device() -> Iterator[None]:
+    """Accelerate keeps the first device of a process, which other tests want to be the CPU."""
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def _losses(out: Path) -> float:
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return float(rows[0]["loss"])
