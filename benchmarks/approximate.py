@@ -18,6 +18,7 @@ from limner.data.readers import open_dataset
 from limner.search.approximate import Approximate
 from limner.search.opening import open_store
 from limner.search.snapshot import Snapshot
+from limner.search.vectors import Vectors
 
 TIMES = 20
 """Copies of the store with a little noise, for a store as large as those that need a graph."""
@@ -70,7 +71,7 @@ def _larger(snapshot: Snapshot, rng: np.random.Generator) -> Snapshot:
     rows += NOISE * noise / np.linalg.norm(noise, axis=1, keepdims=True)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     none = np.empty(0, np.int64)
-    larger = Snapshot(1, rows, snapshot.columns, none, none)
+    larger = Snapshot(1, Vectors(rows, none, none), snapshot.columns)
     keys = [f"{number:016x}{0:016x}" for number in range(len(rows))]
     larger.__dict__["keys"] = keys
     return larger

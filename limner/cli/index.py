@@ -70,7 +70,7 @@ def index_sentences_command(
         err.print(f"left out, the model knows no word of it: {text[:120]}")
     out.print(
         f"{store}: {len(opened)} sentences; {summary.added} added, {summary.unchanged} unchanged, "
-        f"{len(summary.unknown)} left out"
+        f"{len(summary.unknown)} left out, {summary.removed} removed"
     )
 
 

@@ -112,16 +112,25 @@ def verify_command(
                 count, path = report.found[kind]
                 out.print(f"{'damaged' if kind in DAMAGE else 'stale'}: {said}: {count}, e.g. {path}")
         whole = "whole, each picture once" if report.sound else "damaged: index into a new folder"
-        out.print(f"{store}: {report.pictures} pictures, {whole}")
+        sentences = f" and {report.sentences} sentences" if report.sentences else ""
+        out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
     if not report.sound:
         raise typer.Exit(1)
 
 
 @app.command("compact")
-def compact_command(store: StoreFolder) -> None:
+def compact_command(
+    store: StoreFolder,
+    purge: Annotated[
+        bool,
+        typer.Option(
+            "--purge", help="Remove deleted pictures from the disk now; servers must open the store again."
+        ),
+    ] = False,
+) -> None:
     """Join the small files that many changes leave; searches go on meanwhile."""
     opened = Store.open(store)
-    opened.compact()
+    opened.compact(purge=purge)
     out.print(f"{store}: {len(opened)} pictures")
 
 
@@ -139,15 +148,17 @@ def _facts(entry: Entry) -> dict[str, object]:
 def _named(entries: Sequence[Entry], paths: Sequence[Path], ids: Sequence[str]) -> list[Entry]:
     """The entries of paths, of all below them, and of keys. Raises `DataError` for one that names none."""
     found: list[Entry] = []
+    by_path = {entry.path: entry for entry in entries}
+    by_key = {entry.id: entry for entry in entries}
     for path in paths:
         whole = os.path.abspath(path)  # noqa: PTH100 - as they were indexed: resolve() would follow links
-        own = [entry for entry in entries if entry.path == whole or entry.path.startswith(whole + os.sep)]
+        own = [by_path[whole]] if whole in by_path else []
+        own = own or [entry for entry in entries if entry.path.startswith(whole + os.sep)]
         if not own:
             raise DataError(f"{path}: the store holds no such picture and none below it")
         found += own
     for key in ids:
-        own = [entry for entry in entries if entry.id == key]
-        if not own:
+        if key not in by_key:
             raise DataError(f"--id {key}: the store holds no such picture")
-        found += own
+        found.append(by_key[key])
     return found

@@ -85,6 +85,18 @@ def _check_size(value: Any) -> None:
         _check_size(one)
 
 
+def sentence_schema(dim: int) -> pa.Schema:
+    """Columns of the table of sentences: see `limner.search.sentences`."""
+    return pa.schema(
+        [
+            pa.field("id", pa.string(), nullable=False),
+            pa.field("text", pa.string(), nullable=False),
+            pa.field("path", pa.string()),
+            pa.field("vector", pa.list_(pa.float32(), dim), nullable=False),
+        ]
+    )
+
+
 def schema(dim: int, map_size: int | None = None) -> pa.Schema:
     """Columns of the table; with a column of maps where `map_size` says how many numbers one has."""
     columns = [

@@ -6,21 +6,20 @@ STORE/sentences.lance   one row a sentence: id, text, path of the picture that i
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from jaxtyping import Float
 
 from limner.errors import DataError, SettingsError
 from limner.search.snapshot import top
 from limner.search.store import Store
 from limner.search.table import matrix_of, with_vectors
+from limner.search.vectors import Vectors
 from limner.types import Encoder
-
-_TABLE = "sentences"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +52,20 @@ class SentenceHit:
 
 @dataclass(frozen=True)
 class SentenceSummary:
-    """What `SentenceTable.index` did: sentences added, there already, and without a word that the model knows."""
+    """What `SentenceTable.index` did: sentences added, there already, without a word that the model knows, removed."""
 
     added: int
     unchanged: int
     unknown: tuple[str, ...]
+    removed: int
 
 
 @dataclass(frozen=True, eq=False)
 class _Snapshot:
+    store: str
     version: int
     table: pa.Table
-    dim: int
-
-    @cached_property
-    def matrix(self) -> Float[np.ndarray, "sentences dim"]:
-        return matrix_of(self.table["vector"], self.dim)
+    vectors: Vectors
 
 
 class SentenceTable:
@@ -76,15 +73,7 @@ class SentenceTable:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        schema = pa.schema(
-            [
-                pa.field("id", pa.string(), nullable=False),
-                pa.field("text", pa.string(), nullable=False),
-                pa.field("path", pa.string()),
-                pa.field("vector", pa.list_(pa.float32(), store.dim), nullable=False),
-            ]
-        )
-        self._table = store.table(_TABLE, schema)
+        self._table = store.sentences
         self._snapshot: _Snapshot | None = None
 
     def __len__(self) -> int:
@@ -100,8 +89,9 @@ class SentenceTable:
     ) -> SentenceSummary:
         """Add sentences, one commit a batch; those that are there already are left.
 
-        A sentence without a word that the model knows is left out and listed. Raises `StoreError` for another model
-        and while another process writes, `DataError` for text that is not Unicode, `SettingsError` for a batch below 1.
+        Other sentences of the same pictures are removed. A sentence without a word that the model knows is left out and
+        listed. Raises `StoreError` for another model and while another process writes, `DataError` for text that is not
+        Unicode, `SettingsError` for a batch below 1.
         """
         if batch_size < 1:
             raise SettingsError(f"expected a batch size of at least 1, got {batch_size}")
@@ -111,7 +101,11 @@ class SentenceTable:
                 wanted = {sentence.id: sentence for sentence in sentences}
             except UnicodeEncodeError:
                 raise DataError("a sentence or its picture's name is not valid Unicode") from None
-            there = set(self._table.all(["id"])["id"].to_pylist())
+            stored = self._table.all(["id", "path"]).to_pylist()
+            there = {row["id"] for row in stored}
+            pictures = {sentence.path for sentence in wanted.values()} - {None}
+            gone = [row["id"] for row in stored if row["path"] in pictures and row["id"] not in wanted]
+            self._table.delete(gone)
             fresh = [sentence for key, sentence in wanted.items() if key not in there]
             known = [sentence for sentence in fresh if encoder.known_words(sentence.text)]
             for start in range(0, len(known), batch_size):
@@ -122,12 +116,12 @@ class SentenceTable:
             if len(known) > 8 * batch_size:
                 self._table.compact()
         unknown = tuple(sentence.text for sentence in fresh if not encoder.known_words(sentence.text))
-        return SentenceSummary(len(known), len(wanted) - len(fresh), unknown)
+        return SentenceSummary(len(known), len(wanted) - len(fresh), unknown, len(gone))
 
     def search(self, query: Float[np.ndarray, " dim"], k: int) -> list[SentenceHit]:
         """The k sentences nearest to a query vector, best first; exact, equal ones by text."""
         snapshot = self._current()
-        scores = snapshot.matrix @ np.ascontiguousarray(query, np.float32)
+        scores = snapshot.vectors.scores(np.ascontiguousarray(query, np.float32))
         best = top(scores, k)
         rows = snapshot.table.take(pa.array(best, pa.int64())).select(["text", "path"]).to_pylist()
         return [
@@ -146,10 +140,11 @@ class SentenceTable:
         self._table.merge(with_vectors(table, columns.field("vector"), np.asarray(vectors, np.float32)))
 
     def _current(self) -> _Snapshot:
-        version = self._table.version
-        if self._snapshot is None or self._snapshot.version != version:
-            rows = self._table.all(["text", "path", "vector"]).sort_by(
-                [("text", "ascending"), ("path", "ascending")]
-            )
-            self._snapshot = _Snapshot(version, rows, self.store.dim)
+        self.store.follow()
+        version, store = self._table.version, self.store.card.id
+        if self._snapshot is None or (self._snapshot.store, self._snapshot.version) != (store, version):
+            rows = self._table.all(["text", "path", "vector"])
+            order = pc.sort_indices(rows, [("text", "ascending"), ("path", "ascending")])
+            vectors = Vectors.of(matrix_of(rows["vector"], self.store.dim)[order.to_numpy()])
+            self._snapshot = _Snapshot(store, version, rows.drop_columns(["vector"]).take(order), vectors)
         return self._snapshot

@@ -14,15 +14,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 from jaxtyping import Float, Int
 
-from limner.evaluation.twins import twin_rows
 from limner.search.conditions import Condition
 from limner.search.deadline import check_time
 from limner.search.facts import Facts
 from limner.search.hits import Hit
 from limner.search.table import matrix_of
+from limner.search.vectors import Vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,28 +30,24 @@ class Snapshot:
     path."""
 
     version: int
-    matrix: Float[np.ndarray, "images dim"]
+    vectors: Vectors
     columns: pa.Table
-    later: Int[np.ndarray, " twins"]
-    first: Int[np.ndarray, " twins"]
 
     @classmethod
     def of(cls, table: pa.Table, version: int, dim: int) -> "Snapshot":
         """Take over a table as read. Peak memory: twice the vectors."""
         order = pc.sort_indices(table, [("path", "ascending")])
         matrix = matrix_of(table["vector"], dim)[order.to_numpy()]
-        later, first = twin_rows(torch.from_numpy(matrix))
-        return cls(version, matrix, table.drop_columns(["vector"]).take(order), later.numpy(), first.numpy())
+        return cls(version, Vectors.of(matrix), table.drop_columns(["vector"]).take(order))
+
+    @property
+    def matrix(self) -> Float[np.ndarray, "images dim"]:
+        """Embeddings of the pictures, a row each."""
+        return self.vectors.matrix
 
     def scores(self, query: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " images"]:
-        """Dot products with a query.
-
-        Equal rows get equal scores: rounding would otherwise order copies of a picture by their place in
-        the matrix.
-        """
-        scores: Float[np.ndarray, " images"] = self.matrix @ query
-        scores[self.later] = scores[self.first]
-        return scores
+        """Dot products with a query; equal rows get equal ones."""
+        return self.vectors.scores(query)
 
     def search(self, query: Float[np.ndarray, " dim"], k: int) -> list[Hit]:
         """The k best rows by dot product, best first; equal scores by path."""

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 
 from limner.errors import DataError, SettingsError, StoreError
 from limner.search.card import FILE, StoreCard, read_card, write_card
-from limner.search.entry import FIELDS, Entry, schema
+from limner.search.entry import FIELDS, Entry, schema, sentence_schema
 from limner.search.hits import Hit
 from limner.search.lease import LEASE_FILE, Lease
 from limner.search.lock import LOCK_FILE, WriterLock
@@ -32,7 +32,6 @@ from limner.search.snapshot import Snapshot
 from limner.search.table import Table, matrix_of, with_vectors
 from limner.types import Maps
 
-_TABLE = "pictures"
 _MANY = 4  # pictures of a store for one that is looked up, below which the table is read from first to last
 _LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE, LEASE_FILE}  # by a create that was killed
 
@@ -44,9 +43,9 @@ class Store:
         self.folder = folder
         self.card = card
         self._lock = lock_of(folder)
-        self._tables: list[Table] = []
         map_size = None if card.map is None else math.prod(card.map)
-        self._table = self.table(_TABLE, schema(card.dim, map_size))
+        self._table = Table(folder, "pictures", schema(card.dim, map_size), self._lock)
+        self.sentences = Table(folder, "sentences", sentence_schema(card.dim), self._lock)
         self._snapshot: Snapshot | None = None
 
     @classmethod
@@ -119,11 +118,6 @@ class Store:
         if dim != self.dim:
             raise StoreError(f"{self.folder}: holds vectors of width {self.dim}, the model gives {dim}")
 
-    def table(self, name: str, schema: pa.Schema) -> Table:
-        """A further table in the store's folder, under the same lock."""
-        self._tables.append(Table(self.folder, name, schema, self._lock))
-        return self._tables[-1]
-
     def follow(self) -> None:
         """Open the tables anew where another store has taken the folder.
 
@@ -139,8 +133,8 @@ class Store:
             )
         self.card = card
         self._snapshot = None
-        for table in self._tables:
-            table.reopen()
+        self._table.reopen()
+        self.sentences.reopen()
 
     def writing(self) -> AbstractContextManager[None]:
         """Hold the store for several changes; each takes it for itself otherwise, and inside it again.
@@ -193,11 +187,14 @@ class Store:
     def delete(self, ids: Sequence[str]) -> int:
         """Remove pictures by their keys, in one commit, and say how many there were; their files are left alone.
 
-        Keys that are not there are passed over. Raises `StoreError` while another process writes and where the disk
-        refuses.
+        The sentences that describe them go first, in a commit of their own. Keys that are not there are passed over.
+        Raises `StoreError` while another process writes and where the disk refuses.
         """
         self.follow()
-        return self._table.delete(ids)
+        with self.writing():
+            paths = self._table.rows(ids, ["path"])["path"].to_pylist()
+            self.sentences.delete(paths, "path")
+            return self._table.delete(ids)
 
     def batches(self, columns: Sequence[str], size: int = 1024) -> Iterator[pa.RecordBatch]:
         """Some columns of all rows, at most `size` rows at a time, of one version of the table.
@@ -295,12 +292,15 @@ class Store:
             self._snapshot = Snapshot.of(self._table.all(names), version, self.dim)
         return self._snapshot
 
-    def compact(self) -> None:
-        """Join the small files that many commits leave; readers are not disturbed.
+    def compact(self, *, purge: bool = False) -> None:
+        """Join the small files that many commits leave, of pictures and of sentences; readers are not disturbed.
 
-        Raises `StoreError` while another process writes and where the disk refuses.
+        What was deleted stays on disk until it is seven days old, or with `purge` goes now: whoever has the store open
+        must then open it again. Raises `StoreError` while another process writes and where the disk refuses.
         """
-        self._table.compact()
+        with self.writing():
+            self._table.compact(purge)
+            self.sentences.compact(purge)
 
     def __len__(self) -> int:
         return len(self._table)

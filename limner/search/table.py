@@ -72,22 +72,25 @@ class Table:
             merge = self._opened.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
             merge.execute(rows)
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Remove rows by their keys, in one commit, and say how many there were; other keys are passed over."""
-        if not ids:
+    def delete(self, values: Sequence[str], column: str = "id") -> int:
+        """Remove the rows of some keys, or values of another column, in one commit, and say how many there were."""
+        if not values:
             return 0
         with self._lock.held(), self._refusals():
             if (table := self.opened()) is None:
                 return 0
             before = int(table.count_rows())
-            table.delete(f"id IN ({_quoted(ids)})")
+            table.delete(f"{column} IN ({_quoted(values)})")
             return before - int(table.count_rows())
 
-    def compact(self) -> None:
-        """Join the small files that many commits leave; readers are not disturbed."""
+    def compact(self, purge: bool = False) -> None:
+        """Join the small files that many commits leave; with `purge` remove those that no row is left in."""
         with self._lock.held(), self._refusals():
             if (table := self.opened()) is not None:
-                table.optimize()
+                # what a killed writer left is no other's work in progress: the lock is held
+                table.optimize(
+                    cleanup_older_than=timedelta(milliseconds=1) if purge else None, delete_unverified=purge
+                )
 
     def all(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of all rows."""

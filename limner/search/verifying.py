@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from limner.search.entry import FIELDS, Entry
+from limner.search.sentences import Sentence
 from limner.search.store import Store
 from limner.search.table import matrix_of
 
@@ -22,6 +23,7 @@ DAMAGE = {
     "metadata": "rows whose metadata are no JSON object",
     "vector": "embeddings with NaN or infinite values",
     "map": "maps with NaN or infinite values",
+    "sentence": "sentences with a key that is not theirs, or an embedding with NaN or infinite values",
 }
 """What no writing of limner leaves behind, by kind."""
 
@@ -36,11 +38,12 @@ STALE = {
 class Verification:
     """What `verify` found.
 
-    - `pictures`: rows of the table.
+    - `pictures`, `sentences`: rows of the tables.
     - `found`: how many of each kind of `DAMAGE` and `STALE`, and the path of the first of them.
     """
 
     pictures: int = 0
+    sentences: int = 0
     found: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     @property
@@ -57,6 +60,7 @@ class Verification:
         """Plain values for JSON."""
         return {
             "pictures": self.pictures,
+            "sentences": self.sentences,
             "sound": self.sound,
             "found": {kind: {"count": count, "example": path} for kind, (count, path) in self.found.items()},
         }
@@ -94,7 +98,18 @@ def verify(
             report.pictures += len(rows)
             if progress is not None:
                 progress(report.pictures, max(total, report.pictures))
+    _verify_sentences(report, store)
     return report
+
+
+def _verify_sentences(report: Verification, store: Store) -> None:
+    for batch in store.sentences.batches(["id", "text", "path", "vector"], 1024):
+        rows = batch.select(["id", "text", "path"]).to_pylist()
+        bad = set(_bad(batch.column("vector"), store.dim))
+        for place, row in enumerate(rows):
+            if place in bad or Sentence(row["text"], row["path"]).id != row["id"]:
+                report.note("sentence", row["path"] or row["text"])
+        report.sentences += len(rows)
 
 
 def _checked(report: Verification, seen: set[str], row: dict[str, Any]) -> Entry:

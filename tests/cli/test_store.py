@@ -49,6 +49,12 @@ def test_delete_by_path_and_key_leaves_the_files(limner: Limner, own: Path) -> N
     assert sorted(Store.open(own).entries()) == [entry.path for entry in rest]
 
 
+def test_compact_purges(limner: Limner, own: Path) -> None:
+    count = len(Store.open(own))
+    assert limner("store", "compact", own, "--purge").out == f"{own}: {count} pictures\n"
+    assert limner("store", "verify", own).code == 0
+
+
 def test_delete_all_below_a_folder(limner: Limner, own: Path) -> None:
     folder = Path(next(iter(Store.open(own).entries()))).parent
     assert limner("store", "delete", own, folder).out.endswith(" 0 left\n")

@@ -34,3 +34,22 @@ def test_files_that_are_gone_are_listed(tmp_path: Path) -> None:
     for picture in pictures[::2]:
         picture.unlink()
     assert len(reindex(old, other, new).skipped) == 3
+
+
+def test_only_files_that_were_in_the_store_are_taken(tmp_path: Path) -> None:
+    pictures = [draw(tmp_path / "pictures" / f"{seed}.png", seed) for seed in range(3)]
+    encoder = FakeEncoder()
+    old = Store.create(tmp_path / "old", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    index_pictures(encoder, old, pictures)
+    pictures[0].unlink()
+    pictures[0].symlink_to(tmp_path / "nowhere.png")
+    pictures[1].unlink()
+    draw(pictures[1] / "another.png", 9)
+    other = FakeEncoder("b" * 64)
+    new = Store.create(tmp_path / "new", fingerprint=other.fingerprint, dim=DIM, run="other")
+    summary = reindex(old, other, new)
+    assert list(new.entries()) == [str(pictures[2])]
+    assert summary.skipped == (
+        (str(pictures[0]), "its file is gone"),
+        (str(pictures[1]), "not a regular file"),
+    )

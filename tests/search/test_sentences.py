@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -66,3 +67,53 @@ def test_what_does_not_fit_is_refused(store: Store) -> None:
         table.index(FakeEncoder(), [Sentence("\ud800")])
     with store.writing(), pytest.raises(StoreError, match="is being written"):
         SentenceTable(Store.open(store.folder)).index(FakeEncoder(), [Sentence("x")])
+
+
+def test_sentences_go_with_their_picture(store: Store, tmp_path: Path) -> None:
+    encoder, table = FakeEncoder(), SentenceTable(store)
+    kept, gone = draw(tmp_path / "p" / "kept.png", 1), draw(tmp_path / "p" / "it's gone.png", 2)
+    index_pictures(encoder, store, [kept, gone])
+    table.index(encoder, [Sentence("red", str(gone)), Sentence("red", str(kept)), Sentence("grey")])
+    assert store.delete([store.entries()[str(gone)].id]) == 1
+    assert {hit.path for hit in table.search(encoder.encode_texts(["red"])[0], 9)} == {kept, None}
+    assert store.delete(["nothing"]) == 0
+    store.compact()
+    assert len(table) == 2
+
+
+def test_sentences_of_a_picture_are_replaced(store: Store) -> None:
+    encoder, table = FakeEncoder(), SentenceTable(store)
+    table.index(
+        encoder,
+        [Sentence("red", "/a.png"), Sentence("blue", "/a.png"), Sentence("red", "/b.png"), Sentence("grey")],
+    )
+    again = table.index(encoder, [Sentence("red", "/a.png"), Sentence("green", "/a.png")])
+    assert (again.added, again.unchanged, again.removed) == (1, 1, 1)
+    found = {(hit.text, hit.path) for hit in table.search(encoder.encode_texts(["red"])[0], 9)}
+    a, b = Path("/a.png"), Path("/b.png")
+    assert found == {("red", a), ("green", a), ("red", b), ("grey", None)}
+
+
+def test_equal_sentences_are_ordered_by_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    wide = Store.create(tmp_path / "wide", fingerprint="a" * 64, dim=515, run="run")
+    encoder = FakeEncoder(dim=515)
+    vector = rng.standard_normal(515).astype(np.float32)
+    monkeypatch.setattr(encoder, "encode_texts", lambda texts: np.tile(vector, (len(texts), 1)))
+    table = SentenceTable(wide)
+    table.index(encoder, [Sentence("red", f"/{number:04}.png") for number in range(301)])
+    for query in rng.standard_normal((6, 515)).astype(np.float32):
+        hits = table.search(query, 301)
+        assert len({hit.score for hit in hits}) == 1
+        assert [str(hit.path) for hit in hits] == [f"/{number:04}.png" for number in range(301)]
+
+
+def test_sentences_of_a_store_that_was_replaced(store: Store) -> None:
+    encoder, reader = FakeEncoder(), SentenceTable(Store.open(store.folder))
+    SentenceTable(store).index(encoder, [Sentence("red")])
+    red = encoder.encode_texts(["red"])[0]
+    assert [hit.text for hit in reader.search(red, 1)] == ["red"]
+    shutil.rmtree(str(store.folder))
+    new = Store.create(store.folder, fingerprint="a" * 64, dim=DIM, run="run")
+    SentenceTable(new).index(encoder, [Sentence("blue")])
+    assert [hit.text for hit in reader.search(red, 1)] == ["blue"]

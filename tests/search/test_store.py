@@ -221,6 +221,24 @@ def test_a_reader_follows_a_folder_that_was_replaced(tmp_path: Path) -> None:
         reader.search(np.ones(4, np.float32))
 
 
+def test_what_was_deleted_is_purged_from_the_disk(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    names = ("a", "b")
+    secret = b"\xff\xd8 a face of somebody \xff\xd9"
+    store.add([entry(name) for name in names], np.ones((2, 4), np.float32), thumbnails=[secret, None])
+    store.delete([entry("a").id])
+
+    def is_there() -> bool:
+        files = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+        return any(secret in path.read_bytes() for path in files)
+
+    store.compact()
+    assert is_there()
+    store.compact(purge=True)
+    assert not is_there()
+    assert list(Store.open(tmp_path / "store").entries()) == ["/pictures/b"]
+
+
 def test_a_table_of_another_width_is_refused(tmp_path: Path) -> None:
     store_of(tmp_path).add([entry("a")], np.ones((1, 4), np.float32))
     card = tmp_path / "store" / "store.json"

@@ -10,6 +10,7 @@ from PIL import Image
 
 from limner.errors import StoreError
 from limner.search.index import index_pictures
+from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
 from limner.search.verifying import Verification, verify
 from tests.search.fake import DIM, FakeEncoder
@@ -49,13 +50,13 @@ def test_a_whole_store(store: Store) -> None:
     counted: list[tuple[int, int]] = []
     report = verify(store, hashes=True, progress=lambda done, total: counted.append((done, total)))
     assert report.sound
-    assert report.to_dict() == {"pictures": 7, "sound": True, "found": {}}
+    assert report.to_dict() == {"pictures": 7, "sentences": 0, "sound": True, "found": {}}
     assert counted[-1] == (7, 7)
 
 
 def test_an_empty_store_is_whole(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store", fingerprint="a" * 64, dim=4, run="run")
-    assert verify(store).to_dict() == {"pictures": 0, "sound": True, "found": {}}
+    assert verify(store).to_dict() == {"pictures": 0, "sentences": 0, "sound": True, "found": {}}
 
 
 def test_files_that_went_or_changed_are_no_damage(store: Store, pictures: Path) -> None:
@@ -144,3 +145,13 @@ def test_a_table_with_a_lost_file_is_said_in_a_line(store: Store) -> None:
     shutil.rmtree(Path(str(store.folder)) / "pictures.lance" / "data")
     with pytest.raises(StoreError, match="damaged"):
         verify(Store.open(store.folder))
+
+
+def test_sentences_are_looked_at_too(store: Store) -> None:
+    sentences = SentenceTable(store)
+    sentences.index(FakeEncoder(), [Sentence("red"), Sentence("blue", "/a.png")])
+    assert verify(store).sentences == 2
+    table = store.sentences.opened()
+    table.update(where="text = 'red'", values={"text": "green"})
+    report = verify(store)
+    assert (kinds(report), report.sound) == ({"sentence": 1}, False)
