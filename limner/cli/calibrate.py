@@ -8,12 +8,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from limner.cli.console import counting_each, out
+from limner.cli.console import counting_each, err, out
 from limner.cli.options import Cpu, Rerank, device, first
 from limner.data.readers import open_dataset
 from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.reliability import Reliability
-from limner.runs import load_run
+from limner.runs import Run, load_run
 from limner.runs.calibrating import calibrate_run, check_calibration
 from limner.runs.calibration_file import FILE, THRESHOLD, Kind, read_calibration, write_calibration
 
@@ -21,7 +21,7 @@ from limner.runs.calibration_file import FILE, THRESHOLD, Kind, read_calibration
 def calibrate_command(
     run: Annotated[Path, typer.Argument(help="Run folder, or a checkpoint file.")],
     data: Annotated[str, typer.Option("--data", help="FORMAT:PATH of the dataset.")],
-    split: Annotated[str, typer.Option(help="Split to fit on; never test.")] = "val",
+    split: Annotated[str | None, typer.Option(help="Split to fit on; never test; val if not given.")] = None,
     stage: Annotated[
         str | None, typer.Option(help="Checkpoint of this stage instead of the best one.")
     ] = None,
@@ -39,13 +39,16 @@ def calibrate_command(
     cpu: Cpu = False,
 ) -> None:
     """Fit the probabilities of a run's scores and write them into its folder, with what they are worth."""
-    if check is not None and (threshold is not None or rerank is not None):
-        raise SettingsError("--check measures what was fitted; --threshold and --rerank are of fitting")
+    if check is not None and (threshold is not None or rerank is not None or split is not None):
+        raise SettingsError(
+            "--check measures what was fitted; --split, --threshold and --rerank are of fitting"
+        )
+    fit_on = split or "val"
     loaded = load_run(run, stage=stage, device=device(cpu))
     fitted = None if check is None else read_calibration(loaded.path.parent)
     if check is not None and fitted is None:
         raise CheckpointError(f"{run}: has no {FILE} to measure; fit it first, without --check")
-    dataset = open_dataset(data).split(check or split)
+    dataset = open_dataset(data).split(check or fit_on)
     with counting_each("pictures") as progress:
         if check is not None and fitted is not None:
             found = check_calibration(loaded, dataset, fitted, progress=progress)
@@ -53,10 +56,23 @@ def calibrate_command(
             return
         chosen = THRESHOLD if threshold is None else threshold
         made = calibrate_run(
-            loaded, dataset, split, threshold=chosen, rerank=first(rerank), progress=progress
+            loaded, dataset, fit_on, threshold=chosen, rerank=first(rerank), progress=progress
         )
-    out.print(_table(split, "by cross-validation", len(dataset), made.threshold, made.reliability))
+    out.print(_table(fit_on, "by cross-validation", len(dataset), made.threshold, made.reliability))
+    _say_what_is_replaced(loaded)
     out.print(f"written to {write_calibration(loaded.path.parent, made)}")
+
+
+def _say_what_is_replaced(run: Run) -> None:
+    """A run folder has one calibration: that of another checkpoint goes."""
+    try:
+        before = read_calibration(run.path.parent)
+    except CheckpointError:
+        return
+    if before is not None and before.fingerprint != run.fingerprint:
+        err.print(
+            f"replaces the calibration of {before.checkpoint}; a run has one, of {run.path.name} from now on"
+        )
 
 
 def _table(

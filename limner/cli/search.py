@@ -70,6 +70,8 @@ def search_command(
         raise SettingsError(
             "--explain: attention comes with --json; `limner explain` says what each word adds"
         )
+    if truth is not None and sheet is None:
+        raise SettingsError("--truth: frames the pictures of a sheet; name one with --sheet")
     if group not in (None, "identity", "near"):
         raise SettingsError(f"--group: expected 'identity' or 'near', got {group!r}")
     query = Query(
@@ -144,12 +146,13 @@ def _time(option: str, text: str | None) -> datetime | None:
 
 def _key(engine: Engine, name: str) -> str:
     """The key of a picture that is named by its path or its key."""
-    if engine.store.entry(name) is not None:
-        return name
-    key = key_of(os.path.abspath(name))  # noqa: PTH100 - resolve() would follow links
-    if engine.store.entry(key) is None:
-        raise DataError(f"{name}: the store holds no picture of this path or key; see `limner store list`")
-    return key
+    try:
+        for key in (name, key_of(os.path.abspath(name))):  # noqa: PTH100 - resolve() would follow links
+            if engine.store.entry(key) is not None:
+                return key
+    except UnicodeEncodeError:  # bytes that are no text, which no picture of a store is named by
+        name = ascii(name)
+    raise DataError(f"{name}: the store holds no picture of this path or key; see `limner store list`")
 
 
 def _print(answer: Answer, store: Place) -> None:

@@ -42,12 +42,15 @@ def best_of_near(
     """
     free = np.ones(len(ranked), bool)
     best: list[tuple[int, int]] = []
-    rows = matrix[ranked]
+    # of the whole gallery a copy in the order of the ranking would be as large as the store
+    few = matrix[ranked] if 2 * len(ranked) < len(matrix) else None
     for place in range(len(ranked)):
         if len(best) == k:
             break
         if free[place]:
-            alike = free & (rows @ rows[place] >= near)
+            centre = matrix[ranked[place]]
+            cosines = (matrix @ centre)[ranked] if few is None else few @ centre
+            alike = free & (cosines >= near)
             alike[place] = True  # whatever rounding says
             free &= ~alike
             best.append((int(ranked[place]), int(alike.sum())))

@@ -83,7 +83,8 @@ def index_pictures(
     """Add the pictures of files and folders (see `limner.search.files`) to a store of the same model.
 
     `metadata` gives facts by path (see `limner.search.metadata`), among them "identity" and "taken", the time in
-    ISO 8601, which otherwise comes from the picture's EXIF data; a picture that it does not name keeps what it has.
+    ISO 8601. A picture that it names has what it says and nothing else, and the time of its EXIF data where it says
+    none; a picture that it does not name keeps what it has, also when its bytes change.
     `batch_size` pictures are encoded and committed at once, `workers` threads decode (default: one a core), and at
     most four batches are in memory, decoded or encoded.
     `progress` is called with the pictures done and their total. The store is held for writing from first to last.
@@ -222,7 +223,7 @@ def _look(
         before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
         if not stat.S_ISREG(before.st_mode):
             return "not a regular file"
-        known = note or (_Note(stored.identity, stored.metadata, None) if stored else _Note())
+        known = note or (_Note(stored.identity, stored.metadata, stored.taken) if stored else _Note())
         # Time stamps change in a copy or a checkout, without the bytes.
         if stored and stored.size == before.st_size:
             if stored.mtime == before.st_mtime_ns:
@@ -249,7 +250,8 @@ def _look(
 
 def _settled(stored: Entry, note: _Note, mtime: int) -> _Seen:
     """A picture whose bytes are those that were embedded; its facts or time stamp may have changed."""
-    taken = note.taken or stored.taken
+    # a row without a time is of a file without EXIF data, which need not be opened
+    taken = note.taken or (stored.taken and capture_time(stored.path))
     now = replace(stored, mtime=mtime, taken=taken, identity=note.identity, metadata=note.metadata)
     changed = _facts(stored) != _facts(now)
     return _Seen(now, "updated" if changed else "unchanged", write=changed or stored.mtime != mtime)

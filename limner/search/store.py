@@ -108,6 +108,11 @@ class Store:
         """Height, width and channels of the maps it keeps; None = it keeps none."""
         return self.card.map
 
+    @property
+    def has_table(self) -> bool:
+        """Whether pictures have been added, ever."""
+        return self._table.opened() is not None
+
     def check_model(self, fingerprint: str, dim: int) -> None:
         """Raise `StoreError` unless the store was built with this model."""
         if fingerprint != self.fingerprint:

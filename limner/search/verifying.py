@@ -28,6 +28,7 @@ DAMAGE = {
 """What no writing of limner leaves behind, by kind."""
 
 STALE = {
+    "table": "no table of pictures: nothing was indexed yet, or it is gone",
     "missing": "pictures whose file is gone (`limner store delete STORE --missing`)",
     "changed": "pictures whose file has changed since (`limner index` again)",
 }
@@ -79,6 +80,8 @@ def verify(
     for a table that cannot be read.
     """
     report, seen, total = Verification(), set[str](), len(store)
+    if not store.has_table:
+        report.note("table", f"{store.folder}/pictures.lance")
     shape = store.map_shape
     columns = ["id", *FIELDS, "vector", *([] if shape is None else ["map"])]
     with ThreadPoolExecutor(workers) as threads:

@@ -47,6 +47,7 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
     assert limner("calibrate", run, *data, "--threshold", "0.9").code == 0
     assert json.loads((run / "calibration.json").read_text(encoding="utf-8"))["threshold"] == 0.9
     refused(limner("calibrate", run, *data, "--check", "test", "--threshold", "0.9"), "are of fitting")
+    refused(limner("calibrate", run, *data, "--check", "test", "--split", "val"), "are of fitting")
     refused(limner("calibrate", run, *data, "--split", "test"), "never fitted on test.*--check test")
     refused(limner("calibrate", run, *data, "--threshold", "2"), "expected a probability")
 
@@ -64,3 +65,7 @@ def test_a_calibration_is_of_one_checkpoint(
     refused(
         limner("calibrate", run, *data, "--stage", "stage-1", "--check", "val"), "fitted for another model"
     )
+    other = limner("calibrate", run, *data, "--stage", "stage-1")
+    assert other.code == 0, other.err
+    assert "replaces the calibration of stage-2.safetensors" in other.err
+    assert "replaces" not in limner("calibrate", run, *data, "--stage", "stage-1").err

@@ -66,6 +66,8 @@ def test_what_each_word_adds(limner: Limner, store: Path, pictures: Path) -> Non
     alone = limner("explain", store, "red", pictures / "05-0.png")
     assert len(alone.out.splitlines()) == 1
     refused(limner("explain", store, QUERY, "nothing"), "holds no picture")
+    refused(limner("search", store, "--like", "\udcff.jpg"), "holds no picture")
+    refused(limner("search", store, QUERY, "--truth", "p1"), "--truth: .*--sheet")
 
 
 def test_another_model(

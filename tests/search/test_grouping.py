@@ -39,3 +39,13 @@ def test_groups_part_the_ranking(seed: int, count: int, k: int, near: float) -> 
         expected.append((free[0], len(group)))
         free = [row for row in free if row not in group]
     assert groups == expected
+
+
+def test_few_of_many_are_grouped_alike() -> None:
+    rng = np.random.default_rng(1)
+    matrix = rng.normal(size=(40, 3)).astype(np.float32)
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    few = rng.permutation(40)[:7]
+    assert best_of_near(few, matrix, 7, 0.5) == [
+        (int(few[row]), size) for row, size in best_of_near(np.arange(7), matrix[few], 7, 0.5)
+    ]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from limner.errors import DataError, SettingsError, StoreError
 from limner.search.index import IndexSummary, index_pictures
@@ -227,3 +228,31 @@ def test_killed_at_any_moment_every_picture_is_there_once(tmp_path: Path, store:
     assert before % 2 == 0
     assert index_pictures(FakeEncoder(), store, pictures) == IndexSummary(60 - before, before, 0, ())
     check_rows(store, pictures)
+
+
+def test_what_is_known_of_a_picture_goes_by_one_rule(tmp_path: Path, store: Store) -> None:
+    """A picture that the metadata name has what they say; one that they do not name keeps what it has."""
+    picture = tmp_path / "a.jpg"
+
+    def drawn(colour: str) -> None:
+        image = Image.new("RGB", (8, 8), colour)
+        exif = Image.Exif()
+        exif.get_ifd(0x8769)[0x9003] = "2020:01:01 12:00:00"
+        image.save(picture, exif=exif)
+
+    def known(metadata: dict[str, object] | None = None) -> tuple[object, ...]:
+        index_pictures(
+            FakeEncoder(), store, [picture], metadata={str(picture): metadata} if metadata else None
+        )
+        entry = store.entries()[str(picture)]
+        return entry.identity, entry.taken and entry.taken.year, entry.metadata
+
+    drawn("red")
+    assert known() == (None, 2020, {})
+    assert known({"identity": "p", "taken": "2026-11-20", "camera": 3}) == ("p", 2026, {"camera": 3})
+    assert known() == ("p", 2026, {"camera": 3})
+    drawn("blue")
+    assert known() == ("p", 2026, {"camera": 3})
+    assert known({"camera": 4}) == (None, 2020, {"camera": 4})
+    drawn("green")
+    assert known({"identity": "q"}) == ("q", 2020, {})

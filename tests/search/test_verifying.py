@@ -56,7 +56,13 @@ def test_a_whole_store(store: Store) -> None:
 
 def test_an_empty_store_is_whole(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store", fingerprint="a" * 64, dim=4, run="run")
-    assert verify(store).to_dict() == {"pictures": 0, "sentences": 0, "sound": True, "found": {}}
+    report = verify(store)
+    assert (report.pictures, report.sound, kinds(report)) == (0, True, {"table": 1})
+
+
+def test_a_table_that_is_gone_is_told(store: Store) -> None:
+    shutil.rmtree(f"{store.folder}/pictures.lance")
+    assert kinds(verify(Store.open(store.folder))) == {"table": 1}
 
 
 def test_files_that_went_or_changed_are_no_damage(store: Store, pictures: Path) -> None:
