@@ -2,20 +2,22 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# compat: Python started beside a checkout called limner would take its folder for the package otherwise
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 
 .PHONY: demo test check docs bench clean
 
 $(VENV)/.limner: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'limner needs Python 3.11 or later')"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[server]'
+	$(INSTALL) -e '.[server]'
 	touch $@
 
 $(VENV)/.limner-dev: $(VENV)/.limner
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(INSTALL) -e '.[dev]'
 	touch $@
 
-demo: $(VENV)/.limner  ## people drawn, trained on, evaluated, indexed and searched: at most ten minutes
+demo: $(VENV)/.limner  ## people drawn, trained on, evaluated, indexed and searched: about ten minutes on two cores
 	$(BIN)/limner demo
 
 test: $(VENV)/.limner-dev  ## the whole test suite

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -102,11 +104,15 @@ def demo_command(
 
     out.print("4. Indexing the test people's pictures")
     opened = store_for(encoder, run, store)
-    facts = {str(record.image.resolve()): {"identity": record.group} for record in test.records}
+    facts = {
+        str(record.image.resolve()): {"identity": record.group, "camera": record.image.parent.name}
+        for record in test.records
+    }
     with counting("pictures") as progress:
         index_pictures(encoder, opened, list(facts), metadata=facts, progress=progress)
 
     out.print("5. Searching")
+    best: tuple[int, str] | None = None
     engine = Engine(opened, encoder, load_calibration(run, encoder.fingerprint))
     for number, (sentence, truth) in enumerate(examples(test), start=1):
         hits = engine.search(sentence, 10)
@@ -114,10 +120,14 @@ def demo_command(
         sheet = folder / SHEETS[number - 1]
         contact_sheet(hits, query=sentence, truth=truth).save(sheet)
         where = f"found at rank {found}" if found else "not among the first 10"
+        if best is None or (found or 11) < best[0]:
+            best = found or 11, sentence
         out.print(f"   “{sentence}”\n   {where}; {sheet}")
     minutes = (time.monotonic() - began) / 60
-    out.print(f'Done in {minutes:.1f} minutes. Try: limner search {store} "a man in a red jacket"')
-    out.print(f"                     or, in a browser: limner serve {store}")
+    assert best is not None
+    out.print(f"Done in {minutes:.1f} minutes. Try:")
+    out.print(f'   {_typed()} search {store} "{best[1]}"')
+    out.print(f"   {_typed()} serve {store}    # the same in a browser")
     write_text(
         folder / "summary.json",
         json.dumps(
@@ -146,6 +156,11 @@ def _claim(folder: Path) -> None:
             )
     elif store.exists():
         check_empty(store)
+
+
+def _typed() -> str:
+    """How this program is to be typed: by its path in an environment that is not activated."""
+    return "limner" if shutil.which("limner") else sys.argv[0]
 
 
 def _is_empty(path: Path) -> bool:

@@ -72,7 +72,8 @@ def published_state(name: str) -> dict[str, Tensor]:
         folder = Path(torch.hub.get_dir()) / "checkpoints"
         raise CheckpointError(
             f"weights 'imagenet' of {name}: {PUBLISHED_AT}{file} could not be fetched or read "
-            f"({_first_line(error)}); put a whole copy into {folder}, or set weights to a file"
+            f"({_first_line(error)}); put a whole copy into {folder}, or give a file with torchvision's names: "
+            f"--set model.backbone.weights=FILE"
         ) from error
     return _plain_tensors(content, file)
 
