@@ -14,14 +14,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt64
 
 from limner.search.conditions import Condition
 from limner.search.deadline import check_time
+from limner.search.entry import FIELDS
 from limner.search.facts import Facts
 from limner.search.hits import Hit
-from limner.search.table import matrix_of
+from limner.search.table import ROW, Table
 from limner.search.vectors import Vectors
+
+_COLUMNS = ("id", *FIELDS)
+_BLOCK = 8192  # rows copied at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +38,35 @@ class Snapshot:
     columns: pa.Table
 
     @classmethod
-    def of(cls, table: pa.Table, version: int, dim: int) -> "Snapshot":
-        """Take over a table as read. Peak memory: twice the vectors."""
-        order = pc.sort_indices(table, [("path", "ascending")])
-        matrix = matrix_of(table["vector"], dim)[order.to_numpy()]
-        return cls(version, Vectors.of(matrix), table.drop_columns(["vector"]).take(order))
+    def read(cls, table: Table, version: int, dim: int, before: "Snapshot | None" = None) -> "Snapshot":
+        """The rows as they are now, at this version or a later one; vectors that `before` has are taken from it.
+
+        Peak memory, of 100,000 × 512: 2.2 times the vectors, and 3.5 times with those of `before` and what LanceDB
+        keeps. Raises `StoreError` for a table that cannot be read.
+        """
+        while True:
+            rows = table.numbered(_COLUMNS)
+            columns = rows.take(pc.sort_indices(rows, [("path", "ascending")]))
+            numbers = columns[ROW].to_numpy()
+            matrix = np.empty((len(numbers), dim), np.float32)
+            fresh = np.arange(len(numbers)) if before is None else before._copied(numbers, matrix)
+            if table.fill(matrix, fresh, numbers[fresh], "vector"):
+                return cls(version, Vectors.of(matrix), columns)
+
+    def _copied(
+        self, numbers: UInt64[np.ndarray, " rows"], matrix: Float[np.ndarray, "rows dim"]
+    ) -> Int[np.ndarray, " fresh"]:
+        """Copy the vectors of rows of these numbers, and say which places are left."""
+        own = self.columns[ROW].to_numpy()
+        if not len(own):
+            return np.arange(len(numbers))
+        order = np.argsort(own)
+        places = order[np.minimum(np.searchsorted(own, numbers, sorter=order), len(own) - 1)]
+        same = own[places] == numbers
+        # in parts: the right side is a copy
+        for part in np.array_split(np.flatnonzero(same), 1 + len(numbers) // _BLOCK):
+            matrix[part] = self.matrix[places[part]]
+        return np.flatnonzero(~same)
 
     @property
     def matrix(self) -> Float[np.ndarray, "images dim"]:

@@ -287,14 +287,12 @@ class Store:
         return self.snapshot().search(np.ascontiguousarray(query, dtype=np.float32), k)
 
     def snapshot(self) -> Snapshot:
-        """The rows in memory, read again only when the table has changed since."""
+        """The rows in memory; when the table has changed since, what has changed is read."""
         self.follow()
         # Asked before reading: a commit in between then only means one reading too many.
         version = self._table.version
         if self._snapshot is None or self._snapshot.version != version:
-            # without maps and thumbnails, of which an answer needs a few
-            names = [name for name in schema(self.dim).names if name != "thumbnail"]
-            self._snapshot = Snapshot.of(self._table.all(names), version, self.dim)
+            self._snapshot = Snapshot.read(self._table, version, self.dim, self._snapshot)
         return self._snapshot
 
     def compact(self, *, purge: bool = False) -> None:

@@ -13,12 +13,17 @@ from typing import Any
 import lancedb
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float
+from jaxtyping import Float, Int, UInt64
 
 from limner.errors import StoreError, UnknownPictureError
 from limner.search.lease import Lease
 from limner.search.lock import WriterLock
 from limner.search.place import Place, reached, storage_options
+
+ROW = "_rowid"
+"""LanceDB's number of a row. A row that is changed, or moved by compacting, gets another; none is given twice."""
+
+_BLOCK = 8192  # rows read at once
 
 
 class Table:
@@ -99,6 +104,37 @@ class Table:
             return self.schema.empty_table().select(list(columns))
         with self._readings():
             return table.search().select(list(columns)).to_arrow()
+
+    def numbered(self, columns: Sequence[str]) -> pa.Table:
+        """Some columns of all rows, and `ROW`: a number that no row of other contents ever has."""
+        table = self.opened()
+        if table is None:
+            return (
+                self.schema.empty_table().select(list(columns)).append_column(ROW, [np.empty(0, np.uint64)])
+            )
+        with self._readings():
+            return table.search().select(list(columns)).with_row_id(True).to_arrow()
+
+    def fill(
+        self,
+        matrix: Float[np.ndarray, "rows dim"],
+        places: Int[np.ndarray, " some"],
+        numbers: UInt64[np.ndarray, " some"],
+        column: str,
+    ) -> bool:
+        """Write vectors of rows with these numbers into these places; False where one is no longer there."""
+        table = self.opened()
+        order = np.argsort(numbers)
+        places, numbers = places[order], numbers[order]
+        for start in range(0, len(numbers), _BLOCK):
+            block = numbers[start : start + _BLOCK]
+            with self._readings():
+                found = table.take_row_ids(block.tolist()).select([column]).with_row_id().to_arrow()
+            if len(found) != len(block):
+                return False
+            own = places[start : start + _BLOCK][np.searchsorted(block, found[ROW].to_numpy())]
+            matrix[own] = matrix_of(found[column], matrix.shape[1])
+        return True
 
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
         """Some columns of all rows, at most `size` rows at a time, of one version of the table.
