@@ -9,7 +9,7 @@ It needs httpx and nothing else of limner, neither torch nor a store.
 
 import base64
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -32,6 +32,7 @@ class Attention:
     of_regions: list[list[list[float]]] | None
     of_words: list[list[float]] | None
     reader: Literal["step", "region"]
+    crop: tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Client:
         self,
         text: str | None = None,
         *,
-        image: str | Path | bytes | None = None,
+        image: str | Path | bytes | bytearray | None = None,
         like: str | None = None,
         text_weight: float = 0.5,
         k: int = 10,
@@ -169,14 +170,16 @@ class Client:
             "rerank": rerank,
             "explain": explain,
         }
-        found = self._ask("POST", "/v1/search", body).json()
-        return _made(Answer, {**found, "hits": [_hit(one) for one in found["hits"]]})
+        answer = self._ask("POST", "/v1/search", body)
+        return self._read(
+            answer, lambda found: _made(Answer, {**found, "hits": [_hit(one) for one in found["hits"]]})
+        )
 
     def sentences(
         self,
         text: str | None = None,
         *,
-        image: str | Path | bytes | None = None,
+        image: str | Path | bytes | bytearray | None = None,
         like: str | None = None,
         text_weight: float = 0.5,
         k: int = 10,
@@ -189,41 +192,43 @@ class Client:
             "text_weight": text_weight,
             "k": k,
         }
-        found = self._ask("POST", "/v1/sentences", body).json()
-        return [_made(FoundSentence, one) for one in found["sentences"]]
+        answer = self._ask("POST", "/v1/sentences", body)
+        return self._read(answer, lambda found: [_made(FoundSentence, one) for one in found["sentences"]])
 
     def explain(self, text: str, id: str) -> Explanation:
         """Why a picture has its score for a text."""
-        found = self._ask("POST", "/v1/explain", {"text": text, "id": id}).json()
-        return _made(Explanation, {**found, "attention": _attention(found["attention"])})
+        answer = self._ask("POST", "/v1/explain", {"text": text, "id": id})
+        return self._read(
+            answer, lambda found: _made(Explanation, {**found, "attention": _attention(found["attention"])})
+        )
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Sequence[str] = ()) -> Items:
         """Some of the pictures that meet conditions, in the order of their paths."""
         query = {"offset": offset, "limit": limit, "where": list(where)}
-        found = self._ask("GET", "/v1/items", query=query).json()
-        return Items([_item(one) for one in found["items"]], found["total"])
+        answer = self._ask("GET", "/v1/items", query=query)
+        return self._read(answer, lambda found: Items([_item(one) for one in found["items"]], found["total"]))
 
     def item(self, id: str) -> Item:
         """One picture."""
-        return _item(self._ask("GET", f"/v1/items/{_key(id)}").json())
+        return self._read(self._ask("GET", f"/v1/items/{_key(id)}"), _item)
 
     def add(
         self,
-        image: str | Path | bytes,
+        image: str | Path | bytes | bytearray,
         *,
         name: str | None = None,
         identity: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Item:
         """Add a picture, where the server lets one; `name` is the file's own unless given."""
-        called = name or ("picture" if isinstance(image, bytes) else Path(image).name)
+        called = name or (Path(image).name if isinstance(image, str | Path) else "picture")
         body = {
             "name": called,
             "image": _in_base64(image),
             "identity": identity,
             "metadata": dict(metadata or {}),
         }
-        return _item(self._ask("POST", "/v1/items", body).json())
+        return self._read(self._ask("POST", "/v1/items", body), _item)
 
     def delete(self, id: str) -> None:
         """Take a picture out of the store, where the server lets one."""
@@ -239,8 +244,14 @@ class Client:
 
     def info(self) -> dict[str, Any]:
         """What can be searched, and how: the fields of `/v1/info`."""
-        found: dict[str, Any] = self._ask("GET", "/v1/info").json()
-        return found
+        return self._read(self._ask("GET", "/v1/info"), dict)
+
+    def health(self) -> bool:
+        """Whether the server is there and says that it is well; needs no token."""
+        try:
+            return self._read(self._ask("GET", "/health"), lambda found: bool(found["status"] == "ok"))
+        except ServerError:
+            return False
 
     def _ask(
         self, method: str, path: str, body: object = None, query: Mapping[str, Any] | None = None
@@ -261,6 +272,14 @@ class Client:
             raise ServerError(f"{self.url}: {_said(answer)}", answer.status_code)
         return answer
 
+    def _read(self, answer: "httpx.Response", made: Callable[[Any], T]) -> T:
+        """What an answer's JSON stands for. Raises `ServerError` for one that is not limner's."""
+        try:
+            return made(answer.json())
+        except (ValueError, LookupError, TypeError, AttributeError):
+            said = "its answer is not that of a limner server; is this the right address?"
+            raise ServerError(f"{self.url}: {said}", answer.status_code) from None
+
 
 def _said(answer: "httpx.Response") -> str:
     """What a refusal says, also one by something that stands before the server."""
@@ -272,8 +291,8 @@ def _said(answer: "httpx.Response") -> str:
     return str(detail or f"refused with status {answer.status_code}")
 
 
-def _in_base64(image: str | Path | bytes) -> str:
-    if isinstance(image, bytes):
+def _in_base64(image: str | Path | bytes | bytearray) -> str:
+    if isinstance(image, bytes | bytearray | memoryview):
         return base64.b64encode(image).decode()
     try:
         return base64.b64encode(Path(image).read_bytes()).decode()
@@ -305,7 +324,7 @@ def _item(values: Mapping[str, Any]) -> Item:
 
 
 def _attention(values: Mapping[str, Any] | None) -> Attention | None:
-    return None if values is None else _made(Attention, values)
+    return None if values is None else _made(Attention, {**values, "crop": tuple(values["crop"])})
 
 
 def _time(text: str | None) -> datetime | None:

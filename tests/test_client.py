@@ -2,8 +2,10 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.responses import Response
 
 from limner.client import Client
 from limner.errors import LimnerError, ServerError, SettingsError
@@ -39,7 +41,10 @@ def test_search_as_the_library(server: Client, engine: Engine, folder: Path) -> 
     for answer, query in (
         (server.search("a red coat", k=3), Query(text="a red coat", k=3)),
         (server.search(image=picture), Query(image=picture)),
-        (server.search(image=picture.read_bytes(), group="near"), Query(image=picture, group="near")),
+        (
+            server.search(image=bytearray(picture.read_bytes()), group="near"),
+            Query(image=picture, group="near"),
+        ),
         (
             server.search("a", after=datetime(2026, 11, 12), before=datetime(2026, 11, 14)),
             Query(text="a", after=datetime(2026, 11, 12), before=datetime(2026, 11, 14)),
@@ -122,3 +127,30 @@ def test_without_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(SettingsError, match=r"pip install 'limner\[server\]'"):
         Client("http://127.0.0.1:8000")
+
+
+@pytest.mark.parametrize("answer", ["<html>", "[]", "3", "{}", '{"hits": 3}', '{"hits": [{}], "items": [3]}'])
+def test_answers_of_something_else(answer: str) -> None:
+    async def other(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await Response(answer)(scope, receive, send)
+
+    with running(other) as url, Client(url) as client:
+        for call in (
+            lambda: client.search("a"),
+            lambda: client.sentences("a"),
+            lambda: client.explain("a", "0" * 32),
+            client.items,
+            lambda: client.item("0" * 32),
+            lambda: client.add(bytearray(b"a")),
+        ):
+            with pytest.raises(ServerError, match="not that of a limner server") as refused:
+                call()
+            assert refused.value.status == 200
+        assert not client.health()
+
+
+def test_health(server: Client) -> None:
+    assert server.health()
+    with Client("http://127.0.0.1:1") as nobody:
+        assert not nobody.health()
