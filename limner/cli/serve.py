@@ -1,6 +1,8 @@
 """`limner serve`: a store's search for colleagues, over HTTP."""
 
+import asyncio
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,9 @@ from limner.search.opening import open_store
 
 _CONNECTIONS = 1000
 _GRACE = 10
-"""Seconds that requests have to end when the server stops."""
+"""Seconds that requests have to end when the server stops; then they are turned away."""
+_LAST = 2
+"""Seconds more after which what is still not answered is cut off."""
 
 
 def serve_command(
@@ -39,6 +43,12 @@ def serve_command(
         Path | None, typer.Option(help="File that gets a line of JSON for each query: who, when, what.")
     ] = None,
     max_k: Annotated[int, typer.Option(min=1, help="Most pictures in one answer.")] = 100,
+    max_rerank: Annotated[
+        int, typer.Option(min=0, help="Most pictures that a query may have re-ranked.")
+    ] = 10_000,
+    query_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Seconds after which a query is given up.")
+    ] = 30,
     rate: Annotated[
         float, typer.Option(min=0, help="Requests a second that one client may go on sending; 0 = no limit.")
     ] = 50,
@@ -56,6 +66,9 @@ def serve_command(
         str | None,
         typer.Option(help="Address of a reverse proxy, whose word on who the client is is believed."),
     ] = None,
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Show the API at /docs, by scripts from the web.")
+    ] = False,
     cpu: Cpu = False,
 ) -> None:
     """Serve a store's search page and API until Ctrl-C (docs/server.md)."""
@@ -64,6 +77,7 @@ def serve_command(
 
         from limner.server.access import LOCAL, is_loopback, read_token
         from limner.server.app import create_app
+        from limner.server.heads import HeadLimit
         from limner.server.listening import listen, url_of
         from limner.server.settings import ServerSettings
     except ModuleNotFoundError as error:
@@ -90,15 +104,27 @@ def serve_command(
             max_k=max_k,
             max_body=max_body * 2**20,
             max_batch=max_batch,
+            max_rerank=max_rerank,
+            query_seconds=query_seconds,
+            docs=docs,
             rate=rate,
             burst=max(1, round(2 * rate)),
         )
         engine = open_store(store, run=run, device=device(cpu), approximate_from=approximate_from)
         engine.prepare()
         app = create_app(engine, settings)
-        server = uvicorn.Server(
+
+        class Server(uvicorn.Server):
+            async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+                # before uvicorn cuts off what still waits, without a word
+                late = asyncio.get_running_loop().call_later(_GRACE, app.state.turn_away, 0.0)
+                await super().shutdown(sockets)
+                late.cancel()
+
+        server = Server(
             uvicorn.Config(
                 app,
+                http=HeadLimit,
                 log_level="warning",
                 access_log=False,
                 server_header=False,
@@ -106,7 +132,7 @@ def serve_command(
                 proxy_headers=behind_proxy is not None,
                 forwarded_allow_ips=behind_proxy,
                 limit_concurrency=_CONNECTIONS,
-                timeout_graceful_shutdown=_GRACE,
+                timeout_graceful_shutdown=_GRACE + _LAST,
             )
         )
         if not is_loopback(host) and behind_proxy is None:

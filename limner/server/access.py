@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from limner.errors import SettingsError
 from limner.server.problems import problem
+from limner.server.rate import Buckets, client_of, too_many
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 _SHORTEST = 16
@@ -21,11 +22,17 @@ _OPEN = ("/", "/health", "/docs", "/openapi.json")
 
 
 class Access:
-    """ASGI middleware: 421 for a name that is not served, 401 without the token."""
+    """ASGI middleware: 421 for a name that is not served, 401 without the token, 429 for too many of those.
 
-    def __init__(self, app: ASGIApp, token: SecretStr | None, hosts: Sequence[str]) -> None:
+    `guesses`: a bucket for each client from which a request without the token takes; None = as many as it likes.
+    """
+
+    def __init__(
+        self, app: ASGIApp, token: SecretStr | None, hosts: Sequence[str], guesses: Buckets | None = None
+    ) -> None:
         self.app = app
         self.token = None if token is None else token.get_secret_value().encode()
+        self.guesses = guesses
         self.hosts = frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -36,7 +43,14 @@ class Access:
                 # a page of elsewhere may have its own name lead to this machine, and read what it gets (DNS rebinding)
                 answer = problem(421, "without a token this server answers to its own address only")
                 return await answer(scope, receive, send)
-            if self.token is not None and needs_token(scope["path"]) and not self._holds(headers):
+            if self.token is None or not needs_token(scope["path"]):
+                return await self.app(scope, receive, send)
+            # before the token is looked at: the right one must not be told from others by a client that guesses on
+            if self.guesses is not None and (wait := self.guesses.wait(client_of(scope))):
+                return await too_many("too many requests without the token", wait)(scope, receive, send)
+            if not self._holds(headers):
+                if self.guesses is not None:
+                    self.guesses.take(client_of(scope))
                 said = "is wrong" if b"authorization" in headers else "is missing"
                 challenge = {"WWW-Authenticate": "Bearer"}
                 answer = problem(

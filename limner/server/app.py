@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI, Security
 from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from limner.search.engine import Engine
@@ -17,6 +18,7 @@ from limner.server.audit import Audit
 from limner.server.batching import Worker
 from limner.server.body import BodyLimit
 from limner.server.counters import MEDIA_TYPE, Counters, Counting
+from limner.server.decoding import taking_pixels
 from limner.server.info import describe
 from limner.server.item_routes import item_routes
 from limner.server.page import Guarded, page_routes
@@ -40,8 +42,10 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
     """
     settings = settings or ServerSettings()
     counters: Counters
+    searched = taking_pixels(engine)
     worker = Worker(
-        engine.answers,
+        searched.answers,
+        seconds=settings.query_seconds,
         max_batch=settings.max_batch,
         max_waiting=settings.max_waiting,
         on_batch=lambda size: counters.batches.observe(size),
@@ -53,7 +57,7 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        worker.close()
+        await run_in_threadpool(worker.close)
 
     app = FastAPI(
         title="limner",
@@ -61,12 +65,16 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
         version=version("limner"),
         lifespan=lifespan,
         redirect_slashes=False,
+        docs_url="/docs" if settings.docs else None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
+    # for a server that stops while queries are being answered
+    app.state.turn_away = worker.close
     # outermost last
     app.add_middleware(BodyLimit, largest=settings.max_body, seconds=settings.body_seconds)
-    app.add_middleware(Access, token=settings.token, hosts=settings.hosts)
+    guesses = Buckets(settings.rate, settings.burst) if settings.rate else None
+    app.add_middleware(Access, token=settings.token, hosts=settings.hosts, guesses=guesses)
     if settings.rate:
         app.add_middleware(RateLimit, buckets=Buckets(settings.rate, settings.burst))
     app.add_middleware(Guarded)
@@ -75,8 +83,9 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
     # for the description only: the middleware refuses before a body is read
     guarded = [Security(HTTPBearer(auto_error=False))] if settings.token is not None else []
     folder = changes.folder
-    app.include_router(search_routes(engine, worker, audit, settings.max_k, folder), dependencies=guarded)
-    app.include_router(item_routes(engine, worker, changes, settings.changes, folder), dependencies=guarded)
+    settings = settings.model_copy(update={"uploads": folder})
+    app.include_router(search_routes(searched, worker, audit, settings), dependencies=guarded)
+    app.include_router(item_routes(engine, worker, changes, audit, settings), dependencies=guarded)
     always = (421, 500)
 
     @app.get(
@@ -100,7 +109,7 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
         response_class=Response,
         responses={
             200: {"description": "Counters.", "content": {"text/plain": {"schema": {"type": "string"}}}},
-            **declared(401, *always),
+            **declared(401, 429, *always),
         },
         dependencies=guarded,
         tags=["server"],
@@ -113,11 +122,11 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
     place = engine.store.folder
     secret = {str(place), *([str(place.absolute())] if isinstance(place, Path) else [])}
     install_handlers(app, [*sorted(secret, key=len, reverse=True), *([str(folder)] if folder else [])])
-    _describe_openapi(app, settings.max_k)
+    _describe_openapi(app, settings)
     return app
 
 
-def _describe_openapi(app: FastAPI, max_k: int) -> None:
+def _describe_openapi(app: FastAPI, settings: ServerSettings) -> None:
     """Have `/openapi.json` know problems, and this server's own limits."""
 
     def openapi() -> dict[str, Any]:
@@ -129,7 +138,8 @@ def _describe_openapi(app: FastAPI, max_k: int) -> None:
             schemas["Problem"] = problem_schema()
             schemas["Fault"] = Fault.model_json_schema()
             for body in ("SearchBody", "SentencesBody"):
-                schemas[body]["properties"]["k"]["maximum"] = max_k
+                schemas[body]["properties"]["k"]["maximum"] = settings.max_k
+            schemas["SearchBody"]["properties"]["rerank"]["anyOf"][0]["maximum"] = settings.max_rerank
             app.openapi_schema = schema
         return app.openapi_schema
 

@@ -15,12 +15,20 @@ from limner.search.query import Query
 from limner.server.problems import RefusedError
 from limner.server.schemas import SearchBody
 from limner.server.sentence_schemas import SentencesBody
+from limner.server.settings import ServerSettings
 from limner.server.uploads import shown_name
 
+_ALTERNATIVES = 100
+"""Values that one condition may name."""
 
-def query_of(body: SearchBody, max_k: int) -> Query:
+
+def query_of(body: SearchBody, settings: ServerSettings) -> Query:
     """The query that a body asks. Raises `RefusedError` and `SettingsError` for values that make none."""
-    _check(body, max_k)
+    _check(body, settings.max_k)
+    if isinstance(body.rerank, int) and body.rerank > settings.max_rerank:
+        raise RefusedError(
+            422, f"rerank: this server re-ranks at most {settings.max_rerank:,}, got {body.rerank:,}"
+        )
     return Query(
         text=body.text,
         image=None if body.image is None else picture_of(body.image),
@@ -53,8 +61,13 @@ def _check(body: SearchBody | SentencesBody, max_k: int) -> None:
 
 
 def conditions_of(where: Sequence[str]) -> tuple[Condition, ...]:
-    """Conditions as they are written. Raises `RefusedError` for one on paths, which would tell them bit by bit."""
+    """Conditions as they are written.
+
+    Raises `RefusedError` for one on paths, which would tell them bit by bit, and for one of very many values.
+    """
     conditions = tuple(Condition.parse(one) for one in where)
+    if any(len(condition.values) > _ALTERNATIVES for condition in conditions):
+        raise RefusedError(422, f"where: a condition names at most {_ALTERNATIVES} values")
     if any(condition.name.strip() == "path" for condition in conditions):
         raise RefusedError(403, "where: this server tells nothing of where its files lie")
     return conditions

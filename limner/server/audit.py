@@ -1,15 +1,21 @@
-"""A record of who searched for what: one line of JSON a query, for those who answer for person data."""
+"""A record of who searched for what: one line of JSON a search, for those who answer for person data."""
 
 import json
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from limner.errors import SettingsError
-from limner.search.query import Query
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from limner.errors import LimnerError, SettingsError
 from limner.server.problems import RefusedError
+from limner.server.rate import address_of
 
 
 class Audit:
@@ -21,6 +27,7 @@ class Audit:
 
     def __init__(self, file: Path | None) -> None:
         self.file = file
+        self._one = threading.Lock()
         if file is not None:
             try:
                 self._append(b"")
@@ -29,28 +36,31 @@ class Audit:
                     f"{file}: the audit log cannot be written ({error.strerror or error})"
                 ) from None
 
-    def note(self, client: str, query: Query, found: Sequence[str] | str) -> None:
-        """Record a query with the keys that were found, or with what it was refused for."""
-        if self.file is None:
-            return
-        line: dict[str, Any] = {
+    @asynccontextmanager
+    async def noted(self, request: Request, what: str, asked: Mapping[str, Any]) -> AsyncIterator[list[str]]:
+        """Record a search: with the keys that the block puts into its list, or with why it was refused."""
+        found: list[str] = []
+        line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "client": client,
-            "kind": kind(query),
-            "text": query.text,
-            "like": query.like,
-            "k": query.k,
-            "where": [
-                f"{one.name}{one.operator}{'|'.join(json.dumps(value) for value in one.values)}"
-                for one in query.where
-            ],
-            "after": None if query.after is None else query.after.isoformat(),
-            "before": None if query.before is None else query.before.isoformat(),
-            "group": query.group,
-            **({"refused": found} if isinstance(found, str) else {"found": list(found)}),
+            "client": address_of(request.scope),
+            "request": what,
+            **asked,
         }
         try:
-            self._append(json.dumps(line).encode() + b"\n")
+            yield found
+        except LimnerError as error:
+            await self._write({**line, "refused": str(error)})
+            raise
+        except BaseException as error:
+            await self._write({**line, "refused": f"the server failed ({type(error).__name__})"})
+            raise
+        await self._write({**line, "found": found})
+
+    async def _write(self, line: Mapping[str, Any]) -> None:
+        if self.file is None:
+            return
+        try:
+            await run_in_threadpool(self._append, json.dumps(line).encode() + b"\n")
         except OSError:
             raise RefusedError(
                 503, "the record of queries cannot be written, and none is answered without"
@@ -58,15 +68,19 @@ class Audit:
 
     def _append(self, line: bytes) -> None:
         assert self.file is not None
-        handle = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            if os.write(handle, line) != len(line):
-                raise OSError("disk full")
-        finally:
-            os.close(handle)
+        with self._one:
+            handle = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                before = os.fstat(handle).st_size
+                if os.write(handle, line) != len(line):
+                    # half a line would spoil the next
+                    os.ftruncate(handle, before)
+                    raise OSError("disk full")
+            finally:
+                os.close(handle)
 
 
-def kind(query: Query) -> str:
-    """What a query searches by: "text", "image", "like", "text+image" or "text+like"."""
-    parts = [name for name in ("text", "image", "like") if getattr(query, name) is not None]
-    return "+".join(parts)
+def asked_of(body: BaseModel) -> dict[str, Any]:
+    """What a body asks, without its picture, of which only `kind` tells: "text", "image", "like", "text+image" …"""
+    parts = [name for name in ("text", "image", "like") if getattr(body, name, None) is not None]
+    return {"kind": "+".join(parts), **body.model_dump(exclude={"image"}, exclude_none=True)}

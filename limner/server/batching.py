@@ -4,25 +4,40 @@ Nothing waits for company: a query that finds the thread idle is answered alone,
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from concurrent.futures import Future, InvalidStateError, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
-from limner.errors import LimnerError
+from limner.errors import SearchTimeoutError
 from limner.search.query import Answer, Query
 from limner.server.problems import RefusedError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Answers = Callable[[Sequence[Query]], list[Answer | LimnerError]]
+Answers = Callable[[Sequence[Query], Sequence[float]], list[Answer | Exception]]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What waits: a query or something to call, what becomes of it, and the `time.monotonic()` at which it ends."""
+
+    what: Query | Callable[[], Any]
+    done: "Future[Any]"
+    until: float
 
 
 class Worker:
     """The thread, and what waits for it.
 
-    - `answers`: answers some queries, each by an answer or its error.
+    - `answers`: answers some queries, each until a time, by an answer or its error.
+    - `seconds`: longest time from a request to its answer, `SearchTimeoutError` beyond. A query that is being answered
+      is told of it; something else that has begun is not.
     - `max_batch`: most queries at once; `max_waiting`: most requests that may wait, `RefusedError` (503) beyond.
     - `on_batch` is told how many queries each batch has.
     """
@@ -31,95 +46,102 @@ class Worker:
         self,
         answers: Answers,
         *,
+        seconds: float = 30.0,
         max_batch: int = 64,
         max_waiting: int = 512,
         on_batch: Callable[[int], None] = lambda size: None,
     ) -> None:
         self._answers, self._on_batch = answers, on_batch
-        self._max_batch, self._max_waiting = max_batch, max_waiting
-        self._thread = ThreadPoolExecutor(1, "limner-model")
-        self._lock = threading.Lock()
-        self._queries: deque[tuple[Query, Future[Answer]]] = deque()
-        self._calls = 0
-        self._gathering = self._closed = False
+        self._seconds, self._max_batch, self._max_waiting = seconds, max_batch, max_waiting
+        self._changed = threading.Condition()
+        self._queries: deque[_Asked] = deque()
+        self._calls: deque[_Asked] = deque()
+        self._begun: list[_Asked] = []
+        self._closed = False
+        # no pool: Python would wait at its end for a pool's thread, however long that takes
+        self._thread = threading.Thread(target=self._work, name="limner-model", daemon=True)
 
     @property
     def waiting(self) -> int:
         """Requests that the thread has not begun with."""
-        return len(self._queries) + self._calls
+        return len(self._queries) + len(self._calls)
 
     def ask(self, query: Query) -> "Future[Answer]":
         """The answer to a query, or the error that it ends in, when it is there."""
-        answer: Future[Answer] = Future()
-        with self._lock:
-            self._check_room()
-            self._queries.append((query, answer))
-            if not self._gathering:
-                self._gathering = True
-                self._thread.submit(self._answer_next)
-        return answer
+        return self._line_up(self._queries, query)
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         """Do something else in the thread, between two batches."""
+        return self._line_up(self._calls, partial(function, *args, **kwargs))
 
-        def begin() -> T:
-            self._count(-1)
-            return function(*args, **kwargs)
+    def close(self, seconds: float = 1.0) -> None:
+        """Turn away what waits, and after so many seconds what has begun, too."""
+        with self._changed:
+            left, begun, self._closed = [*self._queries, *self._calls], self._begun, True
+            self._queries.clear()
+            self._calls.clear()
+            self._changed.notify()
+        stopping = RefusedError(503, "the server is stopping")
+        for one in left:
+            if one.done.set_running_or_notify_cancel():
+                one.done.set_exception(stopping)
+        wait([one.done for one in begun], seconds)
+        for one in begun:
+            _settle(one.done, stopping)
 
-        with self._lock:
-            self._check_room()
-            done = self._thread.submit(begin)
-        self._count(1)
-        done.add_done_callback(lambda one: self._count(-1) if one.cancelled() else None)
-        return done
+    def _line_up(self, line: deque[_Asked], what: Query | Callable[[], Any]) -> "Future[Any]":
+        one = _Asked(what, Future(), time.monotonic() + self._seconds)
+        with self._changed:
+            if self._closed:
+                raise RefusedError(503, "the server is stopping")
+            if self.waiting >= self._max_waiting:
+                said = f"{self._max_waiting} requests are waiting already; try again soon"
+                raise RefusedError(503, said, {"Retry-After": "1"})
+            if not self._thread.ident:
+                self._thread.start()
+            line.append(one)
+            self._changed.notify()
+        return one.done
 
-    def close(self) -> None:
-        """Finish what has begun, and turn away the rest."""
-        with self._lock:
-            left, self._queries, self._closed = list(self._queries), deque(), True
-        for _, answer in left:
-            if answer.set_running_or_notify_cancel():
-                answer.set_exception(RefusedError(503, "the server is stopping"))
-        self._thread.shutdown(wait=True, cancel_futures=True)
+    def _work(self) -> None:
+        """Answer batches of queries, and between any two do one other thing."""
+        other = False
+        while True:
+            with self._changed:
+                self._begun = []
+                self._changed.wait_for(lambda: self._closed or self.waiting)
+                if self._closed:
+                    return
+                other = bool(self._calls) and (not other or not self._queries)
+                line, most = (self._calls, 1) if other else (self._queries, self._max_batch)
+                taken = [line.popleft() for _ in range(min(len(line), most))]
+                self._begun = [one for one in taken if one.done.set_running_or_notify_cancel()]
+            late = [one for one in self._begun if time.monotonic() > one.until]
+            for one in late:
+                said = f"nobody had time for this within {self._seconds:g} s; try again soon"
+                _settle(one.done, SearchTimeoutError(said))
+            if batch := [one for one in self._begun if one not in late]:
+                self._do(batch)
 
-    def _count(self, more: int) -> None:
-        with self._lock:
-            self._calls += more
-
-    def _check_room(self) -> None:
-        if self._closed:
-            raise RefusedError(503, "the server is stopping")
-        if self.waiting >= self._max_waiting:
-            said = f"{self._max_waiting} requests are waiting already; try again soon"
-            raise RefusedError(503, said, {"Retry-After": "1"})
-
-    def _answer_next(self) -> None:
-        """Answer one batch, and line up for the next one behind what else waits."""
-        with self._lock:
-            taken = [self._queries.popleft() for _ in range(min(len(self._queries), self._max_batch))]
-        batch = [(query, answer) for query, answer in taken if answer.set_running_or_notify_cancel()]
-        if batch:
-            self._on_batch(len(batch))
-            self._settle(batch)
-        with self._lock:
-            self._gathering = bool(self._queries)
-            if self._gathering:
-                self._thread.submit(self._answer_next)
-
-    def _settle(self, batch: list[tuple[Query, "Future[Answer]"]]) -> None:
+    def _do(self, batch: list[_Asked]) -> None:
+        found: Sequence[Any]
         try:
-            found = self._answers([query for query, _ in batch])
-            assert len(found) == len(batch)
+            if callable(batch[0].what):
+                found = [batch[0].what()]
+            else:
+                self._on_batch(len(batch))
+                queries = [one.what for one in batch if isinstance(one.what, Query)]
+                found = self._answers(queries, [one.until for one in batch])
         except Exception as error:
-            if len(batch) > 1:
-                # one query's bug is not to fail the others
-                for pair in batch:
-                    self._settle([pair])
-            else:
-                batch[0][1].set_exception(error)
-            return
-        for (_, answer), one in zip(batch, found, strict=True):
-            if isinstance(one, LimnerError):
-                answer.set_exception(one)
-            else:
-                answer.set_result(one)
+            found = [error] * len(batch)
+        for one, result in zip(batch, found, strict=True):
+            _settle(one.done, result)
+
+
+def _settle(done: "Future[Any]", result: object) -> None:
+    # whoever came first: the answer, or the end of the server
+    with suppress(InvalidStateError):
+        if isinstance(result, Exception):
+            done.set_exception(result)
+        else:
+            done.set_result(result)

@@ -6,11 +6,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from limner.server.problems import RefusedError, refused
 
+_WITH_PICTURES = ("/v1/search", "/v1/sentences", "/v1/items")
+_PLAIN = 64 * 1024
+
 
 class BodyLimit:
     """ASGI middleware: reads the body before the app does; 413 for one that is too large, 408 for one too slow.
 
-    By the Content-Length where there is one, before anything is read, and by counting what arrives.
+    By the Content-Length where there is one, before anything is read, and by counting what arrives. `largest` is for
+    bodies that carry a picture; others have at most 64 KiB.
     """
 
     def __init__(self, app: ASGIApp, largest: int, seconds: float) -> None:
@@ -23,7 +27,8 @@ class BodyLimit:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return await self.app(scope, receive, send)
         try:
-            body = await self._read(scope, receive)
+            largest = self.largest if scope["path"] in _WITH_PICTURES else min(self.largest, _PLAIN)
+            body = await self._read(scope, receive, largest)
         except RefusedError as refusal:
             return await refused(refusal)(scope, receive, send)
         if body is None:
@@ -35,11 +40,11 @@ class BodyLimit:
 
         return await self.app(scope, again, send)
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+    async def _read(self, scope: Scope, receive: Receive, largest: int) -> bytes | None:
         """The body; None where the client has gone."""
         said = dict(scope["headers"]).get(b"content-length", b"0")
-        if not said.isdigit() or len(said) > 18 or int(said) > self.largest:
-            raise self._too_large()
+        if not said.isdigit() or len(said) > 18 or int(said) > largest:
+            raise _too_large(largest)
         parts: list[bytes] = []
         size = 0
         try:
@@ -50,8 +55,8 @@ class BodyLimit:
                         return None
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
-                    if size > self.largest:
-                        raise self._too_large()
+                    if size > largest:
+                        raise _too_large(largest)
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
@@ -59,6 +64,7 @@ class BodyLimit:
                 408, f"the body took more than {self.seconds:g} s", {"Connection": "close"}
             ) from None
 
-    def _too_large(self) -> RefusedError:
-        # the rest of the body is not read, so the connection cannot be used again
-        return RefusedError(413, f"a body has at most {self.largest:,} bytes", {"Connection": "close"})
+
+def _too_large(largest: int) -> RefusedError:
+    # the rest of the body is not read, so the connection cannot be used again
+    return RefusedError(413, f"a body has at most {largest:,} bytes here", {"Connection": "close"})

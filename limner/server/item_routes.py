@@ -1,34 +1,40 @@
 """The pictures of the store: listed, shown, added and deleted."""
 
 import asyncio
-from pathlib import Path
+import time
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi import Path as PathPart
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from limner.search.engine import Engine
 from limner.server.asking import conditions_of, item_body, picture_of
+from limner.server.audit import Audit
 from limner.server.batching import Worker
+from limner.server.decoding import Decoding, check_pixels
+from limner.server.item_schemas import Item, Items, NewItem, WhereInAddress
 from limner.server.pictures import known_entry, send_picture, send_thumbnail
 from limner.server.problems import RefusedError, declared
-from limner.server.schemas import Item, Items, Key, NewItem, Where
+from limner.server.schemas import Key
+from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes
 
 Id = Annotated[Key, PathPart(description="The picture's key.")]
 
 
 def item_routes(
-    engine: Engine, worker: Worker, changes: Changes, allowed: bool, uploads: Path | None
+    engine: Engine, worker: Worker, changes: Changes, audit: Audit, settings: ServerSettings
 ) -> APIRouter:
-    """The routes of items and their pictures; changes are refused unless `allowed`."""
+    """The routes of items and their pictures."""
     routes = APIRouter(tags=["pictures"])
+    uploads, decoding = changes.folder, Decoding()
     always = (401, 421, 422, 500, 503)
 
     def may_change() -> None:
-        if not allowed:
+        if not settings.changes:
             raise RefusedError(403, "this server's pictures cannot be changed; start it with --allow-changes")
 
     def may_add() -> None:
@@ -37,17 +43,29 @@ def item_routes(
             raise RefusedError(403, "this server takes no pictures; start it with --uploads FOLDER")
 
     @routes.get("/v1/items", response_model=Items, responses=declared(403, 409, 429, *always))
-    def items(
+    async def items(
+        request: Request,
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
-        where: Annotated[list[Where], Query(max_length=20)] = [],  # noqa: B006 - as FastAPI has it
+        where: Annotated[list[WhereInAddress], Query(max_length=20)] = [],  # noqa: B006 - as FastAPI has it
     ) -> dict[str, Any]:
         """List pictures in the order of their paths."""
-        snapshot = engine.store.snapshot()
-        rows = snapshot.meeting(conditions_of(where))
-        part = rows[offset : offset + limit]
-        hits = snapshot.hits(part, np.zeros(len(part), np.float32))
-        return {"items": [item_body(hit, uploads) for hit in hits], "total": len(rows)}
+
+        def listed() -> dict[str, Any]:
+            snapshot = engine.store.snapshot()
+            until = time.monotonic() + settings.query_seconds
+            rows = snapshot.meeting(conditions_of(where), until=until)
+            part = rows[offset : offset + limit]
+            hits = snapshot.hits(part, np.zeros(len(part), np.float32))
+            return {"items": [item_body(hit, uploads) for hit in hits], "total": len(rows)}
+
+        if not where:
+            return await run_in_threadpool(listed)
+        asked = {"where": where, "offset": offset, "limit": limit}
+        async with audit.noted(request, "items", asked) as found:
+            body = await run_in_threadpool(listed)
+            found += [one["id"] for one in body["items"]]
+        return body
 
     @routes.get("/v1/items/{id}", response_model=Item, responses=declared(404, 429, *always))
     def item(id: Id) -> dict[str, Any]:
@@ -64,6 +82,7 @@ def item_routes(
     async def add(body: NewItem) -> dict[str, Any]:
         """Add a picture; one of the same bytes gets the new facts."""
         content = picture_of(body.image)
+        check_pixels(content, settings.max_pixels)
         entry = await asyncio.wrap_future(
             worker.call(changes.add, content, body.name, body.identity, body.metadata)
         )
@@ -84,24 +103,24 @@ def item_routes(
         response_class=Response,
         responses={
             200: {"description": "The picture file.", "content": {"image/*": _BINARY}},
-            **declared(404, 410, *always),
+            **declared(404, 409, 410, *always),
         },
     )
-    def image(id: Id) -> Response:
+    async def image(id: Id) -> Response:
         """The picture's file, if it is still the one that was indexed; as JPEG where browsers do not show it."""
-        return send_picture(engine.store, id)
+        return await send_picture(engine.store, id, decoding)
 
     @routes.get(
         "/v1/thumbnails/{id}",
         response_class=Response,
         responses={
             200: {"description": "A JPEG of at most 256 pixels.", "content": {"image/jpeg": _BINARY}},
-            **declared(404, 410, *always),
+            **declared(404, 409, 410, *always),
         },
     )
-    def small(id: Id) -> Response:
+    async def small(id: Id) -> Response:
         """A small form of the picture."""
-        return send_thumbnail(engine.store, id)
+        return await send_thumbnail(engine.store, id, decoding)
 
     return routes
 

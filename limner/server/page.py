@@ -25,8 +25,8 @@ _OF_PAGE = (
 )
 _OF_ALL_ELSE = "default-src 'none'; frame-ancestors 'none'; sandbox"
 
-_DOCS = ("/docs", "/openapi.json")
-"""FastAPI's own page loads its parts from elsewhere, which our policy would forbid."""
+_DOCS = "/docs"
+"""FastAPI's own page, where it is served, loads its parts from elsewhere, which our policy would forbid."""
 
 
 def page_routes(folder: Path = FOLDER) -> APIRouter:
@@ -77,7 +77,7 @@ class Guarded:
                 headers["Referrer-Policy"] = "no-referrer"
                 headers["Cross-Origin-Resource-Policy"] = "same-origin"
                 headers["Cross-Origin-Opener-Policy"] = "same-origin"
-                if path not in _DOCS:
+                if path != _DOCS:
                     of_page = path == "/" or path.startswith("/page/")
                     headers["Content-Security-Policy"] = _OF_PAGE if of_page else _OF_ALL_ELSE
                 headers.setdefault("Cache-Control", "no-store")

@@ -1,18 +1,20 @@
 """The picture files of a store, for those who have their key."""
 
+import errno
 import os
 import stat
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from limner.data.images import open_rgb
 from limner.data.thumbnails import as_jpeg, thumbnail
 from limner.search.entry import Entry
 from limner.search.store import Store
+from limner.server.decoding import Decoding
 from limner.server.problems import RefusedError
 
 _CHUNK = 256 * 1024
@@ -28,8 +30,8 @@ _SIGNS = (
 )
 """What files that browsers show begin with: bytes, where, and the type."""
 
-_DECODING = threading.BoundedSemaphore(2)
-"""A large picture takes hundreds of megabytes while it is decoded."""
+_TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_HEADERS = {"Cache-Control": "private, max-age=300", "Vary": "Authorization"}
 
 
 def browser_type(beginning: bytes) -> str | None:
@@ -49,35 +51,38 @@ def known_entry(store: Store, key: str) -> Entry:
     return entry
 
 
-def send_picture(store: Store, key: str) -> Response:
+async def send_picture(store: Store, key: str, decoding: Decoding) -> Response:
     """The file of a picture, as it is where browsers show it, else as JPEG.
 
     Raises `RefusedError`: 404 for a key that the store does not hold, 410 for a file that is gone or has changed since
-    it was indexed.
+    it was indexed, 503 where too many wait; `ImageError` for a file that cannot be decoded.
     """
-    entry = known_entry(store, key)
-    file = _open_unchanged(entry)
+    entry = await run_in_threadpool(known_entry, store, key)
+    file = await run_in_threadpool(_open_unchanged, entry)
     kind = browser_type(file.read(16))
     file.seek(0)
-    headers = {"Cache-Control": "private, max-age=300", "Vary": "Authorization"}
     if kind is None:
-        with file, _DECODING:
-            content = as_jpeg(open_rgb(file.read(), name=Path(entry.path).name))
-        return Response(content, media_type="image/jpeg", headers=headers)
+        with file:
+            name = Path(entry.path).name
+            content = await decoding.run(lambda: as_jpeg(open_rgb(file.read(), name=name)))
+        return Response(content, media_type="image/jpeg", headers=_HEADERS)
     return StreamingResponse(
-        _chunks(file, entry.size), media_type=kind, headers={**headers, "Content-Length": str(entry.size)}
+        _chunks(file, entry.size), media_type=kind, headers={**_HEADERS, "Content-Length": str(entry.size)}
     )
 
 
-def send_thumbnail(store: Store, key: str) -> Response:
-    """A small JPEG of a picture: the store's, or made from its file. Raises `RefusedError` as `send_picture`."""
-    small = store.thumbnails([key])[0]
+async def send_thumbnail(store: Store, key: str, decoding: Decoding) -> Response:
+    """A small JPEG of a picture: the store's, or made from its file. Raises what `send_picture` raises."""
+    small = (await run_in_threadpool(store.thumbnails, [key]))[0]
     if small is None:
-        entry = known_entry(store, key)
-        with _open_unchanged(entry) as file, _DECODING:
-            small = thumbnail(file.read())
-    headers = {"Cache-Control": "private, max-age=300", "Vary": "Authorization"}
-    return Response(small, media_type="image/jpeg", headers=headers)
+        entry = await run_in_threadpool(known_entry, store, key)
+
+        def made() -> bytes:
+            with _open_unchanged(entry) as file:
+                return thumbnail(file.read())
+
+        small = await decoding.run(made)
+    return Response(small, media_type="image/jpeg", headers=_HEADERS)
 
 
 def _open_unchanged(entry: Entry) -> BinaryIO:
@@ -86,7 +91,9 @@ def _open_unchanged(entry: Entry) -> BinaryIO:
     try:
         # a named pipe in its place would block for ever
         handle = os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
+    except OSError as error:
+        if error.errno in _TOO_MANY_OPEN:
+            raise RefusedError(503, "too many files are open; try again soon", {"Retry-After": "1"}) from None
         raise gone from None
     state = os.fstat(handle)
     if not stat.S_ISREG(state.st_mode) or (state.st_size, state.st_mtime_ns) != (entry.size, entry.mtime):

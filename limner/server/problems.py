@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import compile_path
 
-from limner.errors import LimnerError, StoreError
+from limner.errors import LimnerError, SearchTimeoutError, StoreError, UnknownPictureError
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -36,7 +36,9 @@ TITLES = {
 
 _ABSOLUTE = re.compile(r"(?<![\w./])/(?:[^\s/:;,'\"()]+/)+([^\s/:;,'\"()]*)")
 _SHOWN = 5
-"""Faults of a body that the detail names; all are under `errors`."""
+"""Faults of a body that the detail names."""
+_TOLD = 20
+"""Faults of a body that are under `errors`."""
 
 log = logging.getLogger("limner.server")
 
@@ -77,6 +79,10 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
     def of_limner(request: Request, error: Exception) -> Response:
         if isinstance(error, RefusedError):
             return refused(error)
+        if isinstance(error, UnknownPictureError):
+            return problem(404, "the store holds no picture of this id")
+        if isinstance(error, SearchTimeoutError):
+            return problem(503, str(error), headers={"Retry-After": "1"})
         if isinstance(error, StoreError):
             log.error("%s", error)
             return problem(503, "the store cannot be used at the moment; the server's log says why")
@@ -84,9 +90,13 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
 
     def of_validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        errors = [{"loc": _place(one["loc"]), "msg": one["msg"]} for one in error.errors()]
+        faults = error.errors()
+        if any(one["type"] == "json_invalid" for one in faults):
+            place, why = faults[0]["loc"][-1], faults[0].get("ctx", {}).get("error", "")
+            return problem(400, f"the body is no JSON ({why} at character {place})")
+        errors = [{"loc": _place(one["loc"]), "msg": one["msg"]} for one in faults[:_TOLD]]
         shown = [f"{'.'.join(one['loc'][1:]) or one['loc'][0]}: {one['msg']}" for one in errors[:_SHOWN]]
-        more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
+        more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
         return problem(422, "; ".join(shown) + more, errors=errors)
 
     def of_http(request: Request, error: Exception) -> Response:

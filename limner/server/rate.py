@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from limner.server.problems import problem
@@ -26,14 +27,24 @@ class Buckets:
 
     def take(self, client: str) -> float:
         """Take a token: 0.0, or the seconds until there is one."""
-        now = self.clock()
-        level, since = self._levels.pop(client, (float(self.burst), now))
-        level = min(self.burst, level + (now - since) * self.rate)
-        wait = 0.0 if level >= 1 else (1 - level) / self.rate
+        now, level = self.clock(), self._level(client)
+        self._levels.pop(client, None)
         self._levels[client] = (level - 1 if level >= 1 else level, now)
         if len(self._levels) > _CLIENTS:
             self._levels.popitem(last=False)
-        return wait
+        return self._wait(level)
+
+    def wait(self, client: str) -> float:
+        """The seconds until there is a token; 0.0 = there is one."""
+        return self._wait(self._level(client))
+
+    def _level(self, client: str) -> float:
+        now = self.clock()
+        level, since = self._levels.get(client, (float(self.burst), now))
+        return min(float(self.burst), level + (now - since) * self.rate)
+
+    def _wait(self, level: float) -> float:
+        return 0.0 if level >= 1 else (1 - level) / self.rate
 
 
 class RateLimit:
@@ -48,24 +59,32 @@ class RateLimit:
         if scope["type"] == "http" and scope["path"].startswith("/v1/") and not _is_free(scope):
             wait = self.buckets.take(client_of(scope))
             if wait:
-                seconds = math.ceil(wait)
-                said = f"at most {self.buckets.rate:g} requests a second; try again in {seconds} s"
-                answer = problem(429, said, headers={"Retry-After": str(seconds)})
+                answer = too_many(f"at most {self.buckets.rate:g} requests a second", wait)
                 return await answer(scope, receive, send)
         return await self.app(scope, receive, send)
 
 
-def client_of(scope: Scope) -> str:
-    """Who sent a request: the address, of IPv6 the network, of which one customer has all addresses."""
+def too_many(said: str, wait: float) -> Response:
+    """The answer to a client that has to wait, seconds."""
+    seconds = math.ceil(wait)
+    return problem(429, f"{said}; try again in {seconds} s", headers={"Retry-After": str(seconds)})
+
+
+def address_of(scope: Scope) -> str:
+    """Who sent a request: the address, as IPv4 where it is one."""
     host = scope["client"][0] if scope.get("client") else "unknown"
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return str(host)
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def client_of(scope: Scope) -> str:
+    """Whom to count a request for: the address, of IPv6 the network, of which one customer has all addresses."""
+    address = address_of(scope)
+    if ":" not in address:
+        return address
     return str(ipaddress.ip_network((address, 64), strict=False).network_address)
 
 

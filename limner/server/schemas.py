@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic_core import PydanticCustomError
 
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 """A picture's key: 32 hex digits."""
 
-Where = Annotated[str, Field(pattern=r"^[^=!<>~]+(!=|[<>]=?|=|~)", max_length=200)]
+Where = Annotated[str, Field(pattern=r"^[^=!<>~]+(!=|[<>]=?|=|~)", max_length=2000)]
 """A condition, e.g. `camera=3`: see `limner.search.conditions`."""
 
 Time = Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})]
@@ -29,10 +30,21 @@ Whole = BeforeValidator(_whole)
 """To be written behind the limits of an integer, which the description would lose otherwise."""
 
 
+_NAMES = 50
+
+
 class Asked(BaseModel):
     """The base of request bodies: no unknown names, no text for a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_names(cls, values: Any) -> Any:
+        """Refuse very many names at once: each unknown one would be a fault of its own."""
+        if isinstance(values, dict) and len(values) > _NAMES:
+            raise PydanticCustomError("too_many_names", "expected at most {most} names", {"most": _NAMES})
+        return values
 
 
 class Told(BaseModel):
@@ -105,6 +117,9 @@ class Attention(Told):
 
     reader: Literal["step", "region"]
     """What reads the words: the steps of a decoder, or the regions row by row."""
+
+    crop: tuple[float, float, float, float]
+    """The part of the upright picture that the regions divide: left, top, right and bottom, as shares of its sides."""
 
 
 class Hit(Told):
@@ -193,59 +208,6 @@ class Explanation(Told):
 
     confidence: float | None
     """Of the matcher, 0 to 1."""
-
-
-class Item(Told):
-    """A picture of the store."""
-
-    id: str
-    """Its key."""
-
-    name: str
-    """Name of its file."""
-
-    identity: str | None
-    """Whom or what it shows."""
-
-    metadata: dict[str, JsonValue]
-    """What else was given for it."""
-
-    taken: str | None
-    """When, by the camera's clock, ISO 8601 without a zone."""
-
-
-class Items(Told):
-    """Pictures of the store, in the order of their paths."""
-
-    items: list[Item]
-    """Those of this part of the list."""
-
-    total: int
-    """All that meet the conditions."""
-
-
-_DOT = "R0lGODdhAQABAIEAAMgeHgAAAAAAAAAAACwAAAAAAQABAAAIBAABBAQAOw=="
-"""A red GIF of one pixel."""
-
-
-class NewItem(Asked):
-    """A picture to add."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"name": "dot.gif", "image": _DOT, "metadata": {"camera": 3}}]}
-    )
-
-    name: Annotated[str, Field(min_length=1, max_length=200)]
-    """What it is called; the server chooses the file's name itself."""
-
-    image: Picture
-    """The picture file in base64."""
-
-    identity: Annotated[str, Field(max_length=200)] | None = None
-    """Whom or what it shows."""
-
-    metadata: dict[str, JsonValue] = Field(default={}, max_length=50)
-    """Other facts; `taken` is a time in ISO 8601 in place of the one that the file holds."""
 
 
 class Model(Told):

@@ -1,32 +1,35 @@
 """Searching and explaining: `/v1/search`, `/v1/sentences` and `/v1/explain`."""
 
-import asyncio
 import time
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
-from limner.errors import LimnerError
 from limner.search.engine import Engine
 from limner.search.entry import key_of
+from limner.search.query import Query
 from limner.server.asking import hit_body, query_of, sentences_query_of
-from limner.server.audit import Audit
+from limner.server.audit import Audit, asked_of
 from limner.server.batching import Worker
-from limner.server.pictures import known_entry
-from limner.server.problems import declared
-from limner.server.rate import client_of
+from limner.server.decoding import Decoding, with_pixels
+from limner.server.leaving import unless_gone
+from limner.server.problems import RefusedError, declared
 from limner.server.schemas import ExplainBody, Explanation, SearchAnswer, SearchBody
 from limner.server.sentence_schemas import SentencesAnswer, SentencesBody
+from limner.server.settings import ServerSettings
 
 
-def search_routes(
-    engine: Engine, worker: Worker, audit: Audit, max_k: int, uploads: Path | None
-) -> APIRouter:
-    """The routes that make the model work."""
+def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: ServerSettings) -> APIRouter:
+    """The routes that make the model work, in the thread of `worker`; `engine` takes pixels for given pictures."""
     routes = APIRouter(tags=["search"])
     refusals = declared(400, 401, 403, 404, 408, 409, 413, 421, 422, 429, 500, 503)
+    decoding = Decoding()
+
+    async def decoded(query: Query) -> Query:
+        if query.image is None:
+            return query
+        return await decoding.run(with_pixels, engine, query, settings.max_pixels)
 
     @routes.post(
         "/v1/search", response_model=SearchAnswer, response_model_exclude_unset=True, responses=refusals
@@ -34,54 +37,39 @@ def search_routes(
     async def search(body: SearchBody, request: Request) -> dict[str, Any]:
         """Find the pictures that fit best."""
         began = time.perf_counter()
-        query = query_of(body, max_k)
-        client = client_of(request.scope)
-        try:
-            if query.like is not None:
-                await run_in_threadpool(known_entry, engine.store, query.like)
-            answer = await asyncio.wrap_future(worker.ask(query))
-        except LimnerError as error:
-            audit.note(client, query, str(error))
-            raise
-        audit.note(client, query, [hit.id for hit in answer.hits])
+        async with audit.noted(request, "search", asked_of(body)) as found:
+            query = query_of(body, settings)
+            if query.rerank == "all" and await run_in_threadpool(len, engine.store) > settings.max_rerank:
+                raise RefusedError(422, f"rerank: this server re-ranks at most {settings.max_rerank:,}")
+            answer = await unless_gone(request, worker.ask(await decoded(query)))
+            found += [hit.id for hit in answer.hits]
         return {
             **answer.to_dict(),
-            "hits": [hit_body(hit, uploads) for hit in answer.hits],
+            "hits": [hit_body(hit, settings.uploads) for hit in answer.hits],
             "took_ms": round(1000 * (time.perf_counter() - began), 2),
         }
 
     @routes.post("/v1/sentences", response_model=SentencesAnswer, responses=refusals)
     async def sentences(body: SentencesBody, request: Request) -> dict[str, Any]:
         """Find the sentences of the store that describe a picture best."""
-        query = sentences_query_of(body, max_k)
-        client = client_of(request.scope)
-        try:
-            if query.like is not None:
-                await run_in_threadpool(known_entry, engine.store, query.like)
-            found = await asyncio.wrap_future(worker.call(engine.sentences, query))
-        except LimnerError as error:
-            audit.note(client, query, str(error))
-            raise
-        places = await run_in_threadpool(lambda: engine.store.snapshot().places)
-        ids = [None if hit.path is None else key_of(str(hit.path)) for hit in found]
-        audit.note(client, query, [one for one in ids if one is not None])
-        hits = [
+        async with audit.noted(request, "sentences", asked_of(body)) as found:
+            query = await decoded(sentences_query_of(body, settings.max_k))
+            hits = await unless_gone(request, worker.call(engine.sentences, query))
+            places = await run_in_threadpool(lambda: engine.store.snapshot().places)
+            ids = [None if hit.path is None else key_of(str(hit.path)) for hit in hits]
+            found += [one for one in ids if one is not None]
+        told = [
             {"rank": hit.rank, "score": hit.score, "text": hit.text, "id": one if one in places else None}
-            for hit, one in zip(found, ids, strict=True)
+            for hit, one in zip(hits, ids, strict=True)
         ]
-        return {"sentences": hits, "total": engine.sentence_count}
+        return {"sentences": told, "total": engine.sentence_count}
 
     @routes.post("/v1/explain", response_model=Explanation, responses=refusals)
-    async def explain(body: ExplainBody) -> dict[str, Any]:
+    async def explain(body: ExplainBody, request: Request) -> dict[str, Any]:
         """Say which words, and where the model has a matcher which regions, made a picture's score."""
-        await run_in_threadpool(known_entry, engine.store, body.id)
-        found = await asyncio.wrap_future(worker.call(engine.explain, body.text, body.id))
-        return {
-            "words": list(found.words),
-            "weights": None if found.weights is None else list(found.weights),
-            "attention": None if found.attention is None else found.attention.to_dict(),
-            "score": found.score,
-            "confidence": found.confidence,
-        }
+        async with audit.noted(request, "explain", body.model_dump()) as found:
+            explanation = await unless_gone(request, worker.call(engine.explain, body.text, body.id))
+            found.append(body.id)
+        return explanation.to_dict()
 
     return routes

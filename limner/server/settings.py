@@ -34,6 +34,18 @@ class ServerSettings(Settings):
     body_seconds: float = Field(default=30.0, gt=0)
     """Longest time that a body may take to arrive, seconds."""
 
+    max_pixels: int = Field(default=2**25, ge=1)
+    """Largest picture that a client may send, in pixels; a quarter of it where a pixel has more than eight bits."""
+
+    max_rerank: int = Field(default=10_000, ge=0)
+    """Most pictures that a query may ask the matcher to re-rank."""
+
+    query_seconds: float = Field(default=30.0, gt=0)
+    """Longest time that a query may wait and be answered in, seconds."""
+
+    docs: bool = False
+    """Whether `/docs` shows the API, by a script from the web on the origin where the page keeps the token."""
+
     rate: float = Field(default=50.0, ge=0)
     """Requests a second that one client may go on sending, pictures not counted; 0 = no limit."""
 

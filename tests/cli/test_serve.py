@@ -4,6 +4,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,45 @@ def test_serve_and_stop(store: Path, tmp_path: Path, stop: signal.Signals) -> No
         finally:
             process.kill()
     assert (process.returncode, out, err) == (0, "", "")
+
+
+_SLOW = """
+import sys, time
+import limner.cli.serve as serve
+from limner.cli import main
+from limner.search.engine import Engine
+Engine.answers = lambda self, queries, until: print("begun", flush=True) or time.sleep(120)
+serve._GRACE = 1
+main()
+"""
+
+
+def test_a_query_that_does_not_end_does_not_keep_the_server(store: Path) -> None:
+    command = [sys.executable, "-c", _SLOW, "serve", str(store), "--port", "0", "--cpu"]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://\S+/", process.stdout.readline())
+            assert found
+            with ThreadPoolExecutor(1) as thread, Client(found[0]) as client:
+                answer = thread.submit(client.search, "a")
+                assert process.stdout.readline() == "begun\n"
+                process.send_signal(signal.SIGTERM)
+                began = time.monotonic()
+                with pytest.raises(ServerError, match="the server is stopping") as refusal:
+                    answer.result(60)
+                assert refusal.value.status == 503
+            _, err = process.communicate(timeout=60)
+            assert time.monotonic() - began < 20
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (0, "")
 
 
 def test_refusals(limner: Limner, store: Path, tmp_path: Path) -> None:

@@ -95,3 +95,19 @@ def test_token_files(tmp_path: Path) -> None:
             read_token(file)
     with pytest.raises(SettingsError, match="cannot be read"):
         read_token(tmp_path / "missing")
+
+
+def test_guesses_are_counted_wherever_they_are_made(engine: Engine) -> None:
+    settings = ServerSettings(token=SecretStr(TOKEN), rate=0.1, burst=3)
+    client = TestClient(create_app(engine, settings))
+    right = {"Authorization": f"Bearer {TOKEN}"}
+    for _ in range(5):
+        assert client.get("/metrics", headers=right).status_code == 200
+    for path in ("/metrics", "/v1/thumbnails/" + "0" * 32, "/v1/images/" + "0" * 32):
+        problem(client.get(path, headers={"Authorization": "Bearer guess"}), 401)
+    # now the right one is not told from others
+    for headers in (right, {}):
+        response = client.get("/metrics", headers=headers)
+        problem(response, 429)
+        assert response.headers["retry-after"] == "10"
+    assert client.get("/health").status_code == 200

@@ -55,8 +55,14 @@ def test_what_is_not_there(client: TestClient) -> None:
     for path in ("/nothing", "/v1", "/v1/search/", "/v2/search", "/v1//info"):
         problem(client.get(path), 404)
     problem(client.get("/v1/search"), 405)
+    for path in ("/docs", "/redoc"):
+        problem(client.get(path), 404)
+
+
+def test_the_shown_description_has_to_be_asked_for(engine: Engine) -> None:
+    client = TestClient(create_app(engine, ServerSettings(docs=True)))
     assert "swagger" in client.get("/docs").text
-    assert client.get("/redoc").status_code == 404
+    assert "sandbox" in client.get("/openapi.json").headers["content-security-policy"]
 
 
 def test_over_a_real_connection(engine: Engine) -> None:

@@ -1,15 +1,16 @@
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from limner.errors import DataError, LimnerError
+from limner.errors import DataError, SearchTimeoutError, StoreError
 from limner.search.query import Answer, Query
 from limner.server.batching import Worker
 from limner.server.problems import RefusedError
 
-WAIT = 30
+WAIT = 30.0
 
 
 class Slow:
@@ -19,17 +20,18 @@ class Slow:
         self.batches: list[list[str]] = []
         self.begun, self.go = threading.Event(), threading.Event()
 
-    def __call__(self, queries: Sequence[Query]) -> list[Answer | LimnerError]:
+    def __call__(self, queries: Sequence[Query], until: Sequence[float]) -> list[Answer | Exception]:
+        assert len(until) == len(queries)
         self.batches.append([str(query.text) for query in queries])
         self.begun.set()
         assert self.go.wait(WAIT)
-        if len(queries) > 1 and any(query.text == "bug" for query in queries):
-            raise ZeroDivisionError
+        if any(query.text == "broken" for query in queries):
+            raise StoreError("all of it")
         return [self.answer(query) for query in queries]
 
-    def answer(self, query: Query) -> Answer | LimnerError:
+    def answer(self, query: Query) -> Answer | Exception:
         if query.text == "bug":
-            raise ZeroDivisionError
+            return ZeroDivisionError()
         return DataError("no word") if query.text == "bad" else Answer((), query.k, 0)
 
 
@@ -84,6 +86,9 @@ def test_errors_and_bugs_stay_with_their_query() -> None:
         bad.result(WAIT)
     with pytest.raises(ZeroDivisionError):
         bug.result(WAIT)
+    with pytest.raises(StoreError):
+        worker.ask(Query(text="broken")).result(WAIT)
+    assert worker.ask(Query(text="after it")).result(WAIT)
     worker.close()
 
 
@@ -148,9 +153,42 @@ def test_closing_turns_away_what_has_not_begun() -> None:
     assert slow.begun.wait(WAIT)
     late = worker.ask(Query(text="late"))
     threading.Timer(0.1, slow.go.set).start()
-    worker.close()
+    worker.close(WAIT)
     assert first.result(WAIT)
     with pytest.raises(RefusedError, match="stopping"):
         late.result(WAIT)
     with pytest.raises(RefusedError, match="stopping"):
         worker.ask(Query(text="later"))
+
+
+def test_closing_does_not_wait_for_ever() -> None:
+    slow = Slow()
+    worker = Worker(slow)
+    asked = worker.ask(Query(text="slow"))
+    assert slow.begun.wait(WAIT)
+    began = time.monotonic()
+    worker.close(0.1)
+    assert time.monotonic() - began < 5
+    with pytest.raises(RefusedError, match="stopping"):
+        asked.result(0)
+    # the late answer is nobody's
+    slow.go.set()
+    worker._thread.join(WAIT)
+    assert not worker._thread.is_alive()
+
+
+def test_what_waits_too_long_is_dropped() -> None:
+    slow = Slow()
+    worker = Worker(slow, seconds=0.2)
+    first = worker.ask(Query(text="first"))
+    assert slow.begun.wait(WAIT)
+    late, called = worker.ask(Query(text="late")), worker.call(int)
+    time.sleep(0.3)
+    slow.go.set()
+    assert first.result(WAIT)
+    with pytest.raises(SearchTimeoutError, match=r"within 0\.2 s"):
+        late.result(WAIT)
+    with pytest.raises(SearchTimeoutError):
+        called.result(WAIT)
+    assert slow.batches == [["first"]]
+    worker.close()

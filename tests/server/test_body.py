@@ -68,3 +68,9 @@ def test_a_client_that_leaves_in_the_middle(engine: Engine) -> None:
             connection.sendall(b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         with TestClient(create_app(engine)) as client:
             assert client.get("/health").status_code == 200
+
+
+def test_bodies_without_a_picture_are_small(client: TestClient) -> None:
+    content = body_of(65 * 1024)
+    assert "65,536 bytes" in problem(client.post("/v1/explain", content=content), 413)["detail"]
+    problem(client.delete("/v1/items/" + "0" * 32, headers={"Content-Length": "70000"}), 413)

@@ -38,7 +38,16 @@ def test_lists_in_parts(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["offset=-1", "limit=0", "limit=501", "offset=a", "offset=99999999999999999999", "where=camera"]
+    "query",
+    [
+        "offset=-1",
+        "limit=0",
+        "limit=501",
+        "offset=a",
+        "offset=99999999999999999999",
+        "where=camera",
+        f"where=a={'1' * 200}",
+    ],
 )
 def test_parts_that_are_none(client: TestClient, query: str) -> None:
     problem(client.get(f"/v1/items?{query}"), 422)

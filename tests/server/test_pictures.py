@@ -1,3 +1,4 @@
+import errno
 import io
 import os
 from pathlib import Path
@@ -103,3 +104,23 @@ def test_types_by_the_first_bytes() -> None:
     assert browser_type(b"<svg xmlns=") is None
     assert browser_type(b"<html>") is None
     assert browser_type(b"") is None
+
+
+def test_a_process_that_has_too_many_files_open(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = key_of(client, "0.png")
+
+    def full(*given: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("limner.server.pictures.os.open", full)
+        problem(client.get(f"/v1/images/{key}"), 503)
+
+
+def test_a_picture_that_can_no_longer_be_decoded(engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "whole.ppm"
+    content = add(engine, path, "PPM")
+    entry = next(one for one in engine.store.entries().values() if one.path == str(path))
+    path.write_bytes(b"x" * len(content))
+    os.utime(path, ns=(entry.mtime, entry.mtime))
+    problem(TestClient(create_app(engine)).get(f"/v1/images/{entry.id}"), 409)

@@ -4,7 +4,7 @@ from fastapi.testclient import TestClient
 from limner.search.engine import Engine
 from limner.server import rate
 from limner.server.app import create_app
-from limner.server.rate import Buckets, client_of
+from limner.server.rate import Buckets, address_of, client_of
 from limner.server.settings import ServerSettings
 from tests.server.serving import problem
 
@@ -63,3 +63,9 @@ def test_clients() -> None:
     assert client_of({"client": ("::ffff:10.0.0.1", 1)}) == "10.0.0.1"
     assert client_of({"client": ("testclient", 1)}) == "testclient"
     assert client_of({"client": None}) == client_of({}) == "unknown"
+
+
+def test_the_record_has_the_whole_address() -> None:
+    assert address_of({"client": ("2001:db8:1:2:3:4:5:6", 1)}) == "2001:db8:1:2:3:4:5:6"
+    assert address_of({"client": ("::ffff:10.0.0.1", 1)}) == "10.0.0.1"
+    assert address_of({}) == "unknown"

@@ -1,16 +1,18 @@
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from limner.errors import StoreError
+from limner.errors import SearchTimeoutError, StoreError, UnknownPictureError
 from limner.search.engine import Engine
-from limner.search.hits import Hit
-from limner.search.query import Query
+from limner.search.hits import Attention, Hit
+from limner.search.query import Answer, Explanation, Query
 from limner.search.sentences import Sentence, SentenceTable
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
@@ -89,13 +91,15 @@ JSON = {"Content-Type": "application/json"}
         ({"text": "a", "k": True}, "k: "),
         ({"text": "a", "text_weight": 1.01}, "text_weight: "),
         ({"text": "a", "where": ["camera"]}, "where.0: "),
-        ({"text": "a", "where": ["camera=" + "1" * 200]}, "where.0: "),
+        ({"text": "a", "where": ["camera=" + "1" * 2000]}, "where.0: "),
+        ({"text": "a", "where": ["camera=" + "|".join("1" * 101)]}, "at most 100 values"),
         ({"text": "a", "where": ["camera=1"] * 21}, "where: "),
         ({"text": "a", "where": "camera=1"}, "where: "),
         ({"text": "a", "after": "yesterday"}, "after: "),
         ({"text": "a", "before": 20261120}, "before: "),
         ({"text": "a", "group": "camera"}, "group: "),
         ({"text": "a", "rerank": -1}, "rerank: "),
+        ({"text": "a", "rerank": 10_001}, "at most 10,000"),
         ({"text": "a", "rerank": "some"}, "rerank: "),
         ({"text": "a", "kk": 3}, "kk: "),
         ({"image": "AA*A"}, "base64"),
@@ -114,7 +118,7 @@ def test_bodies_of_another_form(client: TestClient, body: Any, said: str) -> Non
     ("content", "headers", "status"),
     [
         (b"", JSON, 422),
-        (b"{", JSON, 422),
+        (b"{", JSON, 400),
         (b"{\xff}", JSON, 400),
         (b"[" * 100_000, JSON, 400),
         (b'{"text": "a", "k": ' + b"1" * 5000 + b"}", JSON, 400),
@@ -197,7 +201,7 @@ def test_64_clients_at_once(engine: Engine) -> None:
 def test_a_broken_store_is_not_explained_to_clients(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(queries: object) -> None:
+    def broken(*given: object) -> None:
         raise StoreError("/home/ann/store: its table is damaged")
 
     monkeypatch.setattr(engine, "answers", broken)
@@ -207,7 +211,7 @@ def test_a_broken_store_is_not_explained_to_clients(
 
 
 def test_a_bug_is_a_problem_too(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def bug(queries: object) -> None:
+    def bug(*given: object) -> None:
         raise ZeroDivisionError("/home/ann/secret")
 
     monkeypatch.setattr(engine, "answers", bug)
@@ -240,3 +244,59 @@ def test_sentences_of_a_picture(client: TestClient, engine: Engine, tmp_path: Pa
     problem(client.post("/v1/sentences", json={"k": 3}), 422)
     problem(client.post("/v1/sentences", json={"text": "x", "k": 10_000}), 422)
     problem(client.post("/v1/sentences", json={"like": "0" * 32}), 404)
+
+
+def test_a_body_of_very_many_faults(client: TestClient) -> None:
+    began = time.monotonic()
+    many = problem(client.post("/v1/search", json={"text": "a", **{f"a{n}": 1 for n in range(200_000)}}), 422)
+    assert time.monotonic() - began < 3
+    assert "at most 50 names" in many["detail"]
+    some = problem(client.post("/v1/search", json={"text": "a", **{f"a{n}": 1 for n in range(40)}}), 422)
+    assert len(some["errors"]) == 20
+    assert "and 35 more" in some["detail"]
+
+
+def test_a_body_that_is_cut_off(client: TestClient) -> None:
+    cut = problem(client.post("/v1/search", content=b'{"text": "a', headers=JSON), 400)
+    assert cut["type"] == "limner:malformed"
+    assert "no JSON" in cut["detail"]
+
+
+def test_re_ranking_all_of_a_large_store(engine: Engine) -> None:
+    client = TestClient(create_app(engine, ServerSettings(max_rerank=COUNT - 1)))
+    problem(client.post("/v1/search", json={"text": "a", "rerank": "all"}), 422)
+
+
+def test_a_query_that_takes_too_long(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(queries: list[Query], until: list[float]) -> list[SearchTimeoutError]:
+        assert 0 < until[0] - time.monotonic() <= 5
+        return [SearchTimeoutError("the search took longer than it may")]
+
+    monkeypatch.setattr(engine, "answers", slow)
+    client = TestClient(create_app(engine, ServerSettings(query_seconds=5)))
+    response = client.post("/v1/search", json={"text": "a"})
+    assert "longer than it may" in problem(response, 503)["detail"]
+    assert response.headers["retry-after"]
+
+
+def test_a_picture_that_is_deleted_meanwhile(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*given: object) -> list[UnknownPictureError]:
+        return [UnknownPictureError("/home/ann/store: holds no picture")]
+
+    monkeypatch.setattr(engine, "answers", gone)
+    client = TestClient(create_app(engine))
+    problem(client.post("/v1/search", json={"like": client.get("/v1/items").json()["items"][0]["id"]}), 404)
+
+
+def test_attention_says_of_which_part_it_is(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    crop = (0.25, 0.0, 0.75, 1.0)
+    attention = Attention(("a",), np.ones((1, 1, 1), np.float32), None, "region", crop)
+    explained = Explanation(("a",), None, attention, 0.5, 0.9)
+    monkeypatch.setattr(engine, "explain", lambda *given: explained)
+    hit = Hit(1, 0.5, Path("a.png"), "0" * 32, attention=attention)
+    monkeypatch.setattr(engine, "answers", lambda *given: [Answer((hit,), 1, 1)])
+    client = TestClient(create_app(engine))
+    body = client.post("/v1/explain", json={"text": "a", "id": "0" * 32}).json()
+    assert body["attention"]["crop"] == list(crop)
+    body = client.post("/v1/search", json={"text": "a", "explain": True}).json()
+    assert body["hits"][0]["attention"]["crop"] == list(crop)
