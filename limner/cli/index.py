@@ -48,7 +48,10 @@ def index_command(
         )
     _say(summary, store, opened)
     if summary.unused_metadata:
-        err.print(f"{summary.unused_metadata} entries of {metadata} name none of these pictures")
+        err.print(
+            f"{metadata}: {len(summary.unused_metadata)} of its rows name none of these pictures, e.g. "
+            f"{summary.unused_metadata[0]}; paths are relative to the file's own folder"
+        )
 
 
 def index_sentences_command(

@@ -17,6 +17,7 @@ from limner.errors import DataError, SettingsError
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import key_of
+from limner.search.facts import OWN
 from limner.search.hits import Hit
 from limner.search.opening import open_store
 from limner.search.place import Place
@@ -100,6 +101,8 @@ def search_command(
         typer.echo(json.dumps(answer.to_dict(), indent=2))
     else:
         _print(answer, store)
+        if not answer.matching and answer.total:
+            err.print(_known_fields(engine, query))
     if sheet is not None:
         _draw(answer, query, truth, sheet)
 
@@ -158,14 +161,20 @@ def _key(engine: Engine, name: str) -> str:
 def _print(answer: Answer, store: Place) -> None:
     for hit in answer.hits:
         out.print(_line(hit))
-    if not answer.hits:
-        err.print(
-            f"{store}: the store is empty"
-            if not answer.total
-            else f"{store}: no picture meets the conditions"
-        )
+    if not answer.total:
+        err.print(f"{store}: the store is empty")
+    elif not answer.matching:
+        err.print(f"{store}: no picture meets the conditions")
     elif answer.good is False:
         err.print(f"no good match: none has a probability of {answer.threshold:.0%} or more")
+
+
+def _known_fields(engine: Engine, query: Query) -> str:
+    """What conditions could ask for, beside what they asked for in vain."""
+    known = [field.name for field in engine.fields()]
+    asked = [condition.name for condition in query.where if condition.name not in (*known, *OWN)]
+    missing = f"none has {', '.join(map(repr, asked))}; " if asked else ""
+    return f"{missing}conditions can ask for {', '.join((*OWN, *known))}"
 
 
 def _print_sentences(found: Sequence[SentenceHit], as_json: bool, store: Place) -> None:

@@ -130,8 +130,12 @@ def compact_command(
 ) -> None:
     """Join the small files that many changes leave; searches go on meanwhile."""
     opened = Store.open(store)
+    before = size_of(store)
     opened.compact(purge=purge)
-    out.print(f"{store}: {len(opened)} pictures")
+    after = size_of(store)
+    out.print(f"{store}: {len(opened)} pictures, {after / 1e6:.1f} MB where it was {before / 1e6:.1f} MB")
+    if not purge:
+        out.print("what is replaced or deleted stays on the disk for seven days, or until --purge")
 
 
 def _facts(entry: Entry) -> dict[str, object]:

@@ -37,14 +37,14 @@ class IndexSummary:
     - `added`: new; `updated`: replaced because their bytes or metadata changed; `unchanged`: left as they
       were.
     - `skipped`: path and reason of each that could not be read (an older row of it stays).
-    - `unused_metadata`: entries of the metadata that name none of the pictures.
+    - `unused_metadata`: paths of the metadata that name none of the pictures.
     """
 
     added: int
     unchanged: int
     updated: int
     skipped: tuple[tuple[str, str], ...]
-    unused_metadata: int = 0
+    unused_metadata: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def index_pictures(
                 if progress:
                     progress(done, len(pictures))
             writer.finish()
-    unused = len(notes.keys() - set(pictures))
+    unused = tuple(sorted(notes.keys() - set(pictures)))
     return IndexSummary(**writer.counts, skipped=tuple(skipped), unused_metadata=unused)
 
 

@@ -41,4 +41,4 @@ def reindex(
     if not present:
         return IndexSummary(0, 0, 0, tuple(sorted(gone)))
     summary = index_pictures(encoder, new, present, metadata=facts, batch_size=batch_size, progress=progress)
-    return replace(summary, skipped=(*summary.skipped, *sorted(gone)), unused_metadata=0)
+    return replace(summary, skipped=(*summary.skipped, *sorted(gone)), unused_metadata=())

@@ -46,6 +46,9 @@ def test_conditions_and_groups(limner: Limner, store: Path) -> None:
     none = limner("search", store, QUERY, "--where", "shelf=99")
     assert (none.code, none.out) == (0, "")
     assert "no picture meets the conditions" in none.err
+    assert "conditions can ask for path, identity, taken, shelf" in none.err
+    misspelt = limner("search", store, QUERY, "--where", "shelve=9")
+    assert "none has 'shelve'; conditions can ask for path" in misspelt.err
     lines = limner("search", store, QUERY, "--group", "identity").out.splitlines()
     assert len(lines) == len({line.split("[")[1] for line in lines}) == 10
     refused(limner("search", store, QUERY, "--group", "colour"), "'identity' or 'near'")

@@ -51,7 +51,7 @@ def test_delete_by_path_and_key_leaves_the_files(limner: Limner, own: Path) -> N
 
 def test_compact_purges(limner: Limner, own: Path) -> None:
     count = len(Store.open(own))
-    assert limner("store", "compact", own, "--purge").out == f"{own}: {count} pictures\n"
+    assert limner("store", "compact", own, "--purge").out.startswith(f"{own}: {count} pictures, ")
     assert limner("store", "verify", own).code == 0
 
 

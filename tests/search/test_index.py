@@ -136,7 +136,9 @@ def test_metadata_is_kept_changed_and_counted(pictures: list[Path], store: Store
         names[1]: {"note": "x"},
         "/elsewhere.png": {},
     }
-    assert index_pictures(FakeEncoder(), store, pictures[:2], metadata=facts) == IndexSummary(2, 0, 0, (), 1)
+    assert index_pictures(FakeEncoder(), store, pictures[:2], metadata=facts) == IndexSummary(
+        2, 0, 0, (), ("/elsewhere.png",)
+    )
     assert store.entries()[names[0]].identity == "7"
     assert store.entries()[names[1]].metadata == {"note": "x"}
     # Without metadata, or with the same, all stays; a changed picture keeps its facts.
