@@ -266,6 +266,12 @@ class Info(Told):
     fields: list[FieldOfMetadata]
     """What conditions may speak of."""
 
+    sentences: int
+    """Sentences of the store."""
+
+    examples: list[str]
+    """A few of them that fit pictures of the store."""
+
     identities: bool
     """Whether any picture has an identity."""
 

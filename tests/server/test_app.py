@@ -27,6 +27,8 @@ def test_what_it_says_of_itself(engine: Engine, tmp_path: Path) -> None:
         "changes": True,
         "adds": True,
         "fields": [{"name": "camera", "values": ["1", "2"], "kind": "number"}],
+        "sentences": 0,
+        "examples": [],
         "identities": True,
         "times": ["2026-11-10T08:00:00", "2026-11-17T08:00:00"],
     }

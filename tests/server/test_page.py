@@ -1,11 +1,7 @@
-"""The page in a browser: queries, filters, pictures, explanations, keys, and what it says when something is wrong.
-
-Where a state of the server is hard to bring about, its answer is changed on the way to the page.
-"""
+"""The page in a browser: queries, filters, pictures, keys."""
 
 import base64
 import re
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +15,6 @@ from tests.server.browsing import (
     change,
     drop,
     open_first,
-    refuse,
     search,
     searched,
     shown,
@@ -122,101 +117,6 @@ def test_a_dropped_picture_alone_and_beside_words(page: "Page") -> None:
     page.wait_for_selector("#basis:visible")
 
 
-def test_a_file_that_is_no_picture(page: "Page") -> None:
-    page.goto("/")
-    page.wait_for_selector(".example")
-    drop(page, b"words", "words.txt", "text/plain")
-    assert "words.txt is not a picture" in page.inner_text("#notice")
-
-
-def test_a_result_with_its_facts_and_explanation(page: "Page") -> None:
-    asked = search(page)
-    first, second = api(page, "/v1/search", asked)["hits"][:2]
-    open_first(page)
-    assert first["name"] in page.inner_text("#facts")
-    assert page.locator(".word, .weights li").count() >= 4
-    page.keyboard.press("ArrowRight")
-    page.wait_for_function(
-        "title => document.querySelector('#viewer-title').innerText.startsWith(title)", arg="2 ·"
-    )
-    assert f"open={second['id']}" in page.url
-    page.keyboard.press("Escape")
-    page.wait_for_selector("#viewer", state="hidden")
-    focused = page.evaluate("document.activeElement.closest('li').dataset.id")
-    assert focused == second["id"]
-    assert "open=" not in page.url
-
-
-def test_the_back_button_closes_a_result_and_its_link_opens_it(page: "Page") -> None:
-    search(page)
-    open_first(page)
-    link = page.url
-    page.go_back()
-    page.wait_for_selector("#viewer", state="hidden")
-    assert shown(page)
-    page.goto("/")
-    page.goto(link)
-    page.wait_for_selector("#viewer[open]")
-
-
-WORDS = ["a", "blue", "jacket"]
-MAPS = [[[0.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]], [[0.25, 0.75], [0.0, 0.0]]]
-
-
-def test_regions_and_words_light_each_other(page: "Page") -> None:
-    regions = [[0.0, 0.9, 0.1], [0.0, 0.0, 1.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]
-    attention = {"words": WORDS, "of_regions": MAPS, "of_words": regions, "reader": "region"}
-    change(page, "explain", lambda found: found.update(words=WORDS, weights=None, attention=attention))
-    search(page)
-    open_first(page)
-    page.hover(".word:text-is('jacket')")
-    assert page.locator(".cell.lit").all_inner_texts() == ["25%", "75%"]
-    assert "top right" in page.inner_text("#why .caption") or "upper right" in page.inner_text(
-        "#why .caption"
-    )
-    page.click(".cell >> nth=0")
-    page.mouse.move(5, 5)  # a click holds it
-    assert "“blue” 90%" in page.inner_text("#why .caption")
-    shares = page.eval_on_selector_all(
-        ".word", "words => words.map(word => word.style.getPropertyValue('--share'))"
-    )
-    assert float(shares[1]) == 1
-    assert float(shares[0]) == 0
-
-
-def test_steps_have_words_and_words_have_places(page: "Page") -> None:
-    attention = {"words": WORDS, "of_regions": MAPS, "of_words": [[0.1, 0.9, 0.0]] * 5, "reader": "step"}
-    change(page, "explain", lambda found: found.update(words=WORDS, weights=None, attention=attention))
-    search(page)
-    open_first(page)
-    assert page.locator(".step").count() == 5
-    page.click(".step >> nth=1")
-    assert "Step 2 reads: “blue” 90%" in page.inner_text("#why .caption")
-    assert page.locator("#overlay canvas.shown").count() == 1
-
-
-def test_words_that_mattered(page: "Page") -> None:
-    change(
-        page, "explain", lambda found: found.update(words=WORDS, weights=[0.1, -0.05, 0.2], attention=None)
-    )
-    search(page)
-    open_first(page)
-    assert page.locator(".weights li.for").count() == 2
-    assert page.locator(".weights li.against").inner_text().split() == ["blue", "−0.050"]
-
-
-def test_more_like_this(page: "Page") -> None:
-    search(page)
-    first = shown(page)[0]
-    open_first(page)
-    asked = searched(page, lambda: page.click("#actions button"))
-    assert (asked["like"], asked["text"]) == (first, None)
-    page.wait_for_selector("#viewer", state="hidden")
-    assert page.is_visible("#basis")
-    page.reload()
-    assert shown(page)
-
-
 def test_keys(page: "Page") -> None:
     search(page)
     ids = shown(page)
@@ -238,160 +138,12 @@ def test_keys(page: "Page") -> None:
     assert asked["like"] == ids[0]
 
 
-def test_a_token_is_asked_for_and_kept_for_the_tab(page: "Page") -> None:
-    def guard(route: "Route") -> None:
-        if route.request.headers.get("authorization") == "Bearer open sesame":
-            route.continue_()
-        else:
-            route.fulfill(status=401, json={"title": "Token needed", "detail": "Send one"})
-
-    page.route("**/v1/**", guard)
-    page.goto(f"/#q={TEXT}")
-    page.fill("#token", "wrong")
-    page.press("#token", "Enter")
-    page.wait_for_selector("text=does not take this token")
-    page.fill("#token", "open sesame")
-    page.press("#token", "Enter")
-    assert shown(page)
-    page.wait_for_function("() => document.querySelector('#grid img').src.startsWith('blob:')")
-    page.wait_for_function("() => document.querySelector('#grid img').naturalWidth > 0")
-    page.reload()
-    assert shown(page)
-    page.click("#forget")
-    page.wait_for_selector("#token")
-
-
-@pytest.mark.parametrize("status", [413, 422, 500])
-def test_a_refusal_is_shown_in_the_servers_words(page: "Page", status: int) -> None:
-    refuse(page, "search", status, "What was <b>wrong</b> with it.")
-    search(page)
-    assert "What was <b>wrong</b> with it." in page.inner_text(".trouble")
-    assert page.locator(".trouble button").count() == (status >= 500)
-
-
-def test_too_many_searches_may_be_tried_again_later(page: "Page") -> None:
-    refuse(page, "search", 429, "A little slower.", **{"Retry-After": "1"})
-    search(page)
-    page.wait_for_selector(".trouble button:disabled")
-    page.unroute_all()
-    searched(page, lambda: page.click(".trouble button:enabled"))
-    assert shown(page)
-
-
-def test_a_server_that_cannot_be_reached(page: "Page") -> None:
-    page.goto("/")
-    page.wait_for_selector(".example")
-    page.route("**/v1/**", lambda route: route.abort())
-    page.fill("#text", TEXT)
-    page.press("#text", "Enter")
-    page.wait_for_selector("text=cannot be reached")
-    page.unroute_all()
-    page.click(".trouble button")
-    assert shown(page)
-
-
-def test_an_empty_store(page: "Page") -> None:
-    change(page, "info", lambda info: info.update(pictures=0, fields=[], times=None))
-    page.goto("/")
-    page.wait_for_selector("text=There are no pictures here yet")
-    assert page.is_hidden("#refine")
-
-
-def test_no_picture_passes_the_filters(page: "Page") -> None:
-    page.goto(f"/#q={TEXT}&where=identity%3Dnobody")
-    page.wait_for_selector("text=No picture passes these filters")
-    asked = searched(page, lambda: page.click("#notice button"))
-    assert asked["where"] == []
-    assert shown(page)
-
-
-def test_no_good_match_shows_the_nearest_all_the_same(page: "Page") -> None:
-    def edit(answer: JSON) -> None:
-        for hit in answer["hits"]:
-            hit["probability"] = 0.21
-        answer.update(good=False, threshold=0.5)
-
-    change(page, "search", edit)
-    search(page)
-    assert shown(page)
-    assert "21%" in page.inner_text(".notice")
-    assert "No good match" in page.inner_text(".notice")
-
-
-def test_steps_that_read_words_without_places(page: "Page") -> None:
-    attention = {"words": WORDS, "of_regions": None, "of_words": [[0.1, 0.9, 0.0]] * 2, "reader": "step"}
-    change(page, "explain", lambda found: found.update(words=WORDS, weights=None, attention=attention))
-    search(page)
-    open_first(page)
-    page.click(".step >> nth=0")
-    assert "Step 1 reads: “blue” 90%" in page.inner_text("#why .caption")
-    assert page.locator("#overlay > *").count() == 0
-
-
-def test_a_picture_that_changed_since_it_was_indexed(page: "Page") -> None:
-    refuse(page, "images/*", 409, "Changed.")
-    search(page)
-    open_first(page)
-    assert "this is its thumbnail" in page.inner_text("#viewer-note")
-    page.wait_for_function("() => document.querySelector('.picture img').naturalWidth > 0")
-
-
-def test_a_second_escape_goes_back_once(page: "Page") -> None:
-    search(page)
-    open_first(page)
-    page.evaluate("document.querySelector('#close').click(), document.querySelector('#close').click()")
-    page.wait_for_selector("#viewer", state="hidden")
-    page.wait_for_timeout(200)
-    assert "q=a+woman" in page.url
-
-
 def test_more_results(page: "Page") -> None:
     page.goto(f"/#q={TEXT}&k=2")
     assert len(shown(page)) == 2
     asked = searched(page, lambda: page.click("#more"))
     assert asked["k"] == 10
     wait_for_results(page, api(page, "/v1/search", asked))
-
-
-def test_data_never_become_markup(page: "Page") -> None:
-    mark = "<img src=x onerror=alert(1)>"
-
-    def edit(answer: JSON) -> None:
-        answer["hits"][0].update(name=mark, identity=mark, metadata={mark: mark})
-
-    change(page, "search", edit)
-    search(page)
-    open_first(page)
-    assert mark in page.inner_text("#facts")
-    assert page.locator("img[src=x]").count() == 0
-
-
-def test_a_late_answer_does_not_replace_a_newer_one(page: "Page") -> None:
-    held: list[Route] = []
-
-    def handle(route: "Route") -> None:
-        if (route.request.post_data_json or {}).get("text") == "first":
-            held.append(route)
-        else:
-            route.continue_()
-
-    page.goto("/")
-    page.wait_for_selector(".example")
-    page.route("**/v1/search", handle)
-    page.fill("#text", "first")
-    page.press("#text", "Enter")
-    page.wait_for_selector("body[data-busy]")
-    page.fill("#text", TEXT)
-    searched(page, lambda: page.press("#text", "Enter"))
-    ids = shown(page)
-    for route in held:
-        with suppress(Exception):  # the page gave this request up
-            route.fulfill(
-                json={"hits": [], "total": 1, "matching": 1, "good": None, "threshold": None, "took_ms": 1}
-            )
-    page.wait_for_timeout(200)
-    assert held
-    assert shown(page) == ids
 
 
 def test_nothing_is_wider_than_a_phone(page: "Page") -> None:
@@ -415,3 +167,72 @@ def test_the_chosen_theme_is_kept(page: "Page") -> None:
     assert page.get_attribute("html", "data-theme") == "dark"
     paper = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     assert all(int(part) < 60 for part in re.findall(r"\d+", paper)[:3])
+
+
+def test_more_than_fit_into_a_condition(page: "Page") -> None:
+    values = [f"{letter * 150}" for letter in "abcdefghijklmnop"]
+    field = {"name": "place", "values": values, "kind": "text"}
+    change(page, "info", lambda info: info.update(fields=[field]))
+    search(page)
+    page.click("#filters-toggle")
+    for number in range(3):
+        asked = searched(page, page.locator(f".chip >> nth={number}").click)
+        assert asked["where"] == ["place=" + "|".join(values[: number + 1])]
+    page.wait_for_selector("text=No picture passes these filters")
+    for number in range(3, 13):
+        searched(page, page.locator(f".chip >> nth={number}").click)
+    page.click(".chip >> nth=13")
+    assert page.locator("#filters input:checked").count() == 13
+
+
+def test_more_results_take_the_focus_along(page: "Page") -> None:
+    page.goto(f"/#q={TEXT}&k=2")
+    shown(page)
+    page.focus("#more")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.querySelectorAll('#grid li[data-id]').length > 2")
+    page.wait_for_function("() => document.activeElement.closest('li')")
+    third = shown(page)[2]
+    assert page.evaluate("document.activeElement.closest('li').dataset.id") == third
+
+
+def test_sentences_of_the_store(page: "Page") -> None:
+    own = ["a red coat", "a <b>blue</b> coat"]
+    change(page, "info", lambda info: info.update(sentences=9, examples=own))
+    found = {"sentences": [{"rank": 1, "score": 0.5, "text": text, "id": None} for text in own], "total": 9}
+    asked: list[JSON] = []
+
+    def answer(route: "Route") -> None:
+        asked.append(route.request.post_data_json or {})
+        route.fulfill(json=found)
+
+    page.route("**/v1/sentences", answer)
+    page.goto("/")
+    page.wait_for_selector(".example")
+    assert page.locator(".example").all_inner_texts() == own
+    searched(page, lambda: drop(page, a_picture()))
+    page.wait_for_selector(".described .example")
+    assert page.locator(".described .example").all_inner_texts() == own
+    assert base64.b64decode(asked[0]["image"]) == a_picture()
+    assert shown(page)
+    body = searched(page, lambda: page.click(".described .example >> nth=1"))
+    assert (body["text"], body["image"]) == (own[1], None)
+    page.wait_for_selector(".described", state="detached")
+
+
+def test_five_hundred_results(page: "Page") -> None:
+    found = api(page, "/v1/search", {"text": TEXT})
+    first = found["hits"][0]
+    found["hits"] = [{**first, "id": f"{number:032x}", "rank": number} for number in range(1, 501)]
+    thumbnail = a_picture()
+    change(page, "info", lambda info: info.update(max_k=500))
+    page.route("**/v1/search", lambda route: route.fulfill(json=found))
+    page.route("**/v1/thumbnails/*", lambda route: route.fulfill(body=thumbnail, content_type="image/png"))
+    page.add_init_script("sessionStorage.setItem('limner.token', 'any')")
+    page.goto(f"/#q={TEXT}&k=500")
+    assert len(shown(page)) == 500
+    seen = "() => document.querySelector('#grid li:nth-child(PLACE) img').naturalWidth > 0"
+    page.wait_for_function("() => [...document.querySelectorAll('#grid img')].every((image) => image.src)")
+    for place in (1, 500, 50):
+        page.evaluate(f"document.querySelector('#grid li:nth-child({place})').scrollIntoView()")
+        page.wait_for_function(seen.replace("PLACE", str(place)))

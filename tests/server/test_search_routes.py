@@ -227,6 +227,10 @@ def test_sentences_of_a_picture(client: TestClient, engine: Engine, tmp_path: Pa
     assert none.json() == {"sentences": [], "total": 0}
     own = [Sentence("a red coat", str(picture)), Sentence("grey shoes", "/gone.png"), Sentence("blue")]
     SentenceTable(engine.store).index(engine.encoder, own)
+    info = client.get("/v1/info").json()
+    assert info["sentences"] == 3
+    assert info["examples"]
+    assert set(info["examples"]) <= {one.text for one in own}
     key = engine.answer(Query(image=picture, k=1)).hits[0].id
     for body, query in (
         ({"image": base64_of(picture)}, Query(image=picture)),

@@ -70,4 +70,10 @@ export function keepPicture(picture) {
   return key;
 }
 
+/** Forgets every picture that was given. */
+export function forgetPictures() {
+  for (const picture of pictures.values()) URL.revokeObjectURL(picture.url);
+  pictures.clear();
+}
+
 export const keptPicture = (key) => pictures.get(key);

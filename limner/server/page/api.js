@@ -13,21 +13,31 @@ let token = stored();
 
 function stored() {
   try {
-    return sessionStorage.getItem(KEPT) || "";
+    const kept = sessionStorage.getItem(KEPT) || "";
+    return isToken(kept) ? kept : "";
   } catch {
     return "";
   }
 }
 
+/** Whether it can be a token at all; other characters cannot be sent. */
+export function isToken(text) {
+  return /^[\x21-\x7e]+$/.test(text);
+}
+
 export const hasToken = () => token !== "";
 
-/** Keeps a token until the tab is closed; "" forgets it. */
+/** Sends this token from now on; "" forgets it. */
 export function setToken(value) {
   token = value;
-  for (const url of blobs.values()) url.then(URL.revokeObjectURL, () => {});
-  blobs.clear();
+  dropPictures();
+  if (!value) keepToken();
+}
+
+/** Keeps the token, which the server has taken, until the tab is closed. */
+export function keepToken() {
   try {
-    if (value) sessionStorage.setItem(KEPT, value);
+    if (token) sessionStorage.setItem(KEPT, token);
     else sessionStorage.removeItem(KEPT);
   } catch {
     // Without storage the token lasts as long as the page.
@@ -76,6 +86,7 @@ const json = async (path, options) => (await answer(path, options)).json();
 
 export const info = (signal) => json("/v1/info", { signal });
 export const search = (body, signal) => json("/v1/search", { body, signal });
+export const sentences = (body, signal) => json("/v1/sentences", { body, signal });
 export const explain = (text, id, signal) => json("/v1/explain", { body: { text, id }, signal });
 export const item = (id, signal) => json(`/v1/items/${encodeURIComponent(id)}`, { signal });
 
@@ -86,7 +97,6 @@ export function items(offset, limit, where, signal) {
 }
 
 const blobs = new Map();
-const MOST_BLOBS = 400;
 
 /** The address of a picture ("images") or its small form ("thumbnails") for an <img>. */
 export async function pictureUrl(kind, id) {
@@ -98,13 +108,15 @@ export async function pictureUrl(kind, id) {
     url = answer(path).then(async (response) => URL.createObjectURL(await response.blob()));
     url.catch(() => blobs.delete(path));
     blobs.set(path, url);
-    if (blobs.size > MOST_BLOBS) {
-      const [oldest, gone] = blobs.entries().next().value;
-      blobs.delete(oldest);
-      gone.then(URL.revokeObjectURL, () => {});
-    }
   }
   return url;
+}
+
+/** Lets go of pictures that are no longer shown, beyond `most`. Images load late: none may be shown when it is called. */
+export function dropPictures(most = 0) {
+  if (blobs.size <= most) return;
+  for (const url of blobs.values()) url.then(URL.revokeObjectURL, () => {});
+  blobs.clear();
 }
 
 /** Shows a picture in an <img>; resolves to whether it could be had. */

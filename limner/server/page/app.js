@@ -1,9 +1,19 @@
 // The page: the address says what is searched for and which result is open; everything else follows from it.
 
-import { info as askInfo, hasToken, items, Problem, search, setToken } from "./api.js";
+import {
+  hasToken,
+  info as askInfo,
+  items,
+  keepToken,
+  Problem,
+  search,
+  sentences as askSentences,
+  setToken,
+} from "./api.js";
 import {
   asksSomething,
   FIRST_K,
+  forgetPictures,
   keepPicture,
   keptPicture,
   readAddress,
@@ -12,7 +22,7 @@ import {
   writeAddress,
 } from "./address.js";
 import { byId, count } from "./elements.js";
-import { buildFilters, fillFilters, moreThan, startFilters } from "./filters.js";
+import { buildFilters, clearFilters, fillFilters, moreThan, startFilters } from "./filters.js";
 import { fillForm, focusText, startForm, typed } from "./form.js";
 import { readPicture } from "./given-picture.js";
 import * as notices from "./notices.js";
@@ -21,7 +31,9 @@ import { closeViewer, openViewer, startViewer } from "./viewer.js";
 
 const PATIENCE = 180; // ms before anything shows that an answer is awaited
 const STARTS = 12; // pictures of the store on the first visit
+const DESCRIBING = 5; // sentences beside the pictures that are like one
 const NO_FILTERS = { where: [], after: "", before: "" };
+const NOTHING = { text: "", like: "", picture: "", weight: 0.5, k: FIRST_K, group: "", ...NO_FILTERS };
 
 let state = readAddress();
 let shown = null; // the state whose answer is on the page
@@ -66,6 +78,7 @@ async function find() {
       const found = await search(requestOf(asked), question.signal);
       question.signal.throwIfAborted();
       showAnswer(asked, found);
+      describe(asked);
     }
     shown = asked;
     return true;
@@ -93,6 +106,7 @@ function wait() {
 
 async function loadStore(signal) {
   store = await askInfo(signal);
+  keepToken();
   buildFilters(store);
   sayStock(store.pictures);
   byId("model").textContent = [store.model.system, store.model.fingerprint?.slice(0, 8)]
@@ -142,6 +156,22 @@ function showAnswer(asked, found) {
   byId("more").hidden = number < Math.min(asked.k, store.max_k) || moreThan(asked.k) === null;
 }
 
+/** Sentences of the store beside the pictures that are like one. */
+async function describe(asked) {
+  const picture = keptPicture(asked.picture);
+  if (!store.sentences || !(picture || asked.like)) return;
+  const body = picture ? { image: picture.base64 } : { like: asked.like };
+  try {
+    const found = await askSentences({ ...body, k: DESCRIBING });
+    const texts = [...new Set(found.sentences.map(({ text }) => text))];
+    if (texts.length && sameSearch(asked, state)) byId("notice").append(notices.described(texts, byText));
+  } catch {
+    // The pictures are there without them.
+  }
+}
+
+const byText = (text) => go({ text, like: "", picture: "" });
+
 async function showWelcome(asked, signal) {
   answer = null;
   let pictures = [];
@@ -160,8 +190,10 @@ async function showWelcome(asked, signal) {
   clearHits();
   byId("status").textContent = "";
   byId("more").hidden = true;
-  const doing = { onText: (text) => go({ text, like: "", picture: "" }), onSimilar: similar };
-  byId("notice").replaceChildren(store.pictures ? notices.welcome(pictures, doing) : notices.emptyStore());
+  const doing = { onText: byText, onSimilar: similar };
+  byId("notice").replaceChildren(
+    store.pictures ? notices.welcome(pictures, store.examples, doing) : notices.emptyStore(),
+  );
   if (asked.picture) byId("notice").prepend(notices.pictureLost());
 }
 
@@ -188,6 +220,19 @@ function askToken() {
   byId("notice").replaceChildren(form);
   byId("forget").hidden = true;
   form.querySelector("input").focus();
+}
+
+/** Nothing of the store stays on the page, for whoever sits here next. */
+function forget() {
+  setToken("");
+  forgetPictures();
+  closeViewer();
+  clearHits();
+  clearFilters();
+  for (const id of ["stock", "model", "status"]) byId(id).textContent = "";
+  for (const id of ["refine", "more"]) byId(id).hidden = true;
+  store = shown = answer = null;
+  go(NOTHING, { replace: true });
 }
 
 function showOpened() {
@@ -237,16 +282,17 @@ startViewer({
   onWhere: (condition) => go({ where: [...new Set([...state.where, condition])] }),
   onProblem: (problem) => problem.status === 401 && (showProblem(problem), true),
 });
-byId("more").addEventListener("click", () => go({ k: moreThan(state.k) }, { replace: true }));
-byId("forget").addEventListener("click", () => {
-  setToken("");
-  store = null;
-  refresh({ again: true });
+byId("more").addEventListener("click", async () => {
+  const before = answer?.hits.length ?? 0;
+  await go({ k: moreThan(state.k) }, { replace: true });
+  const first = answer?.hits[before];
+  if (first) focusCard(first.id);
 });
+byId("forget").addEventListener("click", forget);
 document.querySelector(".brand").addEventListener("click", (event) => {
   if (event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
-  go({ text: "", like: "", picture: "", weight: 0.5, k: FIRST_K, group: "", ...NO_FILTERS });
+  go(NOTHING);
 });
 document.addEventListener("keydown", (event) => {
   const busy = event.target.closest?.("input, textarea, select, dialog");

@@ -1,10 +1,12 @@
 // Conditions as the server reads them: `camera=3|4`, `height>=170`; see limner/search/conditions.py.
 
+const LONGEST = 2000; // characters that the server reads
+
 /** `name=value|value`, quoted where a value would be read as something else. */
 export const written = (name, values) => `${name}=${values.map(quoted).join("|")}`;
 
 /** Whether the server would read it as a condition. */
-export const isCondition = (text) => /^[^=!<>~]+(!=|[<>]=?|=|~)/.test(text) && text.length <= 200;
+export const isCondition = (text) => /^[^=!<>~]+(!=|[<>]=?|=|~)/.test(text) && text.length <= LONGEST;
 
 /** Whether a condition can name this field at all. */
 export const nameable = (name) => name !== "" && name === name.trim() && !/[=!<>~]/.test(name);

@@ -6,7 +6,8 @@ import { byId, clock, count, h, icon } from "./elements.js";
 const panel = byId("filters");
 const toggle = byId("filters-toggle");
 const STEPS = [10, 20, 50, 100, 200, 500];
-let info = { fields: [], times: null, identities: false, max_k: 100 };
+const NOTHING = { fields: [], times: null, identities: false, max_k: 100 };
+let info = NOTHING;
 let changed = () => {};
 let state = null;
 
@@ -28,6 +29,9 @@ export function buildFilters(given) {
   byId("group").querySelector('[value="identity"]').hidden = !info.identities;
   if (state) fillFilters(state);
 }
+
+/** Forgets the store. */
+export const clearFilters = () => buildFilters(NOTHING);
 
 /** Shows what the address says. */
 export function fillFilters(given) {
@@ -52,10 +56,12 @@ export function fillFilters(given) {
 export const moreThan = (k) =>
   STEPS.find((step) => step > k && step <= info.max_k) ?? (k < info.max_k ? info.max_k : null);
 
-/** A condition for this value, where the store has the field; else null. */
+/** A condition for this value, where the store has the field and the server would read it; else null. */
 export function conditionFor(name, value) {
   const known = info.fields.some((field) => field.name === name) && nameable(name);
-  return known && ["string", "number"].includes(typeof value) ? written(name, [String(value)]) : null;
+  if (!(known || name === "identity") || !["string", "number"].includes(typeof value)) return null;
+  const condition = written(name, [String(value)]);
+  return isCondition(condition) ? condition : null;
 }
 
 function showPanel(shown) {
@@ -72,7 +78,9 @@ function choose(name, value, wanted) {
   const values = chosen(name).filter((one) => one !== value);
   if (wanted) values.push(value);
   const others = state.where.filter((condition) => !conditionsOf(name).includes(condition));
-  changed({ where: values.length ? [...others, written(name, values)] : others });
+  const condition = written(name, values);
+  if (values.length && !isCondition(condition)) fillFilters(state);
+  else changed({ where: values.length ? [...others, condition] : others });
 }
 
 function choice({ name, values }) {

@@ -1,22 +1,19 @@
 // What stands in the place of results, or above them: first visit, nothing found, something wrong.
 
-import { showPicture } from "./api.js";
+import { isToken, showPicture } from "./api.js";
 import { count, h, percent } from "./elements.js";
 
 const EXAMPLES = [
-  "a woman in a blue shirt with a black bag",
-  "a man with a beard, a grey jacket and jeans",
-  "somebody in a red dress and white sneakers",
-];
+  "something red beside something white",
+  "dark colours with a bright spot in the middle",
+  "two of the same kind side by side",
+]; // where the store has no sentences of its own
 
 const notice = (kind, title, ...more) => h("div", { class: `notice ${kind}` }, h("h2", {}, title), ...more);
 const line = (text) => h("p", {}, text);
 
 /** First visit: what one can type, and some pictures to start from. */
-export function welcome(pictures, { onText, onSimilar }) {
-  const examples = EXAMPLES.map((text) =>
-    h("li", {}, h("button", { type: "button", class: "example", onclick: () => onText(text) }, text)),
-  );
+export function welcome(pictures, examples, { onText, onSimilar }) {
   const starts = pictures.map((picture) => {
     const image = h("img", { alt: `Picture ${picture.name}`, draggable: "false" });
     const button = h(
@@ -31,7 +28,7 @@ export function welcome(pictures, { onText, onSimilar }) {
     "div",
     { class: "welcome" },
     h("h2", {}, "For example"),
-    h("ul", { class: "examples" }, examples),
+    sentenceList(examples.length ? examples : EXAMPLES, onText),
     starts.length
       ? [h("h2", {}, "Or start from a picture of the store"), h("ul", { class: "starts" }, starts)]
       : null,
@@ -42,6 +39,20 @@ export function welcome(pictures, { onText, onSimilar }) {
     ),
   );
 }
+
+/** Sentences to search by. */
+const sentenceList = (texts, onText) =>
+  h(
+    "ul",
+    { class: "examples" },
+    texts.map((text) =>
+      h("li", {}, h("button", { type: "button", class: "example", onclick: () => onText(text) }, text)),
+    ),
+  );
+
+/** What the store's sentences say of a picture. */
+export const described = (texts, onText) =>
+  h("div", { class: "welcome described" }, h("h2", {}, "Sentences that fit it"), sentenceList(texts, onText));
 
 export const emptyStore = () =>
   notice(
@@ -80,7 +91,12 @@ export const pictureLost = () =>
     line("Pictures are not kept when the page is loaded again. Choose, paste or drop it once more."),
   );
 
-export const message = (title, detail) => notice("quiet", title, line(detail));
+/** Says at once what went wrong. */
+export function message(title, detail) {
+  const shown = notice("quiet", title, line(detail));
+  shown.setAttribute("role", "alert");
+  return shown;
+}
 
 /** A problem in the server's words, with a way on. */
 export function trouble(problem, onRetry) {
@@ -124,11 +140,15 @@ export function tokenForm(wasWrong, onToken) {
     id: "token",
     required: true,
     autocomplete: "off",
-    "aria-describedby": "token-help",
+    "aria-describedby": "token-help token-wrong",
   });
+  const wrong = h("p", { class: "hint wrong", id: "token-wrong", role: "alert" });
   const submit = (event) => {
     event.preventDefault();
-    if (input.value.trim()) onToken(input.value.trim());
+    const token = input.value.trim();
+    wrong.textContent =
+      !token || isToken(token) ? "" : "A token has letters, digits and signs only, and no blanks.";
+    if (token && !wrong.textContent) onToken(token);
   };
   const title = wasWrong ? "The server does not take this token" : "This server asks for a token";
   return h(
@@ -143,5 +163,6 @@ export function tokenForm(wasWrong, onToken) {
       input,
       h("button", { type: "submit", class: "go" }, "Go on"),
     ),
+    wrong,
   );
 }

@@ -1,9 +1,10 @@
 // The results as a grid in rank order, and moving in it by keys.
 
-import { showPicture } from "./api.js";
+import { dropPictures, showPicture } from "./api.js";
 import { byId, clock, h, icon, percent, spelled } from "./elements.js";
 
 const grid = byId("grid");
+const MOST_KEPT = 400; // pictures in memory from earlier searches
 const FACTS = 3; // on a card; the dialog has them all
 
 /** `onOpen(id)`, `onSimilar(id)`. */
@@ -28,6 +29,7 @@ export function startResults({ onOpen, onSimilar }) {
 
 /** Draws an answer's hits. */
 export function showHits(answer) {
+  dropPictures(MOST_KEPT);
   const cards = answer.hits.map((hit) => card(hit, answer));
   grid.replaceChildren(...cards);
   grid.classList.toggle("muted", answer.good === false);

@@ -2,7 +2,6 @@
 
 import { explain, pictureUrl, showPicture } from "./api.js";
 import { attentionView } from "./attention.js";
-import { written } from "./conditions.js";
 import { byId, clock, h, icon, spelled } from "./elements.js";
 import { conditionFor } from "./filters.js";
 import { sureness } from "./results.js";
@@ -117,7 +116,7 @@ async function showWhy(hit, text) {
 
 /** A search by picture has no words to explain; one may give some. */
 function askForWords(hit) {
-  const input = h("input", { type: "text", id: "why-text", placeholder: "a man with a red bag" });
+  const input = h("input", { type: "text", id: "why-text", placeholder: "what this picture shows" });
   const submit = (event) => {
     event.preventDefault();
     if (input.value.trim()) showWhy(hit, input.value.trim());
@@ -165,7 +164,7 @@ function facts(hit) {
   if (hit.confidence != null)
     known.push(row("Matcher’s confidence", `${(100 * hit.confidence).toFixed(1)}%`));
   known.push(row("Score", hit.score.toFixed(4)));
-  if (hit.identity != null) known.push(row("Identity", hit.identity, written("identity", [hit.identity])));
+  if (hit.identity != null) known.push(row("Identity", hit.identity, conditionFor("identity", hit.identity)));
   if (hit.group != null)
     known.push(row("In its group", `${hit.group} ${hit.group === 1 ? "picture" : "pictures"}`));
   if (hit.taken) known.push(row("Taken", clock(hit.taken)));

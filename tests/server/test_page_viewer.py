@@ -1,0 +1,186 @@
+"""The page in a browser: one result, its facts and why it was found."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.server.browsing import (
+    CHROMIUM,
+    JSON,
+    api,
+    change,
+    open_first,
+    refuse,
+    search,
+    searched,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+else:
+    pytest.importorskip("playwright.sync_api")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
+
+
+def test_a_result_with_its_facts_and_explanation(page: "Page") -> None:
+    asked = search(page)
+    first, second = api(page, "/v1/search", asked)["hits"][:2]
+    open_first(page)
+    assert first["name"] in page.inner_text("#facts")
+    assert page.locator(".word, .weights li").count() >= 4
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(
+        "title => document.querySelector('#viewer-title').innerText.startsWith(title)", arg="2 ·"
+    )
+    assert f"open={second['id']}" in page.url
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#viewer", state="hidden")
+    focused = page.evaluate("document.activeElement.closest('li').dataset.id")
+    assert focused == second["id"]
+    assert "open=" not in page.url
+
+
+def test_the_back_button_closes_a_result_and_its_link_opens_it(page: "Page") -> None:
+    search(page)
+    open_first(page)
+    link = page.url
+    page.go_back()
+    page.wait_for_selector("#viewer", state="hidden")
+    assert shown(page)
+    page.goto("/")
+    page.goto(link)
+    page.wait_for_selector("#viewer[open]")
+
+
+WORDS = ["a", "blue", "jacket"]
+MAPS = [[[0.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]], [[0.25, 0.75], [0.0, 0.0]]]
+
+
+def test_regions_and_words_light_each_other(page: "Page") -> None:
+    regions = [[0.0, 0.9, 0.1], [0.0, 0.0, 1.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]
+    attention = {"words": WORDS, "of_regions": MAPS, "of_words": regions, "reader": "region"}
+    change(page, "explain", lambda found: found.update(words=WORDS, weights=None, attention=attention))
+    search(page)
+    open_first(page)
+    page.hover(".word:text-is('jacket')")
+    assert page.locator(".cell.lit").all_inner_texts() == ["25%", "75%"]
+    assert "top right" in page.inner_text("#why .caption") or "upper right" in page.inner_text(
+        "#why .caption"
+    )
+    page.click(".cell >> nth=0")
+    page.mouse.move(5, 5)  # a click holds it
+    assert "“blue” 90%" in page.inner_text("#why .caption")
+    shares = page.eval_on_selector_all(
+        ".word", "words => words.map(word => word.style.getPropertyValue('--share'))"
+    )
+    assert float(shares[1]) == 1
+    assert float(shares[0]) == 0
+
+
+def test_steps_have_words_and_words_have_places(page: "Page") -> None:
+    attention = {"words": WORDS, "of_regions": MAPS, "of_words": [[0.1, 0.9, 0.0]] * 5, "reader": "step"}
+    change(page, "explain", lambda found: found.update(words=WORDS, weights=None, attention=attention))
+    search(page)
+    open_first(page)
+    assert page.locator(".step").count() == 5
+    page.click(".step >> nth=1")
+    assert "Step 2 reads: “blue” 90%" in page.inner_text("#why .caption")
+    assert page.locator("#overlay canvas.shown").count() == 1
+
+
+def test_words_that_mattered(page: "Page") -> None:
+    change(
+        page, "explain", lambda found: found.update(words=WORDS, weights=[0.1, -0.05, 0.2], attention=None)
+    )
+    search(page)
+    open_first(page)
+    assert page.locator(".weights li.for").count() == 2
+    assert page.locator(".weights li.against").inner_text().split() == ["blue", "−0.050"]
+
+
+def test_more_like_this(page: "Page") -> None:
+    search(page)
+    first = shown(page)[0]
+    open_first(page)
+    asked = searched(page, lambda: page.click("#actions button"))
+    assert (asked["like"], asked["text"]) == (first, None)
+    page.wait_for_selector("#viewer", state="hidden")
+    assert page.is_visible("#basis")
+    page.reload()
+    assert shown(page)
+
+
+def test_steps_that_read_words_without_places(page: "Page") -> None:
+    attention = {"words": WORDS, "of_regions": None, "of_words": [[0.1, 0.9, 0.0]] * 2, "reader": "step"}
+    change(page, "explain", lambda found: found.update(words=WORDS, weights=None, attention=attention))
+    search(page)
+    open_first(page)
+    page.click(".step >> nth=0")
+    assert "Step 1 reads: “blue” 90%" in page.inner_text("#why .caption")
+    assert page.locator("#overlay > *").count() == 0
+
+
+def test_a_picture_that_changed_since_it_was_indexed(page: "Page") -> None:
+    refuse(page, "images/*", 409, "Changed.")
+    search(page)
+    open_first(page)
+    assert "this is its thumbnail" in page.inner_text("#viewer-note")
+    page.wait_for_function("() => document.querySelector('.picture img').naturalWidth > 0")
+
+
+def test_a_second_escape_goes_back_once(page: "Page") -> None:
+    search(page)
+    open_first(page)
+    page.evaluate("document.querySelector('#close').click(), document.querySelector('#close').click()")
+    page.wait_for_selector("#viewer", state="hidden")
+    page.wait_for_timeout(200)
+    assert "q=a+woman" in page.url
+
+
+def test_data_never_become_markup(page: "Page") -> None:
+    mark = "<img src=x onerror=alert(1)>"
+
+    def edit(answer: JSON) -> None:
+        answer["hits"][0].update(name=mark, identity=mark, metadata={mark: mark})
+
+    change(page, "search", edit)
+    search(page)
+    open_first(page)
+    assert mark in page.inner_text("#facts")
+    assert page.locator("img[src=x]").count() == 0
+
+
+CROP = [0.25, 0.1, 0.75, 0.9]
+
+
+@pytest.mark.parametrize("reader", ["region", "step"])
+def test_attention_lies_over_the_part_that_the_model_saw(page: "Page", reader: str) -> None:
+    attention = {"words": WORDS, "of_regions": MAPS, "of_words": None, "reader": reader, "crop": CROP}
+    change(page, "explain", lambda found: found.update(words=WORDS, weights=None, attention=attention))
+    search(page)
+    open_first(page)
+    page.hover(".word >> nth=0")
+    page.wait_for_function("() => document.querySelector('.picture img').naturalWidth > 0")
+    image = page.locator(".picture img").bounding_box()
+    cover = page.locator("#overlay > *").bounding_box()
+    assert image
+    assert cover
+    left, top, right, bottom = CROP
+    assert cover["x"] == pytest.approx(image["x"] + left * image["width"], abs=1)
+    assert cover["y"] == pytest.approx(image["y"] + top * image["height"], abs=1)
+    assert cover["width"] == pytest.approx((right - left) * image["width"], abs=1)
+    assert cover["height"] == pytest.approx((bottom - top) * image["height"], abs=1)
+
+
+def test_no_filter_for_a_value_that_does_not_fit(page: "Page") -> None:
+    def edit(answer: JSON) -> None:
+        answer["hits"][0].update(identity="i" * 2001, metadata={"camera": 1, "note": "n" * 2001})
+
+    field = {"name": "note", "values": [], "kind": "text"}
+    change(page, "info", lambda info: info["fields"].append(field))
+    change(page, "search", edit)
+    search(page)
+    open_first(page)
+    assert page.locator("#facts button").count() == 1
