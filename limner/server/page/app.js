@@ -31,7 +31,7 @@ import { closeViewer, openViewer, startViewer } from "./viewer.js";
 
 const PATIENCE = 180; // ms before anything shows that an answer is awaited
 const STARTS = 12; // pictures of the store on the first visit
-const DESCRIBING = 5; // sentences beside the pictures that are like one
+const DESCRIBING = 3; // sentences beside the pictures that are like one
 const NO_FILTERS = { where: [], after: "", before: "" };
 const NOTHING = { text: "", like: "", picture: "", weight: 0.5, k: FIRST_K, group: "", ...NO_FILTERS };
 
