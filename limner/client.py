@@ -61,6 +61,7 @@ class Answer:
     matching: int
     good: bool | None
     threshold: float | None
+    unknown: list[str]
     took_ms: float
 
 
@@ -73,6 +74,7 @@ class Explanation:
     attention: Attention | None
     score: float
     confidence: float | None
+    unknown: list[str]
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,9 @@ class FoundSentence:
 class Client:
     """A connection to a server.
 
-    `url` is what `limner serve` printed; `token` is what its token file holds; `timeout` is in seconds, for each
-    request. Every method raises `ServerError` with the server's own words where it refuses, and without a status where
-    it cannot be reached.
+    `url` is what `limner serve` printed; `token` is what its token file holds, with or without a line end;
+    `timeout` is in seconds, for each request. Every method raises `ServerError` with the server's own words where it
+    refuses, and without a status where it cannot be reached.
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = 60.0) -> None:
@@ -118,6 +120,7 @@ class Client:
         except ImportError:
             raise SettingsError("the client needs httpx: pip install 'limner[server]'") from None
         self.url = url.rstrip("/")
+        token = None if token is None else token.strip()
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         try:
             address = httpx.URL(self.url)
@@ -150,13 +153,16 @@ class Client:
         text_weight: float = 0.5,
         k: int = 10,
         where: Sequence[str] = (),
-        after: datetime | None = None,
-        before: datetime | None = None,
+        after: datetime | str | None = None,
+        before: datetime | str | None = None,
         group: Literal["identity", "near"] | None = None,
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> Answer:
-        """The pictures that fit best: see `limner.search.query.Query`. `image` is a file, or a file's bytes."""
+        """The pictures that fit best: see `limner.search.query.Query`. `image` is a file, or a file's bytes.
+
+        `after` and `before` are times or their text in ISO 8601.
+        """
         body = {
             "text": text,
             "image": None if image is None else _in_base64(image),
@@ -164,8 +170,8 @@ class Client:
             "text_weight": text_weight,
             "k": k,
             "where": list(where),
-            "after": None if after is None else after.isoformat(),
-            "before": None if before is None else before.isoformat(),
+            "after": after.isoformat() if isinstance(after, datetime) else after,
+            "before": before.isoformat() if isinstance(before, datetime) else before,
             "group": group,
             "rerank": rerank,
             "explain": explain,

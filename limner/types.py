@@ -114,3 +114,6 @@ class Encoder(Protocol):
 
     def known_words(self, sentence: str) -> list[str]:
         """The words of a query that the model reads, in order."""
+
+    def unknown_words(self, sentence: str) -> list[str]:
+        """The words of a query that the model does not know and leaves out, each once."""

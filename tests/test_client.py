@@ -46,7 +46,7 @@ def test_search_as_the_library(server: Client, engine: Engine, folder: Path) -> 
             Query(image=picture, group="near"),
         ),
         (
-            server.search("a", after=datetime(2026, 11, 12), before=datetime(2026, 11, 14)),
+            server.search("a", after=datetime(2026, 11, 12), before="2026-11-14"),
             Query(text="a", after=datetime(2026, 11, 12), before=datetime(2026, 11, 14)),
         ),
     ):
@@ -55,6 +55,7 @@ def test_search_as_the_library(server: Client, engine: Engine, folder: Path) -> 
             (hit.id, hit.score, hit.taken) for hit in expected.hits
         ]
         assert (answer.total, answer.matching) == (expected.total, expected.matching)
+    assert server.search("a zxqv").unknown == ["zxqv"]
     some = server.search("a", where=["camera=1", "identity=even"])
     assert {hit.metadata["camera"] for hit in some.hits} == {1}
     like = server.search("a", like=some.hits[0].id, text_weight=0.1, k=2)

@@ -101,6 +101,7 @@ def search_command(
         typer.echo(json.dumps(answer.to_dict(), indent=2))
     else:
         _print(answer, store)
+        _say_unknown(answer.unknown)
         if not answer.matching and answer.total:
             err.print(_known_fields(engine, query))
     if sheet is not None:
@@ -130,6 +131,7 @@ def explain_command(
     for word, weight in zip(found.words, weights, strict=bool(weights)):
         bar = ("+" if weight > 0 else "-") * round(_BAR * abs(weight) / most)
         out.print(f"  {word:<{longest}}  {weight:+.3f}  {bar}")
+    _say_unknown(found.unknown)
     if found.attention is not None:
         err.print(
             "with --json: where the matcher looked; `limner figure attention RUN PICTURE TEXT` draws it"
@@ -167,6 +169,11 @@ def _print(answer: Answer, store: Place) -> None:
         err.print(f"{store}: no picture meets the conditions")
     elif answer.good is False:
         err.print(f"no good match: none has a probability of {answer.threshold:.0%} or more")
+
+
+def _say_unknown(words: Sequence[str]) -> None:
+    if words:
+        err.print(f"the model does not know, and left out: {', '.join(words)}")
 
 
 def _known_fields(engine: Engine, query: Query) -> str:

@@ -214,6 +214,10 @@ class Run:
         known = [word for word in words(sentence) if word in self.vocabulary]
         return known[: self.model.settings.text.words]
 
+    def unknown_words(self, sentence: str) -> list[str]:
+        """The words of a sentence that the model does not know and leaves out, each once and in order."""
+        return [word for word in dict.fromkeys(words(sentence)) if word not in self.vocabulary]
+
 
 def load_run(
     folder: str | Path,

@@ -153,7 +153,8 @@ class Engine:
             ranked = judge.scores(scores[:1].astype(np.float32), judgement.logits)
             crop = crops_of(self.encoder, self.store, [key])[0]
             attention, confidence = attention_of(judgement, 0, crop), float(judge.confidences(ranked)[0])
-        return Explanation(tuple(words), weights or None, attention, float(scores[0]), confidence)
+        unknown = tuple(self.encoder.unknown_words(text))
+        return Explanation(tuple(words), weights or None, attention, float(scores[0]), confidence, unknown)
 
     def fields(self) -> list[Field]:
         """What the pictures' metadata tell, by name, with the values of those that have few."""
@@ -216,7 +217,8 @@ class Engine:
         if judge is not None and query.explain:
             assert query.text is not None
             hits = explained(self.encoder, judge, query.text, self.store, hits)
-        answer = Answer(tuple(hits), len(snapshot.matrix), len(rows))
+        unknown = () if query.text is None else tuple(self.encoder.unknown_words(query.text))
+        answer = Answer(tuple(hits), len(snapshot.matrix), len(rows), unknown=unknown)
         if self.calibration is None:
             return answer
         best = hits[0].probability if hits else None

@@ -64,6 +64,7 @@ class Answer:
     - `hits`: best first; `total`: pictures of the store; `matching`: those that meet the conditions.
     - `threshold`: match probability that the best must reach to be called good; None where the model is not calibrated.
     - `good`: whether it does; None without calibration, and where there is no hit with a probability.
+    - `unknown`: words of the text that the model does not know: it searched without them.
     """
 
     hits: tuple[Hit, ...]
@@ -71,6 +72,7 @@ class Answer:
     matching: int
     threshold: float | None = None
     good: bool | None = None
+    unknown: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -80,6 +82,7 @@ class Answer:
             "matching": self.matching,
             "threshold": self.threshold,
             "good": self.good,
+            "unknown": list(self.unknown),
         }
 
 
@@ -91,6 +94,7 @@ class Explanation:
     - `weights`: for each, how much the cosine falls without it (negative: it rises); None for a text of one word.
     - `attention`: of the matcher, where the model has one and the store keeps its maps.
     - `score`: the cosine of text and picture; `confidence`: of the matcher.
+    - `unknown`: words of the text that the model does not know.
     """
 
     words: tuple[str, ...]
@@ -98,6 +102,7 @@ class Explanation:
     attention: Attention | None
     score: float
     confidence: float | None
+    unknown: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -107,6 +112,7 @@ class Explanation:
             "attention": None if self.attention is None else self.attention.to_dict(),
             "score": self.score,
             "confidence": self.confidence,
+            "unknown": list(self.unknown),
         }
 
 

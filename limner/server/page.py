@@ -46,7 +46,7 @@ def page_routes(folder: Path = FOLDER) -> APIRouter:
             path.read_bytes(), media_type=_TYPES[path.suffix], headers={"Cache-Control": "no-cache"}
         )
 
-    @routes.get("/")
+    @routes.api_route("/", methods=["GET", "HEAD"])
     def index() -> Response:
         return sent("index.html")
 

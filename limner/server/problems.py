@@ -97,7 +97,10 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
         errors = [{"loc": _place(one["loc"]), "msg": one["msg"]} for one in faults[:_TOLD]]
         shown = [f"{'.'.join(one['loc'][1:]) or one['loc'][0]}: {one['msg']}" for one in errors[:_SHOWN]]
         more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
-        return problem(422, "; ".join(shown) + more, errors=errors)
+        said = "; ".join(shown) + more
+        if request.method == "POST" and "json" not in request.headers.get("content-type", ""):
+            said = "send the body with the header Content-Type: application/json"
+        return problem(422, said, errors=errors)
 
     def of_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

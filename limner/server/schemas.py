@@ -177,6 +177,9 @@ class SearchAnswer(Told):
     threshold: float | None
     """Match probability from which an answer is called good."""
 
+    unknown: list[str]
+    """Words of the text that the model does not know: it searched without them."""
+
     took_ms: float
     """Milliseconds from the request to the answer, waiting included."""
 
@@ -208,6 +211,9 @@ class Explanation(Told):
 
     confidence: float | None
     """Of the matcher, 0 to 1."""
+
+    unknown: list[str]
+    """Words of the text that the model does not know."""
 
 
 class Model(Told):

@@ -58,6 +58,19 @@ def test_conditions_and_groups(limner: Limner, store: Path) -> None:
     refused(limner("search", store, QUERY, "--text-weight", 2), "text_weight: expected 0 to 1")
 
 
+def test_words_that_the_model_does_not_know_are_said(limner: Limner, store: Path, pictures: Path) -> None:
+    sentence = "a red xylophone and a zither"
+    said = "the model does not know, and left out: xylophone, and, zither"
+    assert said in limner("search", store, sentence).err
+    assert json.loads(limner("search", store, sentence, "--json").out)["unknown"] == [
+        "xylophone",
+        "and",
+        "zither",
+    ]
+    assert said in limner("explain", store, sentence, pictures / "05-0.png").err
+    assert "left out" not in limner("search", store, QUERY).err
+
+
 def test_what_each_word_adds(limner: Limner, store: Path, pictures: Path) -> None:
     command = ("explain", store, QUERY, pictures / "05-0.png")
     said = limner(*command).out.splitlines()

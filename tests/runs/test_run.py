@@ -154,6 +154,13 @@ def test_an_unreadable_picture_is_named(run: Run, paths: list[Path], tmp_path: P
 
 def test_a_query_without_a_known_word_is_refused(run: Run) -> None:
     run.check_query("an unknown thing, but red")
+    assert run.unknown_words("An unknown thing, but RED, an unknown one") == [
+        "an",
+        "unknown",
+        "thing",
+        "but",
+        "one",
+    ]
     with pytest.raises(
         DataError, match=r"knows no word of the query 'zebra crossing'; it has learnt \d+ words"
     ):

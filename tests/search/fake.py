@@ -51,6 +51,9 @@ class FakeEncoder:
     def known_words(self, sentence: str) -> list[str]:
         return sentence.split()
 
+    def unknown_words(self, sentence: str) -> list[str]:
+        return [word for word in sentence.split() if word.startswith("zx")]
+
     def encode_queries(self, sentences: Sequence[str]) -> Rows:
         return self.encode_texts(sentences)
 

@@ -47,6 +47,13 @@ def test_results_are_those_of_the_server_in_rank_order(page: "Page") -> None:
     page.wait_for_function("() => document.querySelector('#grid img').naturalWidth > 0")
 
 
+def test_words_that_the_model_does_not_know_are_said(page: "Page") -> None:
+    search(page, f"{TEXT} zxqv zxqvier")
+    assert page.inner_text("#notice p").endswith("left out: zxqv, zxqvier.")
+    search(page)
+    assert "left out" not in page.inner_text("#notice")
+
+
 def test_the_address_restores_the_query(page: "Page", page_url: str) -> None:
     search(page)
     ids, address = shown(page), page.url

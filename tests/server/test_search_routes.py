@@ -134,7 +134,8 @@ def test_bodies_of_another_form(client: TestClient, body: Any, said: str) -> Non
 def test_bodies_that_are_no_json(
     client: TestClient, content: bytes, headers: dict[str, str], status: int
 ) -> None:
-    problem(client.post("/v1/search", content=content, headers=headers), status)
+    found = problem(client.post("/v1/search", content=content, headers=headers), status)
+    assert ("Content-Type: application/json" in found["detail"]) is (headers != JSON)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +174,7 @@ def test_explanations(client: TestClient, engine: Engine) -> None:
         "attention": None,
         "score": expected.score,
         "confidence": None,
+        "unknown": [],
     }
     problem(client.post("/v1/explain", json={"text": "a red coat"}), 422)
     problem(client.post("/v1/explain", json={"text": " ", "id": key}), 409)

@@ -152,6 +152,7 @@ function showAnswer(asked, found) {
   else if (number === 0) notice.replaceChildren(notices.nothingFound());
   else if (found.good === false) notice.replaceChildren(notices.noGoodMatch(found));
   else notice.replaceChildren();
+  if (found.unknown?.length) notice.prepend(notices.leftOut(found.unknown));
   if (asked.picture && !keptPicture(asked.picture)) notice.prepend(notices.pictureLost());
   byId("more").hidden = number < Math.min(asked.k, store.max_k) || moreThan(asked.k) === null;
 }

@@ -74,15 +74,19 @@ export const nothingFound = () =>
   notice("plain", "Nothing found", line("No picture came back for this search. Try other words."));
 
 export function noGoodMatch(answer) {
-  const best = Math.max(...answer.hits.map((hit) => hit.probability ?? 0));
+  const best = answer.hits[0]?.probability ?? 0;
   return notice(
     "quiet",
     "No good match",
     line(
-      `The likeliest picture reaches ${percent(best)}; a match would have ${percent(answer.threshold ?? 0.5)} or more. Here are the nearest all the same.`,
+      `The first picture reaches ${percent(best)}; a match would have ${percent(answer.threshold ?? 0.5)} or more. Here are the nearest all the same.`,
     ),
   );
 }
+
+/** Words of the query that the model searched without. */
+export const leftOut = (words) =>
+  notice("quiet", "Not all words are known", line(`The model does not know, and left out: ${words.join(", ")}.`));
 
 export const pictureLost = () =>
   notice(
