@@ -175,7 +175,8 @@ class Engine:
                     self.encoder.check_query(query.text)
                     texts[number] = query.text
                 if query.image is not None:
-                    pictures[number] = self.encoder.prepare_image(query.image)
+                    known = query.pixels
+                    pictures[number] = self.encoder.prepare_image(query.image) if known is None else known
                 if query.like is not None:
                     stored[number] = snapshot.matrix[_place(snapshot, query.like, self.store)]
             except LimnerError as error:

@@ -1,6 +1,6 @@
 """What a search is asked, and what it answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -8,6 +8,7 @@ from typing import Any, Literal
 from limner.errors import SettingsError
 from limner.search.conditions import Condition
 from limner.search.hits import Attention, Hit
+from limner.types import Pixels
 
 Grouping = Literal["identity", "near"]
 
@@ -16,7 +17,8 @@ Grouping = Literal["identity", "near"]
 class Query:
     """A search for pictures.
 
-    By `text`, by an `image` (a file, or a file's bytes), by a picture of the store that they shall be like (its key),
+    By `text`, by an `image` (a file, or a file's bytes; with `pixels`, what `Encoder.prepare_image` made of it, it is
+    not decoded again), by a picture of the store that they shall be like (its key),
     or by a text and a picture together.
 
     - `text_weight`: of the text's embedding where it stands beside a picture's, in [0, 1]; the picture has the rest.
@@ -32,6 +34,7 @@ class Query:
 
     text: str | None = None
     image: Path | bytes | None = None
+    pixels: Pixels | None = field(default=None, compare=False, repr=False)
     like: str | None = None
     text_weight: float = 0.5
     k: int = 10
@@ -47,6 +50,8 @@ class Query:
             raise SettingsError("give a text, a picture, or a picture of the store to search for")
         if self.image is not None and self.like is not None:
             raise SettingsError("give one picture to search by, a file or one of the store")
+        if self.pixels is not None and self.image is None:
+            raise SettingsError("pixels: they are of a picture; give it under image")
         if self.k < 1:
             raise SettingsError(f"k: expected at least 1, got {self.k}")
         if not 0 <= self.text_weight <= 1:

@@ -18,7 +18,6 @@ from limner.server.audit import Audit
 from limner.server.batching import Worker
 from limner.server.body import BodyLimit
 from limner.server.counters import MEDIA_TYPE, Counters, Counting
-from limner.server.decoding import taking_pixels
 from limner.server.info import describe
 from limner.server.item_routes import item_routes
 from limner.server.page import Guarded, page_routes
@@ -42,9 +41,8 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
     """
     settings = settings or ServerSettings()
     counters: Counters
-    searched = taking_pixels(engine)
     worker = Worker(
-        searched.answers,
+        engine.answers,
         seconds=settings.query_seconds,
         max_batch=settings.max_batch,
         max_waiting=settings.max_waiting,
@@ -84,7 +82,7 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
     guarded = [Security(HTTPBearer(auto_error=False))] if settings.token is not None else []
     folder = changes.folder
     settings = settings.model_copy(update={"uploads": folder})
-    app.include_router(search_routes(searched, worker, audit, settings), dependencies=guarded)
+    app.include_router(search_routes(engine, worker, audit, settings), dependencies=guarded)
     app.include_router(item_routes(engine, worker, changes, audit, settings), dependencies=guarded)
     always = (421, 500)
 

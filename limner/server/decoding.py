@@ -4,10 +4,8 @@ import asyncio
 import io
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from PIL import Image
@@ -16,7 +14,6 @@ from limner.data.images import formats, quiet
 from limner.search.engine import Engine
 from limner.search.query import Query
 from limner.server.problems import RefusedError
-from limner.types import Pixels
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,31 +61,8 @@ def check_pixels(content: bytes, most: int) -> None:
         )
 
 
-class _Given(bytes):
-    """The bytes of a picture with what the model takes of it."""
-
-    pixels: Pixels
-
-
 def with_pixels(engine: Engine, query: Query, max_pixels: int) -> Query:
     """The query with its picture decoded. Raises what `check_pixels` and `Encoder.prepare_image` raise."""
     assert isinstance(query.image, bytes)
     check_pixels(query.image, max_pixels)
-    given = _Given(query.image)
-    given.pixels = engine.encoder.prepare_image(query.image)
-    return replace(query, image=given)
-
-
-def taking_pixels(engine: Engine) -> Engine:
-    """The engine, as one that does not decode again what `with_pixels` has decoded."""
-    encoder = copy(engine.encoder)
-    prepare = encoder.prepare_image
-
-    def prepared(source: str | Path | bytes) -> Pixels:
-        return source.pixels if isinstance(source, _Given) else prepare(source)
-
-    # of the copy alone, which is frozen
-    vars(encoder)["prepare_image"] = prepared
-    engine = copy(engine)
-    engine.encoder = encoder
-    return engine
+    return replace(query, pixels=engine.encoder.prepare_image(query.image))

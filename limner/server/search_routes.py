@@ -1,6 +1,7 @@
 """Searching and explaining: `/v1/search`, `/v1/sentences` and `/v1/explain`."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -21,7 +22,7 @@ from limner.server.settings import ServerSettings
 
 
 def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: ServerSettings) -> APIRouter:
-    """The routes that make the model work, in the thread of `worker`; `engine` takes pixels for given pictures."""
+    """The routes that make the model work, in the thread of `worker`."""
     routes = APIRouter(tags=["search"])
     refusals = declared(400, 401, 403, 404, 408, 409, 413, 421, 422, 429, 500, 503)
     decoding = Decoding()
@@ -31,6 +32,16 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
             return query
         return await decoding.run(with_pixels, engine, query, settings.max_pixels)
 
+    def bounded(query: Query) -> Query:
+        """The query with no more to re-rank than allowed: asked for, that is refused, by the recipe, it is cut."""
+        wanted = engine.encoder.rerank if query.rerank is None else query.rerank
+        if wanted != "all" or len(engine.store) <= settings.max_rerank:
+            return query
+        if query.rerank == "all":
+            raise RefusedError(422, f"rerank: this server re-ranks at most {settings.max_rerank:,}")
+        by_matcher = engine.encoder.judge is not None and query.image is None and query.like is None
+        return replace(query, rerank=settings.max_rerank) if by_matcher else query
+
     @routes.post(
         "/v1/search", response_model=SearchAnswer, response_model_exclude_unset=True, responses=refusals
     )
@@ -38,9 +49,7 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
         """Find the pictures that fit best."""
         began = time.perf_counter()
         async with audit.noted(request, "search", asked_of(body)) as found:
-            query = query_of(body, settings)
-            if query.rerank == "all" and await run_in_threadpool(len, engine.store) > settings.max_rerank:
-                raise RefusedError(422, f"rerank: this server re-ranks at most {settings.max_rerank:,}")
+            query = await run_in_threadpool(bounded, query_of(body, settings))
             answer = await unless_gone(request, worker.ask(await decoded(query)))
             found += [hit.id for hit in answer.hits]
         return {

@@ -273,6 +273,25 @@ def test_re_ranking_all_of_a_large_store(engine: Engine) -> None:
     problem(client.post("/v1/search", json={"text": "a", "rerank": "all"}), 422)
 
 
+def test_a_recipe_that_re_ranks_all_is_cut(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Query] = []
+
+    def answers(queries: list[Query], until: list[float]) -> list[Answer]:
+        asked.extend(queries)
+        return [Answer((), COUNT, COUNT)]
+
+    monkeypatch.setattr(engine, "answers", answers)
+    monkeypatch.setattr(engine.encoder, "rerank", "all")
+    monkeypatch.setattr(engine.encoder, "judge", object())
+    for most, expected in ((COUNT - 1, COUNT - 1), (COUNT, None)):
+        client = TestClient(create_app(engine, ServerSettings(max_rerank=most)))
+        assert client.post("/v1/search", json={"text": "a"}).status_code == 200
+        assert asked[-1].rerank == expected
+    key = engine.store.snapshot().keys[0]
+    assert client.post("/v1/search", json={"text": "a", "like": key}).status_code == 200
+    assert asked[-1].rerank is None
+
+
 def test_a_query_that_takes_too_long(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(queries: list[Query], until: list[float]) -> list[SearchTimeoutError]:
         assert 0 < until[0] - time.monotonic() <= 5
