@@ -145,7 +145,7 @@ def _time(option: str, text: str | None) -> datetime | None:
         return local_time(text)
     except ValueError:
         raise SettingsError(
-            f"{option}: expected a time in ISO 8601, e.g. 2026-11-20T08:15, got {text[:40]!r}"
+            f"{option}: expected a time in ISO 8601, e.g. 2026-11-20 or 2026-11-20T08:15, got {text[:40]!r}"
         ) from None
 
 
