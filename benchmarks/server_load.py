@@ -38,6 +38,7 @@ from limner.search.entry import Entry
 from limner.search.opening import open_store
 from limner.search.store import Store
 from limner.server.app import create_app
+from limner.server.heads import HeadLimit
 from limner.server.listening import listen, url_of
 from limner.server.settings import ServerSettings
 
@@ -165,7 +166,7 @@ def _server(store: Path, own: bool, most: int) -> Iterator[str]:
 
 def _serve(store: Path, own: bool, most: int, tell: Connection) -> None:
     app = create_app(_engine(store, own=own), ServerSettings(rate=0, max_batch=most))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+    server = uvicorn.Server(uvicorn.Config(app, http=HeadLimit, log_level="warning", access_log=False))
     with listen("127.0.0.1", 0) as listening:
         tell.send(url_of(listening))
         server.run(sockets=[listening])
