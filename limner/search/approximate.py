@@ -13,7 +13,10 @@ from jaxtyping import Float, Int
 from limner.errors import SettingsError
 from limner.search.snapshot import Snapshot, top
 
-SEARCHED = 768
+LINKED = 256
+"""Rows among which a new one looks for its neighbours; more make a better graph, more slowly."""
+
+SEARCHED = 512
 """Rows that a search of the graph looks at, at least; more find more and take longer."""
 
 
@@ -27,7 +30,9 @@ class Approximate:
             raise SettingsError(
                 "approximate search needs usearch; pip install 'limner[approximate]', or search exactly"
             ) from None
-        self._graph: Any = Index(ndim=dim, metric="ip", dtype="bf16", expansion_search=SEARCHED)
+        self._graph: Any = Index(
+            ndim=dim, metric="ip", dtype="bf16", expansion_add=LINKED, expansion_search=SEARCHED
+        )
         self._snapshot: Snapshot | None = None
         self._rows: dict[int, int] = {}
 
