@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def test_the_first_epoch_is_that_of_the_cpu(
     for cpu in (False, True):
         AcceleratorState._reset_state(reset_partial_state=True)
         out = train(chosen, toys.split("train"), toys.split("val"), tmp_path / str(cpu), cpu=cpu)
-        losses.append(_losses(out))
+        losses.append(_rows(out)[0]["loss"])
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
 
 
@@ -63,6 +64,8 @@ def test_stopped_and_resumed(toys: Dataset, tmp_path: Path, recipe: Callable[[],
     with pytest.raises(KilledError):
         train(*arguments, listener=killer(6))
     train(*arguments, resume=True)
+    epochs = [(row["stage"], row["epoch"]) for row in _rows(tmp_path / "run")]
+    assert epochs == [(stage.name, 1 + n) for stage in recipe().stages for n in range(stage.epochs)]
     assert limner.load(tmp_path / "run").dim == 16
 
 
@@ -79,6 +82,5 @@ def _forget_device() -> Iterator[None]:
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
-def _losses(out: Path) -> float:
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return float(rows[0]["loss"])
+def _rows(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
