@@ -14,7 +14,8 @@ from limner.training.settings import Recipe
 ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
-    {"errors", "types", "freed_memory"},
+    {"errors", "types", "freed_memory", "user_cache"},
+    {"compiled"},
     {"settings"},
     {"data"},
     {"models", "losses", "evaluation"},

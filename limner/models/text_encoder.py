@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
 
 from limner.data.vocabulary import PADDING
+from limner.models.channel_norm import ChannelNorm
 from limner.models.text_path import TextPath
 from limner.models.word_conv import WordConv
 from limner.settings import Settings
@@ -52,14 +52,6 @@ class TextEncoderSettings(Settings):
     """Probability with which a word of a training sentence is replaced by an empty position (not in the paper)."""
 
 
-class ChannelNorm(nn.BatchNorm1d):
-    """Batch normalisation over the (batch × words) rows of each channel."""
-
-    def forward(self, x: Float[Tensor, "batch words channels"]) -> Float[Tensor, "batch words channels"]:
-        """Normalise; the statistics are those of the whole batch while training."""
-        return super().forward(x.reshape(-1, x.shape[2])).view(x.shape)
-
-
 class TextBlock(nn.Module):
     """Figure 3's block: 1×1 → 1×2 → 1×1 with a shortcut, `F(x) + x`.
 
@@ -82,10 +74,9 @@ class TextBlock(nn.Module):
         """One residual step."""
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))  # once for both of its readers
-        out = F.relu(self.bn1(self.conv1(x)))
-        out = F.relu(self.bn2(self.conv2(out)))
-        out = self.bn3(self.conv3(out))
-        return F.relu(out + self.shortcut(x))
+        pairs = self.bn1.rectified_pairs(self.conv1(x), self.conv2.stride)
+        out = self.bn2.rectified(self.conv2.of_pairs(pairs))
+        return self.bn3.rectified(self.conv3(out), plus=self.shortcut(x))
 
 
 class TextEncoder(TextPath):

@@ -24,7 +24,7 @@ class WordConv(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, taps: Literal[1, 2], stride: Literal[1, 2] = 1) -> None:
         super().__init__()
-        self.stride = stride
+        self.stride: Literal[1, 2] = stride
         self.weight = nn.Parameter(torch.empty(outputs, inputs, taps))
         nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
 
@@ -33,15 +33,26 @@ class WordConv(nn.Module):
         outputs, inputs, taps = self.weight.shape
         if taps == 1:
             return F.linear(x[:, :: self.stride], self.weight.view(outputs, inputs))
-        pairs: Tensor = _NeighboursJoined.apply(x, self.stride)  # type: ignore[no-untyped-call]
+        return self.of_pairs(join_neighbours(x, self.stride))
+
+    def of_pairs(
+        self, pairs: Float[Tensor, "batch out_words joined"]
+    ) -> Float[Tensor, "batch out_words outputs"]:
+        """The same with two taps of what `join_neighbours` makes of x with this filter's stride."""
+        outputs, inputs, _ = self.weight.shape
         return F.linear(pairs, self.weight.transpose(1, 2).reshape(outputs, 2 * inputs))
 
 
-class _NeighboursJoined(torch.autograd.Function):
-    """Every `stride`-th word behind the word before it: (batch, words, channels) → (batch, out_words, 2 × channels).
+def join_neighbours(
+    x: Float[Tensor, "batch words channels"], stride: Literal[1, 2]
+) -> Float[Tensor, "batch out_words 2*channels"]:
+    """Every `stride`-th word behind the word before it, zeros behind which the first one stands."""
+    joined: Tensor = _NeighboursJoined.apply(x, stride)  # type: ignore[no-untyped-call]
+    return joined
 
-    What `F.pad`, two slices and `torch.cat` give, in fewer passes over the memory.
-    """
+
+class _NeighboursJoined(torch.autograd.Function):
+    """What `F.pad`, two slices and `torch.cat` give, in fewer passes over the memory."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, stride: int) -> Tensor:

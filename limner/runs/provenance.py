@@ -9,18 +9,22 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from limner.compiled import compiler
+
 
 def versions() -> dict[str, str]:
-    """Versions of limner, its commit, torch, numpy and Python; the processor and how many threads torch has.
+    """Versions of limner, its commit, torch, numpy, Python and the compiler; the processor, and torch's threads.
 
     >>> sorted(versions().keys() - {"commit"})
-    ['limner', 'numpy', 'processor', 'python', 'threads', 'torch']
+    ['compiler', 'limner', 'numpy', 'processor', 'python', 'threads', 'torch']
     """
+    found_compiler = compiler()
     found = {
         "limner": version("limner"),
         "torch": str(torch.__version__),
         "numpy": str(np.__version__),
         "python": platform.python_version(),
+        "compiler": found_compiler.version if found_compiler else "none",
         "processor": processor(),
         "threads": str(torch.get_num_threads()),
     }

@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 
 from limner.errors import DataError
 from limner.runs.checkpoint import write_text
+from limner.user_cache import user_cache
 
 Report = Callable[[int, int], None]
 """Called with what is done and what there is in all."""
@@ -19,9 +20,7 @@ Report = Callable[[int, int], None]
 def cache_folder() -> Path:
     """Where features are kept: `$LIMNER_CACHE`, else `limner` in the user's cache folder."""
     chosen = os.environ.get("LIMNER_CACHE")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "limner"
+    return Path(chosen) if chosen else user_cache()
 
 
 def cache_limit() -> int:

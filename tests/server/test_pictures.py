@@ -113,7 +113,7 @@ def test_a_process_that_has_too_many_files_open(client: TestClient, monkeypatch:
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr("limner.server.pictures.os.open", full)
+        patch.setattr(os, "open", full)
         problem(client.get(f"/v1/images/{key}"), 503)
 
 

@@ -1,0 +1,90 @@
+"""C++ of ours, compiled by the machine's own compiler when it is first needed.
+
+A package without compiled parts installs everywhere. Where there is a compiler, the few loops that PyTorch has no
+operation for run as built for this processor; everywhere else PyTorch's operations do the same in more steps.
+"""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch  # before compiled code is loaded, so that both have the same threads
+
+from limner.user_cache import user_cache
+
+_FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fopenmp", "-fPIC", "-shared"]
+if platform.machine() == "x86_64":
+    _FLAGS.append("-mprefer-vector-width=512")  # in place of 256, GCC's choice on processors that have both
+_SECONDS = 120
+
+
+class Compiler(NamedTuple):
+    """GCC on this machine."""
+
+    path: str
+    version: str
+    """The first line that it says of itself."""
+
+
+@cache
+def compiler() -> Compiler | None:
+    """The compiler that is used: GCC on Linux, whose OpenMP is the one that PyTorch has its threads from.
+
+    None where there is none, and with `LIMNER_COMPILE=0` in the environment.
+    """
+    path = shutil.which("g++")
+    if os.environ.get("LIMNER_COMPILE") == "0" or platform.system() != "Linux" or path is None:
+        return None
+    try:
+        said = subprocess.run(
+            [path, "--version"], check=True, capture_output=True, text=True, timeout=_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    return Compiler(path, said.stdout.partition("\n")[0].strip())
+
+
+@cache
+def compiled(source: Path) -> ctypes.CDLL | None:
+    """The functions of a C++ file, or None where they cannot be had.
+
+    That is without a compiler (`compiler`), where it fails, and where the user's cache folder cannot be written or
+    loaded from. What was compiled is kept there in `compiled`, a file for each source, compiler and processor.
+    """
+    found = compiler()
+    if found is None:
+        return None
+    try:
+        kept = user_cache() / "compiled" / f"{source.stem}-{_fingerprint(source, found)}.so"
+        with suppress(OSError):  # not there yet, or damaged
+            return ctypes.CDLL(str(kept.absolute()))
+        _compile(source, found, kept)
+        return ctypes.CDLL(str(kept.absolute()))
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _fingerprint(source: Path, found: Compiler) -> str:
+    """Of all that decides what comes out."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    processor = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
+    parts = [source.read_text(encoding="utf-8"), *_FLAGS, *found, str(torch.__version__), *sorted(processor)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _compile(source: Path, found: Compiler, to: Path) -> None:
+    """All or nothing: of two processes that compile at once the last one's file stays, and either's can be loaded."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=to.parent) as folder:
+        made = Path(folder) / to.name
+        command = [found.path, *_FLAGS, str(source), "-o", str(made)]
+        subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
+        made.replace(to)

@@ -1,0 +1,217 @@
+"""The compiled norm, sum and ReLU against the same in PyTorch's operations and in double precision."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from limner.models import channel_norm
+from limner.models.channel_norm import ChannelNorm
+from limner.models.text_encoder import TextEncoder, TextEncoderSettings
+
+Stride = Literal[0, 1, 2]
+
+compiled_only = pytest.mark.skipif(channel_norm._functions() is None, reason="no compiler")
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From its call on the compiled code may not be used."""
+
+    def refuse() -> None:
+        monkeypatch.setattr(channel_norm, "_functions", lambda: None)
+
+    return refuse
+
+
+def _norm(channels: int) -> ChannelNorm:
+    norm = ChannelNorm(channels)
+    with torch.no_grad():
+        norm.weight.uniform_(0.5, 2).mul_(torch.randint(0, 2, (channels,)) * 2 - 1)
+        norm.bias.normal_()
+    return norm
+
+
+def _normalised(x: Tensor, norm: ChannelNorm) -> Tensor:
+    """γ (x − μ) / √(σ² + ε) + β."""
+    rows = x.flatten(0, 1)
+    spread = ((rows - rows.mean(0)) ** 2).mean(0)
+    return (x - rows.mean(0)) / (spread + norm.eps).sqrt() * norm.weight.double() + norm.bias.double()
+
+
+def _twin(x: Tensor, norm: ChannelNorm, plus: Tensor | None, stride: Stride) -> Tensor:
+    """From the definitions, joined by hand."""
+    y = _normalised(x, norm)
+    y = (y if plus is None else y + plus).clamp(min=0)
+    if not stride:
+        return y
+    before = F.pad(y, (0, 0, 1, 0))[:, :-1]
+    return torch.cat([before, y], dim=2)[:, ::stride]
+
+
+def _compute(norm: ChannelNorm, x: Tensor, plus: Tensor | None, stride: Stride) -> Tensor:
+    return norm.rectified_pairs(x, stride) if stride else norm.rectified(x, plus)
+
+
+CASES: list[tuple[Stride, bool]] = [(0, False), (0, True), (1, False), (2, False)]
+
+
+@compiled_only
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("channels", [1, 3, 20, 33, 64, 129, 300, 1024])
+@pytest.mark.parametrize("words", [1, 7, 8])
+@pytest.mark.parametrize(("stride", "adds"), CASES)
+def test_equals_the_definition(
+    channels: int, words: int, stride: Stride, adds: bool, dtype: torch.dtype
+) -> None:
+    """In bf16 the result has the error of one rounding, since all before it is computed in fp32."""
+    torch.manual_seed(channels + words)
+    norm = _norm(channels)
+    x = torch.randn(5, words, channels).mul_(3).add_(1).to(dtype).requires_grad_()
+    plus = torch.randn(5, words, channels).to(dtype).requires_grad_() if adds else None
+    out = _compute(norm, x, plus, stride)
+    assert out.dtype == dtype
+    wide = x.detach().double().requires_grad_()
+    wide_plus = plus.detach().double().requires_grad_() if plus is not None else None
+    twin_norm = ChannelNorm(channels)
+    twin_norm.load_state_dict(norm.state_dict())
+    twin = _twin(wide, twin_norm, wide_plus, stride)
+    rounding = 2**-8 if dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(out.double(), twin, rtol=rounding, atol=1e-5)
+
+    towards = torch.randn_like(out)
+    inputs = [x, norm.weight, norm.bias, *([plus] if plus is not None else [])]
+    wide_inputs = [wide, twin_norm.weight, twin_norm.bias, *([wide_plus] if wide_plus is not None else [])]
+    ours = torch.autograd.grad(out, inputs, towards)
+    theirs = torch.autograd.grad(twin, wide_inputs, towards.double())
+    for name, our, their in zip(("x", "weight", "bias", "plus"), ours, theirs, strict=False):
+        size = max(1e-3, their.abs().max().item())
+        apart = (our.double() - their).abs().max().item()
+        assert apart < (2**-7 if dtype == torch.bfloat16 else 1e-4) * size, (name, apart, size)
+
+
+@compiled_only
+@pytest.mark.parametrize("channels", [3, 129])
+def test_the_norm_alone(channels: int) -> None:
+    torch.manual_seed(0)
+    norm = _norm(channels)
+    x = torch.randn(5, 7, channels, requires_grad=True)
+    wide = x.detach().double().requires_grad_()
+    out, twin = norm(x), _normalised(wide, norm)
+    torch.testing.assert_close(out.double(), twin, rtol=1e-5, atol=1e-5)
+    assert (out < 0).any()
+    towards = torch.randn_like(out)
+    ours = torch.autograd.grad(out, (x, norm.weight, norm.bias), towards)
+    theirs = torch.autograd.grad(twin, (wide, norm.weight, norm.bias), towards.double())
+    for our, their in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(our.double(), their.double(), rtol=1e-4, atol=1e-4)
+
+
+@compiled_only
+@pytest.mark.parametrize(("stride", "adds"), CASES)
+def test_equals_the_operations_one_after_the_other(
+    stride: Stride, adds: bool, refused: Callable[[], None]
+) -> None:
+    """Statistics as well, over several steps."""
+    torch.manual_seed(0)
+    ours, theirs = _norm(40), ChannelNorm(40)
+    theirs.load_state_dict(ours.state_dict())
+    batches = [(torch.randn(4, 6, 40) + step, torch.randn(4, 6, 40)) for step in range(3)]
+    found = [_compute(ours, x, plus if adds else None, stride) for x, plus in batches]
+    refused()
+    expected = [_compute(theirs, x, plus if adds else None, stride) for x, plus in batches]
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
+    assert ours.num_batches_tracked is not None
+    assert ours.num_batches_tracked.item() == 3
+    ours.eval()
+    torch.testing.assert_close(_compute(ours, *batches[0], 0), _compute(theirs.eval(), *batches[0], 0))
+
+
+@compiled_only
+def test_values_far_from_zero_keep_their_variance() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(16, 8, 30) * 0.1 + 1000
+    norm = _norm(30)
+    torch.testing.assert_close(
+        norm.rectified(x).double(), _twin(x.double(), norm, None, 0), rtol=1e-2, atol=1e-2
+    )
+
+
+@compiled_only
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("stride", "adds"), CASES)
+def test_the_number_of_threads_changes_nothing(stride: Stride, adds: bool, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, plus = torch.randn(2, 6, 8, 200).to(dtype)
+    norm = _norm(200)
+
+    def computed(threads: int) -> list[Tensor]:
+        torch.set_num_threads(threads)
+        leaf, other = x.clone().requires_grad_(), plus.clone().requires_grad_()
+        out = _compute(norm, leaf, other if adds else None, stride)
+        torch.autograd.backward(out.float().square().sum())
+        assert leaf.grad is not None
+        return [out, leaf.grad, *([other.grad] if other.grad is not None else [])]
+
+    before = torch.get_num_threads()
+    try:
+        one, three = computed(1), computed(3)
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for a, b in zip(one, three, strict=True))
+
+
+@compiled_only
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_channel_that_is_not_finite_is_seen(dtype: torch.dtype) -> None:
+    """And does not reach its neighbours: a run that breaks is stopped, not covered up."""
+    x = torch.randn(3, 4, 10).to(dtype)
+    x[1, 2, 4] = float("nan")
+    out = ChannelNorm(10).rectified(x)
+    assert out[:, :, 4].isnan().all()
+    assert not out[:, :, :4].isnan().any()
+    assert not out[:, :, 5:].isnan().any()
+
+
+@compiled_only
+def test_memory_in_another_order() -> None:
+    torch.manual_seed(0)
+    x, plus = torch.randn(2, 4, 10, 6).transpose(2, 3)
+    norm = _norm(10)
+    assert torch.equal(norm.rectified(x, plus), norm.rectified(x.contiguous(), plus.contiguous()))
+    leaf = x.clone().requires_grad_()
+    torch.autograd.backward(norm.rectified(leaf).sum())  # of one number, read at every place
+    assert leaf.grad is not None
+
+
+def test_one_row_has_no_variance() -> None:
+    with pytest.raises(ValueError, match="more than 1 value"):
+        ChannelNorm(4).rectified(torch.randn(1, 1, 4))
+
+
+@compiled_only
+def test_the_text_path_learns_the_same() -> None:
+    """Features, gradients and statistics of an encoder in fp32 are those of its copy in double precision.
+
+    As near as sixteen blocks allow, each of which divides by deviations of what the one before it has rounded; one
+    ReLU in a million falls to the other side.
+    """
+    torch.manual_seed(0)
+    encoder = TextEncoder(TextEncoderSettings(word_dim=20, width=1 / 16), 50)
+    wide = TextEncoder(encoder.settings, 50).double()
+    wide.load_state_dict(encoder.state_dict())
+    numbers = torch.randint(1, 51, (64, 32))
+    ours, theirs = encoder(numbers), wide(numbers)
+    torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-3)
+    torch.autograd.backward(ours.square().sum())
+    torch.autograd.backward(theirs.square().sum())
+    for (name, our), their in zip(encoder.named_parameters(), wide.parameters(), strict=True):
+        assert our.grad is not None
+        assert their.grad is not None
+        assert F.cosine_similarity(our.grad.double().flatten(), their.grad.flatten(), dim=0) > 0.99, name
+    for statistic, wide_statistic in zip(encoder.buffers(), wide.buffers(), strict=True):
+        torch.testing.assert_close(statistic.double(), wide_statistic.double(), rtol=1e-3, atol=1e-3)

@@ -1,0 +1,105 @@
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from limner.compiled import compiled, compiler
+
+SOURCE = """
+extern "C" int answer() { return 42; }
+"""
+compiled_only = pytest.mark.skipif(compiler() is None, reason="no compiler")
+
+
+@pytest.fixture(autouse=True)
+def _anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another user's cache, and nothing remembered before or after."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    compiler.cache_clear()
+    compiled.cache_clear()
+    yield
+    compiler.cache_clear()
+    compiled.cache_clear()
+
+
+def _written(tmp_path: Path, text: str = SOURCE) -> Path:
+    source = tmp_path / "some.cpp"
+    source.write_text(text, encoding="utf-8")
+    return source
+
+
+def _kept(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "cache" / "limner" / "compiled").iterdir())
+
+
+@compiled_only
+def test_compiles_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = _written(tmp_path)
+    library = compiled(source)
+    assert library is not None
+    assert library.answer() == 42
+    (file,) = _kept(tmp_path)
+    written = file.stat().st_mtime_ns
+    compiled.cache_clear()
+    assert compiled(source) is not None
+    assert file.stat().st_mtime_ns == written
+    compiled.cache_clear()
+    _written(tmp_path, SOURCE.replace("42", "43"))
+    changed = compiled(source)
+    assert changed is not None
+    assert changed.answer() == 43
+    assert len(_kept(tmp_path)) == 2
+
+
+@compiled_only
+def test_what_does_not_compile_is_none_and_leaves_nothing(tmp_path: Path) -> None:
+    assert compiled(_written(tmp_path, "this is not C++")) is None
+    assert _kept(tmp_path) == []
+
+
+@compiled_only
+def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert compiled(_written(tmp_path)) is None
+
+
+@compiled_only
+def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
+    source = _written(tmp_path)
+    assert _in_a_process(source).communicate()[0].strip() == "42"
+    (file,) = _kept(tmp_path)
+    file.write_bytes(b"nothing")
+    library = compiled(source)
+    assert library is not None
+    assert library.answer() == 42
+
+
+@pytest.mark.parametrize(("name", "value"), [("LIMNER_COMPILE", "0"), ("PATH", "")])
+def test_without_a_compiler(name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    assert compiler() is None
+    assert compiled(_written(tmp_path)) is None
+    assert not (tmp_path / "cache").exists()
+
+
+@compiled_only
+def test_several_processes_at_once(tmp_path: Path) -> None:
+    source = _written(tmp_path)
+    running = [_in_a_process(source) for _ in range(3)]
+    assert [process.communicate()[0].strip() for process in running] == ["42"] * 3
+    assert len(_kept(tmp_path)) == 1
+
+
+def _in_a_process(source: Path) -> "subprocess.Popen[str]":
+    script = (
+        f"from pathlib import Path; from limner.compiled import compiled; "
+        f"print(compiled(Path({str(source)!r})).answer())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    return subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment
+    )
