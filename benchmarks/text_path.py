@@ -2,6 +2,7 @@
 
 The claim: at least 4 times, with bf16 on a processor that multiplies it natively. Batch 128, 32 words. A turn is
 several steps one after the other, as in training: the first after another's turn ask the system for memory anew.
+`LIMNER_COMPILE=0` leaves out the compiled code.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measuring import publish, repeats, speeds, taking_turns
+from limner.compiled import compiler
 from limner.freed_memory import keep_freed_memory
+from limner.models.channel_norm import is_compiled
 from limner.models.text_encoder import TextEncoder, TextEncoderSettings
 from tests.reference.text_path import plain_blocks
 
@@ -21,6 +24,7 @@ REFERENCE = "nn.Conv1d, fp32"
 
 
 def main() -> None:
+    found = compiler() if is_compiled() else None
     keeps = keep_freed_memory()  # as `limner train` does; it speeds up every contestant
     torch.manual_seed(0)
     encoder = TextEncoder(TextEncoderSettings(), vocabulary_size=1)
@@ -46,6 +50,7 @@ def main() -> None:
             "steps": STEPS,
             "largest_difference_fp32": apart,
             "keeps_freed_memory": keeps,
+            "compiler": found.version if found else "none",
         },
     )
 

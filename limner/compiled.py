@@ -9,8 +9,10 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
+import warnings
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -36,7 +38,7 @@ class Compiler(NamedTuple):
 
 @cache
 def compiler() -> Compiler | None:
-    """The compiler that is used: GCC on Linux, whose OpenMP is the one that PyTorch has its threads from.
+    """The compiler that is used: GCC on Linux, since PyTorch's own builds there have their threads from its OpenMP.
 
     None where there is none, and with `LIMNER_COMPILE=0` in the environment.
     """
@@ -56,20 +58,33 @@ def compiler() -> Compiler | None:
 def compiled(source: Path) -> ctypes.CDLL | None:
     """The functions of a C++ file, or None where they cannot be had.
 
-    That is without a compiler (`compiler`), where it fails, and where the user's cache folder cannot be written or
-    loaded from. What was compiled is kept there in `compiled`, a file for each source, compiler and processor.
+    None without a compiler (`compiler`). Where there is one but it fails, or the user's cache folder cannot be
+    written or loaded from, also a warning. What was compiled is kept there in `compiled`, a folder of this user's
+    alone, with a file for each source, compiler and processor.
     """
     found = compiler()
     if found is None:
         return None
     try:
-        kept = user_cache() / "compiled" / f"{source.stem}-{_fingerprint(source, found)}.so"
-        with suppress(OSError):  # not there yet, or damaged
-            return ctypes.CDLL(str(kept.absolute()))
+        kept = _own_folder() / f"{source.stem}-{_fingerprint(source, found)}.so"
+        with suppress(OSError):  # not there yet, or not a library
+            return ctypes.CDLL(str(kept))
         _compile(source, found, kept)
-        return ctypes.CDLL(str(kept.absolute()))
-    except (OSError, subprocess.SubprocessError):
+        return ctypes.CDLL(str(kept))
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        said = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
+        warnings.warn(f"{source.name}: not compiled, so PyTorch's operations stand in ({said})", stacklevel=2)
         return None
+
+
+def _own_folder() -> Path:
+    """Made if need be. What others can write is not loaded from."""
+    folder = user_cache() / "compiled"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(f"{folder} can be written by others")
+    return folder
 
 
 def _fingerprint(source: Path, found: Compiler) -> str:
@@ -82,9 +97,12 @@ def _fingerprint(source: Path, found: Compiler) -> str:
 
 def _compile(source: Path, found: Compiler, to: Path) -> None:
     """All or nothing: of two processes that compile at once the last one's file stays, and either's can be loaded."""
-    to.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=to.parent) as folder:
         made = Path(folder) / to.name
         command = [found.path, *_FLAGS, str(source), "-o", str(made)]
-        subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
+        subprocess.run(
+            command, check=True, capture_output=True, text=True, errors="replace", timeout=_SECONDS
+        )
+        with made.open("rb") as file:
+            os.fsync(file.fileno())  # else a machine that goes down may leave a file of zeros
         made.replace(to)

@@ -56,7 +56,8 @@ def test_compiles_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @compiled_only
 def test_what_does_not_compile_is_none_and_leaves_nothing(tmp_path: Path) -> None:
-    assert compiled(_written(tmp_path, "this is not C++")) is None
+    with pytest.warns(UserWarning, match=r"(?s)some\.cpp: not compiled, so PyTorch's .*error"):
+        assert compiled(_written(tmp_path, "this is not C++")) is None
     assert _kept(tmp_path) == []
 
 
@@ -64,7 +65,31 @@ def test_what_does_not_compile_is_none_and_leaves_nothing(tmp_path: Path) -> Non
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert compiled(_written(tmp_path)) is None
+    with pytest.warns(UserWarning, match="Not a directory"):
+        assert compiled(_written(tmp_path)) is None
+
+
+@compiled_only
+def test_a_folder_that_others_can_write_is_not_loaded_from(tmp_path: Path) -> None:
+    source = _written(tmp_path)
+    assert compiled(source) is not None
+    compiled.cache_clear()
+    (file,) = _kept(tmp_path)
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    file.parent.chmod(0o770)
+    with pytest.warns(UserWarning, match="can be written by others"):
+        assert compiled(source) is None
+
+
+@compiled_only
+def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.warns(UserWarning, match="home directory"):
+        assert compiled(_written(tmp_path)) is None
 
 
 @compiled_only

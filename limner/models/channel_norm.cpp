@@ -1,13 +1,17 @@
-// Batch normalisation of the columns of a matrix, the sum with another matrix and the ReLU: one visit to the memory
-// in place of three. Matrices are (rows, channels), row after row; statistics and parameters are fp32. What is below
+// Batch normalisation of the columns of a matrix, the sum with another matrix and the ReLU as one function, which
+// reads and writes the memory half as often as the three. Matrices are (rows, channels), row after row; statistics and parameters are fp32. What is below
 // `lowest` becomes it: 0 for a ReLU, minus infinity for none.
 //
-// A thread takes some channels and all of their rows, few enough for its cache, so that the second visit to them is
-// cheap, no thread waits for another's sums, and the result does not depend on the number of threads.
+// A thread takes some channels and all of their rows: few, so that much of them is still in its cache at the second
+// reading. No thread waits for another's sums, and the result does not depend on the number of threads.
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+
+#if defined(__x86_64__) && !defined(__FMA__)
+#error "slower than PyTorch on a processor without fused multiply-add"
+#endif
 
 namespace {
 
@@ -42,7 +46,7 @@ inline BFloat16 zero_if(bool zero, BFloat16 value) {
 }
 
 constexpr long kWidest = 128;  // channels of a part
-constexpr long kStep = 32;     // parts begin at multiples of it: no two threads write to one line of the cache
+constexpr long kStep = 32;     // parts begin at multiples of it, so that threads share few lines of the cache
 constexpr long kAhead = 8;     // rows
 constexpr long kCarry = 64;    // rows that are summed in fp32
 

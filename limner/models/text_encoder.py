@@ -55,7 +55,8 @@ class TextEncoderSettings(Settings):
 class TextBlock(nn.Module):
     """Figure 3's block: 1×1 → 1×2 → 1×1 with a shortcut, `F(x) + x`.
 
-    A block that changes width or length has a 1×1 projection as its shortcut, as ResNet does.
+    A block that changes width or length has a 1×1 projection as its shortcut, as ResNet does. Norms and the 1×2 filter
+    run together with what stands beside them, not as modules of their own: hooks on them are not called.
     """
 
     def __init__(self, inputs: int, middle: int, outputs: int, stride: Literal[1, 2]) -> None:

@@ -46,7 +46,7 @@ class WordConv(nn.Module):
 def join_neighbours(
     x: Float[Tensor, "batch words channels"], stride: Literal[1, 2]
 ) -> Float[Tensor, "batch out_words 2*channels"]:
-    """Every `stride`-th word behind the word before it, zeros behind which the first one stands."""
+    """Every `stride`-th word with the word before it on its left; the first has zeros there."""
     joined: Tensor = _NeighboursJoined.apply(x, stride)  # type: ignore[no-untyped-call]
     return joined
 

@@ -10,15 +10,18 @@ import numpy as np
 import torch
 
 from limner.compiled import compiler
+from limner.models.channel_norm import is_compiled
 
 
 def versions() -> dict[str, str]:
-    """Versions of limner, its commit, torch, numpy, Python and the compiler; the processor, and torch's threads.
+    """Versions of limner, its commit, torch, numpy, Python, and the compiler of what is compiled here, if anything is.
+
+    Also the processor and how many threads torch has.
 
     >>> sorted(versions().keys() - {"commit"})
     ['compiler', 'limner', 'numpy', 'processor', 'python', 'threads', 'torch']
     """
-    found_compiler = compiler()
+    found_compiler = compiler() if is_compiled() else None
     found = {
         "limner": version("limner"),
         "torch": str(torch.__version__),

@@ -20,7 +20,14 @@ Report = Callable[[int, int], None]
 def cache_folder() -> Path:
     """Where features are kept: `$LIMNER_CACHE`, else `limner` in the user's cache folder."""
     chosen = os.environ.get("LIMNER_CACHE")
-    return Path(chosen) if chosen else user_cache()
+    if chosen:
+        return Path(chosen)
+    try:
+        return user_cache()
+    except RuntimeError:
+        raise DataError(
+            "this user has no home folder to keep features in; name one with LIMNER_CACHE"
+        ) from None
 
 
 def cache_limit() -> int:

@@ -8,13 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from limner.compiled import compiler
 from limner.models import channel_norm
-from limner.models.channel_norm import ChannelNorm
+from limner.models.channel_norm import ChannelNorm, is_compiled
 from limner.models.text_encoder import TextEncoder, TextEncoderSettings
 
 Stride = Literal[0, 1, 2]
 
-compiled_only = pytest.mark.skipif(channel_norm._functions() is None, reason="no compiler")
+compiled_only = pytest.mark.skipif(compiler() is None, reason="no compiler")
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From its call on the compiled code may not be used."""
 
     def refuse() -> None:
-        monkeypatch.setattr(channel_norm, "_functions", lambda: None)
+        monkeypatch.setattr(channel_norm, "is_compiled", lambda: False)
 
     return refuse
 
@@ -191,6 +192,58 @@ def test_memory_in_another_order() -> None:
 def test_one_row_has_no_variance() -> None:
     with pytest.raises(ValueError, match="more than 1 value"):
         ChannelNorm(4).rectified(torch.randn(1, 1, 4))
+
+
+@compiled_only
+def test_what_is_not_as_the_compiled_code_reads_it_is_left_to_pytorch(refused: Callable[[], None]) -> None:
+    """With PyTorch's own errors where it has them: a pointer knows nothing of sizes."""
+    assert is_compiled()
+    x = torch.randn(3, 4, 10)
+    with pytest.raises(RuntimeError, match="running_mean should contain 6 elements"):
+        ChannelNorm(10).rectified(torch.randn(3, 4, 6))
+    with pytest.raises(RuntimeError):
+        ChannelNorm(10).rectified(x, torch.randn(3, 4, 1, device="meta").expand(3, 4, 10))
+    strided, plain = _norm(10), ChannelNorm(10)
+    plain.load_state_dict(strided.state_dict())
+    strided.weight = torch.nn.Parameter(torch.stack([strided.weight.data] * 2, dim=1)[:, 0])
+    negated = torch._neg_view(x)
+    for module in (plain, strided):
+        module.momentum = None
+    others = [ChannelNorm(10, affine=False), ChannelNorm(10, track_running_stats=False), plain.double()]
+    found = [strided.rectified(x), plain.rectified(x.double()), ChannelNorm(10).rectified(negated)]
+    found += [norm.rectified(x.to(torch.float64 if norm is plain else torch.float32)) for norm in others]
+    refused()
+    expected = [strided.rectified(x), plain.rectified(x.double()), ChannelNorm(10).rectified(negated)]
+    expected += [norm.rectified(x.to(torch.float64 if norm is plain else torch.float32)) for norm in others]
+    for our, their in zip(found, expected, strict=True):
+        torch.testing.assert_close(our, their, rtol=1e-6, atol=1e-6)
+
+
+@compiled_only
+@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
+def test_another_default_of_numbers(default: torch.dtype) -> None:
+    torch.manual_seed(0)
+    norm, x = _norm(40), torch.randn(3, 4, 40, requires_grad=True)
+    (expected,) = torch.autograd.grad(norm.rectified(x).square().sum(), norm.weight)
+    torch.set_default_dtype(default)
+    try:
+        (found,) = torch.autograd.grad(norm.rectified(x).square().sum(), norm.weight)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, expected)
+
+
+@compiled_only
+def test_many_threads_for_few_channels_are_left_to_pytorch() -> None:
+    before = torch.get_num_threads()
+    x = torch.randn(2, 2, 32)
+    try:
+        torch.set_num_threads(3)
+        assert not ChannelNorm(32)._compiled_for(x)
+        torch.set_num_threads(2)
+        assert ChannelNorm(32)._compiled_for(x)
+    finally:
+        torch.set_num_threads(before)
 
 
 @compiled_only

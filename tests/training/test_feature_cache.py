@@ -350,9 +350,24 @@ def test_missing_picture_is_named(
         _views(model, pictures, tmp_path / "cache")
 
 
-def test_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIMNER_CACHE", "there")
     assert cache_folder() == Path("there")
     monkeypatch.delenv("LIMNER_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", "own")
-    assert cache_folder() == Path("own/limner")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "limner"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for not_absolute in ("", "own"):
+        monkeypatch.setenv("XDG_CACHE_HOME", not_absolute)
+        assert cache_folder() == tmp_path / "home" / ".cache" / "limner"
+
+
+def test_a_user_without_a_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("LIMNER_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(DataError, match=r"no home folder .* LIMNER_CACHE"):
+        cache_folder()
