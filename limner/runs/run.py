@@ -108,12 +108,15 @@ class Run:
     def _decoded(
         self, paths: Sequence[str | Path], progress: Callable[[int, int], None] | None
     ) -> Iterator[UInt8[np.ndarray, "batch height width 3"]]:
-        """Batches of pictures; the progress of one is told when the next is asked for."""
+        """Batches of pictures, the next four decoded meanwhile; progress of one is told when the next is asked for."""
         batch = self.encoding.batch
         done = 0
         with ThreadPoolExecutor() as threads:
+            meanwhile = threads.map(self.prepare_image, paths[: 4 * batch])
             for start in range(0, len(paths), 4 * batch):
-                pixels = list(threads.map(self.prepare_image, paths[start : start + 4 * batch]))
+                pixels = list(meanwhile)
+                after = start + 4 * batch
+                meanwhile = threads.map(self.prepare_image, paths[after : after + 4 * batch])
                 for first in range(0, len(pixels), batch):
                     yield np.stack(pixels[first : first + batch])
                     done += len(pixels[first : first + batch])

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,32 @@ def test_embeddings_are_float32_rows_of_unit_length(run: Run, paths: list[Path])
         assert rows.shape == (count, 16)
         np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
     assert run.encode_images([]).shape == run.encode_texts([]).shape == (0, 16)
+
+
+def test_pictures_are_decoded_while_the_network_runs(
+    run: Run, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the first batch's encoding the pictures of a later one are decoded, without being waited for."""
+    monkeypatch.setattr(run.encoding, "batch", 1)
+    expected = run.encode_images(paths)
+    fifth = threading.Event()
+    seen: list[bool] = []
+    prepare, encode = Run.prepare_image, Run.encode_pixels
+
+    def prepared(run: Run, image: str | Path | bytes) -> np.ndarray:
+        pixels = prepare(run, image)
+        if image == paths[4]:
+            fifth.set()
+        return pixels
+
+    def encoded(run: Run, pixels: np.ndarray) -> np.ndarray:
+        seen.append(fifth.wait(20))
+        return encode(run, pixels)
+
+    monkeypatch.setattr(Run, "prepare_image", prepared)
+    monkeypatch.setattr(Run, "encode_pixels", encoded)
+    np.testing.assert_array_equal(run.encode_images(paths), expected)
+    assert seen == [True] * 7
 
 
 def test_order_is_kept_and_twice_is_the_same(run: Run, paths: list[Path]) -> None:
