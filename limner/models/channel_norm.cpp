@@ -1,6 +1,6 @@
 // Batch normalisation of the columns of a matrix, the sum with another matrix and the ReLU as one function, which
-// reads and writes the memory half as often as the three. Matrices are (rows, channels), row after row; statistics and parameters are fp32. What is below
-// `lowest` becomes it: 0 for a ReLU, minus infinity for none.
+// reads and writes the memory about half as often as the three. Matrices are (rows, channels), row after row;
+// statistics and parameters are fp32. What is below `lowest` becomes it: 0 for a ReLU, minus infinity for none.
 //
 // A thread takes some channels and all of their rows: few, so that much of them is still in its cache at the second
 // reading. No thread waits for another's sums, and the result does not depend on the number of threads.
@@ -30,7 +30,7 @@ inline float widen(BFloat16 value) {
 
 inline void narrow(float value, float& to) { to = value; }
 
-// to the nearest, ties to even; not-a-number stays one
+// To the nearest, ties to even; not-a-number stays one
 inline void narrow(float value, BFloat16& to) {
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
