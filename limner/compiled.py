@@ -13,7 +13,6 @@ import stat
 import subprocess
 import tempfile
 import warnings
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -60,17 +59,17 @@ def compiled(source: Path) -> ctypes.CDLL | None:
 
     None without a compiler (`compiler`). Where there is one but it fails, or the user's cache folder cannot be
     written or loaded from, also a warning. What was compiled is kept there in `compiled`, a folder of this user's
-    alone, with a file for each source, compiler and processor.
+    alone, with a file for each source, compiler and processor, checked before it is loaded.
     """
     found = compiler()
     if found is None:
         return None
     try:
-        kept = _own_folder() / f"{source.stem}-{_fingerprint(source, found)}.so"
-        with suppress(OSError):  # not there yet, or not a library
-            return ctypes.CDLL(str(kept))
-        _compile(source, found, kept)
-        return ctypes.CDLL(str(kept))
+        folder, name = _own_folder(), f"{source.stem}-{_fingerprint(source, found)}"
+        for kept in folder.glob(f"{name}-*.so"):
+            if kept.name == f"{name}-{_digest(kept)}.so":  # a damaged one could end the process
+                return ctypes.CDLL(str(kept))
+        return ctypes.CDLL(str(_compile(source, found, folder, name)))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         said = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
         warnings.warn(f"{source.name}: not compiled, so PyTorch's operations stand in ({said})", stacklevel=2)
@@ -95,14 +94,16 @@ def _fingerprint(source: Path, found: Compiler) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def _compile(source: Path, found: Compiler, to: Path) -> None:
-    """All or nothing: of two processes that compile at once the last one's file stays, and either's can be loaded."""
-    with tempfile.TemporaryDirectory(dir=to.parent) as folder:
-        made = Path(folder) / to.name
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def _compile(source: Path, found: Compiler, folder: Path, name: str) -> Path:
+    """All or nothing, as NAME-DIGEST.so; of two processes that compile at once either's file can be loaded."""
+    with tempfile.TemporaryDirectory(dir=folder) as within:
+        made = Path(within) / f"{name}.so"
         command = [found.path, *_FLAGS, str(source), "-o", str(made)]
         subprocess.run(
             command, check=True, capture_output=True, text=True, errors="replace", timeout=_SECONDS
         )
-        with made.open("rb") as file:
-            os.fsync(file.fileno())  # else a machine that goes down may leave a file of zeros
-        made.replace(to)
+        return made.replace(folder / f"{name}-{_digest(made)}.so")

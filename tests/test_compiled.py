@@ -93,11 +93,14 @@ def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @compiled_only
-def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [0, 7, 4096, None])
+def test_a_damaged_file_is_made_again(left: int | None, tmp_path: Path) -> None:
+    """Whether it is cut short or has a page of zeros: to load it could end the process."""
     source = _written(tmp_path)
     assert _in_a_process(source).communicate()[0].strip() == "42"
     (file,) = _kept(tmp_path)
-    file.write_bytes(b"nothing")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:left] if left is not None else whole[:4096] + bytes(4096) + whole[8192:])
     library = compiled(source)
     assert library is not None
     assert library.answer() == 42
