@@ -1,6 +1,6 @@
 """Training throughput of the text path's blocks, forward and backward, against the same blocks as `nn.Conv1d` in fp32.
 
-The claim: at least 4 times, with bf16 on a processor that multiplies it natively. Batch 128, 32 words. A turn is
+The aim: at least 4 times, with bf16 on a processor that multiplies it natively. Batch 128, 32 words. A turn is
 several steps one after the other, as in training: the first after another's turn ask the system for memory anew.
 `LIMNER_COMPILE=0` leaves out the compiled code.
 """

@@ -1,7 +1,7 @@
 """Batch normalisation over the words of all sentences, and the ReLU behind it.
 
 As operations of their own, the norm, the sum with a shortcut and the ReLU read and write each activation so often that
-they take a quarter of a training step of the text path (`benchmarks/text_path.py`).
+they take a quarter of a training step of the text path (docs/log.md).
 """
 
 import ctypes
@@ -25,6 +25,8 @@ _SOURCE = Path(__file__).with_suffix(".cpp")
 
 class ChannelNorm(nn.BatchNorm1d):
     """Batch normalisation over the (batch × words) rows of each channel, alone or with what follows it.
+
+    Source: Ioffe and Szegedy 2015, Algorithm 1.
 
     While training on a CPU in fp32 or bf16, each method is one compiled function where that can be had
     (`limner.compiled`). It sums and rounds in its own order: in bf16 the result is rounded, the steps before it are
