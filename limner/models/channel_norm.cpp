@@ -1,6 +1,7 @@
 // Batch normalisation of the columns of a matrix, the sum with another matrix and the ReLU as one function, which
 // reads and writes the memory about half as often as the three. Matrices are (rows, channels), row after row;
-// statistics and parameters are fp32. What is below `lowest` becomes it: 0 for a ReLU, minus infinity for none.
+// parameters (weight, bias) and statistics (mean, 1 / deviation) are fp32, in gradients and statistics one behind the
+// other. What is below `lowest` becomes it: 0 for a ReLU, minus infinity for none.
 //
 // A thread takes some channels and all of their rows: few, so that much of them is still in its cache at the second
 // reading. No thread waits for another's sums, and the result does not depend on the number of threads.
@@ -132,8 +133,9 @@ struct Sums {
 template <typename T>
 void forward(long threads, const T* x, const T* plus, long rows, long words, long stride, long channels,
              const float* weight, const float* bias, float eps, float momentum, float lowest, float* running_mean,
-             float* running_var, float* mean, float* inverse, T* out) {
+             float* running_var, float* statistics, T* out) {
     const Joined joined{words, stride, channels};
+    float *mean = statistics, *inverse = statistics + channels;
     in_parts(channels, threads, [=](long first, long width) {
         T values[kWidest];
         float origin[kWidest] = {}, scale[kWidest];
@@ -192,9 +194,11 @@ void forward(long threads, const T* x, const T* plus, long rows, long words, lon
 // Where nothing was added, `out` and `of_plus` are null: what the ReLU let through follows from x alone.
 template <typename T>
 void backward(long threads, const T* gradient, const T* x, const T* out, long rows, long words, long stride,
-              long channels, const float* weight, const float* bias, float lowest, const float* mean,
-              const float* inverse, T* of_x, T* of_plus, float* of_weight, float* of_bias) {
+              long channels, const float* weight, const float* bias, float lowest, const float* statistics, T* of_x,
+              T* of_plus, float* of_parameters) {
     const Joined joined{words, stride, channels};
+    const float *mean = statistics, *inverse = statistics + channels;
+    float *of_weight = of_parameters, *of_bias = of_parameters + channels;
     in_parts(channels, threads, [=](long first, long width) {
         T values[kWidest];
         float scale[kWidest], by_apart[kWidest], constant[kWidest];
@@ -260,23 +264,54 @@ void backward(long threads, const T* gradient, const T* x, const T* out, long ro
     });
 }
 
+// Filters of two taps, which lie in memory as pairs, as a matrix with the earlier tap on the left of each row.
+template <typename T>
+void to_matrix(long threads, long outputs, long inputs, const float* filters, T* matrix) {
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (long row = 0; row < outputs; row++) {
+        const float* pairs = filters + row * 2 * inputs;
+        T *earlier = matrix + row * 2 * inputs, *later = earlier + inputs;
+        for (long i = 0; i < inputs; i++) {
+            narrow(pairs[2 * i], earlier[i]);
+            narrow(pairs[2 * i + 1], later[i]);
+        }
+    }
+}
+
+template <typename T>
+void from_matrix(long threads, long outputs, long inputs, const T* matrix, float* filters) {
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (long row = 0; row < outputs; row++) {
+        const T *earlier = matrix + row * 2 * inputs, *later = earlier + inputs;
+        float* pairs = filters + row * 2 * inputs;
+        for (long i = 0; i < inputs; i++) {
+            pairs[2 * i] = widen(earlier[i]);
+            pairs[2 * i + 1] = widen(later[i]);
+        }
+    }
+}
+
 }  // namespace
 
-#define LIMNER_EXPORT(T, NAME)                                                                                       \
-    extern "C" void norm_relu_forward_##NAME(long threads, const T* x, const T* plus, long rows, long words,         \
-                                             long stride, long channels, const float* weight, const float* bias,     \
-                                             float eps, float momentum, float lowest, float* running_mean,           \
-                                             float* running_var, float* mean, float* inverse, T* out) {              \
-        forward(threads, x, plus, rows, words, stride, channels, weight, bias, eps, momentum, lowest, running_mean,  \
-                running_var, mean, inverse, out);                                                                    \
-    }                                                                                                                \
-    extern "C" void norm_relu_backward_##NAME(long threads, const T* gradient, const T* x, const T* out, long rows,  \
-                                              long words, long stride, long channels, const float* weight,           \
-                                              const float* bias, float lowest, const float* mean,                    \
-                                              const float* inverse, T* of_x, T* of_plus, float* of_weight,           \
-                                              float* of_bias) {                                                      \
-        backward(threads, gradient, x, out, rows, words, stride, channels, weight, bias, lowest, mean, inverse,      \
-                 of_x, of_plus, of_weight, of_bias);                                                                 \
+#define LIMNER_EXPORT(T, NAME)                                                                                        \
+    extern "C" void forward_##NAME(long threads, const T* x, const T* plus, long rows, long words, long stride,       \
+                                   long channels, const float* weight, const float* bias, float eps, float momentum,  \
+                                   float lowest, float* running_mean, float* running_var, float* statistics,          \
+                                   T* out) {                                                                          \
+        forward(threads, x, plus, rows, words, stride, channels, weight, bias, eps, momentum, lowest, running_mean,   \
+                running_var, statistics, out);                                                                        \
+    }                                                                                                                 \
+    extern "C" void backward_##NAME(long threads, const T* gradient, const T* x, const T* out, long rows, long words, \
+                                    long stride, long channels, const float* weight, const float* bias, float lowest, \
+                                    const float* statistics, T* of_x, T* of_plus, float* of_parameters) {             \
+        backward(threads, gradient, x, out, rows, words, stride, channels, weight, bias, lowest, statistics, of_x,    \
+                 of_plus, of_parameters);                                                                             \
+    }                                                                                                                 \
+    extern "C" void to_matrix_##NAME(long threads, long outputs, long inputs, const float* filters, T* matrix) {      \
+        to_matrix(threads, outputs, inputs, filters, matrix);                                                         \
+    }                                                                                                                 \
+    extern "C" void from_matrix_##NAME(long threads, long outputs, long inputs, const T* matrix, float* filters) {    \
+        from_matrix(threads, outputs, inputs, matrix, filters);                                                       \
     }
 
 LIMNER_EXPORT(float, float32)

@@ -6,7 +6,6 @@ they take a quarter of a training step of the text path (docs/log.md).
 
 import ctypes
 import math
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -18,68 +17,85 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from limner.compiled import compiled
-from limner.models.word_conv import join_neighbours
+from limner.models.word_conv import WordConv, join_neighbours
 
 _SOURCE = Path(__file__).with_suffix(".cpp")
 
 
 class ChannelNorm(nn.BatchNorm1d):
-    """Batch normalisation over the (batch × words) rows of each channel, alone or with what follows it.
+    """Batch normalisation over the (batch × words) rows of each channel, alone or with what stands around it.
 
     Source: Ioffe and Szegedy 2015, Algorithm 1.
 
-    While training on a CPU in fp32 or bf16, each method is one compiled function where that can be had
-    (`limner.compiled`). It sums and rounds in its own order: in bf16 the result is rounded, the steps before it are
-    not. It has no second derivative. Otherwise PyTorch's operations follow one another.
+    With `after` a filter, what is normalised is `after.product(x)`. While training on a CPU in fp32 or bf16, norm, sum
+    and ReLU are one compiled function where that can be had (`limner.compiled`), and with the filter one node of
+    the graph. It sums and rounds in its own order: in bf16 the result is rounded, the steps before it are not. It has
+    no second derivative. Otherwise PyTorch's operations follow one another.
     """
 
-    def forward(self, x: Float[Tensor, "batch words channels"]) -> Float[Tensor, "batch words channels"]:
+    def forward(
+        self, x: Float[Tensor, "batch words inputs"], *, after: WordConv | None = None
+    ) -> Float[Tensor, "batch words channels"]:
         """Normalise; the statistics are those of the whole batch while training."""
-        if self._compiled_for(x):
-            return self._in_one_pass(x, lowest=-math.inf)
-        return super().forward(x.reshape(-1, x.shape[2])).view(x.shape)
+        if self._compiled_for(x, after):
+            return self._in_one_pass(x, after, lowest=-math.inf)
+        y = x if after is None else after.product(x)
+        return super().forward(y.reshape(-1, y.shape[2])).view(y.shape)
 
     def rectified(
         self,
-        x: Float[Tensor, "batch words channels"],
+        x: Float[Tensor, "batch words inputs"],
+        *,
+        after: WordConv | None = None,
         plus: Float[Tensor, "batch words channels"] | None = None,
     ) -> Float[Tensor, "batch words channels"]:
         """`relu(norm(x) + plus)`."""
-        if self._compiled_for(x, plus):
-            return self._in_one_pass(x, plus)
-        y: Tensor = self(x)
+        if self._compiled_for(x, after, plus):
+            return self._in_one_pass(x, after, plus)
+        y: Tensor = self(x, after=after)
         return F.relu(y if plus is None else y + plus)
 
     def rectified_pairs(
-        self, x: Float[Tensor, "batch words channels"], stride: Literal[1, 2]
-    ) -> Float[Tensor, "batch out_words 2*channels"]:
+        self, x: Float[Tensor, "batch words inputs"], stride: Literal[1, 2], *, after: WordConv | None = None
+    ) -> Float[Tensor, "batch out_words joined"]:
         """`join_neighbours(relu(norm(x)), stride)`."""
-        if self._compiled_for(x):
-            return self._in_one_pass(x, stride=stride)
-        return join_neighbours(self.rectified(x), stride)
+        if self._compiled_for(x, after):
+            return self._in_one_pass(x, after, stride=stride)
+        return join_neighbours(self.rectified(x, after=after), stride)
 
     def _in_one_pass(
-        self, x: Tensor, plus: Tensor | None = None, *, lowest: float = 0.0, stride: int = 0
+        self,
+        x: Tensor,
+        after: WordConv | None,
+        plus: Tensor | None = None,
+        *,
+        lowest: float = 0.0,
+        stride: int = 0,
     ) -> Tensor:
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
-        out: Tensor = _NormReLU.apply(  # type: ignore[no-untyped-call]
-            x, plus, self.weight, self.bias, self, lowest, stride
+        filters = None if after is None else after.weight
+        out: Tensor = _FilterNormReLU.apply(  # type: ignore[no-untyped-call]
+            x, filters, plus, self.weight, self.bias, self, lowest, stride
         )
         return out
 
-    def _compiled_for(self, x: Tensor, plus: Tensor | None = None) -> bool:
+    def _compiled_for(self, x: Tensor, after: WordConv | None = None, plus: Tensor | None = None) -> bool:
         """Whether all is as the compiled code reads it; what is not is PyTorch's, to compute or to refuse."""
         if not (self.training and x.dim() == 3 and x.dtype in _FUNCTION_OF and _plain(x)):
             return False
-        channels, threads = x.shape[2], torch.get_num_threads()
+        channels, threads = self.num_features, torch.get_num_threads()
         return (
-            x.numel() > channels
+            x.shape[0] * x.shape[1] > 1
+            and (x.shape[2] == channels if after is None else _multiplies(after, x, channels))
             # it divides channels among threads, 32 at least: with fewer PyTorch, which divides rows, is faster
             and (threads == 1 or channels >= 16 * threads)
             and self.momentum is not None
             and self.num_batches_tracked is not None
-            and (plus is None or (plus.shape == x.shape and plus.dtype == x.dtype and _plain(plus)))
+            and (
+                plus is None
+                or (plus.shape == (*x.shape[:2], channels) and plus.dtype == x.dtype and _plain(plus))
+            )
             and all(
                 values is not None
                 and values.is_cpu
@@ -100,9 +116,28 @@ def _plain(values: Tensor) -> bool:
     return values.is_cpu and type(values) in (Tensor, nn.Parameter) and not values.is_neg()
 
 
+def _multiplies(conv: WordConv, x: Tensor, channels: int) -> bool:
+    """Whether `conv.product(x)` has the numbers of `x` and this many channels."""
+    filters = conv.weight
+    outputs, inputs, taps = filters.shape
+    computes_in = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else filters.dtype
+    return (
+        x.dtype == computes_in
+        and x.shape[2] == inputs * taps
+        and outputs == channels
+        and filters.dtype == torch.float32
+        and filters.is_contiguous()
+        and _plain(filters)
+    )
+
+
 class _Functions(NamedTuple):
-    forward: Callable[..., None]
-    backward: Callable[..., None]
+    """Those of channel_norm.cpp for one kind of number."""
+
+    forward: Any
+    backward: Any
+    to_matrix: Any
+    from_matrix: Any
 
 
 @cache
@@ -115,13 +150,23 @@ def _functions() -> dict[torch.dtype, _Functions]:
     counts = [count] * 4  # rows, words, stride, channels
     found = {}
     for dtype, name in _FUNCTION_OF.items():
-        forward, backward = library[f"norm_relu_forward_{name}"], library[f"norm_relu_backward_{name}"]
-        forward.restype = backward.restype = None
-        # threads; x, plus; counts; weight, bias; eps, momentum, lowest; running statistics; mean, inverse; out
-        forward.argtypes = [count, *[pointer] * 2, *counts, *[pointer] * 2, *[number] * 3, *[pointer] * 5]
-        # threads; gradient, x, out; counts; weight, bias; lowest; mean, inverse; gradients of x, plus, weight, bias
-        backward.argtypes = [count, *[pointer] * 3, *counts, *[pointer] * 2, number, *[pointer] * 6]
-        found[dtype] = _Functions(forward, backward)
+        here = _Functions(*[library[f"{function}_{name}"] for function in _Functions._fields])
+        # threads; x, plus; counts; weight, bias; eps, momentum, lowest; running statistics; statistics; out
+        here.forward.argtypes = [
+            count,
+            *[pointer] * 2,
+            *counts,
+            *[pointer] * 2,
+            *[number] * 3,
+            *[pointer] * 4,
+        ]
+        # threads; gradient, x, out; counts; weight, bias; lowest; statistics; gradients of x, plus, parameters
+        here.backward.argtypes = [count, *[pointer] * 3, *counts, *[pointer] * 2, number, *[pointer] * 4]
+        # threads; outputs, inputs; from, to
+        here.to_matrix.argtypes = here.from_matrix.argtypes = [*[count] * 3, *[pointer] * 2]
+        for function in here:
+            function.restype = None
+        found[dtype] = here
     return found
 
 
@@ -130,11 +175,37 @@ def is_compiled() -> bool:
     return bool(_functions())
 
 
-class _NormReLU(torch.autograd.Function):
+def _to_matrix(filters: Tensor, dtype: torch.dtype) -> Tensor:
+    """A row for each output, the earlier tap on its left."""
+    outputs, inputs, taps = filters.shape
+    if taps == 1:
+        return filters.view(outputs, inputs).to(dtype)
+    matrix = filters.new_empty(outputs, taps * inputs, dtype=dtype)
+    _functions()[dtype].to_matrix(
+        torch.get_num_threads(), outputs, inputs, filters.data_ptr(), matrix.data_ptr()
+    )
+    return matrix
+
+
+def _from_matrix(matrix: Tensor, shape: torch.Size) -> Tensor:
+    outputs, inputs, taps = shape
+    if taps == 1:
+        return matrix.float().view(shape)
+    filters = matrix.new_empty(shape, dtype=torch.float32)
+    _functions()[matrix.dtype].from_matrix(
+        torch.get_num_threads(), outputs, inputs, matrix.data_ptr(), filters.data_ptr()
+    )
+    return filters
+
+
+class _FilterNormReLU(torch.autograd.Function):
+    """As one node, since each of PyTorch's own costs as much time as the smaller products take."""
+
     @staticmethod
     def forward(
         ctx: Any,
         x: Tensor,
+        filters: Tensor | None,
         plus: Tensor | None,
         weight: Tensor,
         bias: Tensor,
@@ -142,18 +213,24 @@ class _NormReLU(torch.autograd.Function):
         lowest: float,
         stride: int,
     ) -> Tensor:
-        """Normalise, add, cut off, join with the row before where `stride` is not 0, and move the statistics."""
-        x = x.contiguous()
+        """Filter, normalise, add, cut off, join with the row before where `stride` is not 0; move the statistics."""
+        batch, words, inputs = x.shape
+        channels = norm.num_features
+        rows, matrix = x.reshape(-1, inputs).contiguous(), None
+        y = rows
+        if filters is not None:
+            matrix = _to_matrix(filters, x.dtype)
+            y = torch.mm(rows, matrix.t())
         plus = None if plus is None else plus.contiguous()
-        batch, words, channels = x.shape
-        out = x.new_empty(batch, -(-words // stride), 2 * channels) if stride else torch.empty_like(x)
-        mean, inverse = statistics = torch.empty(2, channels, dtype=torch.float32, device="cpu")
+        places, width = (-(-words // stride), 2 * channels) if stride else (words, channels)
+        out = y.new_empty(batch, places, width)
+        statistics = torch.empty(2, channels, dtype=torch.float32, device="cpu")
         assert norm.running_mean is not None
         assert norm.running_var is not None
         assert norm.momentum is not None
         _functions()[x.dtype].forward(
             torch.get_num_threads(),
-            x.data_ptr(),
+            y.data_ptr(),
             None if plus is None else plus.data_ptr(),
             batch * words,
             words,
@@ -166,43 +243,48 @@ class _NormReLU(torch.autograd.Function):
             lowest,
             norm.running_mean.data_ptr(),
             norm.running_var.data_ptr(),
-            mean.data_ptr(),
-            inverse.data_ptr(),
+            statistics.data_ptr(),
             out.data_ptr(),
         )
-        ctx.lowest, ctx.stride = lowest, stride
-        # without `plus` the input says what the ReLU let through
-        ctx.save_for_backward(x, None if plus is None else out, weight, bias, statistics)
+        ctx.shape, ctx.lowest, ctx.stride = x.shape, lowest, stride
+        ctx.filters = None if filters is None else filters.shape
+        # without `plus` the input of the norm says what the ReLU let through
+        kept = None if plus is None else out
+        ctx.save_for_backward(None if matrix is None else rows, matrix, y, kept, weight, bias, statistics)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of `x`, `plus`, weight and bias."""
-        x, out, weight, bias, statistics = ctx.saved_tensors
+        """Gradients of `x`, filters, `plus`, weight and bias."""
+        rows, matrix, y, out, weight, bias, statistics = ctx.saved_tensors
         gradient = gradients[0].resolve_neg().contiguous()
-        batch, words, channels = x.shape
-        mean, inverse = statistics
-        of_x = torch.empty_like(x)
-        of_plus = None if out is None else torch.empty_like(x)
-        of_weight, of_bias = torch.empty(2, channels, dtype=torch.float32, device="cpu")
-        _functions()[x.dtype].backward(
+        batch, words, _ = ctx.shape
+        of_y = torch.empty_like(y)
+        of_plus = None if out is None else torch.empty_like(out)
+        of_parameters = torch.empty_like(statistics)
+        _functions()[y.dtype].backward(
             torch.get_num_threads(),
             gradient.data_ptr(),
-            x.data_ptr(),
+            y.data_ptr(),
             None if out is None else out.data_ptr(),
             batch * words,
             words,
             ctx.stride,
-            channels,
+            y.shape[1],
             weight.data_ptr(),
             bias.data_ptr(),
             ctx.lowest,
-            mean.data_ptr(),
-            inverse.data_ptr(),
-            of_x.data_ptr(),
+            statistics.data_ptr(),
+            of_y.data_ptr(),
             None if of_plus is None else of_plus.data_ptr(),
-            of_weight.data_ptr(),
-            of_bias.data_ptr(),
+            of_parameters.data_ptr(),
         )
-        return of_x, of_plus, of_weight, of_bias, None, None, None
+        of_x: Tensor | None = of_y
+        of_filters = None
+        if matrix is not None:
+            if ctx.needs_input_grad[1]:
+                of_filters = _from_matrix(torch.mm(of_y.t(), rows), ctx.filters)
+            of_x = torch.mm(of_y, matrix) if ctx.needs_input_grad[0] else None
+        of_x = None if of_x is None else of_x.view(ctx.shape)
+        return of_x, of_filters, of_plus, of_parameters[0], of_parameters[1], None, None, None

@@ -55,8 +55,8 @@ class TextEncoderSettings(Settings):
 class TextBlock(nn.Module):
     """Figure 3's block: 1×1 → 1×2 → 1×1 with a shortcut, `F(x) + x`.
 
-    A block that changes width or length has a 1×1 projection as its shortcut, as ResNet does. Norms and the 1×2 filter
-    run together with what stands beside them, not as modules of their own: hooks on them are not called.
+    A block that changes width or length has a 1×1 projection as its shortcut, as ResNet does. Filters and norms run
+    together, not as modules of their own: hooks on them are not called.
     """
 
     def __init__(self, inputs: int, middle: int, outputs: int, stride: Literal[1, 2]) -> None:
@@ -75,9 +75,13 @@ class TextBlock(nn.Module):
         """One residual step."""
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))  # once for both of its readers
-        pairs = self.bn1.rectified_pairs(self.conv1(x), self.conv2.stride)
-        out = self.bn2.rectified(self.conv2.of_pairs(pairs))
-        return self.bn3.rectified(self.conv3(out), plus=self.shortcut(x))
+        shortcut = x
+        if isinstance(self.shortcut, nn.Sequential):
+            projection, norm = self.shortcut
+            shortcut = norm(x[:, :: self.conv2.stride], after=projection)
+        pairs = self.bn1.rectified_pairs(x, self.conv2.stride, after=self.conv1)
+        out = self.bn2.rectified(pairs, after=self.conv2)
+        return self.bn3.rectified(out, after=self.conv3, plus=shortcut)
 
 
 class TextEncoder(TextPath):

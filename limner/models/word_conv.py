@@ -30,17 +30,13 @@ class WordConv(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch words channels"]) -> Float[Tensor, "batch out_words outputs"]:
         """Filter each sentence; `out_words` = words / stride."""
-        outputs, inputs, taps = self.weight.shape
-        if taps == 1:
-            return F.linear(x[:, :: self.stride], self.weight.view(outputs, inputs))
-        return self.of_pairs(join_neighbours(x, self.stride))
+        if self.weight.shape[2] == 1:
+            return self.product(x[:, :: self.stride])
+        return self.product(join_neighbours(x, self.stride))
 
-    def of_pairs(
-        self, pairs: Float[Tensor, "batch out_words joined"]
-    ) -> Float[Tensor, "batch out_words outputs"]:
-        """The same with two taps of what `join_neighbours` makes of x with this filter's stride."""
-        outputs, inputs, _ = self.weight.shape
-        return F.linear(pairs, self.weight.transpose(1, 2).reshape(outputs, 2 * inputs))
+    def product(self, x: Float[Tensor, "batch out_words joined"]) -> Float[Tensor, "batch out_words outputs"]:
+        """The same of the words that it reads; with two taps, of what `join_neighbours` makes of them."""
+        return F.linear(x, self.weight.transpose(1, 2).reshape(len(self.weight), -1))
 
 
 def join_neighbours(

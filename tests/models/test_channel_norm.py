@@ -12,6 +12,7 @@ from limner.compiled import compiler
 from limner.models import channel_norm
 from limner.models.channel_norm import ChannelNorm, is_compiled
 from limner.models.text_encoder import TextEncoder, TextEncoderSettings
+from limner.models.word_conv import WordConv
 
 Stride = Literal[0, 1, 2]
 
@@ -54,7 +55,7 @@ def _twin(x: Tensor, norm: ChannelNorm, plus: Tensor | None, stride: Stride) -> 
 
 
 def _compute(norm: ChannelNorm, x: Tensor, plus: Tensor | None, stride: Stride) -> Tensor:
-    return norm.rectified_pairs(x, stride) if stride else norm.rectified(x, plus)
+    return norm.rectified_pairs(x, stride) if stride else norm.rectified(x, plus=plus)
 
 
 CASES: list[tuple[Stride, bool]] = [(0, False), (0, True), (1, False), (2, False)]
@@ -132,6 +133,98 @@ def test_equals_the_operations_one_after_the_other(
     torch.testing.assert_close(_compute(ours, *batches[0], 0), _compute(theirs.eval(), *batches[0], 0))
 
 
+def _filtered(x: Tensor, filters: Tensor) -> Tensor:
+    """What one or two taps make of words, or of words beside the word before them."""
+    taps = filters.unbind(2)
+    parts = x.chunk(len(taps), dim=2)
+    return sum((part @ tap.T for part, tap in zip(parts, taps, strict=True)), torch.zeros(()))
+
+
+@compiled_only
+@pytest.mark.parametrize("casts", [False, True])
+@pytest.mark.parametrize("taps", [1, 2])
+@pytest.mark.parametrize(("stride", "adds"), CASES)
+def test_behind_a_filter(stride: Stride, adds: bool, taps: Literal[1, 2], casts: bool) -> None:
+    """With bf16 numbers in fp32 memory for filters and input, so that casting them changes nothing."""
+    torch.manual_seed(stride + taps)
+    conv, norm = WordConv(24, 40, taps), _norm(40)
+    with torch.no_grad():
+        conv.weight.copy_(conv.weight.bfloat16())
+    dtype = torch.bfloat16 if casts else torch.float32
+    x = torch.randn(5, 7, taps * 24).bfloat16().to(dtype).requires_grad_()
+    plus = torch.randn(5, 7, 40).to(dtype).requires_grad_() if adds else None
+    assert norm._compiled_for(x, conv, plus) is not casts
+    with torch.autocast("cpu", torch.bfloat16, enabled=casts):
+        assert norm._compiled_for(x, conv, plus)
+        out = (
+            norm.rectified_pairs(x, stride, after=conv)
+            if stride
+            else norm.rectified(x, after=conv, plus=plus)
+        )
+    assert out.dtype == dtype
+
+    wide, wide_filters = (values.detach().double().requires_grad_() for values in (x, conv.weight))
+    wide_plus = plus.detach().double().requires_grad_() if plus is not None else None
+    twin_norm = ChannelNorm(40)
+    twin_norm.load_state_dict(norm.state_dict())
+    twin = _twin(_filtered(wide, wide_filters), twin_norm, wide_plus, stride)
+    rounding = 2**-6 if casts else 1e-4
+    torch.testing.assert_close(out.double(), twin, rtol=rounding, atol=rounding)
+
+    towards = torch.randn_like(out)
+    inputs = [x, conv.weight, norm.weight, norm.bias, *([plus] if plus is not None else [])]
+    wide_inputs = [wide, wide_filters, twin_norm.weight, twin_norm.bias]
+    ours = torch.autograd.grad(out, inputs, towards)
+    theirs = torch.autograd.grad(
+        twin, [*wide_inputs, *([wide_plus] if wide_plus is not None else [])], towards.double()
+    )
+    for our, their, source in zip(ours, theirs, inputs, strict=True):
+        assert our.dtype == source.dtype
+        assert our.is_contiguous()
+        # a value near zero may fall to the other side of the ReLU once it is rounded
+        assert F.cosine_similarity(our.double().flatten(), their.flatten(), dim=0) > (
+            0.99 if casts else 0.9999
+        )
+
+
+@compiled_only
+@pytest.mark.parametrize("taps", [1, 2])
+def test_gradients_behind_a_frozen_filter_and_of_data(taps: Literal[1, 2]) -> None:
+    torch.manual_seed(0)
+    conv, norm = WordConv(24, 40, taps), _norm(40)
+    x = torch.randn(5, 7, taps * 24, requires_grad=True)
+    both = torch.autograd.grad(norm.rectified(x, after=conv).square().sum(), (x, conv.weight))
+    of_data = torch.autograd.grad(norm.rectified(x.detach(), after=conv).square().sum(), conv.weight)
+    conv.weight.requires_grad_(False)
+    of_frozen = torch.autograd.grad(norm.rectified(x, after=conv).square().sum(), x)
+    assert torch.equal(of_frozen[0], both[0])
+    assert torch.equal(of_data[0], both[1])
+
+
+@compiled_only
+def test_a_filter_that_is_not_as_the_compiled_code_reads_it(refused: Callable[[], None]) -> None:
+    """Left to PyTorch, to compute or to refuse."""
+    torch.manual_seed(0)
+    x = torch.randn(5, 7, 48)
+    norm, conv, wide, reordered = _norm(40), WordConv(24, 40, 2), WordConv(24, 40, 2), WordConv(24, 40, 2)
+    wide.double()
+    reordered.weight = torch.nn.Parameter(conv.weight.data.transpose(1, 2).contiguous().transpose(1, 2))
+    assert norm._compiled_for(x, conv)
+    for other, numbers in ((wide, x), (reordered, x), (conv, x.bfloat16()), (conv, x[:, :, :24])):
+        assert not norm._compiled_for(numbers, other)
+    for refused_by in (wide, WordConv(20, 40, 2), WordConv(24, 30, 2)):
+        with pytest.raises((RuntimeError, ValueError)):
+            norm.rectified(x, after=refused_by)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not norm._compiled_for(x, conv)  # a product would cast it
+        assert norm.rectified(x, after=conv).dtype == torch.bfloat16
+    ours = norm.rectified(x, after=conv)
+    torch.testing.assert_close(norm.rectified(x, after=reordered), ours)
+    refused()
+    torch.testing.assert_close(norm.rectified(x, after=conv), ours)
+    torch.testing.assert_close(norm(x, after=conv).relu(), ours)
+
+
 @compiled_only
 def test_values_far_from_zero_keep_their_variance() -> None:
     torch.manual_seed(0)
@@ -183,7 +276,7 @@ def test_memory_in_another_order() -> None:
     torch.manual_seed(0)
     x, plus = torch.randn(2, 4, 10, 6).transpose(2, 3)
     norm = _norm(10)
-    assert torch.equal(norm.rectified(x, plus), norm.rectified(x.contiguous(), plus.contiguous()))
+    assert torch.equal(norm.rectified(x, plus=plus), norm.rectified(x.contiguous(), plus=plus.contiguous()))
     leaf = x.clone().requires_grad_()
     torch.autograd.backward(norm.rectified(leaf).sum())  # of one number, read at every place
     assert leaf.grad is not None
@@ -202,7 +295,7 @@ def test_what_is_not_as_the_compiled_code_reads_it_is_left_to_pytorch(refused: C
     with pytest.raises(RuntimeError, match="running_mean should contain 6 elements"):
         ChannelNorm(10).rectified(torch.randn(3, 4, 6))
     with pytest.raises(RuntimeError):
-        ChannelNorm(10).rectified(x, torch.randn(3, 4, 1, device="meta").expand(3, 4, 10))
+        ChannelNorm(10).rectified(x, plus=torch.randn(3, 4, 1, device="meta").expand(3, 4, 10))
     strided, plain = _norm(10), ChannelNorm(10)
     plain.load_state_dict(strided.state_dict())
     strided.weight = torch.nn.Parameter(torch.stack([strided.weight.data] * 2, dim=1)[:, 0])
