@@ -23,50 +23,60 @@ _SOURCE = Path(__file__).with_suffix(".cpp")
 
 
 class ChannelNorm(nn.BatchNorm1d):
-    """Batch normalisation over the (batch × words) rows of each channel, alone or with what stands around it.
+    """Batch normalisation over the (batch × words) rows of each channel, alone or with what stands beside it.
 
     Source: Ioffe and Szegedy 2015, Algorithm 1.
 
-    With `after` a filter, what is normalised is `after.product(x)`. While training on a CPU in fp32 or bf16, norm, sum
-    and ReLU are one compiled function where that can be had (`limner.compiled`), and with the filter one node of
-    the graph. It sums and rounds in its own order: in bf16 the result is rounded, the steps before it are not. It has
-    no second derivative. Otherwise PyTorch's operations follow one another.
+    While training on a CPU in fp32 or bf16, norm, sum and ReLU are one compiled function where that can be had
+    (`limner.compiled`), and with the filter `after` which they come one node of the graph. It sums and rounds in its
+    own order: in bf16 what the filter gives is rounded and what comes out in the end, nothing between them. It has
+    no second derivative. Otherwise, and for filters and norms with hooks, PyTorch's operations follow one another.
     """
 
-    def forward(
-        self, x: Float[Tensor, "batch words inputs"], *, after: WordConv | None = None
-    ) -> Float[Tensor, "batch words channels"]:
+    def forward(self, x: Float[Tensor, "batch words channels"]) -> Float[Tensor, "batch words channels"]:
         """Normalise; the statistics are those of the whole batch while training."""
+        if self._compiled_for(x):
+            return self._in_one_pass(x, lowest=-math.inf)
+        return super().forward(x.reshape(-1, x.shape[2])).view(x.shape)
+
+    def normalised(
+        self, x: Float[Tensor, "batch words read"], *, after: WordConv
+    ) -> Float[Tensor, "batch words channels"]:
+        """`norm(after(x))`."""
         if self._compiled_for(x, after):
             return self._in_one_pass(x, after, lowest=-math.inf)
-        y = x if after is None else after.product(x)
-        return super().forward(y.reshape(-1, y.shape[2])).view(y.shape)
+        out: Tensor = self(after(x))
+        return out
 
     def rectified(
         self,
-        x: Float[Tensor, "batch words inputs"],
+        x: Float[Tensor, "batch words read"],
         *,
         after: WordConv | None = None,
         plus: Float[Tensor, "batch words channels"] | None = None,
     ) -> Float[Tensor, "batch words channels"]:
-        """`relu(norm(x) + plus)`."""
+        """`relu(norm(after(x)) + plus)`."""
         if self._compiled_for(x, after, plus):
             return self._in_one_pass(x, after, plus)
-        y: Tensor = self(x, after=after)
+        if after is not None:
+            return self.rectified(after(x), plus=plus)
+        y: Tensor = self(x)
         return F.relu(y if plus is None else y + plus)
 
     def rectified_pairs(
-        self, x: Float[Tensor, "batch words inputs"], stride: Literal[1, 2], *, after: WordConv | None = None
+        self, x: Float[Tensor, "batch words read"], stride: Literal[1, 2], *, after: WordConv | None = None
     ) -> Float[Tensor, "batch out_words joined"]:
-        """`join_neighbours(relu(norm(x)), stride)`."""
+        """`join_neighbours(relu(norm(after(x))), stride)`."""
         if self._compiled_for(x, after):
             return self._in_one_pass(x, after, stride=stride)
-        return join_neighbours(self.rectified(x, after=after), stride)
+        if after is not None:
+            return self.rectified_pairs(after(x), stride)
+        return join_neighbours(self.rectified(x), stride)
 
     def _in_one_pass(
         self,
         x: Tensor,
-        after: WordConv | None,
+        after: WordConv | None = None,
         plus: Tensor | None = None,
         *,
         lowest: float = 0.0,
@@ -87,6 +97,8 @@ class ChannelNorm(nn.BatchNorm1d):
         channels, threads = self.num_features, torch.get_num_threads()
         return (
             x.shape[0] * x.shape[1] > 1
+            and channels > 0
+            and not _hooked(self)
             and (x.shape[2] == channels if after is None else _multiplies(after, x, channels))
             # it divides channels among threads, 32 at least: with fewer PyTorch, which divides rows, is faster
             and (threads == 1 or channels >= 16 * threads)
@@ -98,7 +110,7 @@ class ChannelNorm(nn.BatchNorm1d):
             )
             and all(
                 values is not None
-                and values.is_cpu
+                and _plain(values)
                 and values.dtype == torch.float32
                 and values.shape == (channels,)
                 and values.is_contiguous()
@@ -116,16 +128,29 @@ def _plain(values: Tensor) -> bool:
     return values.is_cpu and type(values) in (Tensor, nn.Parameter) and not values.is_neg()
 
 
+def _hooked(module: nn.Module) -> bool:
+    """Whether its hooks want it called as a module of its own: some of PyTorch's make its weight there."""
+    return bool(
+        module._forward_pre_hooks
+        or module._forward_hooks
+        or module._backward_pre_hooks
+        or module._backward_hooks
+    )
+
+
 def _multiplies(conv: WordConv, x: Tensor, channels: int) -> bool:
-    """Whether `conv.product(x)` has the numbers of `x` and this many channels."""
+    """Whether `conv(x)` is this filter's product as it stands, with the numbers of `x` and this many channels."""
+    if type(conv) is not WordConv or _hooked(conv):  # a class of its own has a parametrised one, too
+        return False
     filters = conv.weight
-    outputs, inputs, taps = filters.shape
     computes_in = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else filters.dtype
     return (
         x.dtype == computes_in
-        and x.shape[2] == inputs * taps
-        and outputs == channels
         and filters.dtype == torch.float32
+        and filters.dim() == 3
+        and filters.shape[2] in (1, 2)
+        and filters.numel() == channels * x.shape[2] > 0
+        and filters.shape[0] == channels
         and filters.is_contiguous()
         and _plain(filters)
     )
@@ -248,9 +273,16 @@ class _FilterNormReLU(torch.autograd.Function):
         )
         ctx.shape, ctx.lowest, ctx.stride = x.shape, lowest, stride
         ctx.filters = None if filters is None else filters.shape
-        # without `plus` the input of the norm says what the ReLU let through
-        kept = None if plus is None else out
-        ctx.save_for_backward(None if matrix is None else rows, matrix, y, kept, weight, bias, statistics)
+        ctx.save_for_backward(
+            rows if ctx.needs_input_grad[1] else None,
+            matrix if ctx.needs_input_grad[0] else None,
+            y,
+            # without `plus` the input of the norm says what the ReLU let through
+            None if plus is None else out,
+            weight,
+            bias,
+            statistics,
+        )
         return out
 
     @staticmethod
@@ -280,11 +312,10 @@ class _FilterNormReLU(torch.autograd.Function):
             None if of_plus is None else of_plus.data_ptr(),
             of_parameters.data_ptr(),
         )
-        of_x: Tensor | None = of_y
+        of_x = None
+        if ctx.needs_input_grad[0]:
+            of_x = of_y.view(ctx.shape) if ctx.filters is None else torch.mm(of_y, matrix).view(ctx.shape)
         of_filters = None
-        if matrix is not None:
-            if ctx.needs_input_grad[1]:
-                of_filters = _from_matrix(torch.mm(of_y.t(), rows), ctx.filters)
-            of_x = torch.mm(of_y, matrix) if ctx.needs_input_grad[0] else None
-        of_x = None if of_x is None else of_x.view(ctx.shape)
+        if ctx.needs_input_grad[1]:
+            of_filters = _from_matrix(torch.mm(of_y.t(), rows).to(y.dtype), ctx.filters)
         return of_x, of_filters, of_plus, of_parameters[0], of_parameters[1], None, None, None

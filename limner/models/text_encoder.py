@@ -55,21 +55,22 @@ class TextEncoderSettings(Settings):
 class TextBlock(nn.Module):
     """Figure 3's block: 1×1 → 1×2 → 1×1 with a shortcut, `F(x) + x`.
 
-    A block that changes width or length has a 1×1 projection as its shortcut, as ResNet does. Filters and norms run
-    together, not as modules of their own: hooks on them are not called.
+    A block that changes width or length has a 1×1 projection as its shortcut, as ResNet does. Where filters and norms
+    have no hooks, each norm runs together with the filter before it and the ReLU behind it.
     """
 
     def __init__(self, inputs: int, middle: int, outputs: int, stride: Literal[1, 2]) -> None:
         super().__init__()
+        self.stride: Literal[1, 2] = stride
         self.conv1 = WordConv(inputs, middle, 1)
         self.bn1 = ChannelNorm(middle)
-        self.conv2 = WordConv(middle, middle, 2, stride)
+        self.conv2 = WordConv(middle, middle, 2)
         self.bn2 = ChannelNorm(middle)
         self.conv3 = WordConv(middle, outputs, 1)
         self.bn3 = ChannelNorm(outputs)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(WordConv(inputs, outputs, 1, stride), ChannelNorm(outputs))
+            self.shortcut = nn.Sequential(WordConv(inputs, outputs, 1), ChannelNorm(outputs))
 
     def forward(self, x: Float[Tensor, "batch words channels"]) -> Float[Tensor, "batch out_words outputs"]:
         """One residual step."""
@@ -78,8 +79,10 @@ class TextBlock(nn.Module):
         shortcut = x
         if isinstance(self.shortcut, nn.Sequential):
             projection, norm = self.shortcut
-            shortcut = norm(x[:, :: self.conv2.stride], after=projection)
-        pairs = self.bn1.rectified_pairs(x, self.conv2.stride, after=self.conv1)
+            assert isinstance(norm, ChannelNorm)
+            assert isinstance(projection, WordConv)
+            shortcut = norm.normalised(x[:, :: self.stride], after=projection)
+        pairs = self.bn1.rectified_pairs(x, self.stride, after=self.conv1)
         out = self.bn2.rectified(pairs, after=self.conv2)
         return self.bn3.rectified(out, after=self.conv3, plus=shortcut)
 
@@ -155,10 +158,10 @@ def start_as_bag_of_words(blocks: Sequence[TextBlock]) -> None:
     the way nearly linear; strided shortcuts have four, since their branch lies two below at the first position,
     where it sees padding.
     """
-    strided = [block for block in blocks if block.conv2.stride == 2]
+    strided = [block for block in blocks if block.stride == 2]
     features = min(len(blocks[0].conv3.weight), *(len(block.conv1.weight) for block in strided))
     for block in blocks:
-        if block.conv2.stride == 2:
+        if block.stride == 2:
             _copy_features(block.conv1, features, rows=features)
             _copy_features(block.conv2, features, rows=features)
             _copy_features(block.conv3, features)

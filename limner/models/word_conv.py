@@ -14,7 +14,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 
 class WordConv(nn.Module):
-    """A convolution over the words of a sentence with filters of width 1 or 2, no bias.
+    """Filters over the words of a sentence of width 1 or 2, no bias.
 
     With two taps, `y[t] = W₀·x[t·stride − 1] + W₁·x[t·stride]`: one zero is padded on the left, so that stride 1
     keeps the length and stride 2 halves it (**Decided**: the side of the one-sided padding is that of the released
@@ -22,21 +22,15 @@ class WordConv(nn.Module):
     released one the first 29. `weight` has the shape of `nn.Conv1d`'s, (out, in, taps).
     """
 
-    def __init__(self, inputs: int, outputs: int, taps: Literal[1, 2], stride: Literal[1, 2] = 1) -> None:
+    def __init__(self, inputs: int, outputs: int, taps: Literal[1, 2]) -> None:
         super().__init__()
-        self.stride: Literal[1, 2] = stride
         self.weight = nn.Parameter(torch.empty(outputs, inputs, taps))
         nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
 
-    def forward(self, x: Float[Tensor, "batch words channels"]) -> Float[Tensor, "batch out_words outputs"]:
-        """Filter each sentence; `out_words` = words / stride."""
-        if self.weight.shape[2] == 1:
-            return self.product(x[:, :: self.stride])
-        return self.product(join_neighbours(x, self.stride))
-
-    def product(self, x: Float[Tensor, "batch out_words joined"]) -> Float[Tensor, "batch out_words outputs"]:
-        """The same of the words that it reads; with two taps, of what `join_neighbours` makes of them."""
-        return F.linear(x, self.weight.transpose(1, 2).reshape(len(self.weight), -1))
+    def forward(self, x: Float[Tensor, "batch out_words read"]) -> Float[Tensor, "batch out_words outputs"]:
+        """Filter what stands at each place: a word, or with two taps what `join_neighbours` makes of two."""
+        filters = self.weight
+        return F.linear(x, filters.transpose(1, 2).reshape(len(filters), -1))
 
 
 def join_neighbours(

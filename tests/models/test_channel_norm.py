@@ -1,5 +1,6 @@
 """The compiled norm, sum and ReLU against the same in PyTorch's operations and in double precision."""
 
+import copy
 from collections.abc import Callable
 from typing import Literal
 
@@ -7,11 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils import parametrizations, prune
 
 from limner.compiled import compiler
 from limner.models import channel_norm
 from limner.models.channel_norm import ChannelNorm, is_compiled
-from limner.models.text_encoder import TextEncoder, TextEncoderSettings
+from limner.models.text_encoder import TextBlock, TextEncoder, TextEncoderSettings
 from limner.models.word_conv import WordConv
 
 Stride = Literal[0, 1, 2]
@@ -212,6 +214,16 @@ def test_a_filter_that_is_not_as_the_compiled_code_reads_it(refused: Callable[[]
     assert norm._compiled_for(x, conv)
     for other, numbers in ((wide, x), (reordered, x), (conv, x.bfloat16()), (conv, x[:, :, :24])):
         assert not norm._compiled_for(numbers, other)
+    three, of_nothing, to_nothing = WordConv(24, 40, 2), WordConv(24, 40, 1), WordConv(24, 40, 1)
+    three.weight = torch.nn.Parameter(torch.randn(40, 16, 3))
+    of_nothing.weight = torch.nn.Parameter(torch.empty(40, 0, 1))
+    to_nothing.weight = torch.nn.Parameter(torch.empty(0, 48, 1))
+    parametrised = parametrizations.weight_norm(WordConv(24, 40, 2))
+    assert isinstance(parametrised, WordConv)
+    for other in (three, parametrised):
+        assert not norm._compiled_for(x, other)
+    assert not norm._compiled_for(x[:, :, :0], of_nothing)
+    assert not ChannelNorm(0)._compiled_for(x, to_nothing)
     for refused_by in (wide, WordConv(20, 40, 2), WordConv(24, 30, 2)):
         with pytest.raises((RuntimeError, ValueError)):
             norm.rectified(x, after=refused_by)
@@ -222,7 +234,75 @@ def test_a_filter_that_is_not_as_the_compiled_code_reads_it(refused: Callable[[]
     torch.testing.assert_close(norm.rectified(x, after=reordered), ours)
     refused()
     torch.testing.assert_close(norm.rectified(x, after=conv), ours)
-    torch.testing.assert_close(norm(x, after=conv).relu(), ours)
+    torch.testing.assert_close(norm.normalised(x, after=conv).relu(), ours)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_what_a_hook_makes_of_a_filter_is_seen(training: bool) -> None:
+    """Pruning makes the weight anew at each call."""
+    torch.manual_seed(0)
+    block = TextBlock(40, 64, 80, 2).train(training)
+    pruned = copy.deepcopy(block)
+    projection = pruned.get_submodule("shortcut.0")
+    for conv in (pruned.conv1, pruned.conv2, pruned.conv3, projection):
+        prune.l1_unstructured(conv, "weight", 0.5)  # type: ignore[no-untyped-call]
+    seen = []
+    pruned.bn2.register_forward_hook(lambda *_: seen.append(True))
+    x = torch.randn(4, 8, 40)
+    for _ in range(2):  # the second time through a graph of its own
+        torch.autograd.backward(pruned(x).sum())
+    gradient = pruned.conv1.weight_orig.grad
+    assert isinstance(gradient, Tensor)
+    assert len(seen) == 2
+    names = ("conv1", "conv2", "conv3", "shortcut.0")
+    for name in names:
+        module, source = block.get_submodule(name), pruned.get_submodule(name)
+        assert isinstance(module, WordConv)
+        assert isinstance(source.weight_mask, Tensor)
+        with torch.no_grad():
+            module.weight.mul_(source.weight_mask)
+    torch.testing.assert_close(pruned(x), block(x), rtol=1e-4, atol=1e-4)
+
+
+@compiled_only
+@pytest.mark.parametrize("taps", [1, 2])
+def test_nothing_is_kept_for_gradients_that_nobody_wants(taps: Literal[1, 2]) -> None:
+    conv, norm = WordConv(24, 40, taps), _norm(40)
+    x = torch.randn(5, 7, taps * 24, requires_grad=True)
+
+    def kept(source: Tensor) -> list[int]:
+        sizes: list[int] = []
+
+        def note(saved: Tensor) -> Tensor:
+            sizes.append(saved.numel())
+            return saved
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
+            norm.rectified(source, after=conv)
+        return sizes
+
+    assert x.numel() in kept(x)
+    assert conv.weight.numel() in kept(x)
+    assert conv.weight.numel() not in kept(x.detach())
+    conv.weight.requires_grad_(False)
+    assert x.numel() not in kept(x)
+
+
+@compiled_only
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("taps", [1, 2])
+def test_backward_under_autocast(taps: Literal[1, 2], dtype: torch.dtype) -> None:
+    """As PyTorch's products lose precision there."""
+    torch.manual_seed(0)
+    conv, norm = WordConv(24, 40, taps), _norm(40)
+    x = torch.randn(5, 7, taps * 24, requires_grad=True)
+    expected = torch.autograd.grad(norm.rectified(x, after=conv).sum(), (x, conv.weight))
+    out = norm.rectified(x, after=conv)
+    with torch.autocast("cpu", dtype):
+        found = torch.autograd.grad(out.sum(), (x, conv.weight))
+    for our, their in zip(found, expected, strict=True):
+        assert our.dtype == torch.float32
+        assert F.cosine_similarity(our.flatten(), their.flatten(), dim=0) > 0.999
 
 
 @compiled_only

@@ -13,7 +13,7 @@ class PlainBlock(nn.Module):
         super().__init__()
         middle, inputs, _ = block.conv1.weight.shape
         outputs = block.conv3.weight.shape[0]
-        stride = block.conv2.stride
+        stride = block.stride
         self.conv1, self.bn1 = nn.Conv1d(inputs, middle, 1, bias=False), nn.BatchNorm1d(middle)
         self.conv2, self.bn2 = nn.Conv1d(middle, middle, 2, stride, bias=False), nn.BatchNorm1d(middle)
         self.conv3, self.bn3 = nn.Conv1d(middle, outputs, 1, bias=False), nn.BatchNorm1d(outputs)
