@@ -98,6 +98,7 @@ class ChannelNorm(nn.BatchNorm1d):
         return (
             x.shape[0] * x.shape[1] > 1
             and channels > 0
+            and type(self) is ChannelNorm
             and not _hooked(self)
             and (x.shape[2] == channels if after is None else _multiplies(after, x, channels))
             # it divides channels among threads, 32 at least: with fewer PyTorch, which divides rows, is faster
