@@ -232,7 +232,9 @@ def recipes_page() -> str:
         "# Recipes",
         "A recipe is a whole configuration by name, for `limner train RECIPE --data FORMAT:PATH --out RUN`. Below each "
         "stand the values in which it differs from the defaults of the [settings](settings.md), as `--set` would "
-        "write them; `limner recipes show RECIPE` prints all of them.",
+        "write them; `limner recipes show RECIPE` prints all of them. A file of that form, with the ending `.json`, "
+        "can be named wherever a recipe can: `limner recipes show dual-path > mine.json`, change it, and `limner train "
+        "mine.json --data FORMAT:PATH --out RUN`. A setting that it leaves out has its default.",
         "| Recipe | What it is |\n|---|---|\n"
         + "\n".join(f"| [`{name}`](#{name}) | {_paragraphs(make)[0]} |" for name, make in RECIPES.items()),
     ]

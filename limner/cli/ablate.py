@@ -30,7 +30,10 @@ def ablate_command(
     data: Annotated[str, typer.Option("--data", help="FORMAT:PATH of the dataset.")],
     folder: Annotated[Path, typer.Option("--out", help="Folder of the runs and of the table.")],
     recipe: Annotated[
-        str | None, typer.Option(help="Recipe that the rows change; without it the table's own small one.")
+        str | None,
+        typer.Option(
+            help="Recipe that the rows change, or a .json file of one; without it the table's own small one."
+        ),
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0",
     settings: Annotated[

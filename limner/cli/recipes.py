@@ -21,7 +21,7 @@ def list_command() -> None:
 
 @app.command("show")
 def show_command(
-    recipe: Annotated[str, typer.Argument(help="Name of a recipe.")],
+    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or a .json file of one.")],
     settings: Annotated[list[str] | None, typer.Option("--set", help="Change a setting, key=value.")] = None,
 ) -> None:
     """Print a recipe's whole configuration as JSON."""

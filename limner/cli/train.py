@@ -18,7 +18,9 @@ from limner.training.loop import train
 
 
 def train_command(
-    recipe: Annotated[str, typer.Argument(help="Name of a recipe, see `limner recipes list`.")],
+    recipe: Annotated[
+        str, typer.Argument(help="Name of a recipe, see `limner recipes list`, or a .json file of one.")
+    ],
     data: Annotated[str, typer.Option("--data", help="FORMAT:PATH of the dataset.")],
     out_folder: Annotated[Path, typer.Option("--out", help="Folder of the run.")],
     settings: Annotated[

@@ -3,9 +3,11 @@
 import difflib
 import json
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
-from limner.errors import SettingsError
+from limner.data.readers.annotations import parse_json, read_text, shown
+from limner.errors import DataError, SettingsError
 from limner.recipes import dual_path, hgan, identity_aware, mnil
 from limner.training.settings import Recipe
 
@@ -33,12 +35,34 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 
 
 def get_recipe(name: str) -> Recipe:
-    """The recipe of a name. Raises `SettingsError` with the nearest name."""
+    """The recipe of a name; of one that ends in ".json", that in the file, as `limner recipes show` prints it.
+
+    Raises `SettingsError` with the nearest name, or with the file and what in it does not fit.
+    """
+    if name.endswith(".json"):
+        return _read(Path(name))
     if name not in RECIPES:
         close = difflib.get_close_matches(name, RECIPES, n=1)
         hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(RECIPES)}"
         raise SettingsError(f"unknown recipe '{name}'; {hint}")
     return RECIPES[name]()
+
+
+def _read(file: Path) -> Recipe:
+    try:
+        if not file.is_file():
+            raise SettingsError(
+                f"{file}: no such recipe; write one with `limner recipes show RECIPE > {file}`"
+            )
+        values = parse_json(read_text(file), file)
+    except DataError as error:
+        raise SettingsError(str(error)) from None
+    if not isinstance(values, dict):
+        raise SettingsError(f"{file}: an object of settings was expected, got {shown(values)}")
+    try:
+        return Recipe.parse(values)
+    except SettingsError as error:
+        raise SettingsError(f"{file}: {error}") from None
 
 
 def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:

@@ -34,7 +34,7 @@ def test_as_a_module_in_a_process_of_its_own(tmp_path: Path) -> None:
     refused(Result(done.returncode, done.stdout, done.stderr), "no trained run here")
 
 
-def test_recipes_list_and_show(limner: Limner) -> None:
+def test_recipes_list_and_show(limner: Limner, tmp_path: Path) -> None:
     listed = limner("recipes", "list").out.splitlines()
     assert [line.split()[0] for line in listed] == list(RECIPES)
     shown = limner(
@@ -42,6 +42,9 @@ def test_recipes_list_and_show(limner: Limner) -> None:
     )
     recipe = Recipe.parse(json.loads(shown.out))
     assert (recipe.name, recipe.seed, recipe.stages[1].epochs) == ("dual-path-people", 4, 1)
+    file = tmp_path / "mine.json"
+    file.write_text(shown.out, encoding="utf-8")
+    assert limner("recipes", "show", str(file)).out == shown.out
 
 
 def test_data_check(limner: Limner, pictures: Path, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -142,3 +143,72 @@ def test_any_settings_give_a_recipe_or_a_settings_error(strings: list[str]) -> N
     except SettingsError:
         return
     assert isinstance(changed, Recipe)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_read_from_the_file_that_it_was_written_to(name: str, tmp_path: Path) -> None:
+    recipe = get_recipe(name)
+    file = tmp_path / "mine.json"
+    file.write_text(recipe.model_dump_json(indent=2), encoding="utf-8")
+    assert get_recipe(str(file)) == recipe
+
+
+def test_a_file_names_only_what_is_not_the_default(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text('\ufeff{"name": "mine", "seed": 3, "stages": [{"name": "only"}]}', encoding="utf-8")
+    assert get_recipe(str(file)) == Recipe.parse({"name": "mine", "seed": 3, "stages": [{"name": "only"}]})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"stages: []", "JSON was expected, .* at line 1, column 1"),
+        (b"\xff{}", "UTF-8 text was expected, got byte 0xff"),
+        (b"\xff\xfe{\0}\0", "this is UTF-16"),
+        (b"[1, 2]", r"an object of settings was expected, got \[1, 2\]"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"name": "x"}', "setting 'stages': Field required"),
+        (
+            b'{"name": "x", "sed": 1, "stages": [{"name": "only"}]}',
+            "unknown setting 'sed'; did you mean 'seed'",
+        ),
+        (b'{"name": "x", "stages": [{"name": "only", "epochs": -1}]}', "setting 'stages.0.epochs'"),
+        (b'{"name": "\\ud800", "stages": [{"name": "only"}]}', "half of a surrogate pair"),
+        (b'{"name": "x", "stages": [{"name": "only", "losses": {"margin": NaN}}]}', "NaN"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_refused_in_one_line(
+    content: bytes, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.json"
+    file.write_bytes(content)
+    with pytest.raises(SettingsError, match=message) as caught:
+        get_recipe(str(file))
+    assert str(caught.value).startswith(f"{file}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_refused_with_how_to_write_one(tmp_path: Path) -> None:
+    (tmp_path / "folder.json").mkdir()
+    for name in ("none.json", "folder.json"):
+        with pytest.raises(
+            SettingsError, match=rf"{name}: no such recipe; write one with `limner recipes show"
+        ):
+            get_recipe(str(tmp_path / name))
+    with pytest.raises(SettingsError, match=r"no such recipe"):
+        get_recipe("half\0.json")
+
+
+@settings(max_examples=200, deadline=None)
+@given(content=_JSON.map(str.encode) | st.binary())
+def test_any_file_gives_a_recipe_or_a_settings_error(
+    content: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.json"
+    file.write_bytes(content)
+    try:
+        recipe = get_recipe(str(file))
+    except SettingsError:
+        return
+    assert isinstance(recipe, Recipe)
