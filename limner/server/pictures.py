@@ -4,11 +4,13 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from limner.data.images import open_rgb
 from limner.data.thumbnails import as_jpeg, thumbnail
@@ -58,17 +60,16 @@ async def send_picture(store: Store, key: str, decoding: Decoding) -> Response:
     it was indexed, 503 where too many wait; `ImageError` for a file that cannot be decoded.
     """
     entry = await run_in_threadpool(known_entry, store, key)
-    file = await run_in_threadpool(_open_unchanged, entry)
-    kind = browser_type(file.read(16))
-    file.seek(0)
-    if kind is None:
-        with file:
+    with ExitStack() as ours:
+        file = ours.enter_context(await run_in_threadpool(_open_unchanged, entry))
+        kind = browser_type(file.read(16))
+        file.seek(0)
+        if kind is None:
             name = Path(entry.path).name
             content = await decoding.run(lambda: as_jpeg(open_rgb(file.read(), name=name)))
-        return Response(content, media_type="image/jpeg", headers=_HEADERS)
-    return StreamingResponse(
-        _chunks(file, entry.size), media_type=kind, headers={**_HEADERS, "Content-Length": str(entry.size)}
-    )
+            return Response(content, media_type="image/jpeg", headers=_HEADERS)
+        ours.pop_all()
+    return _FileResponse(file, entry.size, kind)
 
 
 async def send_thumbnail(store: Store, key: str, decoding: Decoding) -> Response:
@@ -102,9 +103,24 @@ def _open_unchanged(entry: Entry) -> BinaryIO:
     return os.fdopen(handle, "rb")
 
 
+class _FileResponse(StreamingResponse):
+    """An open file of a known size in bytes, closed however the sending ends.
+
+    Its pieces cannot close it: where a client has left, nobody asks for the first one.
+    """
+
+    def __init__(self, file: BinaryIO, size: int, media_type: str) -> None:
+        headers = {**_HEADERS, "Content-Length": str(size)}
+        super().__init__(_chunks(file, size), media_type=media_type, headers=headers)
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._file:
+            await super().__call__(scope, receive, send)
+
+
 def _chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
     """The file in pieces, no more than it had when it was opened."""
-    with file:
-        while size > 0 and (chunk := file.read(min(_CHUNK, size))):
-            size -= len(chunk)
-            yield chunk
+    while size > 0 and (chunk := file.read(min(_CHUNK, size))):
+        size -= len(chunk)
+        yield chunk

@@ -1,17 +1,21 @@
+import asyncio
 import errno
 import io
 import os
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
+from starlette.types import Message
 
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.server.app import create_app
-from limner.server.pictures import browser_type
+from limner.server.decoding import Decoding
+from limner.server.pictures import browser_type, send_picture
 from tests.search.fake import draw
 from tests.server.serving import HOME, problem
 
@@ -45,6 +49,40 @@ def test_the_type_is_that_of_the_bytes(engine: Engine, tmp_path: Path, form: str
     response = client.get(f"/v1/images/{key_of(client, 'wrong.png')}")
     assert response.headers["content-type"] == f"image/{form.lower()}"
     assert response.content == content
+
+
+@pytest.mark.parametrize("sent", ["http.response.start", "http.response.body"])
+def test_a_file_is_closed_when_the_client_leaves(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, sent: str
+) -> None:
+    key = next(iter(engine.store.entries().values())).id
+    files: list[IO[Any]] = []
+
+    def opened(handle: int, mode: str) -> IO[Any]:
+        files.append(fdopen(handle, mode))
+        return files[-1]
+
+    fdopen = os.fdopen
+    monkeypatch.setattr(os, "fdopen", opened)
+
+    async def leave() -> None:
+        reached = asyncio.Event()
+
+        async def receive() -> Message:
+            await reached.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            if message["type"] == sent:
+                reached.set()
+                await asyncio.Event().wait()
+
+        response = await send_picture(engine.store, key, Decoding(1))
+        assert not files[0].closed
+        await asyncio.wait_for(response({"type": "http"}, receive, send), 30)
+
+    asyncio.run(leave())
+    assert [file.closed for file in files] == [True]
 
 
 @pytest.mark.parametrize("form", ["TIFF", "PPM"])
