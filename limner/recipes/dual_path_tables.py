@@ -9,6 +9,7 @@ from limner.recipes.ablation_table import Row, Table, recalls
 
 NOT_CLASSIFIED = tuple(f"stages.0.losses.{name}=0" for name in ("visual", "textual", "joint"))
 _INSTANCE = ("stages.0.losses.ranking=0", "stages.0.losses.joint=0")
+_CLASSIFIED = ("stages.1.losses.visual=1", "stages.1.losses.textual=1")
 _RANKING = tuple(
     f"stages.0.losses.{name}={{{name}}}" for name in ("ranking", "margin", "negatives", "candidates")
 )
@@ -32,7 +33,7 @@ DUAL_PATH_TABLES: dict[str, Table] = {
                 "only instance loss",
                 "II",
                 recalls(50.5, 86.0, 34.9, 75.7),
-                ("stages.1.losses.ranking=0",),
+                ("stages.1.losses.ranking=0", *_CLASSIFIED),
                 "instance-1",
             ),
             Row(
@@ -43,7 +44,7 @@ DUAL_PATH_TABLES: dict[str, Table] = {
                 ("stages.1.losses.visual=0", "stages.1.losses.textual=0", "stages.1.losses.joint=0"),
                 "instance-1",
             ),
-            Row("both-2", "full model", "II", recalls(55.4, 89.3, 39.7, 80.8), (), "instance-1"),
+            Row("both-2", "full model", "II", recalls(55.4, 89.3, 39.7, 80.8), _CLASSIFIED, "instance-1"),
         ),
     ),
     "dual-path-table-5": Table(
