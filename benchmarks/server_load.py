@@ -28,11 +28,11 @@ import uvicorn
 from benchmarks.measuring import publish
 from limner.data.transforms import ImageSettings
 from limner.data.vocabulary import Vocabulary
+from limner.inference.encoding import Encoding
+from limner.inference.run import Run
 from limner.models.backbones import BackboneSettings
 from limner.models.dual_path import DualPathSettings
 from limner.models.systems import build_network
-from limner.runs.encoding import Encoding
-from limner.runs.run import Run
 from limner.search.engine import Engine
 from limner.search.entry import Entry
 from limner.search.opening import open_store

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from limner.errors import LimnerError
 
 if TYPE_CHECKING:
-    from limner.runs.run import load_run as load
+    from limner.inference.run import load_run as load
     from limner.search.opening import open_store
 
 __all__ = ["LimnerError", "load", "open_store"]
@@ -23,7 +23,7 @@ __all__ = ["LimnerError", "load", "open_store"]
 def __getattr__(name: str) -> Any:
     """Import torch and LanceDB, which take seconds, only for those who use them."""
     if name == "load":
-        from limner.runs.run import load_run
+        from limner.inference.run import load_run
 
         return load_run
     if name == "open_store":

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from limner.data.records import Dataset
-from limner.runs.run import Run
+from limner.inference.run import Run
 
 
 def agreeing(run: Run, dataset: Dataset, split: str) -> Dataset:

@@ -23,8 +23,8 @@ from limner.evaluation.curves import CURVES
 from limner.evaluation.measures import NAMED, OF_K
 from limner.evaluation.overlap import Overlap
 from limner.evaluation.protocols import PROTOCOLS
+from limner.inference import load_run
 from limner.recipes import RECIPES
-from limner.runs import load_run
 from limner.search.index import index_pictures
 from limner.search.store import Store
 from limner.training.settings import Recipe

@@ -13,9 +13,9 @@ from limner.cli.options import Cpu, Rerank, device, first
 from limner.data.readers import open_dataset
 from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.reliability import Reliability
-from limner.runs import Run, load_run
-from limner.runs.calibrating import calibrate_run, check_calibration
-from limner.runs.calibration_file import FILE, THRESHOLD, Kind, read_calibration, write_calibration
+from limner.inference import Run, load_run
+from limner.inference.calibrating import calibrate_run, check_calibration
+from limner.inference.calibration_file import FILE, THRESHOLD, Kind, read_calibration, write_calibration
 
 
 def calibrate_command(

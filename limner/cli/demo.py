@@ -22,13 +22,13 @@ from limner.evaluation.measures import RecallAt
 from limner.evaluation.ranking import rank_scores
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.report import render
+from limner.inference import load_run
+from limner.inference.calibrating import calibrate_run
+from limner.inference.calibration_file import load_calibration, write_calibration
+from limner.inference.checkpoint import write_text
+from limner.inference.evaluating import evaluate_run
+from limner.inference.run import RUN_FILE
 from limner.recipes import change, get_recipe
-from limner.runs import load_run
-from limner.runs.calibrating import calibrate_run
-from limner.runs.calibration_file import load_calibration, write_calibration
-from limner.runs.checkpoint import write_text
-from limner.runs.evaluating import evaluate_run
-from limner.runs.run import RUN_FILE
 from limner.search.card import FILE as CARD
 from limner.search.card import read_card
 from limner.search.engine import Engine

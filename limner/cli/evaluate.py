@@ -11,9 +11,9 @@ from limner.data.readers import open_dataset
 from limner.evaluation.names import parse_measures
 from limner.evaluation.protocols import find_protocol
 from limner.evaluation.report import render
-from limner.runs import load_run
-from limner.runs.checkpoint import write_text
-from limner.runs.evaluating import evaluate_run
+from limner.inference import load_run
+from limner.inference.checkpoint import write_text
+from limner.inference.evaluating import evaluate_run
 
 
 def evaluate_command(

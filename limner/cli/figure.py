@@ -23,8 +23,8 @@ from limner.figures import (
     word_bars,
 )
 from limner.figures.style import check_path, labels_of, write_figure
-from limner.runs import load_run
-from limner.runs.run import Run
+from limner.inference import load_run
+from limner.inference.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

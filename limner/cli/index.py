@@ -11,7 +11,7 @@ from limner.cli.options import Cpu, Engine, StoreFolder, device
 from limner.cli.options import engine as chosen_engine
 from limner.data.readers import open_dataset
 from limner.errors import DataError, SettingsError
-from limner.runs import load_run
+from limner.inference import load_run
 from limner.search.index import IndexSummary, index_pictures
 from limner.search.metadata import read_metadata
 from limner.search.opening import store_for

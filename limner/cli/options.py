@@ -6,7 +6,7 @@ import typer
 
 from limner.errors import SettingsError
 from limner.evaluation.reranking import First
-from limner.runs.precision import InferenceEngine
+from limner.inference.precision import InferenceEngine
 from limner.search.place import Place, place_of
 
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")]

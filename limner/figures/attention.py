@@ -12,7 +12,7 @@ from jaxtyping import Float, UInt8
 
 from limner.errors import DataError, SettingsError
 from limner.figures.style import INK, panels, styled
-from limner.runs.run import Run
+from limner.inference.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,8 +19,8 @@ from jaxtyping import Float
 from limner.data.records import Record
 from limner.errors import DataError, SettingsError
 from limner.figures.style import LINES, panels, styled
+from limner.inference.run import Run
 from limner.models.text_lstm import TextLSTM
-from limner.runs.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,8 +16,8 @@ from limner.data.images import open_rgb
 from limner.data.records import Record
 from limner.errors import DataError, SettingsError
 from limner.figures.style import FAINT, GREEN, INK, RED, panels, styled
-from limner.runs.evaluating import reranking_of
-from limner.runs.run import Run
+from limner.inference.evaluating import reranking_of
+from limner.inference.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

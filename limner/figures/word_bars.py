@@ -16,7 +16,7 @@ import torch
 from limner.data.vocabulary import words
 from limner.errors import DataError, SettingsError
 from limner.figures.style import BLUE, FAINT, GREEN, INK, RED, panels, styled
-from limner.runs.run import Run
+from limner.inference.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from PIL import Image
 
 from limner.data.transforms import LONGEST, ImageSettings
-from limner.runs.run import Run
+from limner.inference.run import Run
 from limner.search.hits import Crop
 from limner.search.store import Store
 from limner.types import Encoder

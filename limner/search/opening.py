@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from limner.errors import CheckpointError, StoreError
-from limner.runs import Run, load_run
-from limner.runs.calibration_file import load_calibration
+from limner.inference import Run, load_run
+from limner.inference.calibration_file import load_calibration
 from limner.search.card import FILE
 from limner.search.engine import Engine
 from limner.search.place import Place, reached

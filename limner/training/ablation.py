@@ -15,9 +15,9 @@ from typing import Any
 from limner.data.records import Dataset
 from limner.evaluation.measures import STANDARD
 from limner.evaluation.protocols import Protocol
-from limner.runs import load_run
-from limner.runs.evaluating import evaluate_run
-from limner.runs.run import RUN_FILE
+from limner.inference import load_run
+from limner.inference.evaluating import evaluate_run
+from limner.inference.run import RUN_FILE
 from limner.training.branch import branch
 from limner.training.events import Listener, silent
 from limner.training.loop import train

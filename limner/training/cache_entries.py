@@ -10,7 +10,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from limner.errors import DataError
-from limner.runs.checkpoint import write_text
+from limner.inference.checkpoint import write_text
 from limner.user_cache import user_cache
 
 Report = Callable[[int, int], None]

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from limner.cli import app
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError
+from limner.inference import load_run
+from limner.inference.evaluating import evaluate_run
 from limner.recipes.registry import RECIPES
-from limner.runs import load_run
-from limner.runs.evaluating import evaluate_run
 from tests.toy import toy_matching, toy_recipe
 
 SHORT = (
@@ -97,7 +97,9 @@ def test_figures_are_the_mean_and_deviation_of_the_evaluated_runs(toys: Dataset,
 
 
 def test_cpu_is_for_measuring_too(toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("limner.runs.run.default_device", lambda: pytest.fail("the accelerator was taken"))
+    monkeypatch.setattr(
+        "limner.inference.run.default_device", lambda: pytest.fail("the accelerator was taken")
+    )
     _ablate(toys, "dual-path-table-7", tmp_path, *SHORT)
 
 

@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 from limner.data.records import Dataset
-from limner.runs import load_run
-from limner.runs.run import Run
+from limner.inference import load_run
+from limner.inference.run import Run
 from tests.agreeing import agreeing
 from tests.cli.command import Limner, refused
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from limner.data.records import Dataset
-from limner.runs import load_run
-from limner.runs.run import Run
+from limner.inference import load_run
+from limner.inference.run import Run
 from limner.training.loop import train
 from tests.toy import toy_mnil
 

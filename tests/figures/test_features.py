@@ -11,7 +11,7 @@ from limner.figures.features import (
     picture_features,
     sentence_features,
 )
-from limner.runs.run import Run
+from limner.inference.run import Run
 
 
 def test_correlations_are_pearsons(run: Run, toys: Dataset) -> None:

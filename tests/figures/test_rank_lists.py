@@ -8,8 +8,8 @@ from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.figures.rank_lists import RankList, rank_list_figure, rank_lists
 from limner.figures.style import GREEN, RED, write_figure
-from limner.runs.matching import Matching
-from limner.runs.run import Run
+from limner.inference.matching import Matching
+from limner.inference.run import Run
 
 
 @pytest.mark.parametrize("to_text", [False, True])

@@ -11,7 +11,7 @@ from limner.figures.word_bars import (
     nearest_figure,
     nearest_words,
 )
-from limner.runs.run import Run
+from limner.inference.run import Run
 
 
 def test_nearest_words_are_by_cosine(run: Run) -> None:

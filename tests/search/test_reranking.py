@@ -13,8 +13,8 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import DataError, SearchTimeoutError, SettingsError, StoreError
 from limner.evaluation.calibration import Calibration
-from limner.runs import Run
-from limner.runs.calibration_file import RunCalibration
+from limner.inference import Run
+from limner.inference.calibration_file import RunCalibration
 from limner.search.conditions import Condition
 from limner.search.crop import crop_of
 from limner.search.engine import Engine
@@ -67,7 +67,7 @@ def test_one_batched_forward_and_no_picture_is_opened(
     hook = run.model.matcher.co_attention.register_forward_hook(
         lambda module, given, found: calls.append(len(given[0]))
     )
-    monkeypatch.setattr("limner.runs.run.load", lambda *arguments: pytest.fail("a picture was opened"))
+    monkeypatch.setattr("limner.inference.run.load", lambda *arguments: pytest.fail("a picture was opened"))
     engine.search(QUERY, 3)
     hook.remove()
     assert calls == [5]
@@ -76,7 +76,7 @@ def test_one_batched_forward_and_no_picture_is_opened(
 def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     together = engine.search(QUERY, 12, rerank="all", explain=True)
     monkeypatch.setattr("limner.search.ranking._BLOCK", 5)
-    monkeypatch.setattr("limner.runs.matching._MEETINGS", 60)
+    monkeypatch.setattr("limner.inference.matching._MEETINGS", 60)
     with monkeypatch.context() as unread:
         unread.setattr(engine.store, "batches", lambda *_: pytest.fail("a scan for a few"))
         unread.setattr("limner.search.store._MANY", 1)

@@ -11,12 +11,12 @@ import torch
 import limner
 from limner.data.records import Dataset
 from limner.evaluation.protocols import find_protocol
+from limner.inference import Run
+from limner.inference import level_matching as module
+from limner.inference.evaluating import evaluate_run
+from limner.inference.level_matching import LevelMatching
 from limner.models.bert_words import BertSettings
 from limner.models.hgan import HGAN
-from limner.runs import Run
-from limner.runs import level_matching as module
-from limner.runs.evaluating import evaluate_run
-from limner.runs.level_matching import LevelMatching
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.opening import open_store, store_for

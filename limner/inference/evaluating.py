@@ -17,9 +17,9 @@ from limner.evaluation.protocols import Protocol, protocol_of
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First, PairReranking, remembered
 from limner.evaluation.tally import AnyMeasure
-from limner.runs.level_matching import LevelMatching
-from limner.runs.provenance import versions
-from limner.runs.run import Run
+from limner.inference.level_matching import LevelMatching
+from limner.inference.provenance import versions
+from limner.inference.run import Run
 
 
 def evaluate_run(

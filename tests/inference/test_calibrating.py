@@ -9,10 +9,10 @@ from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.calibration import fit
 from limner.evaluation.first_hits import FirstHits
 from limner.evaluation.reliability import Reliability, measured
-from limner.runs import calibrating, load_run
-from limner.runs.calibrating import calibrate_run, check_calibration
-from limner.runs.evaluating import evaluate_run
-from limner.runs.run import Run
+from limner.inference import calibrating, load_run
+from limner.inference.calibrating import calibrate_run, check_calibration
+from limner.inference.evaluating import evaluate_run
+from limner.inference.run import Run
 from tests.agreeing import agreeing
 
 

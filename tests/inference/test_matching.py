@@ -13,9 +13,9 @@ from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
 from limner.evaluation.measures import RecallAt
 from limner.evaluation.protocols import find_protocol
-from limner.runs import Run
-from limner.runs.evaluating import evaluate_run
-from limner.runs.matching import Matching
+from limner.inference import Run
+from limner.inference.evaluating import evaluate_run
+from limner.inference.matching import Matching
 from limner.types import Encoder, Judge
 from tests.toy import toy_dataset
 
@@ -51,7 +51,7 @@ def test_logits_are_those_of_single_pairs(
     rng = np.random.default_rng(0)
     images, sentences = rng.integers(4, size=30), rng.integers(4, size=30)
     together = matching.logits(maps, numbers, images, sentences)
-    monkeypatch.setattr("limner.runs.matching._MEETINGS", 200)
+    monkeypatch.setattr("limner.inference.matching._MEETINGS", 200)
     in_parts = matching.logits(maps, numbers, images, sentences)
     np.testing.assert_allclose(in_parts, together, rtol=1e-4, atol=1e-5)
     assert run.model.matcher is not None

@@ -18,10 +18,10 @@ from limner.evaluation.relevance import Relevance
 from limner.evaluation.reliability import Reliability, cross_validated, measured
 from limner.evaluation.reranking import First, shortlist
 from limner.evaluation.scores import of_embeddings
-from limner.runs.calibration_file import THRESHOLD, Kind, RunCalibration
-from limner.runs.evaluating import expect_same_splits
-from limner.runs.provenance import versions
-from limner.runs.run import Run
+from limner.inference.calibration_file import THRESHOLD, Kind, RunCalibration
+from limner.inference.evaluating import expect_same_splits
+from limner.inference.provenance import versions
+from limner.inference.run import Run
 
 Told = Callable[[str, int, int], None]
 """Told of progress: what is done, how much of it, and its total."""
@@ -49,7 +49,7 @@ def calibrate_run(
 
     Each sentence searches all pictures of the split. A matcher judges the first of the embedding's ranking, `rerank` of
     them in place of the recipe's number. How reliable the result is, is measured by cross-validation, with the
-    sentences of an identity in one fold. `progress` is as `limner.runs.evaluating.evaluate_run` has it.
+    sentences of an identity in one fold. `progress` is as `limner.inference.evaluating.evaluate_run` has it.
 
     Raises `DataError` for the test split and for that which trained the run, for a split of one group, and for scores
     that no probability can be made of; `SettingsError` for a threshold that is none; else as `evaluate_run`.
@@ -81,7 +81,8 @@ def check_calibration(
 ) -> dict[Kind, Reliability]:
     """What a calibration's probabilities are worth on the records of another split.
 
-    Raises `CheckpointError` for a calibration of another model, and what `limner.runs.evaluating.evaluate_run` does.
+    Raises `CheckpointError` for a calibration of another model, and what `limner.inference.evaluating.evaluate_run`
+    does.
     """
     if calibration.fingerprint != run.fingerprint:
         raise CheckpointError(

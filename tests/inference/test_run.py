@@ -14,10 +14,10 @@ from PIL import Image
 from limner.data.records import Dataset
 from limner.data.vocabulary import PADDING
 from limner.errors import CheckpointError, DataError, ImageError
+from limner.inference.checkpoint import read_checkpoint, write_checkpoint
+from limner.inference.encoding import Encoding
+from limner.inference.run import Run, load_run
 from limner.models.backbones import BackboneSettings
-from limner.runs.checkpoint import read_checkpoint, write_checkpoint
-from limner.runs.encoding import Encoding
-from limner.runs.run import Run, load_run
 from limner.training.loop import train
 from limner.types import Encoder
 from tests.toy import toy_recipe
@@ -100,7 +100,7 @@ def test_progress_is_told_after_each_batch(
     assert calls == [(3, 7), (6, 7), (7, 7)]
     np.testing.assert_array_equal(rows, small.encode_images(paths))
     calls.clear()
-    monkeypatch.setattr("limner.runs.run.SENTENCES", 3)
+    monkeypatch.setattr("limner.inference.run.SENTENCES", 3)
     run.encode_texts(SENTENCES, progress=lambda done, total: calls.append((done, total)))
     assert calls == [(3, 4), (4, 4)]
 
