@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from limner.errors import LimnerError
 
 if TYPE_CHECKING:
-    from limner.inference.run import load_run as load
+    from limner.inference.trained import load_model as load
     from limner.search.opening import open_store
 
 __all__ = ["LimnerError", "load", "open_store"]
@@ -23,9 +23,9 @@ __all__ = ["LimnerError", "load", "open_store"]
 def __getattr__(name: str) -> Any:
     """Import torch and LanceDB, which take seconds, only for those who use them."""
     if name == "load":
-        from limner.inference.run import load_run
+        from limner.inference.trained import load_model
 
-        return load_run
+        return load_model
     if name == "open_store":
         from limner.search.opening import open_store
 

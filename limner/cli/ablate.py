@@ -18,7 +18,7 @@ from limner.evaluation.protocols import PROTOCOLS, Protocol, find_protocol, prot
 from limner.figures.ablation_bars import ablation_figure, read_table
 from limner.figures.style import write_figure
 from limner.inference.checkpoint import write_text
-from limner.inference.evaluating import expect_fit
+from limner.inference.evaluate_run import expect_fit
 from limner.recipes import change, get_recipe
 from limner.recipes.ablations import TABLES, get_table, variants
 from limner.training.ablation import Outcome, Variant, measure_variant, train_variant

@@ -22,12 +22,12 @@ from limner.evaluation.measures import RecallAt
 from limner.evaluation.ranking import rank_scores
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.report import render
-from limner.inference import load_run
+from limner.inference import load_model
 from limner.inference.calibrating import calibrate_run
 from limner.inference.calibration_file import load_calibration, write_calibration
 from limner.inference.checkpoint import write_text
-from limner.inference.evaluating import evaluate_run
-from limner.inference.run import RUN_FILE
+from limner.inference.evaluate_run import evaluate_run
+from limner.inference.trained import RUN_FILE
 from limner.recipes import change, get_recipe
 from limner.search.card import FILE as CARD
 from limner.search.card import read_card
@@ -84,7 +84,7 @@ def demo_command(
 
     test = dataset.split("test")
     out.print(f"3. Evaluating on {TEST} people never seen ({len(test)} pictures)")
-    encoder = load_run(run)
+    encoder = load_model(run)
     with counting_each("pictures") as count:
         report = evaluate_run(encoder, test, "test", progress=count)
     out.print(render(report))

@@ -55,7 +55,7 @@ def first(rerank: str | None) -> First | None:
 
 
 def device(cpu: bool) -> str | None:
-    """The device that `load_run` is asked for; None lets it choose."""
+    """The device that `load_model` is asked for; None lets it choose."""
     return "cpu" if cpu else None
 
 

@@ -12,7 +12,7 @@ from limner.cli.training_progress import TrainingProgress
 from limner.data.readers import open_dataset
 from limner.errors import SettingsError
 from limner.inference.checkpoint import read_description
-from limner.inference.run import checkpoint_path
+from limner.inference.trained import checkpoint_path
 from limner.recipes import change, get_recipe
 from limner.training.loop import train
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from limner.inference.checkpoint import write_checkpoint, write_text
 from limner.inference.provenance import versions
-from limner.inference.run import RUN_FILE
+from limner.inference.trained import RUN_FILE
 from limner.models.backbones import AutoEncoder
 from limner.models.hierarchical_text import HierarchicalText
 from limner.training.setup import Prepared

@@ -46,7 +46,7 @@ RUN_FILE = "run.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class TrainedModel:
     """A network with its vocabulary and transform; a `limner.types.Encoder`.
 
     - `path`: the checkpoint file it came from.
@@ -222,14 +222,14 @@ class Run:
         return [word for word in dict.fromkeys(words(sentence)) if word not in self.vocabulary]
 
 
-def load_run(
+def load_model(
     folder: str | Path,
     *,
     stage: str | None = None,
     device: str | None = None,
     precision: Precision = "auto",
     engine: InferenceEngine = "torch",
-) -> Run:
+) -> TrainedModel:
     """Load a run folder's chosen checkpoint, that of one `stage`, or a checkpoint file itself.
 
     `engine` "openvino" has OpenVINO run the image backbone, on the CPU (`limner.inference.openvino_module`). Raises
@@ -260,7 +260,7 @@ def load_run(
         device = device or "cpu"
     model.to(torch.device(device) if device else default_device()).eval()
     encoding = Encoding(model, precision, flip=images.flip, engine=engine)
-    return Run(path, description, model, vocabulary, images, encoding)
+    return TrainedModel(path, description, model, vocabulary, images, encoding)
 
 
 def _network(settings: ModelSettings, vocabulary_size: int, description: dict[str, Any]) -> Network:
