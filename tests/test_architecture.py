@@ -14,8 +14,7 @@ from limner.training.settings import Recipe
 ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
-    {"errors", "types", "freed_memory", "user_cache"},
-    {"compiled"},
+    {"errors", "types"},
     {"settings"},
     {"data"},
     {"models", "losses", "evaluation"},
