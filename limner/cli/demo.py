@@ -13,11 +13,11 @@ import typer
 
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.training_progress import TrainingProgress
-from limner.data.people import OPTIONS_FILE, generate_people
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset, group_numbers
+from limner.demo.colour_baseline import colour_similarity
+from limner.demo.people import OPTIONS_FILE, generate_people
 from limner.errors import DataError, SettingsError
-from limner.evaluation.colour_baseline import colour_similarity
 from limner.evaluation.measures import RecallAt
 from limner.evaluation.ranking import rank_scores
 from limner.evaluation.relevance import Relevance

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from limner.data.people.attributes import Identity, Thing
+from limner.demo.people.attributes import Identity, Thing
 
 NAMES: Final[dict[str, tuple[str, ...]]] = {
     "t-shirt": ("t-shirt", "t-shirt", "tee", "short-sleeved t-shirt"),

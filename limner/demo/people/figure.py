@@ -5,17 +5,17 @@ from typing import Final
 
 import numpy as np
 
-from limner.data.people import things
-from limner.data.people.attributes import Identity
-from limner.data.people.body import SIDES, Body, Build, Pose, Side
-from limner.data.people.canvas import Canvas
-from limner.data.people.clothing import Wardrobe
-from limner.data.people.hair import draw_behind_head, draw_over_back, draw_side_locks
-from limner.data.people.head import draw_head, draw_scarf
-from limner.data.people.legs import draw_leg, draw_lower
-from limner.data.people.palette import COLOURS, RGB, SKINS, shade_of
-from limner.data.people.panel import Panel
-from limner.data.people.tops import draw_sleeve, draw_trunk
+from limner.demo.people import things
+from limner.demo.people.attributes import Identity
+from limner.demo.people.body import SIDES, Body, Build, Pose, Side
+from limner.demo.people.canvas import Canvas
+from limner.demo.people.clothing import Wardrobe
+from limner.demo.people.hair import draw_behind_head, draw_over_back, draw_side_locks
+from limner.demo.people.head import draw_head, draw_scarf
+from limner.demo.people.legs import draw_leg, draw_lower
+from limner.demo.people.palette import COLOURS, RGB, SKINS, shade_of
+from limner.demo.people.panel import Panel
+from limner.demo.people.tops import draw_sleeve, draw_trunk
 
 _HELD: Final = ("phone", "bottle", "book", "coffee cup")
 

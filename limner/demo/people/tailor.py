@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from limner.data.people.attributes import (
+from limner.demo.people.attributes import (
     BAGS,
     CARRIED,
     HAIR_STYLES,
@@ -21,7 +21,7 @@ from limner.data.people.attributes import (
     Identity,
     Thing,
 )
-from limner.data.people.palette import COLOURS, HAIR_COLOURS, contrasts
+from limner.demo.people.palette import COLOURS, HAIR_COLOURS, contrasts
 
 JEANS_COLOURS: Final = ("blue", "black", "grey", "white")
 DOG_COLOURS: Final = ("black", "white", "brown")

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float
 
-from limner.data.people.attributes import Thing
-from limner.data.people.canvas import Canvas, Points
-from limner.data.people.palette import RGB
+from limner.demo.people.attributes import Thing
+from limner.demo.people.canvas import Canvas, Points
+from limner.demo.people.palette import RGB
 
 _HORIZON: Final = 90.0
 

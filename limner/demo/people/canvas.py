@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image, ImageDraw, ImageFilter
 
-from limner.data.people.palette import RGB, darker
+from limner.demo.people.palette import RGB, darker
 
 Points = Sequence[tuple[float, float]]
 

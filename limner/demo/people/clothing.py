@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from limner.data.people.attributes import Identity
-from limner.data.people.palette import RGB
+from limner.demo.people.attributes import Identity
+from limner.demo.people.palette import RGB
 
 _LONG_SLEEVED: Final = ("sweater", "hoodie", "jacket", "coat")
 _EITHER: Final = ("shirt", "dress")

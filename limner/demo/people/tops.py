@@ -4,13 +4,13 @@ from typing import Final
 
 import numpy as np
 
-from limner.data.people.attributes import Thing
-from limner.data.people.body import Body, Side
-from limner.data.people.canvas import Canvas, ellipse
-from limner.data.people.clothing import Wardrobe
-from limner.data.people.legs import skirt_panel
-from limner.data.people.palette import darker, lighter
-from limner.data.people.panel import Panel, hem, paint_pattern, rounded_shading, tube, upright
+from limner.demo.people.attributes import Thing
+from limner.demo.people.body import Body, Side
+from limner.demo.people.canvas import Canvas, ellipse
+from limner.demo.people.clothing import Wardrobe
+from limner.demo.people.legs import skirt_panel
+from limner.demo.people.palette import darker, lighter
+from limner.demo.people.panel import Panel, hem, paint_pattern, rounded_shading, tube, upright
 
 _STRIPE: Final = 0.042
 

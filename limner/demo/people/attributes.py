@@ -19,7 +19,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The nameable details of one person; colours are names of `limner.data.people.palette`.
+    """The nameable details of one person; colours are names of `limner.demo.people.palette`.
 
     - `hair`: one of `HAIR_STYLES`; `headwear` covers the top of it.
     - `upper`: one of `UPPERS`; a dress covers the lower body as well, then `lower` is None.

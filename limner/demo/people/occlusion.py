@@ -5,8 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from limner.data.people.canvas import Canvas, box, ellipse, rounded
-from limner.data.people.palette import COLOURS, RGB, darker, lighter, mix, shade_of
+from limner.demo.people.canvas import Canvas, box, ellipse, rounded
+from limner.demo.people.palette import COLOURS, RGB, darker, lighter, mix, shade_of
 
 
 def draw_obstacle(canvas: Canvas, name: str, rng: np.random.Generator) -> None:

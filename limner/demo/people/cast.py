@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from limner.data.people.attributes import PATTERNED, Identity, Thing
-from limner.data.people.palette import contrasts
-from limner.data.people.tailor import DOG_COLOURS, JEANS_COLOURS, Tailor, reads_well
+from limner.demo.people.attributes import PATTERNED, Identity, Thing
+from limner.demo.people.palette import contrasts
+from limner.demo.people.tailor import DOG_COLOURS, JEANS_COLOURS, Tailor, reads_well
 
 _PER_TAILOR: Final = 34
-"""Identities that share their few colours; see `limner.data.people.tailor` for why they do."""
+"""Identities that share their few colours; see `limner.demo.people.tailor` for why they do."""
 
 _TWIN_DETAILS: Final = {
     "swapped colours": 6,

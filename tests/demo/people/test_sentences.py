@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limner.data.people import generate_people
-from limner.data.people.attributes import Identity
-from limner.data.people.cast import sample_people
-from limner.data.people.sentences import describe, words_of
-from tests.data.people.reader import claims_of, is_true
+from limner.demo.people import generate_people
+from limner.demo.people.attributes import Identity
+from limner.demo.people.cast import sample_people
+from limner.demo.people.sentences import describe, words_of
+from tests.demo.people.reader import claims_of, is_true
 
 
 @pytest.fixture(scope="module")

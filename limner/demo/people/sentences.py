@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from limner.data.people.attributes import Identity
-from limner.data.people.cast import Person
-from limner.data.people.phrases import (
+from limner.demo.people.attributes import Identity
+from limner.demo.people.cast import Person
+from limner.demo.people.phrases import (
     Speaker,
     hair_phrase,
     lower_phrase,

@@ -4,11 +4,11 @@ from typing import Final
 
 import numpy as np
 
-from limner.data.people.body import Body, Side
-from limner.data.people.canvas import Canvas, ellipse
-from limner.data.people.clothing import Wardrobe
-from limner.data.people.palette import RGB, darker, lighter, mix
-from limner.data.people.panel import Panel, hem, rounded_shading, tube, upright
+from limner.demo.people.body import Body, Side
+from limner.demo.people.canvas import Canvas, ellipse
+from limner.demo.people.clothing import Wardrobe
+from limner.demo.people.palette import RGB, darker, lighter, mix
+from limner.demo.people.panel import Panel, hem, rounded_shading, tube, upright
 
 _DENIM: Final = {
     "blue": (74, 102, 150),

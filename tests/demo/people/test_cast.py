@@ -1,9 +1,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limner.data.people.attributes import differing
-from limner.data.people.cast import sample_people
-from limner.data.people.palette import COLOURS, contrasts
+from limner.demo.people.attributes import differing
+from limner.demo.people.cast import sample_people
+from limner.demo.people.palette import COLOURS, contrasts
 
 
 @given(train=st.integers(0, 120), val=st.integers(0, 30), test=st.integers(0, 40), seed=st.integers(0, 2**32))

@@ -23,9 +23,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from limner.data.people.camera import take_view
-from limner.data.people.cast import Person, sample_people
-from limner.data.people.sentences import describe, words_of
+from limner.demo.people.camera import take_view
+from limner.demo.people.cast import Person, sample_people
+from limner.demo.people.sentences import describe, words_of
 from limner.errors import DataError, SettingsError
 
 DRAWING: Final = 1

@@ -5,9 +5,9 @@ A place on the head is (angle, height): degrees around from the nose, degrees ab
 
 import numpy as np
 
-from limner.data.people.body import Body
-from limner.data.people.clothing import Wardrobe
-from limner.data.people.palette import HAIR_COLOURS, RGB, mix
+from limner.demo.people.body import Body
+from limner.demo.people.clothing import Wardrobe
+from limner.demo.people.palette import HAIR_COLOURS, RGB, mix
 
 Point = tuple[float, float]
 

@@ -4,13 +4,13 @@ from typing import Final
 
 import numpy as np
 
-from limner.data.people.body import Body
-from limner.data.people.canvas import Canvas, ellipse
-from limner.data.people.clothing import Wardrobe
-from limner.data.people.hair import draw_hair, draw_headwear
-from limner.data.people.palette import darker
-from limner.data.people.panel import tube
-from limner.data.people.skull import HairLine, Head, Point, hair_colour
+from limner.demo.people.body import Body
+from limner.demo.people.canvas import Canvas, ellipse
+from limner.demo.people.clothing import Wardrobe
+from limner.demo.people.hair import draw_hair, draw_headwear
+from limner.demo.people.palette import darker
+from limner.demo.people.panel import tube
+from limner.demo.people.skull import HairLine, Head, Point, hair_colour
 
 _BEARD: Final = HairLine(-26.0, -22.0, 0.0, 0.0, 0.0, 0.0)
 

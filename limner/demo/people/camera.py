@@ -8,14 +8,14 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image, ImageFilter
 
-from limner.data.people.attributes import Identity
-from limner.data.people.body import VIEWPOINTS
-from limner.data.people.canvas import Canvas
-from limner.data.people.cast import Person
-from limner.data.people.figure import Looks, draw_person, pose_for
-from limner.data.people.occlusion import OBSTACLES, draw_obstacle
-from limner.data.people.scene import PLACES, draw_place
-from limner.data.people.tailor import Tailor
+from limner.demo.people.attributes import Identity
+from limner.demo.people.body import VIEWPOINTS
+from limner.demo.people.canvas import Canvas
+from limner.demo.people.cast import Person
+from limner.demo.people.figure import Looks, draw_person, pose_for
+from limner.demo.people.occlusion import OBSTACLES, draw_obstacle
+from limner.demo.people.scene import PLACES, draw_place
+from limner.demo.people.tailor import Tailor
 
 CAMERAS: Final = ("cam_a", "cam_b", "cam_c", "cam_d")
 _NEEDED: Final = {

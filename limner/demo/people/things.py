@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from limner.data.people.body import Body, Side
-from limner.data.people.canvas import Canvas, box, ellipse, rounded
-from limner.data.people.clothing import Wardrobe
-from limner.data.people.palette import RGB, darker, lighter, mix
-from limner.data.people.panel import Panel, tube
+from limner.demo.people.body import Body, Side
+from limner.demo.people.canvas import Canvas, box, ellipse, rounded
+from limner.demo.people.clothing import Wardrobe
+from limner.demo.people.palette import RGB, darker, lighter, mix
+from limner.demo.people.panel import Panel, tube
 
 
 def draw_backpack(canvas: Canvas, body: Body, colour: RGB, side: float) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image, ImageDraw, ImageFilter
 
-from limner.data.people.palette import COLOURS, RGB, darker, lighter, mix, shade_of
+from limner.demo.people.palette import COLOURS, RGB, darker, lighter, mix, shade_of
 
 _FINE: Final = 2
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from limner.evaluation.colour_baseline import colour_similarity
+from limner.demo.colour_baseline import colour_similarity
 
 
 def picture(path: Path, top: tuple[int, int, int], bottom: tuple[int, int, int]) -> Path:

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from limner.data.people.attributes import Identity, Thing
-from limner.data.people.body import Pose
-from limner.data.people.camera import take_view
-from limner.data.people.canvas import Canvas, box
-from limner.data.people.cast import Person, sample_people
-from limner.data.people.figure import Looks, draw_person
-from limner.data.people.occlusion import OBSTACLES, draw_obstacle
-from limner.data.people.scene import PLACES, draw_place
+from limner.demo.people.attributes import Identity, Thing
+from limner.demo.people.body import Pose
+from limner.demo.people.camera import take_view
+from limner.demo.people.canvas import Canvas, box
+from limner.demo.people.cast import Person, sample_people
+from limner.demo.people.figure import Looks, draw_person
+from limner.demo.people.occlusion import OBSTACLES, draw_obstacle
+from limner.demo.people.scene import PLACES, draw_place
 
 WALKER = Identity(
     sex="man",

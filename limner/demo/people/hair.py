@@ -4,12 +4,12 @@ from typing import Final
 
 import numpy as np
 
-from limner.data.people.body import Body
-from limner.data.people.canvas import Canvas, ellipse
-from limner.data.people.clothing import Wardrobe
-from limner.data.people.palette import darker, lighter
-from limner.data.people.panel import tube
-from limner.data.people.skull import HairLine, Head, hair_colour
+from limner.demo.people.body import Body
+from limner.demo.people.canvas import Canvas, ellipse
+from limner.demo.people.clothing import Wardrobe
+from limner.demo.people.palette import darker, lighter
+from limner.demo.people.panel import tube
+from limner.demo.people.skull import HairLine, Head, hair_colour
 
 _SHORT: Final = HairLine(44.0, 40.0, 14.0, -18.0, -34.0, -38.0)
 _FULL: Final = HairLine(42.0, 34.0, -30.0, -50.0, -60.0, -64.0)
