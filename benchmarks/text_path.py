@@ -15,7 +15,7 @@ from benchmarks.measuring import publish, repeats, speeds, taking_turns
 from limner.compiled import compiler
 from limner.freed_memory import keep_freed_memory
 from limner.models.channel_norm import is_compiled
-from limner.models.text_encoder import TextEncoder, TextEncoderSettings
+from limner.models.text_cnn import TextEncoder, TextEncoderSettings
 from tests.reference.text_path import plain_blocks
 
 BATCH = 128

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, prune
 from limner.compiled import compiler
 from limner.models import channel_norm
 from limner.models.channel_norm import ChannelNorm, is_compiled
-from limner.models.text_encoder import TextBlock, TextEncoder, TextEncoderSettings
+from limner.models.text_cnn import TextBlock, TextEncoder, TextEncoderSettings
 from limner.models.word_conv import WordConv
 
 Stride = Literal[0, 1, 2]

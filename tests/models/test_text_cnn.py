@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from limner.models.text_encoder import TextBlock, TextEncoder, TextEncoderSettings
+from limner.models.text_cnn import TextBlock, TextEncoder, TextEncoderSettings
 from tests.reference.text_path import plain_blocks
 
 
