@@ -26,8 +26,8 @@ import torch
 import uvicorn
 
 from benchmarks.measuring import publish
+from limner.data.tokenizers import WordTokenizer
 from limner.data.transforms import ImageSettings
-from limner.data.vocabulary import Vocabulary
 from limner.models.backbones import BackboneSettings
 from limner.models.dual_path import DualPathSettings
 from limner.models.systems import build_network
@@ -67,7 +67,7 @@ def main() -> None:
         store = given.store or _random_store(Path(folder) / "store")
         engine = _engine(store, own=given.store is None)
         assert isinstance(engine.encoder, Run)
-        vocabulary, pictures = engine.encoder.vocabulary.entries, len(engine.store)
+        vocabulary, pictures = engine.encoder.tokenizer.entries, len(engine.store)
         urls = {
             name: servers.enter_context(_server(store, given.store is None, most))
             for name, most in ((ALONE, 1), (TOGETHER, 64))
@@ -182,7 +182,7 @@ def _random_run() -> Run:
     settings = DualPathSettings(backbone=BackboneSettings(name="resnet-18", width=0.125))
     model = build_network(settings, KNOWN).eval()
     description = {"model": settings.model_dump(mode="json"), "recipe": {}}
-    vocabulary = Vocabulary(tuple(f"word{number}" for number in range(KNOWN)))
+    vocabulary = WordTokenizer(tuple(f"word{number}" for number in range(KNOWN)))
     return Run(Path("random"), description, model, vocabulary, ImageSettings(), Encoding(model))
 
 

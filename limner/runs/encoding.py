@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from limner.data.vocabulary import place_evenly
+from limner.data.token_rows import place_evenly
 from limner.models.joint_embedding import JointEmbedding
 from limner.runs.backbone_pass import BackbonePass
 from limner.runs.precision import InferenceEngine, Precision, autocast, pick_precision
