@@ -26,8 +26,8 @@ import torch
 import uvicorn
 
 from benchmarks.measuring import publish
+from limner.data.tokenizers import WordTokenizer
 from limner.data.transforms import ImageSettings
-from limner.data.vocabulary import Vocabulary
 from limner.inference.encoding import Encoding
 from limner.inference.trained import TrainedModel
 from limner.models.dual_path import DualPathSettings
@@ -67,7 +67,7 @@ def main() -> None:
         store = given.store or _random_store(Path(folder) / "store")
         engine = _engine(store, own=given.store is None)
         assert isinstance(engine.encoder, TrainedModel)
-        vocabulary, pictures = engine.encoder.vocabulary.entries, len(engine.store)
+        vocabulary, pictures = engine.encoder.tokenizer.entries, len(engine.store)
         urls = {
             name: servers.enter_context(_server(store, given.store is None, most))
             for name, most in ((ALONE, 1), (TOGETHER, 64))
@@ -182,7 +182,7 @@ def _random_run() -> TrainedModel:
     settings = DualPathSettings(backbone=BackboneSettings(name="resnet-18", width=0.125))
     model = build_network(settings, KNOWN).eval()
     description = {"model": settings.model_dump(mode="json"), "recipe": {}}
-    vocabulary = Vocabulary(tuple(f"word{number}" for number in range(KNOWN)))
+    vocabulary = WordTokenizer(tuple(f"word{number}" for number in range(KNOWN)))
     return TrainedModel(Path("random"), description, model, vocabulary, ImageSettings(), Encoding(model))
 
 

@@ -19,7 +19,9 @@ def agreeing(run: TrainedModel, dataset: Dataset, split: str) -> Dataset:
     first = np.argsort(-(texts @ images.T), axis=1)[:, :3]
     every = np.arange(len(texts))
     if run.matching is not None:
-        score = run.matching.scorer(images, texts, run.encode_maps(paths), run.read(sentences))
+        score = run.matching.scorer(
+            images, texts, run.encode_maps(paths), run.tokenize_for_reranking(sentences)
+        )
         judged = score(first.ravel(), every.repeat(3)).reshape(first.shape)
         first = np.take_along_axis(first, np.argsort(-judged, axis=1), axis=1)
     chosen = first[:, 0]

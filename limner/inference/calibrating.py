@@ -165,7 +165,7 @@ def _of_matcher(
 ) -> FirstHits:
     """What re-ranking judges, by the matcher's scores, which are those that `Judge.scores` gives."""
     maps = run.encode_maps(paths, progress=progress and partial(progress, "regions"))
-    score = run.expect_matching().scorer(images, texts, maps, run.read(sentences))
+    score = run.expect_matching().scorer(images, texts, maps, run.tokenize_for_reranking(sentences))
     count = len(paths) if first == "all" else min(first, len(paths))
     chosen = np.sort(np.random.default_rng(0).permutation(len(texts))[: max(1, _MOST // count)])
     relevance, parts = results.with_sentences(chosen).relevance()[1], []

@@ -3,14 +3,14 @@
 Weights and description travel in one file, so that no crash can leave them apart. Nothing in it is
 pickled, and reading it runs no code. The description:
 
-    format        1
+    format        2
     system        e.g. "dual-path"
     model         settings of the network
     matcher       settings of the network that re-ranks; null or missing where there is none
     backbone      the configuration files of a backbone of transformers, where the network has one
     bert          the configuration of a pretrained BERT, where the text path has one
     images        settings of decoding, crops and flips
-    vocabulary    the words, most frequent first
+    tokenizer     all of the tokenizer (`limner.types.Tokenizer.to_description`)
     recipe        the whole recipe that trained it
     selected      stage, epoch, and the validation scores that chose it
     data          source, fingerprint and counts of the training and validation splits
@@ -30,7 +30,7 @@ from torch import Tensor
 
 from limner.errors import CheckpointError
 
-FORMAT = 1
+FORMAT = 2
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:

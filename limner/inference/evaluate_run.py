@@ -125,7 +125,7 @@ def reranking_of(
     sides = len(paths), len(sentences)
     total = sum(own * min(first if first != "all" else other, other) for own, other in (sides, sides[::-1]))
     done = 0
-    known = remembered(matching.scorer(*embeddings, maps, run.read(sentences)), *sides)
+    known = remembered(matching.scorer(*embeddings, maps, run.tokenize_for_reranking(sentences)), *sides)
 
     def match(images: Int[np.ndarray, " pairs"], texts: Int[np.ndarray, " pairs"]) -> np.ndarray:
         nonlocal done

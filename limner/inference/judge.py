@@ -7,20 +7,18 @@ import numpy as np
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from limner.data.token_rows import by_word
 from limner.data.transforms import ImageSettings
-from limner.data.vocabulary import Vocabulary, words
 from limner.inference.matching import Matching
-from limner.types import Judgement, Maps
+from limner.types import Judgement, Maps, Tokenizer, Word
 
 
 class RunJudge:
     """A `limner.types.Judge`."""
 
-    def __init__(
-        self, matching: Matching, vocabulary: Vocabulary, length: int, images: ImageSettings
-    ) -> None:
+    def __init__(self, matching: Matching, tokenizer: Tokenizer, length: int, images: ImageSettings) -> None:
         self._matching = matching
-        self._vocabulary = vocabulary
+        self._tokenizer = tokenizer
         self._length = length
         self._images = images
 
@@ -36,13 +34,13 @@ class RunJudge:
 
     def judge(self, sentence: str, maps: Maps) -> Judgement:
         """Match a sentence with every map: one batched forward, or several where memory should not hold it."""
-        numbers = self._vocabulary.encode([sentence], self._length)
-        known = tuple(word for word in words(sentence) if word in self._vocabulary)[: self._length]
-        step = self._matching.at_once(maps, numbers)
+        token_ids, words = read_words(self._tokenizer, sentence, self._length)
+        step = self._matching.at_once(maps, token_ids)
         parts = [
-            self._part(numbers, maps[start : start + step], len(known)) for start in range(0, len(maps), step)
+            self._part(token_ids, maps[start : start + step], words) for start in range(0, len(maps), step)
         ]
         logits, of_regions, of_words = zip(*parts, strict=True)
+        known = tuple(word.text for word in words)
         return Judgement(np.concatenate(logits), known, _joined(of_regions), _joined(of_words))
 
     def scores(
@@ -56,16 +54,27 @@ class RunJudge:
         return 1 / (1 + np.exp(-scores.astype(np.float64)))
 
     def _part(
-        self, numbers: Int64[np.ndarray, "1 length"], maps: Maps, count: int
+        self, token_ids: Int64[np.ndarray, "1 length"], maps: Maps, words: Sequence[Word]
     ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """Logits and both attentions of some maps."""
-        match = self._matching.match(maps, numbers, np.zeros(len(maps), np.int64))
-        of_regions, of_words = match.of_regions, match.of_words
+        match = self._matching.match(maps, token_ids, np.zeros(len(maps), np.int64))
+        of_regions, of_words = _array(match.of_regions), _array(match.of_words)
         if of_regions is not None:
-            of_regions = of_regions[:, :count].reshape(len(maps), count, *maps.shape[1:3])
+            # Each token's attention sums to 1, so that of a word of several is their mean; below, what all give it.
+            of_regions = by_word(of_regions, words, 1, mean=True)
+            of_regions = of_regions.reshape(len(maps), len(words), *maps.shape[1:3])
         if of_words is not None:
-            of_words = of_words[:, :, :count]
-        return _array(match.logits), _array(of_regions), _array(of_words)
+            of_words = by_word(of_words, words, 2)
+        return _array(match.logits), of_regions, of_words
+
+
+def read_words(
+    tokenizer: Tokenizer, sentence: str, length: int
+) -> tuple[Int64[np.ndarray, "1 length"], tuple[Word, ...]]:
+    """The token ids of a sentence, and the words that they make."""
+    batch = tokenizer.encode([sentence], length, words=True)
+    assert batch.words is not None
+    return batch.token_ids, tuple(word for word in batch.words[0] if word.tokens)
 
 
 def _array(values: Tensor | None) -> Any:

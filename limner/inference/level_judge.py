@@ -3,18 +3,17 @@
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from limner.data.read_sentences import ReadSentences
-from limner.data.vocabulary import Vocabulary, words
+from limner.data.token_rows import by_word
 from limner.inference.level_matching import LevelMatching
-from limner.types import Judgement, Maps
+from limner.types import Judgement, Maps, Tokenizer
 
 
 class LevelJudge:
     """A `limner.types.Judge`."""
 
-    def __init__(self, matching: LevelMatching, vocabulary: Vocabulary) -> None:
+    def __init__(self, matching: LevelMatching, tokenizer: Tokenizer) -> None:
         self._matching = matching
-        self._vocabulary = vocabulary
+        self._tokenizer = tokenizer
         self._settings = matching.model.settings
 
     @property
@@ -30,17 +29,19 @@ class LevelJudge:
         """The levels' similarities, and which words and regions selected one another at word level."""
         length = self._settings.text.words
         phrases = "phrase" in self._settings.levels
-        read = ReadSentences.of([sentence], self._vocabulary, length, phrases=phrases)
-        known = tuple(word for word in words(sentence) if word in self._vocabulary)[:length]
-        similarities, of_items, of_regions = self._matching.explained(maps, read)
+        batch = self._tokenizer.encode([sentence], length, phrases=phrases, words=True)
+        assert batch.words is not None
+        words = [word for word in batch.words[0] if word.tokens]
+        similarities, of_items, of_regions = self._matching.explained(maps, batch)
         if of_regions is not None:
             rows, columns, _ = self.map_shape
-            of_regions = of_regions[:, : len(known)].reshape(len(maps), len(known), rows, columns)
+            of_regions = by_word(of_regions, words, 1, mean=True)
+            of_regions = of_regions.reshape(len(maps), len(words), rows, columns)
         return Judgement(
             similarities,
-            known,
+            tuple(word.text for word in words),
             of_regions,
-            None if of_items is None else of_items[:, :, : len(known)],
+            None if of_items is None else by_word(of_items, words, 2),
             "region",
         )
 

@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from limner.data.read_sentences import ReadSentences
-from limner.data.vocabulary import longest
+from limner.data.token_rows import longest
 from limner.evaluation.reranking import PairScorer
 from limner.inference.backbone_pass import BackbonePass, to_half
 from limner.inference.encoding import evaluating
@@ -20,7 +19,7 @@ from limner.inference.precision import InferenceEngine, Precision, autocast, pic
 from limner.models.hgan import HGAN, LEVELS, Level
 from limner.models.image import LAST_MAP
 from limner.models.local_matching import LocalMatch, Projected
-from limner.types import Maps
+from limner.types import Maps, TokenBatch
 
 _IMAGES, _SENTENCES = 16, 16
 """Pictures and sentences whose pairs are scored at once: what they make stays in a processor's cache."""
@@ -91,18 +90,21 @@ class LevelMatching:
             )
 
     @torch.inference_mode()
-    def project_sentences(self, read: ReadSentences) -> dict[Level, Projected]:
+    def project_sentences(self, read: TokenBatch) -> dict[Level, Projected]:
         """What sentences bring to their pairs."""
-        width = longest(read.numbers)
+        width = longest(read.token_ids)
         numbers, phrases = (
             torch.from_numpy(np.ascontiguousarray(rows[:, :width])).to(self.device)
-            for rows in (read.numbers, np.zeros_like(read.numbers) if read.phrases is None else read.phrases)
+            for rows in (
+                read.token_ids,
+                np.zeros_like(read.token_ids) if read.phrases is None else read.phrases,
+            )
         )
         with evaluating(self.model), autocast(self.precision, self.device):
             return self.model.project_sentences(self.model.text.encode(numbers, phrases))
 
     @torch.inference_mode()
-    def similarities(self, maps: Maps, read: ReadSentences) -> Float[np.ndarray, "images sentences"]:
+    def similarities(self, maps: Maps, read: TokenBatch) -> Float[np.ndarray, "images sentences"]:
         """The weighted sum of S(V_w, T_w) and S(V_p, T_p) of every picture with every sentence, in blocks.
 
         Sentences are encoded again for every 1,024 pictures, so that memory does not grow with either.
@@ -122,7 +124,7 @@ class LevelMatching:
 
     @torch.inference_mode()
     def explained(
-        self, maps: Maps, read: ReadSentences
+        self, maps: Maps, read: TokenBatch
     ) -> tuple[
         Float[np.ndarray, " images"],
         Float[np.ndarray, "images regions items"] | None,
@@ -170,7 +172,7 @@ class LevelMatching:
         images: Float[np.ndarray, "images dim"],
         texts: Float[np.ndarray, "sentences dim"],
         maps: Maps,
-        read: ReadSentences,
+        read: TokenBatch,
     ) -> PairScorer:
         """Scores of pairs given by positions, all levels together.
 
@@ -197,7 +199,7 @@ class LevelMatching:
     def _of_pairs(
         self,
         maps: Maps,
-        read: ReadSentences,
+        read: TokenBatch,
         of_images: Int[np.ndarray, " pairs"],
         of_sentences: Int[np.ndarray, " pairs"],
     ) -> Float[np.ndarray, " pairs"]:

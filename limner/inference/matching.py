@@ -6,15 +6,14 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64, UInt8
 
-from limner.data.read_sentences import ReadSentences
-from limner.data.vocabulary import longest
+from limner.data.token_rows import longest
 from limner.evaluation.reranking import PairScorer
 from limner.inference.backbone_pass import BackbonePass, to_half
 from limner.inference.encoding import evaluating
 from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.models.co_attention import CrossEncoder, PairMatch
 from limner.models.image import LAST_MAP
-from limner.types import Maps
+from limner.types import Maps, TokenBatch
 
 _MEETINGS = 1 << 25
 """Numbers that words and regions make where they meet (Eq. 6) at once: 128 MiB of float32."""
@@ -85,14 +84,14 @@ class Matching:
         images: Float[np.ndarray, "images dim"],
         texts: Float[np.ndarray, "sentences dim"],
         maps: Maps,
-        read: ReadSentences,
+        read: TokenBatch,
     ) -> PairScorer:
         """Logits of pairs given by positions; the embeddings do not enter them."""
 
         def score(
             of_images: Int[np.ndarray, " pairs"], of_sentences: Int[np.ndarray, " pairs"]
         ) -> Float[np.ndarray, " pairs"]:
-            return self.logits(maps, read.numbers, of_images, of_sentences)
+            return self.logits(maps, read.token_ids, of_images, of_sentences)
 
         return score
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, UInt8
+from jaxtyping import Float, UInt8
 
-from limner.data.read_sentences import ReadSentences
+from limner.data.tokenizers import tokenizer_from_description
 from limner.data.transforms import ImageSettings, centre_crop, load
-from limner.data.vocabulary import Vocabulary, words
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.reranking import First
 from limner.inference.checkpoint import load_into, read_checkpoint
@@ -31,7 +30,7 @@ from limner.models.co_attention import CoAttentionSettings
 from limner.models.hgan import HGAN, HGANSettings
 from limner.models.registry import ModelSettings, Network, build_network
 from limner.settings import Settings
-from limner.types import Maps, Pixels
+from limner.types import Maps, Pixels, TokenBatch, Tokenizer
 
 
 class _Model(Settings):
@@ -47,7 +46,7 @@ RUN_FILE = "run.json"
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel:
-    """A network with its vocabulary and transform; a `limner.types.Encoder`.
+    """A network with its tokenizer and transform; a `limner.types.Encoder`.
 
     - `path`: the checkpoint file it came from.
     - `description`: the checkpoint's JSON (`limner.inference.checkpoint`).
@@ -56,13 +55,13 @@ class TrainedModel:
     path: Path
     description: dict[str, Any]
     model: Network
-    vocabulary: Vocabulary
+    tokenizer: Tokenizer
     images: ImageSettings
     encoding: Encoding
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hex digest of weights, vocabulary and test transform: embeddings of equal fingerprints can be compared."""
+        """Hex digest of weights, tokenizer and test transform: embeddings of equal fingerprints can be compared."""
         digest = hashlib.sha256()
         # where the backbone once came from, and how training cropped, change no embedding
         named = {**self.description["model"].get("backbone", {}), "weights": None, "auto_model": None}
@@ -70,7 +69,13 @@ class TrainedModel:
         if (bert := self.description.get("bert")) is not None:
             text = self.description["model"]["text"]
             model["text"] = {**text, "bert": ({**text["bert"], "model": None}, bert)}
-        parts = (model, self.images.resize, self.images.crop, self.images.flip, self.vocabulary.entries)
+        parts = (
+            model,
+            self.images.resize,
+            self.images.crop,
+            self.images.flip,
+            self.tokenizer.to_description(),
+        )
         digest.update(json.dumps(parts, sort_keys=True).encode())
         if (judge := self.description.get("matcher")) is not None:
             digest.update(json.dumps(judge, sort_keys=True).encode())
@@ -130,7 +135,7 @@ class TrainedModel:
 
         `progress` is called after each batch with the sentences done and their total.
         """
-        numbers = self.number_words(sentences)
+        numbers = self.tokenize(sentences).token_ids
         rows: list[np.ndarray] = []
         for start in range(0, len(numbers), SENTENCES):
             rows.append(self.encoding.numbers(numbers[start : start + SENTENCES]).numpy())
@@ -145,7 +150,7 @@ class TrainedModel:
         the same time would change an answer.
         """
         encoding = Encoding(self.model, "fp32", flip=self.images.flip)
-        return encoding.numbers(self.number_words(sentences)).numpy()
+        return encoding.numbers(self.tokenize(sentences).token_ids).numpy()
 
     @cached_property
     def matching(self) -> Matching | LevelMatching | None:
@@ -162,8 +167,8 @@ class TrainedModel:
         if self.matching is None:
             return None
         if isinstance(self.matching, LevelMatching):
-            return LevelJudge(self.matching, self.vocabulary)
-        return RunJudge(self.matching, self.vocabulary, self.model.settings.text.words, self.images)
+            return LevelJudge(self.matching, self.tokenizer)
+        return RunJudge(self.matching, self.tokenizer, self.model.settings.text.words, self.images)
 
     @property
     def rerank(self) -> First:
@@ -171,14 +176,14 @@ class TrainedModel:
         first: First = self.description["recipe"].get("rerank", 20) if self.matching is not None else 0
         return first
 
-    def read(self, sentences: Sequence[str]) -> ReadSentences:
-        """Sentences as the network and its matching take them."""
-        phrases = isinstance(self.model, HGAN) and "phrase" in self.model.settings.levels
-        return ReadSentences.of(sentences, self.vocabulary, self.model.settings.text.words, phrases=phrases)
+    def tokenize(self, sentences: Sequence[str], *, phrases: bool = False, words: bool = False) -> TokenBatch:
+        """Sentences as the network takes them, with noun phrases and the alignment of words where asked for."""
+        length = self.model.settings.text.words
+        return self.tokenizer.encode(sentences, length, phrases=phrases, words=words)
 
-    def number_words(self, sentences: Sequence[str]) -> Int64[np.ndarray, "sentences words"]:
-        """Word numbers of sentences, as the network takes them."""
-        return self.vocabulary.encode(sentences, self.model.settings.text.words)
+    def tokenize_for_reranking(self, sentences: Sequence[str]) -> TokenBatch:
+        """Sentences with all that re-ranking needs of them."""
+        return self.tokenize(sentences, phrases="phrases" in self.model.needs_of_text)
 
     def encode_maps(
         self, paths: Sequence[str | Path], *, progress: Callable[[int, int], None] | None = None
@@ -203,23 +208,19 @@ class TrainedModel:
         return self.matching
 
     def check_query(self, sentence: str) -> None:
-        """Raise `DataError` when the model knows no word of a query, since its answer would be arbitrary."""
-        if not sentence.strip():
-            raise DataError("the query is empty; say what to look for")
-        if not self.vocabulary.numbers(sentence):
-            raise DataError(
-                f"the model knows no word of the query {sentence!r}; it has learnt {len(self.vocabulary)} words, "
-                f"e.g. {', '.join(self.vocabulary.entries[:8])}"
-            )
+        """Raise `DataError` for a query without a meaning to the model, since its answer would be arbitrary."""
+        self.tokenizer.check(sentence)
 
     def known_words(self, sentence: str) -> list[str]:
         """The words of a sentence that the model reads, in order and in its spelling."""
-        known = [word for word in words(sentence) if word in self.vocabulary]
-        return known[: self.model.settings.text.words]
+        known = set(self.tokenizer.known_words(sentence))
+        aligned = self.tokenize([sentence], words=True).words
+        assert aligned is not None
+        return [word.text for word in aligned[0] if word.tokens and word.text in known]
 
     def unknown_words(self, sentence: str) -> list[str]:
         """The words of a sentence that the model does not know and leaves out, each once and in order."""
-        return [word for word in dict.fromkeys(words(sentence)) if word not in self.vocabulary]
+        return self.tokenizer.unknown_words(sentence)
 
 
 def load_model(
@@ -238,7 +239,7 @@ def load_model(
     path = checkpoint_path(Path(folder), stage)
     tensors, description = read_checkpoint(path)
     try:
-        vocabulary = Vocabulary(tuple(description["vocabulary"]))
+        tokenizer = tokenizer_from_description(description["tokenizer"])
         settings = _Model.parse({"model": description["model"]}).model
         images = ImageSettings.parse(dict(description["images"]))
         judge = description.get("matcher")
@@ -251,7 +252,7 @@ def load_model(
         raise CheckpointError(
             f"{path}: its description does not fit this limner ({error}); use the version that wrote it"
         ) from None
-    model = _network(settings, len(vocabulary), description)
+    model = _network(settings, tokenizer.size, description)
     if matcher is not None:
         model.add_cross_encoder(matcher)
     load_into(model, tensors, path)
@@ -260,7 +261,7 @@ def load_model(
         device = device or "cpu"
     model.to(torch.device(device) if device else default_device()).eval()
     encoding = Encoding(model, precision, flip=images.flip, engine=engine)
-    return TrainedModel(path, description, model, vocabulary, images, encoding)
+    return TrainedModel(path, description, model, tokenizer, images, encoding)
 
 
 def _network(settings: ModelSettings, vocabulary_size: int, description: dict[str, Any]) -> Network:

@@ -9,6 +9,7 @@ from limner.errors import SettingsError
 from limner.models.co_attention import CoAttentionSettings, CrossEncoder
 from limner.models.image import BackboneSettings, ImageEncoder
 from limner.models.text_path import PartedNetwork, TextPath, TextSettings
+from limner.types import TextNeed
 
 
 @runtime_checkable
@@ -90,10 +91,15 @@ class DualEncoder(PartedNetwork):
         out: Tensor = self.image_head(pooled)
         return out
 
-    def encode_texts(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch dim"]:
-        """Embeddings of word numbers, not normalised."""
-        out: Tensor = self.text_head(self.text(numbers))
+    def encode_texts(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch dim"]:
+        """Embeddings of token ids, not normalised."""
+        out: Tensor = self.text_head(self.text(token_ids))
         return out
+
+    @property
+    def needs_of_text(self) -> frozenset[TextNeed]:
+        """What the network asks of a tokenizer beyond token ids."""
+        return self.text.needs_of_text
 
     def after_step(self) -> None:
         """Bring the weights back to what a system holds them to, after each step; most hold them to nothing."""

@@ -1,4 +1,4 @@
-"""The deep text CNN: word numbers → residual blocks of 1×2 filters → one feature per sentence.
+"""The deep text CNN: token ids → residual blocks of 1×2 filters → one feature per sentence.
 
 Source: dual-path TOMM 2020, section 3.2 and Figure 3; the deeper layout is arXiv 1711.05535, Table III.
 
@@ -19,9 +19,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from limner.data.vocabulary import PADDING
-from limner.models.text_path import TextPath
-from limner.settings import Settings
+from limner.models.text_path import TextPath, TextSettings
+from limner.types import PADDING
 
 Layout = Literal["resnet-50", "resnet-152"]
 
@@ -31,11 +30,11 @@ _NEARLY_LINEAR = 2.0
 """A bias in standard deviations, at which a ReLU behind a batch norm cuts one value in fifty."""
 
 
-class TextEncoderSettings(Settings):
+class TextEncoderSettings(TextSettings):
     """The text path up to its pooled feature."""
 
     words: int = Field(default=32, ge=8, le=1024)
-    """Length of a sentence in words; longer ones lose their end (paper: 32, and 56 for CUHK-PEDES)."""
+    """Length of a sentence in tokens; longer ones lose their end (paper: 32, and 56 for CUHK-PEDES)."""
     word_dim: int = Field(default=300, ge=1)
     """Width of a word vector."""
     layout: Layout = "resnet-50"
@@ -151,10 +150,10 @@ class TextBlock(nn.Module):
 
 
 class TextEncoder(TextPath):
-    """Word numbers to a pooled sentence feature of width `channels` (2048).
+    """Token ids to a pooled sentence feature of width `channels` (2048).
 
     "paper": four stages of bottleneck blocks, widths 256, 512, 1024, 2048 with a quarter of it in the
-    middle, the length halved at the start of stages 2–4 (32 → 16 → 8 → 4), then the average over positions.
+    middle, the length to_half at the start of stages 2–4 (32 → 16 → 8 → 4), then the average over positions.
     "released": a batch norm on the word vectors; the first block of each stage has a wider middle (128, 512, 1024,
     2048); the last stage has one block and keeps the length (32 → 16 → 8 → 8).
     """
@@ -184,12 +183,12 @@ class TextEncoder(TextPath):
                 nn.init.zeros_(block.bn3.weight)
         self.channels = width
 
-    def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch channels"]:
+    def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch channels"]:
         """Pooled features; padding positions take part in the average, as in the paper."""
         if self.training and self.settings.word_dropout:
-            keep = torch.rand(numbers.shape, device=numbers.device) >= self.settings.word_dropout
-            numbers = torch.where(keep, numbers, PADDING)
-        x = self.word_norm(self.table(numbers))
+            keep = torch.rand(token_ids.shape, device=token_ids.device) >= self.settings.word_dropout
+            token_ids = torch.where(keep, token_ids, PADDING)
+        x = self.word_norm(self.table(token_ids))
         out: Tensor = self.blocks(x).mean(dim=1)
         return out
 

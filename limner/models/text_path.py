@@ -1,11 +1,13 @@
-"""What every text path is: word numbers in, a feature of the sentence out."""
+"""What every text path is: token ids in, a feature of the sentence out."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterable, Sequence
 
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
+
+from limner.settings import Settings
+from limner.types import TextNeed, Tokenizer
 
 
 class PartedNetwork(nn.Module, ABC):
@@ -30,17 +32,22 @@ class PartedNetwork(nn.Module, ABC):
                 module.eval()
 
 
-@runtime_checkable
-class TextSettings(Protocol):
+class TextSettings(Settings):
     """What every text path can be asked of its settings."""
 
-    @property
-    def words(self) -> int:
-        """Length of a sentence in words."""
+    words: int
+    """Length of a sentence in tokens."""
+    word_dim: int
+    """Width of a word vector."""
 
     @property
-    def word_dim(self) -> int:
-        """Width of a word vector."""
+    def learns_table(self) -> bool:
+        """Whether the path has a table of word vectors that may start from given ones."""
+        return True
+
+    def further_words(self) -> Sequence[str]:
+        """The words that the path knows without a training sentence, such as a pretrained BERT's."""
+        return ()
 
 
 class TextPath(nn.Module, ABC):
@@ -48,17 +55,22 @@ class TextPath(nn.Module, ABC):
 
     - `table`: a word vector a row; row 0 is that of an empty position.
     - `channels`: width of the feature that `forward` gives.
+    - `needs_of_text`: what it asks of a tokenizer beyond token ids.
     - `test_positions`: places of a sentence that its embedding is averaged over at testing; see `place_evenly`.
     """
 
     table: nn.Embedding
     channels: int
     test_positions = 1
+    needs_of_text: frozenset[TextNeed] = frozenset()
 
     @abstractmethod
-    def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
-        """Features of word numbers."""
+    def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
+        """Features of token ids."""
+
+    def read_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Learn what the token ids stand for; most paths need not know."""
 
     def word_vectors(self) -> Float[Tensor, "vocabulary width"]:
-        """A vector of each word, in the vocabulary's order: what words are compared by."""
+        """A vector of each token, in the order of `Tokenizer.entries`: what words are compared by."""
         return self.table.weight[1:]

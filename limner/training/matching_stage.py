@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from jaxtyping import Int, Int64
 from torch import Tensor
 
-from limner.data.vocabulary import longest
+from limner.data.token_rows import longest
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import PairReranking, remembered
 from limner.inference.matching import Matching
@@ -131,12 +131,12 @@ class MatchingStage(Stage):
             views = self.data.recipe.images.test_views
             pictures = self.data.val_pictures
             found = self._views("validation features", self.model.backbone, pictures, views, None)
-            self._screening = encoding.cached(found), encoding.numbers(self.data.val_numbers)
+            self._screening = encoding.cached(found), encoding.numbers(self.data.val_tokens.token_ids)
         matching = Matching(self.matcher, self.precision)
         maps = self._val_maps(matching)
 
         def match(images: Int[np.ndarray, " pairs"], sentences: Int[np.ndarray, " pairs"]) -> np.ndarray:
-            return matching.logits(maps, self.data.val_numbers, images, sentences)
+            return matching.logits(maps, self.data.val_tokens.token_ids, images, sentences)
 
         sides = len(self._screening[0]), len(self._screening[1])
         reranking = PairReranking(remembered(match, *sides), self.data.recipe.rerank)

@@ -34,7 +34,7 @@ def write_stage_checkpoint(
         "model": identity["recipe"]["model"],
         "images": identity["recipe"]["images"],
         "matcher": identity["recipe"]["matcher"] if data.objective.model.cross_encoder is not None else None,
-        "vocabulary": list(data.vocabulary.entries),
+        "tokenizer": data.tokenizer.to_description(),
         "recipe": identity["recipe"],
         "selected": {
             "stage": stage,

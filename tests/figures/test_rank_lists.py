@@ -56,7 +56,7 @@ def test_a_matcher_orders_the_first(matching_run: Path, toys: Dataset, to_text: 
     items = [item for item, _ in one.found]
     asked = [one.query] * 5
     images, texts = (asked, items) if to_text else (items, asked)
-    numbers, maps = run.number_words(said), run.encode_maps(pictures)
+    numbers, maps = run.tokenize(said).token_ids, run.encode_maps(pictures)
     matching = run.expect_matching()
     assert isinstance(matching, Matching)
     logits = matching.logits(

@@ -54,7 +54,7 @@ def test_blocks_of_all_pairs_are_single_pairs(
 ) -> None:
     matching, model = matching_of(run), run.model
     assert isinstance(model, HGAN)
-    maps, read = run.encode_maps(pictures), run.read(SENTENCES)
+    maps, read = run.encode_maps(pictures), run.tokenize_for_reranking(SENTENCES)
     together = matching.similarities(maps, read)
     for name, size in {"_IMAGES": 2, "_SENTENCES": 3, "_HALVED": 4}.items():
         monkeypatch.setattr(module, name, size)
@@ -63,7 +63,9 @@ def test_blocks_of_all_pairs_are_single_pairs(
     for row, picture in enumerate(pictures):
         pixels = torch.from_numpy(run.prepare_image(picture)[None].copy()).permute(0, 3, 1, 2)
         for column in range(len(SENTENCES)):
-            numbers, phrases = (torch.from_numpy(part[column][None]) for part in (read.numbers, read.phrases))
+            numbers, phrases = (
+                torch.from_numpy(part[column][None]) for part in (read.token_ids, read.phrases)
+            )
             with torch.inference_mode():
                 halves = (
                     model.project_pictures(model.read_pictures(pixels).regions),
@@ -82,7 +84,7 @@ def test_pairs_asked_for_singly_or_as_a_grid_score_the_same(
 ) -> None:
     matching = matching_of(run)
     images, texts = run.encode_images(pictures), run.encode_texts(SENTENCES)
-    maps, read = run.encode_maps(pictures), run.read(SENTENCES)
+    maps, read = run.encode_maps(pictures), run.tokenize_for_reranking(SENTENCES)
     score = matching.scorer(images, texts, maps, read)
     whole = matching.similarities(maps, read) + images @ texts.T
     rows, columns = (part.ravel() for part in np.indices(whole.shape))
@@ -105,7 +107,10 @@ def test_evaluation_ranks_by_the_sum_of_the_levels(run: TrainedModel, toys: Data
     assert "all re-ranked" in report.to_dict()["protocol"]
     images = run.encode_images([record.image for record in split.records])
     sentences = [sentence for record in split.records for sentence in record.sentences]
-    maps, read = run.encode_maps([record.image for record in split.records]), run.read(sentences)
+    maps, read = (
+        run.encode_maps([record.image for record in split.records]),
+        run.tokenize_for_reranking(sentences),
+    )
     total = images @ run.encode_texts(sentences).T + matching_of(run).similarities(maps, read)
     own = [number for number, record in enumerate(split.records) for _ in record.sentences]
     first = np.mean([total[:, column].argmax() == image for column, image in enumerate(own)])
@@ -127,7 +132,7 @@ def test_search_screens_by_the_sentence_and_scores_the_shortlist(
     screened = engine.search(SENTENCES[0], 6, rerank=0)
     assert {hit.id for hit in hits[:4]} == {hit.id for hit in screened[:4]}
     maps = run.encode_maps([hit.path for hit in hits[:4]])
-    totals = matching_of(run).similarities(maps, run.read(SENTENCES[:1]))[:, 0]
+    totals = matching_of(run).similarities(maps, run.tokenize_for_reranking(SENTENCES[:1]))[:, 0]
     totals += [hit.score for hit in hits[:4]]
     assert totals.tolist() == sorted(totals, reverse=True)
     assert [hit.confidence for hit in hits[:4]] == pytest.approx((totals / 3).clip(0, 1), abs=1e-3)
@@ -151,7 +156,9 @@ def test_class_queries_are_scored_by_the_mean_over_their_sentences(run: TrainedM
     images = run.encode_images([record.image for record in split.records])
     sentences = [sentence for record in split.records for sentence in record.sentences]
     maps = run.encode_maps([record.image for record in split.records])
-    total = images @ run.encode_texts(sentences).T + matching_of(run).similarities(maps, run.read(sentences))
+    total = images @ run.encode_texts(sentences).T + matching_of(run).similarities(
+        maps, run.tokenize_for_reranking(sentences)
+    )
     owners = np.array([number for number, record in enumerate(split.records) for _ in record.sentences])
     means = np.stack(
         [total[:, owners == number].mean(axis=1) for number in range(len(split.records))], axis=1
@@ -195,5 +202,5 @@ def test_a_run_with_a_pretrained_bert_needs_its_folder_no_more(toys: Dataset, tm
     again = limner.load(out, device="cpu", precision="fp32")
     np.testing.assert_array_equal(again.encode_texts(asked), before)
     assert again.fingerprint == fingerprint
-    assert "zebra" in again.vocabulary  # which no training sentence has
+    assert "zebra" in again.tokenizer.entries  # which no training sentence has
     assert str(tmp_path / "bert") not in json.dumps(again.description["bert"])

@@ -47,7 +47,7 @@ def test_logits_are_those_of_single_pairs(
     matching = run.expect_matching()
     assert isinstance(matching, Matching)
     maps = run.encode_maps([record.image for record in test_split.records[:4]])
-    numbers = run.number_words(["a red bar", "blue", "on white ground, a bar in red", "yellow yellow"])
+    numbers = run.tokenize(["a red bar", "blue", "on white ground, a bar in red", "yellow yellow"]).token_ids
     rng = np.random.default_rng(0)
     images, sentences = rng.integers(4, size=30), rng.integers(4, size=30)
     together = matching.logits(maps, numbers, images, sentences)
