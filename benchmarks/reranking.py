@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import publish, speeds, taking_turns
+from limner.inference.matching import Matching
 from limner.models.backbones import VGG
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.matcher import Matcher
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
-from limner.runs.matching import Matching
 
 CANDIDATES, WORDS, VOCABULARY, TURNS = 20, 24, 9_000, 10
 PLAIN = "a forward a pair"

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchmarks.measuring import publish, repeats, speeds, taking_turns
+from limner.inference.precision import autocast, pick_precision
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
-from limner.runs.precision import autocast, pick_precision
 
 SENTENCES, LONGEST, VOCABULARY = 384, 24, 8_000
 PADDED, PACKED = "nn.LSTM, padded", "nn.LSTM, packed"

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from limner.data.readers import open_dataset
     from limner.data.records import Dataset, Record
     from limner.evaluation.arrays import Results
+    from limner.inference.trained import load_model as load
     from limner.library import evaluate, train
     from limner.recipes import get_recipe
-    from limner.runs.run import load_run as load
     from limner.search.opening import open_store
 
     __version__: str
@@ -48,7 +48,7 @@ _PLACES = {
     "Results": "limner.evaluation.arrays:Results",
     "evaluate": "limner.library:evaluate",
     "get_recipe": "limner.recipes:get_recipe",
-    "load": "limner.runs.run:load_run",
+    "load": "limner.inference.trained:load_model",
     "open_dataset": "limner.data.readers:open_dataset",
     "open_store": "limner.search.opening:open_store",
     "train": "limner.library:train",

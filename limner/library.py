@@ -20,10 +20,10 @@ from limner.evaluation.protocols import Protocol, find_protocol, protocol_of
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First
 from limner.evaluation.tally import AnyMeasure
+from limner.inference.evaluate_run import evaluate_run, expect_fit
+from limner.inference.provenance import versions
+from limner.inference.trained import TrainedModel, load_model
 from limner.recipes import change, get_recipe
-from limner.runs.evaluating import evaluate_run, expect_fit
-from limner.runs.provenance import versions
-from limner.runs.run import Run, load_run
 from limner.training.events import Listener, silent
 from limner.training.loop import train as run_stages
 from limner.training.settings import Recipe
@@ -44,7 +44,7 @@ def train(
     settings: Iterable[str] | Mapping[str, Any] = (),
     cpu: bool = False,
     listener: Listener = silent,
-) -> Run:
+) -> TrainedModel:
     """Train a recipe on a dataset's training split and load the checkpoint that its validation split chose.
 
     - `recipe`: a recipe, its name (`limner recipes list`), or a JSON file of one.
@@ -68,7 +68,7 @@ def train(
         listener=listener,
         cpu=cpu,
     )
-    return load_run(folder, device="cpu" if cpu else None)
+    return load_model(folder, device="cpu" if cpu else None)
 
 
 def _written(settings: Iterable[str] | Mapping[str, Any]) -> Iterable[str]:
@@ -83,7 +83,7 @@ def _written(settings: Iterable[str] | Mapping[str, Any]) -> Iterable[str]:
 
 
 def evaluate(
-    model: Run | Results | Embeddings | str | Path,
+    model: TrainedModel | Results | Embeddings | str | Path,
     data: str | Dataset | None = None,
     split: str = "test",
     *,
@@ -120,7 +120,7 @@ def evaluate(
         if rerank:
             raise SettingsError("evaluate: embeddings have no reranker; leave out rerank")
         return _of_arrays(model, dataset, split, wanted, rules, folds)
-    run = model if isinstance(model, Run) else load_run(model)
+    run = model if isinstance(model, TrainedModel) else load_model(model)
     return evaluate_run(
         run, dataset, split, wanted, protocol=rules, folds=folds, rerank=rerank, progress=progress
     )

@@ -19,7 +19,7 @@ LAYERS: list[set[str]] = [
     {"settings"},
     {"data"},
     {"models", "losses", "evaluation"},
-    {"runs"},
+    {"inference"},
     {"training", "search"},
     {"recipes", "figures"},
     {"library"},

@@ -19,13 +19,13 @@ from limner.evaluation.measures import RecallAt
 from limner.evaluation.ranking import rank_scores
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.report import Report, render
+from limner.inference import load_model
+from limner.inference.calibrating import calibrate_run
+from limner.inference.calibration_file import load_calibration, write_calibration
+from limner.inference.checkpoint import write_text
+from limner.inference.evaluate_run import evaluate_run
+from limner.inference.trained import RUN_FILE, TrainedModel
 from limner.recipes import change, get_recipe
-from limner.runs import load_run
-from limner.runs.calibrating import calibrate_run
-from limner.runs.calibration_file import load_calibration, write_calibration
-from limner.runs.checkpoint import write_text
-from limner.runs.evaluating import evaluate_run
-from limner.runs.run import RUN_FILE, Run
 from limner.search.card import FILE as CARD
 from limner.search.card import read_card
 from limner.search.engine import Engine
@@ -84,7 +84,7 @@ def run_demo(folder: Path, settings: Sequence[str], identities: int, screen: Scr
 
     test = dataset.split("test")
     screen.say(f"3. Evaluating on {TEST} people never seen ({len(test)} pictures)")
-    run = load_run(run_folder)
+    run = load_model(run_folder)
     report, colours = _evaluate(run, test, screen)
     write_text(folder / "report.json", report.to_json())
     _calibrate(run, run_folder, dataset.split("val"), screen)
@@ -152,7 +152,7 @@ def _draw(people: Path, identities: int, screen: Screen) -> None:
     screen.say(f"   {drawn.images} pictures, {drawn.sentences} sentences in {people}")
 
 
-def _evaluate(run: Run, test: Dataset, screen: Screen) -> tuple[Report, float]:
+def _evaluate(run: TrainedModel, test: Dataset, screen: Screen) -> tuple[Report, float]:
     """The run's report, and text→image R@1 of the colour baseline."""
     with screen.counting_each("pictures") as count:
         report = evaluate_run(run, test, "test", progress=count)
@@ -165,7 +165,7 @@ def _evaluate(run: Run, test: Dataset, screen: Screen) -> tuple[Report, float]:
     return report, colours
 
 
-def _calibrate(run: Run, folder: Path, val: Dataset, screen: Screen) -> None:
+def _calibrate(run: TrainedModel, folder: Path, val: Dataset, screen: Screen) -> None:
     """Fit what makes match probabilities of scores, on validation people, like the choice of the epoch."""
     try:
         with screen.counting_each("pictures") as count:

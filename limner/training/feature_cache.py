@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from limner.errors import DataError
+from limner.inference.backbone_pass import BackbonePass, halved
+from limner.inference.precision import Precision
 from limner.models.backbones import BackboneSettings, ImageEncoder
-from limner.runs.backbone_pass import BackbonePass, halved
-from limner.runs.precision import Precision
 from limner.training.cache_entries import Report, kept_array
 from limner.training.pictures import Pictures, ahead
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from limner.data.vocabulary import longest
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import PairReranking, remembered
+from limner.inference.matching import Matching
+from limner.inference.precision import Arithmetic
 from limner.models.backbones import LAST_MAP
 from limner.models.matcher import Matcher
-from limner.runs.matching import Matching
-from limner.runs.precision import Arithmetic
 from limner.training.events import Listener
 from limner.training.matching_objective import MatchingObjective
 from limner.training.matching_pairs import Candidates, epoch_pairs

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from limner.inference.checkpoint import write_checkpoint, write_text
+from limner.inference.provenance import versions
+from limner.inference.trained import RUN_FILE
 from limner.models.backbones import AutoEncoder
 from limner.models.hierarchical_text import HierarchicalText
-from limner.runs.checkpoint import write_checkpoint, write_text
-from limner.runs.provenance import versions
-from limner.runs.run import RUN_FILE
 from limner.training.setup import Prepared
 from limner.training.state import Progress
 

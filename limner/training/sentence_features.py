@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float, Int64
 
 from limner.data.vocabulary import lay_out
+from limner.inference.backbone_pass import halved
+from limner.inference.precision import Arithmetic, autocast
 from limner.models.bert_words import BertWords
-from limner.runs.backbone_pass import halved
-from limner.runs.precision import Arithmetic, autocast
 from limner.training.cache_entries import Report, kept_array
 
 _BLOCK = 64

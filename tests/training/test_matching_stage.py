@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 import limner
 from limner.data.records import Dataset
 from limner.errors import SettingsError
-from limner.runs.checkpoint import read_description
+from limner.inference.checkpoint import read_description
 from limner.training.loop import train
 from limner.training.matching_pairs import Candidates
 from limner.training.mining import Bank

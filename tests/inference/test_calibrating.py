@@ -9,30 +9,30 @@ from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.calibration import fit
 from limner.evaluation.first_hits import FirstHits
 from limner.evaluation.reliability import Reliability, measured
-from limner.runs import calibrating, load_run
-from limner.runs.calibrating import calibrate_run, check_calibration
-from limner.runs.evaluating import evaluate_run
-from limner.runs.run import Run
+from limner.inference import calibrating, load_model
+from limner.inference.calibrating import calibrate_run, check_calibration
+from limner.inference.evaluate_run import evaluate_run
+from limner.inference.trained import TrainedModel
 from tests.agreeing import agreeing
 
 
 @pytest.fixture(scope="module")
-def run(toy_run: Path) -> Run:
-    return load_run(toy_run, device="cpu")
+def run(toy_run: Path) -> TrainedModel:
+    return load_model(toy_run, device="cpu")
 
 
 @pytest.fixture(scope="module")
-def matcher(matching_run: Path) -> Run:
-    return load_run(matching_run, stage="stage-2", device="cpu")
+def matcher(matching_run: Path) -> TrainedModel:
+    return load_model(matching_run, stage="stage-2", device="cpu")
 
 
 @pytest.fixture(scope="module")
-def val(toys: Dataset, run: Run) -> Dataset:
+def val(toys: Dataset, run: TrainedModel) -> Dataset:
     return agreeing(run, toys, "val")
 
 
 @pytest.fixture(scope="module")
-def matched(toys: Dataset, matcher: Run) -> Dataset:
+def matched(toys: Dataset, matcher: TrainedModel) -> Dataset:
     return agreeing(matcher, toys, "val")
 
 
@@ -40,7 +40,7 @@ def _sentences(dataset: Dataset) -> list[str]:
     return [sentence for record in dataset.records for sentence in record.sentences]
 
 
-def test_the_embedding_is_fitted_to_first_hits(toys: Dataset, run: Run, val: Dataset) -> None:
+def test_the_embedding_is_fitted_to_first_hits(toys: Dataset, run: TrainedModel, val: Dataset) -> None:
     seen: list[tuple[str, int, int]] = []
     made = calibrate_run(run, val, "val", progress=lambda *told: seen.append(told))
     assert made.embedding.right == 72  # each picture is the first for its sentences
@@ -54,7 +54,7 @@ def test_the_embedding_is_fitted_to_first_hits(toys: Dataset, run: Run, val: Dat
     assert 100 * made.reliability["embedding"].right == pytest.approx(report.text_to_image["R@1"])
 
 
-def test_another_split_is_measured(toys: Dataset, run: Run, val: Dataset) -> None:
+def test_another_split_is_measured(toys: Dataset, run: TrainedModel, val: Dataset) -> None:
     made, test = calibrate_run(run, val, "val"), toys.split("test")
     found = check_calibration(run, test, made)
     assert found.keys() == {"embedding"}
@@ -70,7 +70,9 @@ def test_another_split_is_measured(toys: Dataset, run: Run, val: Dataset) -> Non
         check_calibration(run, test, made.replace(fingerprint="xyz", checkpoint="x.safetensors"))
 
 
-def test_small_blocks_change_nothing(matcher: Run, matched: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_blocks_change_nothing(
+    matcher: TrainedModel, matched: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = calibrate_run(matcher, matched, "val")
     monkeypatch.setattr(calibrating, "_BLOCK", 200)
     monkeypatch.setattr(calibrating, "_JUDGED", 17)
@@ -100,9 +102,9 @@ def test_the_matcher_is_fitted_to_what_the_engine_would_rank_by(
     # a toy may take all sentences for those of one picture, which cannot be cross-validated
     monkeypatch.setattr(calibrating, "cross_validated", measured_on_itself)
     run = (
-        load_run(hgan_run, device="cpu")
+        load_model(hgan_run, device="cpu")
         if system == "hgan"
-        else load_run(matching_run, stage="stage-2", device="cpu")
+        else load_model(matching_run, stage="stage-2", device="cpu")
     )
     count = 36 if system == "hgan" else 5
     val = agreeing(run, toys, "val")
@@ -123,7 +125,7 @@ def test_the_matcher_is_fitted_to_what_the_engine_would_rank_by(
 
 
 def test_a_matcher_judges_no_more_pairs_than_it_may(
-    matcher: Run, matched: Dataset, monkeypatch: pytest.MonkeyPatch
+    matcher: TrainedModel, matched: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibrating, "_MOST", 300)
     told: list[tuple[str, int, int]] = []
@@ -136,7 +138,7 @@ def test_a_matcher_judges_no_more_pairs_than_it_may(
     assert calibrate_run(matcher, matched, "val", rerank=0).matcher is None
 
 
-def test_pictures_match_by_label_where_the_protocol_says_so(run: Run, val: Dataset) -> None:
+def test_pictures_match_by_label_where_the_protocol_says_so(run: TrainedModel, val: Dataset) -> None:
     labelled = tuple(replace(record, labels=(str(place % 3),)) for place, record in enumerate(val.records))
     made = calibrate_run(run, Dataset("mscoco-labels:x", "image", labelled), "val")
     places = [place for place, record in enumerate(val.records) for _ in record.sentences]
@@ -145,7 +147,7 @@ def test_pictures_match_by_label_where_the_protocol_says_so(run: Run, val: Datas
     assert made.embedding.right == (shown % 3 == np.array(places)[:, None] % 3).sum()
 
 
-def test_what_must_not_be_fitted_on_is_refused(toys: Dataset, run: Run) -> None:
+def test_what_must_not_be_fitted_on_is_refused(toys: Dataset, run: TrainedModel) -> None:
     with pytest.raises(DataError, match="never fitted on test"):
         calibrate_run(run, toys.split("test"), "test")
     with pytest.raises(DataError, match="never fitted on test"):

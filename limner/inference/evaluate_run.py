@@ -17,13 +17,13 @@ from limner.evaluation.protocols import Protocol, protocol_of
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First, PairReranking, remembered
 from limner.evaluation.tally import AnyMeasure
-from limner.runs.level_matching import LevelMatching
-from limner.runs.provenance import versions
-from limner.runs.run import Run
+from limner.inference.level_matching import LevelMatching
+from limner.inference.provenance import versions
+from limner.inference.trained import TrainedModel
 
 
 def evaluate_run(
-    run: Run,
+    run: TrainedModel,
     dataset: Dataset,
     split: str,
     measures: Sequence[AnyMeasure] | None = None,
@@ -107,7 +107,7 @@ def evaluate_run(
 
 
 def reranking_of(
-    run: Run,
+    run: TrainedModel,
     paths: Sequence[Path],
     sentences: Sequence[str],
     embeddings: tuple[Float[np.ndarray, "images dim"], Float[np.ndarray, "sentences dim"]],

@@ -9,9 +9,9 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from limner.data.vocabulary import place_evenly
+from limner.inference.backbone_pass import BackbonePass
+from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.models.joint_embedding import JointEmbedding
-from limner.runs.backbone_pass import BackbonePass
-from limner.runs.precision import InferenceEngine, Precision, autocast, pick_precision
 
 SENTENCES = 256
 """Sentences encoded at once."""

@@ -11,12 +11,12 @@ import torch
 import limner
 from limner.data.records import Dataset
 from limner.evaluation.protocols import find_protocol
+from limner.inference import TrainedModel
+from limner.inference import level_matching as module
+from limner.inference.evaluate_run import evaluate_run
+from limner.inference.level_matching import LevelMatching
 from limner.models.bert_words import BertSettings
 from limner.models.hgan import HGAN
-from limner.runs import Run
-from limner.runs import level_matching as module
-from limner.runs.evaluating import evaluate_run
-from limner.runs.level_matching import LevelMatching
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.opening import open_store, store_for
@@ -28,7 +28,7 @@ SENTENCES = ("a red bar on white", "circle", "on grey ground, a square in blue",
 
 
 @pytest.fixture(scope="module")
-def run(hgan_run: Path) -> Run:
+def run(hgan_run: Path) -> TrainedModel:
     return limner.load(hgan_run, device="cpu", precision="fp32")
 
 
@@ -37,20 +37,20 @@ def pictures(toys: Dataset) -> list[Path]:
     return [record.image for record in toys.records[:6]]
 
 
-def matching_of(run: Run) -> LevelMatching:
+def matching_of(run: TrainedModel) -> LevelMatching:
     matching = run.expect_matching()
     assert isinstance(matching, LevelMatching)
     return matching
 
 
-def test_is_an_encoder_with_a_judge(run: Run) -> None:
+def test_is_an_encoder_with_a_judge(run: TrainedModel) -> None:
     assert isinstance(run, Encoder)
     assert isinstance(run.judge, Judge)
     assert run.rerank == "all"
 
 
 def test_blocks_of_all_pairs_are_single_pairs(
-    run: Run, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+    run: TrainedModel, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     matching, model = matching_of(run), run.model
     assert isinstance(model, HGAN)
@@ -78,7 +78,7 @@ def test_blocks_of_all_pairs_are_single_pairs(
 
 
 def test_pairs_asked_for_singly_or_as_a_grid_score_the_same(
-    run: Run, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+    run: TrainedModel, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     matching = matching_of(run)
     images, texts = run.encode_images(pictures), run.encode_texts(SENTENCES)
@@ -99,7 +99,7 @@ def test_pairs_asked_for_singly_or_as_a_grid_score_the_same(
         np.testing.assert_allclose(score(images_of, sentences_of), whole[images_of, sentences_of], rtol=1e-4)
 
 
-def test_evaluation_ranks_by_the_sum_of_the_levels(run: Run, toys: Dataset) -> None:
+def test_evaluation_ranks_by_the_sum_of_the_levels(run: TrainedModel, toys: Dataset) -> None:
     split = toys.split("test")
     report = evaluate_run(run, split, "test")
     assert "all re-ranked" in report.to_dict()["protocol"]
@@ -115,7 +115,7 @@ def test_evaluation_ranks_by_the_sum_of_the_levels(run: Run, toys: Dataset) -> N
 
 
 def test_search_screens_by_the_sentence_and_scores_the_shortlist(
-    run: Run, pictures: list[Path], tmp_path: Path
+    run: TrainedModel, pictures: list[Path], tmp_path: Path
 ) -> None:
     store = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, store, pictures, batch_size=4)
@@ -144,7 +144,7 @@ def test_search_screens_by_the_sentence_and_scores_the_shortlist(
     assert ((attention.of_regions > 0).sum(axis=(1, 2)) == 2).all()
 
 
-def test_class_queries_are_scored_by_the_mean_over_their_sentences(run: Run, toys: Dataset) -> None:
+def test_class_queries_are_scored_by_the_mean_over_their_sentences(run: TrainedModel, toys: Dataset) -> None:
     split = toys.split("test")
     report = evaluate_run(run, split, "test", protocol=find_protocol("cub"))
     assert "its mean score" in report.to_dict()["protocol"]

@@ -13,15 +13,15 @@ from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
 from limner.evaluation.measures import RecallAt
 from limner.evaluation.protocols import find_protocol
-from limner.runs import Run
-from limner.runs.evaluating import evaluate_run
-from limner.runs.matching import Matching
+from limner.inference import TrainedModel
+from limner.inference.evaluate_run import evaluate_run
+from limner.inference.matching import Matching
 from limner.types import Encoder, Judge
 from tests.toy import toy_dataset
 
 
 @pytest.fixture(scope="module")
-def run(matching_run: Path) -> Run:
+def run(matching_run: Path) -> TrainedModel:
     return limner.load(matching_run, stage="stage-2", device="cpu", precision="fp32")
 
 
@@ -30,7 +30,7 @@ def test_split(toys: Dataset) -> Dataset:
     return toy_dataset(toys.records[0].image.parent).split("test")
 
 
-def test_is_an_encoder_with_a_judge(run: Run, matching_run: Path, toy_run: Path) -> None:
+def test_is_an_encoder_with_a_judge(run: TrainedModel, matching_run: Path, toy_run: Path) -> None:
     assert isinstance(run, Encoder)
     assert isinstance(run.judge, Judge)
     assert run.rerank == 5
@@ -42,7 +42,7 @@ def test_is_an_encoder_with_a_judge(run: Run, matching_run: Path, toy_run: Path)
 
 
 def test_logits_are_those_of_single_pairs(
-    run: Run, test_split: Dataset, monkeypatch: pytest.MonkeyPatch
+    run: TrainedModel, test_split: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     matching = run.expect_matching()
     assert isinstance(matching, Matching)
@@ -51,7 +51,7 @@ def test_logits_are_those_of_single_pairs(
     rng = np.random.default_rng(0)
     images, sentences = rng.integers(4, size=30), rng.integers(4, size=30)
     together = matching.logits(maps, numbers, images, sentences)
-    monkeypatch.setattr("limner.runs.matching._MEETINGS", 200)
+    monkeypatch.setattr("limner.inference.matching._MEETINGS", 200)
     in_parts = matching.logits(maps, numbers, images, sentences)
     np.testing.assert_allclose(in_parts, together, rtol=1e-4, atol=1e-5)
     assert run.model.matcher is not None
@@ -67,7 +67,9 @@ def test_logits_are_those_of_single_pairs(
         )  # maps are kept in half precision
 
 
-def test_a_judgement_has_the_words_and_attention_that_sums_to_one(run: Run, test_split: Dataset) -> None:
+def test_a_judgement_has_the_words_and_attention_that_sums_to_one(
+    run: TrainedModel, test_split: Dataset
+) -> None:
     assert run.judge is not None
     maps = run.encode_maps([record.image for record in test_split.records[:3]])
     assert maps.shape[1:] == run.judge.map_shape
@@ -81,7 +83,7 @@ def test_a_judgement_has_the_words_and_attention_that_sums_to_one(run: Run, test
     np.testing.assert_allclose(found.of_words.sum(2), 1, atol=1e-5)
 
 
-def test_evaluation_re_ranks_and_says_so(run: Run, test_split: Dataset) -> None:
+def test_evaluation_re_ranks_and_says_so(run: TrainedModel, test_split: Dataset) -> None:
     told: list[str] = []
     report = evaluate_run(run, test_split, "test", progress=lambda what, done, total: told.append(what))
     assert "first 5 re-ranked" in report.protocol
@@ -103,7 +105,7 @@ def test_evaluation_re_ranks_and_says_so(run: Run, test_split: Dataset) -> None:
     )
 
 
-def test_maps_beyond_half_precision_are_refused(run: Run) -> None:
+def test_maps_beyond_half_precision_are_refused(run: TrainedModel) -> None:
     pixels = np.full((1, 32, 32, 3), 255, np.uint8)
     matching = run.expect_matching()
     assert isinstance(matching, Matching)
@@ -128,7 +130,9 @@ def test_a_run_without_a_matcher_cannot_re_rank(toy_run: Path, test_split: Datas
     assert not told  # before anything is encoded
 
 
-def test_validation_measured_what_evaluation_measures(run: Run, matching_run: Path, toys: Dataset) -> None:
+def test_validation_measured_what_evaluation_measures(
+    run: TrainedModel, matching_run: Path, toys: Dataset
+) -> None:
     report = evaluate_run(run, toys.split("val"), "val").to_dict()
     rows = [
         json.loads(line) for line in (matching_run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()

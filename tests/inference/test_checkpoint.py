@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from limner.errors import CheckpointError
-from limner.runs.checkpoint import (
+from limner.inference.checkpoint import (
     FORMAT,
     load_into,
     read_checkpoint,

@@ -2,8 +2,8 @@ import doctest
 import subprocess
 from pathlib import Path
 
-from limner.runs import provenance as module
-from limner.runs.provenance import commit_of
+from limner.inference import provenance as module
+from limner.inference.provenance import commit_of
 
 
 def _git(folder: Path, *arguments: str) -> str:

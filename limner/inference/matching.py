@@ -9,12 +9,12 @@ from jaxtyping import Float, Int, Int64, UInt8
 from limner.data.read_sentences import ReadSentences
 from limner.data.vocabulary import longest
 from limner.evaluation.reranking import Match as PairScore
+from limner.inference.backbone_pass import BackbonePass, halved
+from limner.inference.encoding import evaluating
+from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.models.backbones import LAST_MAP
 from limner.models.co_attention import Match
 from limner.models.matcher import Matcher
-from limner.runs.backbone_pass import BackbonePass, halved
-from limner.runs.encoding import evaluating
-from limner.runs.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.types import Maps
 
 _MEETINGS = 1 << 25

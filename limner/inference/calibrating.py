@@ -18,10 +18,10 @@ from limner.evaluation.relevance import Relevance
 from limner.evaluation.reliability import Reliability, cross_validated, measured
 from limner.evaluation.reranking import First, shortlist
 from limner.evaluation.scores import of_embeddings
-from limner.runs.calibration_file import THRESHOLD, Kind, RunCalibration
-from limner.runs.evaluating import expect_same_splits
-from limner.runs.provenance import versions
-from limner.runs.run import Run
+from limner.inference.calibration_file import THRESHOLD, Kind, RunCalibration
+from limner.inference.evaluate_run import expect_same_splits
+from limner.inference.provenance import versions
+from limner.inference.trained import TrainedModel
 
 Told = Callable[[str, int, int], None]
 """Told of progress: what is done, how much of it, and its total."""
@@ -37,7 +37,7 @@ _MOST = 1 << 21
 
 
 def calibrate_run(
-    run: Run,
+    run: TrainedModel,
     dataset: Dataset,
     split: str,
     *,
@@ -49,7 +49,7 @@ def calibrate_run(
 
     Each sentence searches all pictures of the split. A matcher judges the first of the embedding's ranking, `rerank` of
     them in place of the recipe's number. How reliable the result is, is measured by cross-validation, with the
-    sentences of an identity in one fold. `progress` is as `limner.runs.evaluating.evaluate_run` has it.
+    sentences of an identity in one fold. `progress` is as `limner.inference.evaluate_run.evaluate_run` has it.
 
     Raises `DataError` for the test split and for that which trained the run, for a split of one group, and for scores
     that no probability can be made of; `SettingsError` for a threshold that is none; else as `evaluate_run`.
@@ -77,11 +77,12 @@ def calibrate_run(
 
 
 def check_calibration(
-    run: Run, dataset: Dataset, calibration: RunCalibration, *, progress: Told | None = None
+    run: TrainedModel, dataset: Dataset, calibration: RunCalibration, *, progress: Told | None = None
 ) -> dict[Kind, Reliability]:
     """What a calibration's probabilities are worth on the records of another split.
 
-    Raises `CheckpointError` for a calibration of another model, and what `limner.runs.evaluating.evaluate_run` does.
+    Raises `CheckpointError` for a calibration of another model, and what `limner.inference.evaluate_run.evaluate_run`
+    does.
     """
     if calibration.fingerprint != run.fingerprint:
         raise CheckpointError(
@@ -98,7 +99,7 @@ def check_calibration(
     return found
 
 
-def _expect_unseen(run: Run, dataset: Dataset, split: str) -> None:
+def _expect_unseen(run: TrainedModel, dataset: Dataset, split: str) -> None:
     if split == "test" or any(record.split == "test" for record in dataset.records):
         raise DataError(
             "a calibration is never fitted on test, whose figures would then say nothing; fit it on val, and measure "
@@ -111,7 +112,9 @@ def _expect_unseen(run: Run, dataset: Dataset, split: str) -> None:
         )
 
 
-def _gather(run: Run, dataset: Dataset, first: First, progress: Told | None) -> dict[Kind, FirstHits]:
+def _gather(
+    run: TrainedModel, dataset: Dataset, first: First, progress: Told | None
+) -> dict[Kind, FirstHits]:
     """First hits of the sentences among the pictures, the matcher's only where it is to judge any."""
     if first != "all" and first < 0:
         raise SettingsError(f"rerank: expected at least 0 or 'all', got {first}")
@@ -151,7 +154,7 @@ def _of_embedding(
 
 
 def _of_matcher(
-    run: Run,
+    run: TrainedModel,
     paths: Sequence[Path],
     sentences: Sequence[str],
     results: Results,

@@ -19,17 +19,17 @@ from limner.data.transforms import ImageSettings, centre_crop, load
 from limner.data.vocabulary import Vocabulary, words
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.reranking import First
+from limner.inference.checkpoint import load_into, read_checkpoint
+from limner.inference.encoding import SENTENCES, Encoding
+from limner.inference.judge import RunJudge
+from limner.inference.level_judge import LevelJudge
+from limner.inference.level_matching import LevelMatching
+from limner.inference.matching import Matching
+from limner.inference.openvino_module import require_openvino
+from limner.inference.precision import InferenceEngine, Precision, default_device
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.hgan import HGAN, HGANSettings
 from limner.models.systems import ModelSettings, Network, build_network
-from limner.runs.checkpoint import load_into, read_checkpoint
-from limner.runs.encoding import SENTENCES, Encoding
-from limner.runs.judge import RunJudge
-from limner.runs.level_judge import LevelJudge
-from limner.runs.level_matching import LevelMatching
-from limner.runs.matching import Matching
-from limner.runs.openvino_module import require_openvino
-from limner.runs.precision import InferenceEngine, Precision, default_device
 from limner.settings import Settings
 from limner.types import Maps, Pixels
 
@@ -46,11 +46,11 @@ RUN_FILE = "run.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class TrainedModel:
     """A network with its vocabulary and transform; a `limner.types.Encoder`.
 
     - `path`: the checkpoint file it came from.
-    - `description`: the checkpoint's JSON (`limner.runs.checkpoint`).
+    - `description`: the checkpoint's JSON (`limner.inference.checkpoint`).
     """
 
     path: Path
@@ -222,17 +222,17 @@ class Run:
         return [word for word in dict.fromkeys(words(sentence)) if word not in self.vocabulary]
 
 
-def load_run(
+def load_model(
     folder: str | Path,
     *,
     stage: str | None = None,
     device: str | None = None,
     precision: Precision = "auto",
     engine: InferenceEngine = "torch",
-) -> Run:
+) -> TrainedModel:
     """Load a run folder's chosen checkpoint, that of one `stage`, or a checkpoint file itself.
 
-    `engine` "openvino" has OpenVINO run the image backbone, on the CPU (`limner.runs.openvino_module`). Raises
+    `engine` "openvino" has OpenVINO run the image backbone, on the CPU (`limner.inference.openvino_module`). Raises
     `CheckpointError` when there is no checkpoint or it is damaged, `SettingsError` for an engine that cannot be had.
     """
     path = checkpoint_path(Path(folder), stage)
@@ -260,7 +260,7 @@ def load_run(
         device = device or "cpu"
     model.to(torch.device(device) if device else default_device()).eval()
     encoding = Encoding(model, precision, flip=images.flip, engine=engine)
-    return Run(path, description, model, vocabulary, images, encoding)
+    return TrainedModel(path, description, model, vocabulary, images, encoding)
 
 
 def _network(settings: ModelSettings, vocabulary_size: int, description: dict[str, Any]) -> Network:

@@ -1,5 +1,5 @@
 """Trained runs on disk: checkpoints written and read, and a run that encodes pictures and sentences."""
 
-from limner.runs.run import Run, load_run
+from limner.inference.trained import TrainedModel, load_model
 
-__all__ = ["Run", "load_run"]
+__all__ = ["TrainedModel", "load_model"]

@@ -7,12 +7,12 @@ import pytest
 from limner.data.records import Dataset
 from limner.evaluation.arrays import Results
 from limner.evaluation.protocols import PROTOCOLS
-from limner.runs import load_run
-from limner.runs.evaluating import evaluate_run
+from limner.inference import load_model
+from limner.inference.evaluate_run import evaluate_run
 
 
 def test_the_protocol_is_the_formats_and_labels_decide_where_it_says_so(toys: Dataset, toy_run: Path) -> None:
-    run = load_run(toy_run, device="cpu")
+    run = load_model(toy_run, device="cpu")
     labelled = tuple(
         replace(record, group=str(place), labels=tuple(record.group.split()[:2]))
         for place, record in enumerate(toys.split("train").records)

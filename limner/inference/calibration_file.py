@@ -9,7 +9,7 @@ from pydantic import Field
 from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.calibration import Calibration
 from limner.evaluation.reliability import Reliability
-from limner.runs.checkpoint import write_text
+from limner.inference.checkpoint import write_text
 from limner.settings import Settings
 
 FILE = "calibration.json"

@@ -14,12 +14,12 @@ from torch import Tensor
 from limner.data.read_sentences import ReadSentences
 from limner.data.vocabulary import longest
 from limner.evaluation.reranking import Match
+from limner.inference.backbone_pass import BackbonePass, halved
+from limner.inference.encoding import evaluating
+from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.models.backbones import LAST_MAP
 from limner.models.hgan import HGAN, LEVELS, Level
 from limner.models.local_matching import Halves, LocalMatch
-from limner.runs.backbone_pass import BackbonePass, halved
-from limner.runs.encoding import evaluating
-from limner.runs.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.types import Maps
 
 _IMAGES, _SENTENCES = 16, 16

@@ -6,7 +6,7 @@ import pytest
 from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.calibration import Calibration
 from limner.evaluation.reliability import Reliability
-from limner.runs.calibration_file import (
+from limner.inference.calibration_file import (
     FILE,
     RunCalibration,
     load_calibration,

@@ -6,9 +6,9 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from limner.errors import DataError, SettingsError
+from limner.inference.openvino_module import OpenVINOModule
+from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.models.backbones import ImageEncoder, folded
-from limner.runs.openvino_module import OpenVINOModule
-from limner.runs.precision import InferenceEngine, Precision, autocast, pick_precision
 
 
 class BackbonePass:

@@ -7,10 +7,10 @@ import torch
 import limner
 from limner.data.records import Dataset
 from limner.errors import SettingsError
+from limner.inference.backbone_pass import BackbonePass
+from limner.inference.openvino_module import OpenVINOModule
+from limner.inference.precision import Precision
 from limner.models.backbones import LAST_MAP, BackboneSettings, build_backbone
-from limner.runs.backbone_pass import BackbonePass
-from limner.runs.openvino_module import OpenVINOModule
-from limner.runs.precision import Precision
 
 pytest.importorskip("openvino")
 

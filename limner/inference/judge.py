@@ -9,7 +9,7 @@ from torch import Tensor
 
 from limner.data.transforms import ImageSettings
 from limner.data.vocabulary import Vocabulary, words
-from limner.runs.matching import Matching
+from limner.inference.matching import Matching
 from limner.types import Judgement, Maps
 
 

@@ -5,7 +5,7 @@ from jaxtyping import Float, UInt8
 
 from limner.data.read_sentences import ReadSentences
 from limner.data.vocabulary import Vocabulary, words
-from limner.runs.level_matching import LevelMatching
+from limner.inference.level_matching import LevelMatching
 from limner.types import Judgement, Maps
 
 

@@ -1,7 +1,7 @@
 """A network of pictures compiled by OpenVINO: the same numbers, several times as fast on many CPUs.
 
 In fp32 features agree with torch's to 1e-4 of the largest, in bf16 (where torch rounds as well, at other places)
-embeddings have a cosine of at least 0.99 with those of fp32: tests/runs/test_openvino_module.py holds both.
+embeddings have a cosine of at least 0.99 with those of fp32: tests/inference/test_openvino_module.py holds both.
 """
 
 import threading
@@ -14,7 +14,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
-from limner.runs.precision import Arithmetic
+from limner.inference.precision import Arithmetic
 
 
 class OpenVINOModule:
