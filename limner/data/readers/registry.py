@@ -40,9 +40,9 @@ def open_dataset(source: str) -> Dataset:
         raise DataError(f"{shown(rest)}: there is no such folder or file (from {source!r})")
     with _collector_paused():
         dataset = reader(path, source)
-    if not isinstance(dataset, Dataset):  # only another package's can
+    if not isinstance(dataset, Dataset):  # only another package's reader can
         raise DataError(
-            f"the reader of '{name}' gave no limner Dataset, but {type(dataset).__name__}; mend that reader"
+            f"the reader of '{name}' gave a {type(dataset).__name__}, not a limner Dataset; mend it"
         )
     dataset = draw_splits(dataset)
     return replace(dataset, edition=edition_of(dataset))
