@@ -14,7 +14,7 @@ import torch
 from benchmarks.measuring import publish, speeds, taking_turns
 from limner.inference.backbone_pass import BackbonePass
 from limner.inference.precision import Precision, pick_precision
-from limner.models.backbones import BackboneSettings, build_backbone
+from limner.models.image import BackboneSettings, build_backbone
 
 PICTURES, TURNS = 32, 5
 PLAIN = "torch"

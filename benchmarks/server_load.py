@@ -30,9 +30,9 @@ from limner.data.transforms import ImageSettings
 from limner.data.vocabulary import Vocabulary
 from limner.inference.encoding import Encoding
 from limner.inference.trained import TrainedModel
-from limner.models.backbones import BackboneSettings
 from limner.models.dual_path import DualPathSettings
-from limner.models.systems import build_network
+from limner.models.image import BackboneSettings
+from limner.models.registry import build_network
 from limner.search.engine import Engine
 from limner.search.entry import Entry
 from limner.search.opening import open_store

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from limner.errors import DataError, SettingsError
 from limner.inference.openvino_module import OpenVINOModule
 from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
-from limner.models.backbones import ImageEncoder, folded
+from limner.models.image import ImageEncoder, folded
 
 
 class BackbonePass:
@@ -74,7 +74,7 @@ class _Until(nn.Module):
         return self.backbone.forward_until(pixels, self.layer)
 
 
-def halved(
+def to_half(
     features: Float[Tensor, "images ..."], what: str = "the backbone's features"
 ) -> Float[np.ndarray, "images ..."]:
     """Features as they are kept, in half precision. Raises `DataError` for values that it cannot hold."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from limner.data.vocabulary import place_evenly
 from limner.inference.backbone_pass import BackbonePass
 from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
-from limner.models.joint_embedding import JointEmbedding
+from limner.models.dual_encoder import DualEncoder
 
 SENTENCES = 256
 """Sentences encoded at once."""
@@ -28,7 +28,7 @@ class Encoding:
 
     def __init__(
         self,
-        model: JointEmbedding,
+        model: DualEncoder,
         precision: Precision = "auto",
         *,
         flip: bool = True,
@@ -59,7 +59,7 @@ class Encoding:
 
     @torch.inference_mode()
     def cached(self, views: Float[np.ndarray, "images views ..."]) -> Float[Tensor, "images dim"]:
-        """Unit embeddings of what the feature cache keeps (`JointEmbedding.pool_cached`), averaged over the views.
+        """Unit embeddings of what the feature cache keeps (`DualEncoder.pool_cached`), averaged over the views.
 
         Layers of the backbone that are left to do run unfolded. A memory map is read batch by batch.
         """

@@ -13,23 +13,23 @@ from torch import Tensor
 
 from limner.data.read_sentences import ReadSentences
 from limner.data.vocabulary import longest
-from limner.evaluation.reranking import Match
-from limner.inference.backbone_pass import BackbonePass, halved
+from limner.evaluation.reranking import PairScorer
+from limner.inference.backbone_pass import BackbonePass, to_half
 from limner.inference.encoding import evaluating
 from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
-from limner.models.backbones import LAST_MAP
 from limner.models.hgan import HGAN, LEVELS, Level
-from limner.models.local_matching import Halves, LocalMatch
+from limner.models.image import LAST_MAP
+from limner.models.local_matching import LocalMatch, Projected
 from limner.types import Maps
 
 _IMAGES, _SENTENCES = 16, 16
 """Pictures and sentences whose pairs are scored at once: what they make stays in a processor's cache."""
 
 _HELD = 256
-"""Sentences whose halves are held at once where pairs are single."""
+"""Sentences whose projections are held at once where pairs are single."""
 
 _HALVED = 1024
-"""Pictures whose halves are held at once: with 15 regions, 512 numbers and two levels, 126 MB."""
+"""Pictures whose projections are held at once: with 15 regions, 512 numbers and two levels, 126 MB."""
 
 
 class LevelMatching:
@@ -37,7 +37,7 @@ class LevelMatching:
 
     A network that has learnt since needs a new one. Regions are those of the picture as it is, without its mirror
     image. What is kept of a picture is its regions, `map_shape` numbers in half precision: rows and columns of the
-    windows, and both levels behind one another. The halves of the perceptrons' first layers are made of them once.
+    windows, and both levels behind one another. The first layers of both perceptrons are applied to them once.
     """
 
     def __init__(self, model: HGAN, precision: Precision = "auto", engine: InferenceEngine = "torch") -> None:
@@ -78,20 +78,20 @@ class LevelMatching:
         with evaluating(self.model), autocast(self.precision, self.device):
             cut = self.model.cut(last.permute(0, 3, 1, 2))
         joined = torch.cat([cut[level].float() for level in self.model.settings.levels], dim=2)
-        return halved(joined.view(len(joined), *self.map_shape), "the features of the regions")
+        return to_half(joined.view(len(joined), *self.map_shape), "the features of the regions")
 
     @torch.inference_mode()
-    def halve_pictures(self, maps: Maps) -> dict[Level, Halves]:
+    def project_pictures(self, maps: Maps) -> dict[Level, Projected]:
         """What pictures bring to their pairs."""
         levels = self.model.settings.levels
         regions = torch.from_numpy(np.array(maps)).to(self.device).float().flatten(1, 2)
         with evaluating(self.model), autocast(self.precision, self.device):
-            return self.model.halve_pictures(
+            return self.model.project_pictures(
                 dict(zip(levels, regions.chunk(len(levels), dim=2), strict=True))
             )
 
     @torch.inference_mode()
-    def halve_sentences(self, read: ReadSentences) -> dict[Level, Halves]:
+    def project_sentences(self, read: ReadSentences) -> dict[Level, Projected]:
         """What sentences bring to their pairs."""
         width = longest(read.numbers)
         numbers, phrases = (
@@ -99,7 +99,7 @@ class LevelMatching:
             for rows in (read.numbers, np.zeros_like(read.numbers) if read.phrases is None else read.phrases)
         )
         with evaluating(self.model), autocast(self.precision, self.device):
-            return self.model.halve_sentences(self.model.text.encode(numbers, phrases))
+            return self.model.project_sentences(self.model.text.encode(numbers, phrases))
 
     @torch.inference_mode()
     def similarities(self, maps: Maps, read: ReadSentences) -> Float[np.ndarray, "images sentences"]:
@@ -110,12 +110,12 @@ class LevelMatching:
         found = np.empty((len(maps), len(read)), np.float32)
         for chunk in range(0, len(maps), _HALVED):
             starts = range(chunk, min(chunk + _HALVED, len(maps)), _IMAGES)
-            pictures = [self.halve_pictures(maps[start : start + _IMAGES]) for start in starts]
+            pictures = [self.project_pictures(maps[start : start + _IMAGES]) for start in starts]
             for first in range(0, len(read), _SENTENCES):
-                sentences = self.halve_sentences(read[first : first + _SENTENCES])
-                for start, halves in zip(starts, pictures, strict=True):
+                sentences = self.project_sentences(read[first : first + _SENTENCES])
+                for start, projected in zip(starts, pictures, strict=True):
                     with evaluating(self.model):
-                        matches = self.model.match(halves, sentences)
+                        matches = self.model.match(projected, sentences)
                     block = self._total(matches).cpu().numpy()
                     found[start : start + len(block), first : first + _SENTENCES] = block
         return found
@@ -132,13 +132,13 @@ class LevelMatching:
 
         Weights are those of the word level, None where there is no such level or direction.
         """
-        sentences = self.halve_sentences(read)
+        sentences = self.project_sentences(read)
         totals: list[np.ndarray] = []
         of_items: list[np.ndarray] = []
         of_regions: list[np.ndarray] = []
         for start in range(0, len(maps), _IMAGES):
             with evaluating(self.model):
-                pictures = self.halve_pictures(maps[start : start + _IMAGES])
+                pictures = self.project_pictures(maps[start : start + _IMAGES])
                 matches = self.model.match(pictures, sentences)
             totals.append(self._total(matches)[:, 0].cpu().numpy())
             if "word" in matches:
@@ -171,7 +171,7 @@ class LevelMatching:
         texts: Float[np.ndarray, "sentences dim"],
         maps: Maps,
         read: ReadSentences,
-    ) -> Match:
+    ) -> PairScorer:
         """Scores of pairs given by positions, all levels together.
 
         Pairs of all of some pictures with all of some sentences are scored as one grid, others as one a picture or a
@@ -207,17 +207,17 @@ class LevelMatching:
         by_image = len(np.unique(of_images)) <= len(said)
         for start in range(0, len(said), _HELD):
             held = said[start : start + _HELD]
-            sentences = self.halve_sentences(read[held])
+            sentences = self.project_sentences(read[held])
             inside = np.flatnonzero(np.isin(of_sentences, held))
             anchors = (of_images if by_image else of_sentences)[inside]
             for one in np.unique(anchors):
                 pairs = inside[anchors == one]
                 shown = of_images[pairs][:1] if by_image else of_images[pairs]
                 rows = np.searchsorted(held, of_sentences[pairs] if by_image else of_sentences[pairs][:1])
-                pictures = self.halve_pictures(maps[shown])
+                pictures = self.project_pictures(maps[shown])
                 with evaluating(self.model):
                     matches = self.model.match(
-                        pictures, {level: halves[rows] for level, halves in sentences.items()}
+                        pictures, {level: projected[rows] for level, projected in sentences.items()}
                     )
                 found[pairs] = self._total(matches).flatten().cpu().numpy()
         return found

@@ -8,13 +8,12 @@ from jaxtyping import Float, Int, Int64, UInt8
 
 from limner.data.read_sentences import ReadSentences
 from limner.data.vocabulary import longest
-from limner.evaluation.reranking import Match as PairScore
-from limner.inference.backbone_pass import BackbonePass, halved
+from limner.evaluation.reranking import PairScorer
+from limner.inference.backbone_pass import BackbonePass, to_half
 from limner.inference.encoding import evaluating
 from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
-from limner.models.backbones import LAST_MAP
-from limner.models.co_attention import Match
-from limner.models.matcher import Matcher
+from limner.models.co_attention import CrossEncoder, PairMatch
+from limner.models.image import LAST_MAP
 from limner.types import Maps
 
 _MEETINGS = 1 << 25
@@ -29,7 +28,7 @@ class Matching:
     """
 
     def __init__(
-        self, matcher: Matcher, precision: Precision = "auto", engine: InferenceEngine = "torch"
+        self, matcher: CrossEncoder, precision: Precision = "auto", engine: InferenceEngine = "torch"
     ) -> None:
         self.matcher = matcher
         self.device = next(matcher.parameters()).device
@@ -43,7 +42,7 @@ class Matching:
 
     def maps(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Maps:
         """The last maps of cropped pictures. Raises `DataError` for values beyond half precision."""
-        return halved(self.backbone.map_until(pixels, LAST_MAP))
+        return to_half(self.backbone.map_until(pixels, LAST_MAP))
 
     @torch.inference_mode()
     def maps_of_cached(self, cached: Float[np.ndarray, "images _height _width _channels"]) -> Maps:
@@ -54,7 +53,7 @@ class Matching:
         for start in range(0, len(cached), 64):
             block = torch.from_numpy(np.array(cached[start : start + 64])).to(self.device)
             with evaluating(self.matcher), autocast(self.precision, self.device):
-                rows.append(halved(self.matcher.map_pictures(block).permute(0, 2, 3, 1)))
+                rows.append(to_half(self.matcher.map_pictures(block).permute(0, 2, 3, 1)))
         return np.concatenate(rows)
 
     @torch.inference_mode()
@@ -63,7 +62,7 @@ class Matching:
         maps: Float[np.ndarray, "batch map_height map_width channels"],
         numbers: Int64[np.ndarray, "sentences words"],
         rows: Int[np.ndarray, " batch"] | None = None,
-    ) -> Match:
+    ) -> PairMatch:
         """One batched forward: map i with sentence `rows[i]` (without `rows`: with sentence i)."""
         taken = torch.from_numpy(np.ascontiguousarray(numbers[:, : longest(numbers)])).to(self.device)
         with evaluating(self.matcher), autocast(self.precision, self.device):
@@ -72,7 +71,7 @@ class Matching:
                 which = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.device)
                 words, present = words[which], present[which]
             seen = torch.from_numpy(np.array(maps)).to(self.device).float().flatten(1, 2)
-            found: Match = self.matcher.co_attention(seen, words, present)
+            found: PairMatch = self.matcher.co_attention(seen, words, present)
         return found
 
     def at_once(self, maps: Maps, numbers: Int64[np.ndarray, "sentences words"]) -> int:
@@ -87,7 +86,7 @@ class Matching:
         texts: Float[np.ndarray, "sentences dim"],
         maps: Maps,
         read: ReadSentences,
-    ) -> PairScore:
+    ) -> PairScorer:
         """Logits of pairs given by positions; the embeddings do not enter them."""
 
         def score(

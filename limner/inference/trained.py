@@ -29,7 +29,7 @@ from limner.inference.openvino_module import require_openvino
 from limner.inference.precision import InferenceEngine, Precision, default_device
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.hgan import HGAN, HGANSettings
-from limner.models.systems import ModelSettings, Network, build_network
+from limner.models.registry import ModelSettings, Network, build_network
 from limner.settings import Settings
 from limner.types import Maps, Pixels
 
@@ -152,9 +152,9 @@ class TrainedModel:
         """Matches pairs, by a matcher or HGAN's words and phrases; None = the embedding ranks alone."""
         if isinstance(self.model, HGAN) and self.model.settings.levels:
             return LevelMatching(self.model, self.encoding.precision, self.encoding.engine)
-        if self.model.matcher is None:
+        if self.model.cross_encoder is None:
             return None
-        return Matching(self.model.matcher, self.encoding.precision, self.encoding.engine)
+        return Matching(self.model.cross_encoder, self.encoding.precision, self.encoding.engine)
 
     @cached_property
     def judge(self) -> RunJudge | LevelJudge | None:
@@ -253,7 +253,7 @@ def load_model(
         ) from None
     model = _network(settings, len(vocabulary), description)
     if matcher is not None:
-        model.add_matcher(matcher)
+        model.add_cross_encoder(matcher)
     load_into(model, tensors, path)
     if engine == "openvino":
         require_openvino()

@@ -15,9 +15,9 @@ from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.data.vocabulary import Vocabulary, words
 from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.errors import DataError, SettingsError
-from limner.models.bert_words import whole_words
 from limner.models.hgan import HGAN, HGANSettings
-from limner.models.systems import build_network
+from limner.models.registry import build_network
+from limner.models.text_bert import whole_words
 from limner.training.objective import Objective
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures

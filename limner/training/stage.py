@@ -12,7 +12,7 @@ from torch import nn
 from limner.evaluation.report import Report
 from limner.inference.encoding import Encoding
 from limner.inference.precision import Arithmetic
-from limner.models.backbones import ImageEncoder
+from limner.models.image import ImageEncoder
 from limner.training.events import Listener, Preparing
 from limner.training.feature_cache import cached_views
 from limner.training.optimiser import freeze_parts

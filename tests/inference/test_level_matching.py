@@ -15,8 +15,8 @@ from limner.inference import TrainedModel
 from limner.inference import level_matching as module
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.level_matching import LevelMatching
-from limner.models.bert_words import BertSettings
 from limner.models.hgan import HGAN
+from limner.models.text_bert import BertSettings
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.opening import open_store, store_for
@@ -66,8 +66,8 @@ def test_blocks_of_all_pairs_are_single_pairs(
             numbers, phrases = (torch.from_numpy(part[column][None]) for part in (read.numbers, read.phrases))
             with torch.inference_mode():
                 halves = (
-                    model.halve_pictures(model.read_pictures(pixels).regions),
-                    model.halve_sentences(model.read_sentences(numbers, phrases)[1]),
+                    model.project_pictures(model.read_pictures(pixels).regions),
+                    model.project_sentences(model.read_sentences(numbers, phrases)[1]),
                 )
                 matches = model.match(*halves)
             levels = [match.similarity.item() for match in matches.values()]

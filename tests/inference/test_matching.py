@@ -54,11 +54,11 @@ def test_logits_are_those_of_single_pairs(
     monkeypatch.setattr("limner.inference.matching._MEETINGS", 200)
     in_parts = matching.logits(maps, numbers, images, sentences)
     np.testing.assert_allclose(in_parts, together, rtol=1e-4, atol=1e-5)
-    assert run.model.matcher is not None
+    assert run.model.cross_encoder is not None
     for image, sentence, logit in zip(images, sentences, together, strict=True):
         pixels = run.prepare_image(test_split.records[image].image)
         with torch.inference_mode():
-            match = run.model.matcher(
+            match = run.model.cross_encoder(
                 torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None],
                 torch.from_numpy(numbers[sentence][None]),
             )

@@ -10,7 +10,7 @@ from limner.errors import SettingsError
 from limner.inference.backbone_pass import BackbonePass
 from limner.inference.openvino_module import OpenVINOModule
 from limner.inference.precision import Precision
-from limner.models.backbones import LAST_MAP, BackboneSettings, build_backbone
+from limner.models.image import LAST_MAP, BackboneSettings, build_backbone
 
 pytest.importorskip("openvino")
 

@@ -17,7 +17,7 @@ from limner.errors import CheckpointError, DataError, ImageError
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.inference.encoding import Encoding
 from limner.inference.trained import TrainedModel, load_model
-from limner.models.backbones import BackboneSettings
+from limner.models.image import BackboneSettings
 from limner.training.loop import train
 from limner.types import Encoder
 from tests.toy import toy_recipe

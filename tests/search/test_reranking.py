@@ -64,9 +64,9 @@ def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(
 def test_one_batched_forward_and_no_picture_is_opened(
     engine: Engine, run: TrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run.model.matcher is not None
+    assert run.model.cross_encoder is not None
     calls: list[int] = []
-    hook = run.model.matcher.co_attention.register_forward_hook(
+    hook = run.model.cross_encoder.co_attention.register_forward_hook(
         lambda module, given, found: calls.append(len(given[0]))
     )
     monkeypatch.setattr(

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
-from limner.models.hierarchical_text import HierarchicalText, HierarchicalTextSettings
+from limner.models.text_hgan import HierarchicalText, HierarchicalTextSettings
 
 NUMBERS = torch.tensor([[3, 1, 4, 1, 5, 0, 0], [2, 6, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0]])
 PHRASES = torch.tensor([[1, 1, 0, 2, 2, 0, 0], [0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0]])

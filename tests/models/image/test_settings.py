@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from limner.errors import SettingsError
-from limner.models.backbones import BackboneSettings
+from limner.models.image import BackboneSettings
 
 
 @pytest.mark.parametrize(

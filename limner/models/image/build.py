@@ -1,10 +1,18 @@
-"""What a user says of an image backbone: which network, whose weights, how the pixels enter."""
+"""Settings of an image backbone, and the network that they describe, with its weights."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import Field, field_validator, model_validator
 
+from limner.errors import SettingsError
+from limner.models.image.auto import load_auto
+from limner.models.image.encoder import IMAGENET, TENSORFLOW, ImageEncoder
+from limner.models.image.googlenet import TRANSFORMED_INPUT, GoogLeNet
+from limner.models.image.mobilenet import MobileNetV2
+from limner.models.image.resnet import ResNet, ResNetDepth
+from limner.models.image.vgg import VGG, VGGDepth
+from limner.models.image.weights import load_state, published_state, read_state
 from limner.settings import Settings
 
 BackboneName = Literal[
@@ -85,3 +93,41 @@ class BackboneSettings(Settings):
             raise ValueError("weights='imagenet' exist for width 1 only")
         if self.padding != "symmetric" or self.normalise != "imagenet":
             raise ValueError("weights='imagenet' were trained with padding='symmetric', normalise='imagenet'")
+
+
+def build_backbone(settings: BackboneSettings, *, load_weights: bool = True) -> ImageEncoder:
+    """The backbone that `settings` describe, in training mode, not frozen.
+
+    `load_weights=False` leaves random values and reads no weight file: for a trained model whose own
+    checkpoint is loaded next. Random values depend on `torch.manual_seed` alone. Raises `CheckpointError`
+    when the weights are missing, damaged or of another network.
+    """
+    if settings.name == "auto":
+        if settings.auto_model is None:
+            raise SettingsError("name='auto' needs auto_model, a folder or hub name")
+        return load_auto(settings.auto_model, load_weights=load_weights)
+    encoder = _network(settings)
+    if settings.weights is not None and load_weights:
+        published = settings.weights == "imagenet"
+        state = published_state(settings.name) if published else read_state(settings.weights)
+        load_state(encoder, state, source=settings.weights)
+    return encoder
+
+
+def _network(settings: BackboneSettings) -> ImageEncoder:
+    width = settings.width
+    normalisation = {"imagenet": IMAGENET, "tensorflow": TENSORFLOW}[settings.normalise]
+    family, _, depth = settings.name.partition("-")
+    if family == "resnet":
+        return ResNet(
+            cast(ResNetDepth, int(depth)),
+            width=width,
+            last_stride=settings.last_stride,
+            normalisation=normalisation,
+        )
+    if family == "vgg":
+        return VGG(cast(VGGDepth, int(depth)), width=width, normalisation=normalisation)
+    if family == "googlenet":
+        own = TRANSFORMED_INPUT if settings.normalise == "imagenet" else normalisation
+        return GoogLeNet(width=width, normalisation=own)
+    return MobileNetV2(width=width, padding=settings.padding, normalisation=normalisation)

@@ -6,11 +6,9 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
-from limner.models.backbones import BackboneSettings, ImageEncoder
-from limner.models.co_attention import CoAttentionSettings
-from limner.models.matcher import Matcher
-from limner.models.parts import Parted
-from limner.models.text_path import TextPath, TextSettings
+from limner.models.co_attention import CoAttentionSettings, CrossEncoder
+from limner.models.image import BackboneSettings, ImageEncoder
+from limner.models.text_path import PartedNetwork, TextPath, TextSettings
 
 
 @runtime_checkable
@@ -30,16 +28,16 @@ class EmbeddingSettings(Protocol):
         """Width of the embedding."""
 
 
-class JointEmbedding(Parted):
+class DualEncoder(PartedNetwork):
     """An image path and a text path; a system says which, by the four modules it is made of.
 
     `embed_images` is above the backbone's pooled feature, so that a frozen backbone is run once; neither path
-    normalises. `dim` is the width of the embedding. `matcher` re-ranks what the embedding finds, where a second stage
-    has been trained for that.
+    normalises. `dim` is the width of the embedding. `cross_encoder` re-ranks what the embedding finds,
+    where a second stage has been trained for that.
     """
 
     settings: EmbeddingSettings
-    matcher: Matcher | None
+    cross_encoder: CrossEncoder | None
 
     def __init__(
         self, backbone: ImageEncoder, image_head: nn.Module, text: TextPath, text_head: nn.Module, dim: int
@@ -50,13 +48,17 @@ class JointEmbedding(Parted):
         self.text = text
         self.text_head = text_head
         self.dim = dim
-        self.matcher = None
+        self.cross_encoder = None
 
-    def add_matcher(self, settings: CoAttentionSettings) -> Matcher:
-        """Give the network a matcher that starts from its weights as they are now; one that is there stays."""
-        if self.matcher is None:
-            self.matcher = Matcher(settings, self.backbone, self.text).to(next(self.parameters()).device)
-        return self.matcher
+    def add_cross_encoder(self, settings: CoAttentionSettings) -> CrossEncoder:
+        """Give the network a cross-encoder that starts from its weights as they are now; one that is there stays.
+
+        Raises `SettingsError` where the text encoder has no states of single words.
+        """
+        if self.cross_encoder is None:
+            made = CrossEncoder(settings, self.backbone, self.text)
+            self.cross_encoder = made.to(next(self.parameters()).device)
+        return self.cross_encoder
 
     def pool_images(
         self, pixels: UInt8[Tensor, "batch 3 height width"] | Float[Tensor, "batch 3 height width"]
@@ -97,7 +99,7 @@ class JointEmbedding(Parted):
         """Bring the weights back to what a system holds them to, after each step; most hold them to nothing."""
 
     def modules_of_parts(self) -> dict[str, list[nn.Module]]:
-        """The modules of each part; the matcher has parts of its own."""
+        """The modules of each part; the cross-encoder has parts of its own."""
         above = [module for module in self.text.children() if module is not self.text.table]
         return {
             "backbone": [self.backbone],

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from limner.models.backbones.encoder import (
+from limner.models.image.encoder import (
     IMAGENET,
     ImageEncoder,
     Layer,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
-from limner.models.backbones import IMAGENET, TENSORFLOW, VGG, GoogLeNet, ImageEncoder, MobileNetV2, ResNet
-from limner.models.backbones.encoder import Layer, scale_channels
+from limner.models.image import IMAGENET, TENSORFLOW, VGG, GoogLeNet, ImageEncoder, MobileNetV2, ResNet
+from limner.models.image.encoder import Layer, scale_channels
 
 
 def some_pixels(size: int = 40, batch: int = 3) -> Tensor:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from limner.errors import CheckpointError
-from limner.models.backbones import (
+from limner.models.image import (
     VGG,
     BackboneName,
     BackboneSettings,

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from limner.errors import CheckpointError
-from limner.models.backbones import AutoEncoder, BackboneSettings, build_backbone
+from limner.models.image import AutoEncoder, BackboneSettings, build_backbone
 
 transformers = pytest.importorskip("transformers")
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from limner.models.text_encoder import (
+from limner.models.text_cnn import (
     ChannelNorm,
     TextBlock,
     TextEncoder,

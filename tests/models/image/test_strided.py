@@ -4,8 +4,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limner.models.backbones.strided import Padding, StridedConvolution, StridedDepthwise
-from tests.models.backbones import reference
+from limner.models.image.mobilenet import Padding, StridedConvolution, StridedDepthwise
+from tests.models.image import reference
 
 sides = st.integers(3, 16)
 paddings: st.SearchStrategy[Padding] = st.sampled_from(["symmetric", "same"])

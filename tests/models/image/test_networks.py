@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from limner.models.backbones import VGG, GoogLeNet, ImageEncoder, MobileNetV2, ResNet
-from tests.models.backbones import reference
+from limner.models.image import VGG, GoogLeNet, ImageEncoder, MobileNetV2, ResNet
+from tests.models.image import reference
 
 # Parameters of torchvision's model with its 1000-way classifier; inputs of that classifier; convolutions with
 # batch norm (a weight, and four tensors and a counter of the norm) or, for VGG, layers with weight and bias.

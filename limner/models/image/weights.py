@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from limner.errors import CheckpointError
-from limner.models.backbones.encoder import ImageEncoder
+from limner.models.image.encoder import ImageEncoder
 
 PUBLISHED_AT = "https://download.pytorch.org/models/"
 PUBLISHED = {

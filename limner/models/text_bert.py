@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from limner.data.vocabulary import PADDING
 from limner.errors import CheckpointError
-from limner.models.backbones.auto import portable
+from limner.models.image.auto import portable
 from limner.settings import Settings
 
 HiddenLayers = Literal["last", "second-to-last", "last-four"]

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from limner.data.vocabulary import PADDING
-from limner.models.bert_words import BertSettings, BertWords
+from limner.models.text_bert import BertSettings, BertWords
 from limner.models.text_lstm import lengths
 from limner.models.text_path import TextPath
 from limner.settings import Settings

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from limner.errors import CheckpointError
-from limner.models.backbones.encoder import IMAGENET, ImageEncoder, Layer, Normalisation
+from limner.models.image.encoder import IMAGENET, ImageEncoder, Layer, Normalisation
 
 _MAY_BE_MISSING = "hidden_states_norms."
 """Layer norms that transformers puts behind a backbone's stages.

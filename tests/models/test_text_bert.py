@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from limner.errors import CheckpointError, SettingsError
-from limner.models.bert_words import PIECES, BertSettings, BertWords, whole_words
+from limner.models.text_bert import PIECES, BertSettings, BertWords, whole_words
 
 transformers = pytest.importorskip("transformers")
 

@@ -2,12 +2,11 @@ import pytest
 import torch
 
 from limner.errors import SettingsError
-from limner.models.backbones import BackboneSettings
-from limner.models.co_attention import CoAttentionSettings
+from limner.models.co_attention import CoAttentionSettings, CrossEncoder, regions
 from limner.models.dual_path import DualPath, DualPathSettings
 from limner.models.identity_aware import IdentityAware, IdentityAwareSettings
-from limner.models.matcher import Matcher, regions
-from limner.models.text_encoder import TextEncoderSettings
+from limner.models.image import BackboneSettings
+from limner.models.text_cnn import TextEncoderSettings
 from limner.models.text_lstm import TextLSTMSettings
 
 SETTINGS = CoAttentionSettings(steps=2, spatial_dim=6, semantic_dim=7, dim=8)
@@ -32,8 +31,8 @@ def pixels() -> torch.Tensor:
 @pytest.mark.parametrize("name", ["resnet-18", "vgg-16"])
 def test_starts_from_the_embedding_and_learns_apart(name: str) -> None:
     model = network(name).eval()
-    matcher = model.add_matcher(SETTINGS)
-    assert model.add_matcher(SETTINGS) is matcher
+    matcher = model.add_cross_encoder(SETTINGS)
+    assert model.add_cross_encoder(SETTINGS) is matcher
     theirs = model.backbone.state_dict()
     for key, tensor in matcher.backbone.state_dict().items():
         assert torch.equal(tensor, theirs[key])
@@ -51,14 +50,14 @@ def test_starts_from_the_embedding_and_learns_apart(name: str) -> None:
 
 
 def test_every_parameter_is_in_one_part() -> None:
-    matcher = network("vgg-16").add_matcher(SETTINGS)
+    matcher = network("vgg-16").add_cross_encoder(SETTINGS)
     listed = [id(parameter) for part in matcher.parts().values() for parameter in part]
     assert sorted(listed) == sorted(map(id, matcher.parameters()))
     assert set(matcher.parts()) == {"backbone", "words", "text", "co_attention"}
 
 
 def test_maps_may_be_cached_wholly_or_in_part() -> None:
-    matcher = network().add_matcher(SETTINGS).eval()
+    matcher = network().add_cross_encoder(SETTINGS).eval()
     plain = matcher(pixels(), NUMBERS).logits
     cached = matcher.map_pictures(pixels()).permute(0, 2, 3, 1)
     torch.testing.assert_close(matcher(cached, NUMBERS).logits, plain)
@@ -80,4 +79,4 @@ def test_a_text_path_without_word_states_is_refused() -> None:
     )
     model = DualPath(settings, 9)
     with pytest.raises(SettingsError, match="identity-aware"):
-        Matcher(SETTINGS, model.backbone, model.text)
+        CrossEncoder(SETTINGS, model.backbone, model.text)

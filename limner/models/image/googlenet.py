@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from limner.models.backbones.encoder import ImageEncoder, Layer, Normalisation, initialise, scale_channels
+from limner.models.image.encoder import ImageEncoder, Layer, Normalisation, initialise, scale_channels
 
 TRANSFORMED_INPUT = Normalisation(mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5))
 """Input of torchvision's weights.

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from limner.models.backbones.encoder import (
+from limner.models.image.encoder import (
     IMAGENET,
     ImageEncoder,
     Layer,

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from limner.errors import SettingsError
-from limner.models.backbones import VGG, GoogLeNet, ImageEncoder, MobileNetV2, ResNet, folded
+from limner.models.image import VGG, GoogLeNet, ImageEncoder, MobileNetV2, ResNet, folded
 
 
 def _learnt(encoder: ImageEncoder) -> ImageEncoder:

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from limner.errors import CheckpointError
-from limner.models.backbones import (
+from limner.models.image import (
     BackboneName,
     BackboneSettings,
     MobileNetV2,
@@ -23,7 +23,7 @@ from limner.models.backbones import (
     published_state,
     read_state,
 )
-from limner.models.backbones.weights import PUBLISHED
+from limner.models.image.weights import PUBLISHED
 
 
 def small(seed: int) -> ResNet:
