@@ -1,4 +1,4 @@
-"""What other packages add to limner: losses, encoders, readers and recipes, found through their entry points.
+"""Losses, encoders, readers and recipes of other packages, found through their entry points.
 
 A package names them in its `pyproject.toml`, and limner finds them where it is installed beside it (docs/extend.md):
 
@@ -51,7 +51,7 @@ class Plugin:
 
 
 def plugins(group: Group) -> dict[str, Plugin]:
-    """What the installed packages add to a group, by name and sorted. Raises `SettingsError` for a name given twice."""
+    """All that installed packages add to a group, by name and sorted. Raises `SettingsError` for a name given twice."""
     found: dict[str, Plugin] = {}
     for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
         plugin = Plugin(entry)
@@ -65,7 +65,7 @@ def plugins(group: Group) -> dict[str, Plugin]:
 
 
 def find_plugin(group: Group, name: str) -> Plugin | None:
-    """What another package adds under a name that is none of limner's own; None if there is nothing."""
+    """The plugin of a name that is none of limner's own; None if no package adds it."""
     return plugins(group).get(name)
 
 
