@@ -15,12 +15,14 @@ ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
     {"errors", "types"},
+    {"plugins"},
     {"settings"},
     {"data"},
     {"models", "losses", "evaluation"},
     {"inference"},
     {"training", "search"},
     {"recipes", "figures"},
+    {"library"},
     {"server", "client"},
     {"demo"},
     {"cli"},

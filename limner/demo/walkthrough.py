@@ -58,7 +58,7 @@ class Screen:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo ends with."""
+    """The outcome of a demo."""
 
     store: Path
     sentence: str

@@ -81,7 +81,7 @@ def join_neighbours(
 
 
 class _NeighboursJoined(torch.autograd.Function):
-    """What `F.pad`, two slices and `torch.cat` give, in fewer passes over the memory."""
+    """The result of `F.pad`, two slices and `torch.cat`, in fewer passes over the memory."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, stride: int) -> Tensor:
