@@ -16,7 +16,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
     {"errors", "types", "freed_memory", "user_cache"},
     {"compiled"},
-    {"settings"},
+    {"settings", "wire"},
     {"data"},
     {"models", "losses", "evaluation"},
     {"runs"},
