@@ -15,7 +15,7 @@ from limner.errors import LimnerError
 
 if TYPE_CHECKING:
     from limner.runs.run import load_run as load
-    from limner.search.opening import open_store
+    from limner.search.store import open_store
 
 __all__ = ["LimnerError", "load", "open_store"]
 
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
 
         return load_run
     if name == "open_store":
-        from limner.search.opening import open_store
+        from limner.search.store import open_store
 
         return open_store
     raise AttributeError(f"module 'limner' has no attribute '{name}'")

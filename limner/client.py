@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Attention:
-    """Where the matcher looked: see `limner.search.hits.Attention`."""
+    """Where the matcher looked: see `limner.wire.Attention`."""
 
     words: list[str]
     of_regions: list[list[list[float]]] | None
@@ -37,7 +37,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class Hit:
-    """A picture that a search found: as `limner.search.hits.Hit`, with the `name` of its file in place of its path."""
+    """A picture that a search found: as `limner.wire.Hit`, with the `name` of its file in place of its path."""
 
     rank: int
     score: float

@@ -34,6 +34,10 @@ class UnknownPictureError(StoreError):
     """A picture that the store does not hold, or no longer."""
 
 
+class ChangedPictureError(StoreError):
+    """A picture whose file is gone, or is no longer the one that was indexed."""
+
+
 class SearchTimeoutError(LimnerError):
     """A search took longer than its caller allows."""
 

@@ -12,6 +12,7 @@ from limner.errors import LimnerError, ServerError, SettingsError
 from limner.search.engine import Engine
 from limner.search.query import Query
 from limner.search.sentences import Sentence, SentenceTable
+from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from tests.search.fake import draw
@@ -32,7 +33,7 @@ def engine(folder: Path) -> Engine:
 @pytest.fixture(scope="module")
 def server(engine: Engine, folder: Path) -> Iterator[Client]:
     settings = ServerSettings(changes=True, uploads=folder / "uploads", rate=0)
-    with running(create_app(engine, settings)) as url, Client(f"{url}/") as client:
+    with running(create_app(Store(engine), settings)) as url, Client(f"{url}/") as client:
         yield client
 
 
@@ -64,7 +65,7 @@ def test_search_as_the_library(server: Client, engine: Engine, folder: Path) -> 
 
 def test_sentences(server: Client, engine: Engine, folder: Path) -> None:
     picture = folder / HOME / "3.png"
-    SentenceTable(engine.store).index(
+    SentenceTable(engine.files).index(
         engine.encoder, [Sentence("a red coat", str(picture)), Sentence("blue")]
     )
     found = server.sentences(image=picture)

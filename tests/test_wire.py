@@ -16,8 +16,16 @@ from limner.wire import Answer, Hit, where_strings
 
 def hit(**values: Any) -> Hit:
     plain: dict[str, Any] = {
-        **{"rank": 1, "score": 0.5, "id": "a" * 32, "name": "x.jpg", "identity": None, "metadata": {}},
-        **{"taken": None, "confidence": None, "probability": None, "group": None},
+        "rank": 1,
+        "score": 0.5,
+        "id": "a" * 32,
+        "name": "x.jpg",
+        "identity": None,
+        "metadata": {},
+        "taken": None,
+        "confidence": None,
+        "probability": None,
+        "group": None,
     }
     return Hit(**{**plain, **values})
 

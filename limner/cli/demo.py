@@ -29,13 +29,13 @@ from limner.runs.calibration_file import load_calibration, write_calibration
 from limner.runs.checkpoint import write_text
 from limner.runs.evaluating import evaluate_run
 from limner.runs.run import RUN_FILE
-from limner.search.card import FILE as CARD
-from limner.search.card import read_card
+from limner.search.contact_sheet import contact_sheet
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.opening import store_for
-from limner.search.sheet import contact_sheet
-from limner.search.store import check_empty
+from limner.search.manifest import FILE as CARD
+from limner.search.manifest import read_manifest
+from limner.search.store import Store
+from limner.search.store_files import check_empty, store_for
 from limner.training.loop import train
 
 RECIPE = "dual-path-people"
@@ -113,9 +113,9 @@ def demo_command(
 
     out.print("5. Searching")
     best: tuple[int, str] | None = None
-    engine = Engine(opened, encoder, load_calibration(run, encoder.fingerprint))
+    searched = Store(Engine(opened, encoder, load_calibration(run, encoder.fingerprint)))
     for number, (sentence, truth) in enumerate(examples(test), start=1):
-        hits = engine.search(sentence, 10)
+        hits = searched.search(sentence, k=10).hits
         found = next((hit.rank for hit in hits if hit.identity == truth), None)
         sheet = folder / SHEETS[number - 1]
         contact_sheet(hits, query=sentence, truth=truth).save(sheet)
@@ -149,7 +149,7 @@ def _claim(folder: Path) -> None:
                 )
     store = folder / "store"
     if (store / CARD).exists():
-        read_card(store)
+        read_manifest(store)
         if not (folder / "run" / RUN_FILE).exists():
             raise SettingsError(
                 f"--out {folder}: the run that its store was built with is gone; remove {store}, or name a new folder"

@@ -10,8 +10,8 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from limner.errors import SettingsError
+from limner.server.limits import Buckets, client_of, too_many
 from limner.server.problems import problem
-from limner.server.rate import Buckets, client_of, too_many
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 _SHORTEST = 16

@@ -14,8 +14,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from limner.errors import LimnerError, SettingsError
+from limner.server.limits import address_of
 from limner.server.problems import RefusedError
-from limner.server.rate import address_of
 
 
 class Audit:

@@ -8,11 +8,13 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import compile_path
 
 from limner.errors import LimnerError, SearchTimeoutError, StoreError, UnknownPictureError
+from limner.wire import ResponseModel
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -158,3 +160,40 @@ def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Problems of a route for its OpenAPI description."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {status: {"description": TITLES[status][1], "content": content} for status in sorted(statuses)}
+
+
+class Fault(ResponseModel):
+    """What is wrong with one part of a request."""
+
+    loc: list[str]
+    """Which part."""
+
+    msg: str
+    """What was expected."""
+
+
+class Problem(BaseModel):
+    """Why a request was not done (RFC 9457)."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    type: str
+    """The kind of problem, `limner:KIND`."""
+
+    title: str
+    """The same in words."""
+
+    status: int
+    """The HTTP status."""
+
+    detail: str
+    """What was wrong with this request, and what to do."""
+
+    errors: list[Fault] | None = None
+    """With status 422: each fault."""
+
+
+def problem_schema() -> dict[str, Any]:
+    """JSON Schema of a problem, whole."""
+    schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {name: value for name, value in schema.items() if name != "$defs"}
