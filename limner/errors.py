@@ -43,8 +43,12 @@ class SearchTimeoutError(LimnerError):
 
 
 class ServerError(LimnerError):
-    """A search server refused something, or cannot be reached; `status` is its HTTP status, None without an answer."""
+    """A search server refused something, or cannot be reached.
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    `status` is its HTTP status, None without an answer; `retry_after` the seconds after which it asks to try again.
+    """
+
+    def __init__(self, message: str, status: int | None = None, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_after = retry_after

@@ -115,10 +115,10 @@ class Hit(ResponseModel):
 
 
 class Answer(ResponseModel):
-    """What a search found: a sequence of its hits, best first.
+    """What a search found."""
 
-    `print(answer)` shows a table, `answer.to_table()` is one of pyarrow.
-    """
+    # in Python it is a sequence of its hits, `print(answer)` shows a table, `answer.to_table()` is one of pyarrow; the
+    # docstring says nothing of that, since it is the schema's description, also in /openapi.json
 
     hits: tuple[Hit, ...]
     """Best first."""
@@ -129,13 +129,13 @@ class Answer(ResponseModel):
     matching: int
     """Those that meet the conditions."""
 
-    threshold: float | None = None
+    threshold: float | None
     """Match probability from which an answer is called good."""
 
-    good: bool | None = None
+    good: bool | None
     """Whether the best reaches the threshold; null without calibration."""
 
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[str, ...]
     """Words of the text that the model does not know: it searched without them."""
 
     took_ms: float | None = Field(default=None, exclude_if=_is_none)
@@ -362,7 +362,7 @@ class StoreInfo(ResponseModel):
     identities: bool
     """Whether any picture has an identity."""
 
-    times: tuple[str, str] | None
+    times: tuple[str, ...] | None
     """When the first and the last picture were taken; null where that is known of none."""
 
     def __repr__(self) -> str:

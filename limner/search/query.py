@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from limner.data.capture_time import local_time
 from limner.errors import SettingsError
@@ -72,7 +72,7 @@ class Query:
         where: Where = (),
         after: datetime | str | None = None,
         before: datetime | str | None = None,
-        group: Grouping | None = None,
+        group: str | None = None,
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> "Query":
@@ -88,7 +88,7 @@ class Query:
             where=tuple(Condition.parse(one) for one in where_strings(where)),
             after=_time("after", after),
             before=_time("before", before),
-            group=group,
+            group=cast(Grouping | None, group),
             rerank=rerank,
             explain=explain,
         )

@@ -16,6 +16,17 @@ _WITH_PICTURES = ("/v1/search", "/v1/sentences", "/v1/items")
 _PLAIN = 64 * 1024
 
 
+def route_path(scope: Scope) -> str:
+    """The path of a request below the place where the app is mounted: what routes and limits speak of.
+
+    A mounted app sees the whole path, and the place under `root_path`. A limit that looked at the whole path would let
+    everything through there.
+    """
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path.removeprefix(root) if path.startswith(f"{root}/") else path
+
+
 class BodyLimit:
     """ASGI middleware: reads the body before the app does; 413 for one that is too large, 408 for one too slow.
 
@@ -33,7 +44,7 @@ class BodyLimit:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return await self.app(scope, receive, send)
         try:
-            largest = self.largest if scope["path"] in _WITH_PICTURES else min(self.largest, _PLAIN)
+            largest = self.largest if route_path(scope) in _WITH_PICTURES else min(self.largest, _PLAIN)
             body = await self._read(scope, receive, largest)
         except RefusedError as refusal:
             return await refused(refusal)(scope, receive, send)
@@ -121,7 +132,7 @@ class RateLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer it."""
-        if scope["type"] == "http" and scope["path"].startswith("/v1/") and not _is_free(scope):
+        if scope["type"] == "http" and route_path(scope).startswith("/v1/") and not _is_free(scope):
             wait = self.buckets.take(client_of(scope))
             if wait:
                 answer = too_many(f"at most {self.buckets.rate:g} requests a second", wait)
@@ -154,5 +165,5 @@ def client_of(scope: Scope) -> str:
 
 
 def _is_free(scope: Scope) -> bool:
-    path: str = scope["path"]
+    path = route_path(scope)
     return scope["method"] == "GET" and path.startswith(_FREE)

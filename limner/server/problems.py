@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import compile_path
+from starlette.types import Scope
 
 from limner.errors import LimnerError, SearchTimeoutError, StoreError, UnknownPictureError
 from limner.wire import ResponseModel
@@ -109,7 +110,7 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
         detail = {404: "there is nothing at this address", 405: f"{request.method} is not for this address"}
         said = detail.get(error.status_code, str(error.detail))
         headers = dict(error.headers or {})
-        if error.status_code == 405 and (methods := _methods(app, request.url.path)):
+        if error.status_code == 405 and (methods := _methods(app, request.scope)):
             # the router names those of one route, where an address may have several
             headers = {"Allow": ", ".join(methods)}
         return problem(error.status_code, said, headers=headers)
@@ -133,8 +134,9 @@ def _place(loc: Sequence[str | int]) -> list[str]:
     return [str(part) for part in (loc[:3] if len(loc) > 2 and isinstance(loc[2], int) else loc[:2])]
 
 
-def _methods(app: FastAPI, path: str) -> list[str]:
+def _methods(app: FastAPI, scope: Scope) -> list[str]:
     """Every method that the description has for an address."""
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
     return [
         method.upper()
         for pattern, operations in app.openapi()["paths"].items()

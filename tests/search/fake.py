@@ -12,7 +12,7 @@ from PIL import Image
 
 from limner.errors import DataError, ImageError
 from limner.types import Judge, Pixels
-from limner.wire import Hit
+from limner.wire import Answer, Hit
 
 Rows = npt.NDArray[np.float32]
 
@@ -71,6 +71,11 @@ def hit_of(path: Path, rank: int = 1, **values: Any) -> Hit:
     plain: dict[str, Any] = dict.fromkeys(("identity", "taken", "confidence", "probability", "group"))
     plain |= {"score": 0.5, "id": f"{rank:032x}", "name": path.name, "path": path, "metadata": {}}
     return Hit(**{**plain, "rank": rank, **values})
+
+
+def answer_of(hits: Sequence[Hit] = (), total: int = 0, matching: int = 0) -> Answer:
+    """An answer of a model without calibration."""
+    return Answer(hits=tuple(hits), total=total, matching=matching, threshold=None, good=None, unknown=())
 
 
 def unit(rows: npt.NDArray[np.floating]) -> Rows:

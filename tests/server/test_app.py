@@ -38,7 +38,7 @@ def test_what_it_says_of_itself(engine: Engine, tmp_path: Path) -> None:
 def test_an_empty_store(tmp_path: Path) -> None:
     encoder = FakeEncoder()
     store = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=encoder.dim, run="run")
-    client = TestClient(create_app(Engine(store, encoder)))
+    client = TestClient(create_app(Store(Engine(store, encoder))))
     info = client.get("/v1/info").json()
     assert (info["pictures"], info["fields"], info["identities"], info["times"]) == (0, [], False, None)
     assert client.post("/v1/search", json={"text": "a"}).json()["hits"] == []

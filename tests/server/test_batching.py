@@ -10,6 +10,7 @@ from limner.search.query import Query
 from limner.server.batching import Worker
 from limner.server.problems import RefusedError
 from limner.wire import Answer
+from tests.search.fake import answer_of
 
 WAIT = 30.0
 
@@ -33,7 +34,7 @@ class Slow:
     def answer(self, query: Query) -> Answer | Exception:
         if query.text == "bug":
             return ZeroDivisionError()
-        return DataError("no word") if query.text == "bad" else Answer(hits=(), total=query.k, matching=0)
+        return DataError("no word") if query.text == "bad" else answer_of((), query.k, 0)
 
 
 def queries(*texts: str) -> list[Query]:

@@ -11,6 +11,7 @@ from limner.search.query import Query
 from limner.search.store import Store
 from limner.server.app import create_app
 from limner.wire import Answer
+from tests.search.fake import answer_of
 from tests.server.running import running
 
 
@@ -22,7 +23,7 @@ def test_queries_of_clients_that_have_gone(engine: Engine, monkeypatch: pytest.M
         answered.extend(str(query.text) for query in queries)
         begun.set()
         assert go.wait(30)
-        return [Answer(hits=(), total=0, matching=0) for _ in queries]
+        return [answer_of((), 0, 0) for _ in queries]
 
     monkeypatch.setattr(engine, "answers", answers)
     with running(create_app(Store(engine))) as url:

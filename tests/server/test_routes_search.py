@@ -16,7 +16,7 @@ from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from limner.wire import Answer, Attention, Explanation, Hit
-from tests.search.fake import hit_of
+from tests.search.fake import answer_of, hit_of
 from tests.server.serving import COUNT, HOME, base64_of, problem
 
 
@@ -279,7 +279,7 @@ def test_a_recipe_that_re_ranks_all_is_cut(engine: Engine, monkeypatch: pytest.M
 
     def answers(queries: list[Query], until: list[float]) -> list[Answer]:
         asked.extend(queries)
-        return [Answer(hits=(), total=COUNT, matching=COUNT)]
+        return [answer_of((), COUNT, COUNT)]
 
     monkeypatch.setattr(engine, "answers", answers)
     monkeypatch.setattr(engine.encoder, "rerank", "all")
@@ -322,7 +322,7 @@ def test_attention_says_of_which_part_it_is(engine: Engine, monkeypatch: pytest.
     )
     monkeypatch.setattr(engine, "explain", lambda *given: explained)
     hit = hit_of(Path("a.png"), attention=attention)
-    monkeypatch.setattr(engine, "answers", lambda *given: [Answer(hits=(hit,), total=1, matching=1)])
+    monkeypatch.setattr(engine, "answers", lambda *given: [answer_of((hit,), 1, 1)])
     client = TestClient(create_app(Store(engine)))
     body = client.post("/v1/explain", json={"text": "a", "id": "0" * 32}).json()
     assert body["attention"]["crop"] == list(crop)
