@@ -22,7 +22,8 @@ from limner.evaluation.measures import RecallAt
 from limner.evaluation.ranking import rank_scores
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.report import render
-from limner.recipes import change, get_recipe
+from limner.recipes import get_recipe
+from limner.recipes.change import change
 from limner.runs import load_run
 from limner.runs.calibrating import calibrate_run
 from limner.runs.calibration_file import load_calibration, write_calibration

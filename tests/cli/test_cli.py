@@ -95,7 +95,7 @@ def test_train_resume_evaluate(limner: Limner, toy_run: Path, pictures: Path, tm
     )
 
     file = tmp_path / "report.json"
-    evaluated = limner("evaluate", run, "--data", data, "--split", "test", "--json", file)
+    evaluated = limner("evaluate", run, "--data", data, "--split", "test", "--report", file)
     assert evaluated.code == 0
     assert "text → image" in evaluated.out
     report = json.loads(file.read_text(encoding="utf-8"))
@@ -114,7 +114,7 @@ def test_every_measure_can_be_asked_for(
     limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path
 ) -> None:
     file, data = tmp_path / "report.json", f"folder:{pictures}"
-    evaluated = limner("evaluate", toy_run, "--data", data, "--measures", "all", "--json", file)
+    evaluated = limner("evaluate", toy_run, "--data", data, "--measures", "all", "--report", file)
     assert evaluated.code == 0
     assert "mAP(trapezoid)" in evaluated.out
     report = json.loads(file.read_text(encoding="utf-8"))
@@ -240,7 +240,7 @@ def test_a_model_that_has_moved_is_found_with_run(
 def test_of_several_processes_the_first_one_speaks(
     limner: Limner, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("limner.cli.train.train", lambda *_, **__: tmp_path)
+    monkeypatch.setattr("limner.training.loop.train", lambda *_, **__: tmp_path)
     command = ("train", "dual-path-people", "--data", f"folder:{pictures}", "--out", tmp_path)
     for rank, speaks in (("0", True), ("1", False)):
         monkeypatch.setenv("RANK", rank)

@@ -14,7 +14,7 @@ def test_every_figure_is_drawn(
     saved, report = tmp_path / "ours.npz", tmp_path / "report.json"
     evaluated = limner(
         *("evaluate", toy_run, "--data", data, "--split", "train", "--save", saved),
-        *("--measures", "R@1 PR-curve scope-curve", "--json", report),
+        *("--measures", "R@1 PR-curve scope-curve", "--report", report),
     )
     assert evaluated.code == 0
     rows = [json.loads(line) for line in (pictures / "captions.jsonl").read_text().splitlines()]

@@ -26,7 +26,7 @@ def test_train_resume_evaluate_index_search(limner: Limner, labelled: Path, tmp_
     again, _ = read_checkpoint(run / "stage-2.safetensors")
     assert weights.keys() == again.keys()
     file = tmp_path / "report.json"
-    assert limner("evaluate", run, "--data", data, "--protocol", "labels", "--json", file).code == 0
+    assert limner("evaluate", run, "--data", data, "--protocol", "labels", "--report", file).code == 0
     report = json.loads(file.read_text(encoding="utf-8"))
     assert report["protocol"] == "labels, shared label"
     assert set(report["text_to_image"]) >= {"MAP@50", "MAP@all"}

@@ -4,8 +4,9 @@ import pytest
 
 from limner.errors import SettingsError
 from limner.models.hgan import HGANSettings
-from limner.recipes import RECIPES, change, get_recipe
+from limner.recipes import RECIPES, get_recipe
 from limner.recipes.ablations import TABLES, get_table, scaled_classes, variants
+from limner.recipes.change import change
 from limner.training.ablation import Variant
 from limner.training.loss_settings import LossSettings
 

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limner.errors import SettingsError
-from limner.recipes import RECIPES, change, get_recipe
+from limner.recipes import RECIPES, get_recipe
+from limner.recipes.change import change
 from limner.training.settings import Recipe
 
 
