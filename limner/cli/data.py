@@ -44,7 +44,7 @@ def people_command(
     workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
 ) -> PeopleDrawn:
     """Draw people and describe them, in the form of CUHK-PEDES."""
-    from limner.data.people import generate_people
+    from limner.demo.people import generate_people
 
     with counting("people") as progress:
         summary = generate_people(

@@ -305,6 +305,10 @@ class Compacted(Result):
 class DemoSummary(Result):
     """What the demo reached."""
 
+    store: Path
+    """Store that can be searched now."""
+    sentence: str
+    """A description that finds its person there."""
     text_to_image: float
     """R@1 in percent, on people never seen."""
     colours: float
