@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
@@ -148,13 +148,7 @@ class Answer(ResponseModel):
     def __len__(self) -> int:
         return len(self.hits)
 
-    @overload
-    def __getitem__(self, place: int) -> Hit: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Hit, ...]: ...
-
-    def __getitem__(self, place: int | slice) -> Hit | tuple[Hit, ...]:
+    def __getitem__(self, place: int) -> Hit:
         return self.hits[place]
 
     def __repr__(self) -> str:
@@ -434,14 +428,6 @@ class Verification(ResponseModel):
     """By kind of damage or change."""
 
 
-def query_arguments(query: str | Mapping[str, Any]) -> dict[str, Any]:
-    """One query of `search_many` as arguments of `search`. Raises `SettingsError` for unknown ones."""
-    arguments = {"text": query} if isinstance(query, str) else dict(query)
-    if unknown := sorted(arguments.keys() - _ARGUMENTS):
-        raise SettingsError(f"query: unknown argument {unknown[0]!r}; known here: {', '.join(_ARGUMENTS)}")
-    return arguments
-
-
 def where_strings(where: Where) -> list[str]:
     """Conditions in the spelling of `--where`, each `NAME`, an operator and a value.
 
@@ -465,12 +451,6 @@ def _alternatives(name: str, value: Any) -> str:
     plain = [one.isoformat() if isinstance(one, datetime) else one for one in values]
     return "|".join(json.dumps(one, ensure_ascii=False) for one in plain)
 
-
-_ARGUMENTS = (
-    *("text", "image", "like", "text_weight", "k", "where", "after", "before"),
-    *("group", "rerank", "explain"),
-)
-"""What `search` takes."""
 
 _COLUMNS = (
     *("rank", "score", "id", "name", "path", "identity", "taken"),

@@ -15,7 +15,7 @@ ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
     {"errors", "types"},
-    {"settings"},
+    {"settings", "wire"},
     {"data"},
     {"models", "losses", "evaluation"},
     {"runs"},
