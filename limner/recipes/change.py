@@ -1,4 +1,4 @@
-"""Changes of a recipe's settings, as `--set KEY=VALUE` writes them."""
+"""Changes to a recipe from the command line: `--set key=value`."""
 
 import difflib
 import json
