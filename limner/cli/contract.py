@@ -7,18 +7,20 @@ stdout. The type that the function returns is the schema that docs/cli.md shows.
 
 import inspect
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_type_hints
 
 import typer
 from pydantic import BaseModel, TypeAdapter
-from typer.core import TyperCommand
-from typer.models import ArgumentInfo
+from typer.core import TyperCommand, TyperGroup
+from typer.models import ArgumentInfo, OptionInfo
 
 from limner.cli.allocator import keep_freed_memory
 from limner.cli.console import err, out
@@ -56,17 +58,46 @@ _mode = _Mode()
 
 
 class PlainCommand(TyperCommand):
-    """A command whose usage line has arguments in capitals, without typer's braces and types."""
+    """A command whose help names arguments in capitals, without typer's braces and Python types."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The parts of the usage line."""
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, then options."""
+        for title, kind in (("Arguments", "argument"), ("Options", "option")):
+            shown = [
+                param.get_help_record(ctx) for param in self.get_params(ctx) if param.param_type_name == kind
+            ]
+            rows = [(re.sub(" <.*>$", "", record[0]), record[1]) for record in shown if record is not None]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+class PlainGroup(TyperGroup):
+    """A group whose help has the whole first line of each command."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The commands and what they do."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, first_line(one)) for name, one in self.commands.items()])
+
+
+def first_line(built: Any) -> str:
+    """The first line of a command's help."""
+    return str(built.help).split("\n\n")[0].replace("\n", " ")
 
 
 def group(about: str) -> typer.Typer:
     """A module's commands. Their help is plain text: rich's markup would eat "[openvino]"."""
     return typer.Typer(
-        help=about, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+        cls=PlainGroup,
+        help=about,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
     )
 
 
@@ -108,7 +139,7 @@ def _under_contract(function: Callable[..., Any], schema: Any) -> Callable[..., 
         parts = get_args(returned) if NoneType in get_args(returned) else (returned,)
         schema = Union[tuple(part for part in parts if part is not NoneType)]  # noqa: UP007
     parameters = [
-        parameter.replace(annotation=_in_capitals(parameter, hints[parameter.name]))
+        parameter.replace(annotation=_named(parameter, hints[parameter.name]))
         for parameter in inspect.signature(function).parameters.values()
     ] + [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=switch)
@@ -148,12 +179,22 @@ def _speaking(in_json: bool, quiet: bool) -> Iterator[None]:
         _mode.json, out.muted, err.muted = False, False, False
 
 
-def _in_capitals(parameter: inspect.Parameter, hint: Any) -> Any:
-    """The annotation of a parameter; an argument is shown in capitals."""
+def _named(parameter: inspect.Parameter, hint: Any) -> Any:
+    """The annotation of a parameter, with a name in capitals for its value."""
     for info in getattr(hint, "__metadata__", ()):
         if isinstance(info, ArgumentInfo) and info.metavar is None:
             info.metavar = parameter.name.upper()
+        elif isinstance(info, OptionInfo) and info.metavar is None and hint.__origin__ is not bool:
+            info.metavar = value_name(hint.__origin__)
     return hint
+
+
+def value_name(kind: Any) -> str:
+    """How help calls a value of a type: PATH, NUMBER or TEXT."""
+    parts = get_args(kind)
+    if parts:
+        return value_name(next(part for part in parts if part is not NoneType))
+    return {Path: "PATH", int: "NUMBER", float: "NUMBER"}.get(kind, "TEXT")
 
 
 def _cost(seconds: float) -> str:

@@ -1,7 +1,6 @@
 """The root command, which knows its commands by name and imports the one that is called."""
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
@@ -62,6 +61,8 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> bool:
     if wanted:
+        from importlib.metadata import version  # which brings the parser of e-mails
+
         typer.echo(f"limner {version('limner')}")
         raise typer.Exit
     return wanted

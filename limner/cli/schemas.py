@@ -4,17 +4,20 @@ Each class is the result of one command; docs/cli.md shows its schema. Field ord
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, RootModel
 
 from limner.wire import Answer, IndexReport, SentencesReport
 
+T = TypeVar("T")
+
 
 class Result(BaseModel):
     """The base of results: documented, and strict about names."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    # built when first used: all of them together take as long as typer's import
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, defer_build=True)
 
 
 class Mistake(Result):
@@ -35,6 +38,12 @@ class ErrorReport(Result):
     """The error."""
 
 
+class Many(RootModel[T], Generic[T]):
+    """The base of results that are a list, or whose names are others' to choose."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
 class RecipeListed(Result):
     """A recipe as `limner recipes list` has it."""
 
@@ -46,11 +55,11 @@ class RecipeListed(Result):
     """One line."""
 
 
-class RecipeList(RootModel[list[RecipeListed]]):
+class RecipeList(Many[list[RecipeListed]]):
     """Every recipe, by group."""
 
 
-class RecipeShown(RootModel[dict[str, JsonValue]]):
+class RecipeShown(Many[dict[str, JsonValue]]):
     """All settings of a recipe, as docs/settings.md has them."""
 
 
@@ -65,7 +74,7 @@ class TableListed(Result):
     """The recipe that its rows change unless `--recipe` names another."""
 
 
-class TableList(RootModel[list[TableListed]]):
+class TableList(Many[list[TableListed]]):
     """Every table of a paper that can be trained here."""
 
 
@@ -89,7 +98,7 @@ class DataReport(Result):
     """The dataset as it was given."""
     sound: bool
     """Whether no problem is an error; else the exit code is 1."""
-    facts: dict[str, JsonValue]
+    facts: dict[str, Any]
     """Counts, splits, vocabulary, lengths of sentences and the published edition."""
     problems: tuple[DataProblem, ...]
     """Every kind of trouble once."""
@@ -187,7 +196,7 @@ class CalibrationReport(Result):
     """The file that was written; null with `--check`."""
 
 
-class AblationTable(RootModel[dict[str, JsonValue]]):
+class AblationTable(Many[dict[str, JsonValue]]):
     """The content of `table.json`: rows with mean, deviation and the paper's figures, runs, remarks, versions."""
 
 
@@ -276,7 +285,7 @@ class StoredPicture(Result):
     """Digest of its file."""
 
 
-class StoredPictures(RootModel[list[StoredPicture]]):
+class StoredPictures(Many[list[StoredPicture]]):
     """Pictures of a store in the order of their paths."""
 
 

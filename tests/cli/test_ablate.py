@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from limner.cli import app
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError
-from limner.recipes.registry import RECIPES
+from limner.recipes.registry import RECIPES, RecipeEntry
 from limner.runs import load_run
 from limner.runs.evaluating import evaluate_run
 from tests.toy import toy_matching, toy_recipe
@@ -27,7 +27,7 @@ SHORT = (
 
 @pytest.fixture(autouse=True)
 def _toy_recipe_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RECIPES, "toy", toy_recipe)
+    monkeypatch.setitem(RECIPES, "toy", RecipeEntry("tests.toy:toy_recipe", "Toys", "A toy."))
 
 
 def _ablate(toys: Dataset, table: str, out: Path, *more: str) -> str:
@@ -146,7 +146,7 @@ def test_mistakes_are_named(toys: Dataset, tmp_path: Path) -> None:
 def test_table_2_of_the_matcher_and_table_3_by_class(
     toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(RECIPES, "toy", toy_matching)
+    monkeypatch.setitem(RECIPES, "toy", RecipeEntry("tests.toy:toy_matching", "Toys", "A toy."))
     short = [
         *("--set", "stages.stage-1.epochs=1", "--set", "stages.stage-1.views=1"),
         *("--set", "stages.stage-2-language.epochs=1", "--set", "stages.stage-2.epochs=1"),

@@ -46,8 +46,8 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
     assert (run / "calibration.json").read_bytes() == written
     assert limner("calibrate", run, *data, "--threshold", "0.9").code == 0
     assert json.loads((run / "calibration.json").read_text(encoding="utf-8"))["threshold"] == 0.9
-    refused(limner("calibrate", run, *data, "--check", "test", "--threshold", "0.9"), "are of fitting")
-    refused(limner("calibrate", run, *data, "--check", "test", "--split", "val"), "are of fitting")
+    refused(limner("calibrate", run, *data, "--check", "test", "--threshold", "0.9"), "--threshold and --rerank fit one")
+    refused(limner("calibrate", run, *data, "--check", "test", "--split", "val"), "--threshold and --rerank fit one")
     refused(limner("calibrate", run, *data, "--split", "test"), "never fitted on test.*--check test")
     refused(limner("calibrate", run, *data, "--threshold", "2"), "expected a probability")
 

@@ -13,7 +13,9 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+from limner.cli.console import Screen
 from limner.recipes import RECIPES
+from limner.recipes.registry import PAPER, PERSONS, PICTURES
 from limner.runs.checkpoint import read_checkpoint
 from limner.search.store import Store
 from limner.training.settings import Recipe
@@ -36,7 +38,8 @@ def test_as_a_module_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 def test_recipes_list_and_show(limner: Limner, tmp_path: Path) -> None:
     listed = limner("recipes", "list").out.splitlines()
-    assert [line.split()[0] for line in listed] == list(RECIPES)
+    assert [line.split()[0] for line in listed if line.startswith("  ")] == list(RECIPES)
+    assert [line for line in listed if not line.startswith("  ")] == [PICTURES, PERSONS, PAPER]
     shown = limner(
         "recipes", "show", "dual-path-people", "--set", "seed=4", "--set", "stages.stage-2.epochs=1"
     )
@@ -129,7 +132,8 @@ def test_evaluation_counts_pictures_and_sentences(
     limner: Limner, toy_run: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = io.StringIO()
-    monkeypatch.setattr("limner.cli.console.err", Console(file=screen, force_terminal=True, width=100))
+    console = Console(file=screen, force_terminal=True, width=100)
+    monkeypatch.setattr("limner.cli.console.err", Screen("stderr", console))
     assert limner("evaluate", toy_run, "--data", f"folder:{pictures}").code == 0
     for shown in ("pictures", "7/7", "sentences", "14/14"):
         assert shown in screen.getvalue()
@@ -174,7 +178,7 @@ def test_search_by_text(limner: Limner, store: Path, tmp_path: Path) -> None:
     assert answer == {"total": 36, "matching": 36, "threshold": None, "good": None, "unknown": []}
     assert [hit["rank"] for hit in hits] == list(range(1, 11))
     facts = {"identity", "metadata", "taken", "confidence", "probability", "group"}
-    assert hits[0].keys() == {"rank", "score", "path", "id", *facts}
+    assert hits[0].keys() == {"rank", "score", "path", "name", "id", *facts}
     assert hits[0]["metadata"] == {"shelf": 3}
     assert f"{hits[3]['score']:+.3f}" == lines[3].split()[1]
     assert f"drawn to {sheet}" in found.err

@@ -20,7 +20,7 @@ def test_mistakes_on_the_command_line(limner: Limner) -> None:
     refused(limner("train", "dual-path", "--dat", "x"), r"No such option: --dat\b.*--data\b")
     refused(limner("trian"), r"No such command 'trian'\. Did you mean 'train'\?\n$")
     refused(limner("data", "chek", "x"), r"Did you mean 'check'\?\n$")
-    refused(limner("evaluate", "--data", "x"), "Missing argument 'run'; see `limner evaluate --help`")
+    refused(limner("evaluate", "--data", "x"), "Missing argument 'RUN'; see `limner evaluate --help`")
     refused(
         limner("search", "s", "red", "-k", "many"), "Invalid value for '-k': .*; see `limner search --help`"
     )

@@ -22,7 +22,7 @@ def _weights(losses: LossSettings) -> tuple[float, float, float, float]:
 _FITTING = [
     (table, recipe)
     for table in TABLES
-    for recipe, make in RECIPES.items()
+    for recipe, make in ((name, entry.load()) for name, entry in RECIPES.items())
     if (len(make().stages) > 1 and (make().matcher is not None) == TABLES[table].matching)
     and TABLES[table].system in (None, make().model.system)
 ]
