@@ -14,6 +14,9 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
+        # an interrupt that passed through `exec` of a text, as dataclasses and enums do it among imports, leaves a mark
+        # by which Python ends with the signal and not with our exit code; another `exec` takes it away
+        exec("")
         sys.stderr.write("limner: stopped before it began\n")
         sys.exit(130)
 

@@ -66,6 +66,7 @@ def _run(given: Sequence[str], seen: list[int]) -> int:
         else:
             return _explained(error, given)
     if code == _STOPPED:
+        exec("")  # see limner/__main__.py
         _complain(_stopped(given), given, kind="Interrupted", code=_STOPPED)
     return int(code)
 

@@ -13,7 +13,6 @@ from limner.errors import CheckpointError, SettingsError
 from limner.recipes.registry import RECIPES, RecipeEntry
 from limner.runs import load_run
 from limner.runs.evaluating import evaluate_run
-from tests.toy import toy_matching, toy_recipe
 
 SHORT = (
     "--set",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from limner.cli.schemas import FigureFiles
 from tests.cli.command import Limner, refused
 
 
@@ -40,6 +41,8 @@ def test_every_figure_is_drawn(
         assert drawn.code == 0, drawn.err
         assert drawn.out.strip() == str(file)
         assert file.read_text(encoding="utf-8").lstrip().startswith("<?xml")
+    told = limner("figure", "attention", *figures["attention"], "--out", file, "--json").out
+    assert FigureFiles.model_validate_json(told).files == (file,)
     refused(
         limner("figure", "similarities", saved, "--title", "a", "--title", "b", "--out", "x.png"), "1 files"
     )

@@ -95,7 +95,17 @@ def test_protocols_are_chosen_by_name(limner: Limner, toy_run: Path, pictures: P
     asked = ("--protocol", "cub")
     data = f"folder:{pictures}"
     evaluated = limner(
-        "evaluate", toy_run, "--data", data, *asked, "--save", saved, "--report", reports[0], "--split", "train"
+        "evaluate",
+        toy_run,
+        "--data",
+        data,
+        *asked,
+        "--save",
+        saved,
+        "--report",
+        reports[0],
+        "--split",
+        "train",
     )
     assert evaluated.code == 0
     assert "–" in evaluated.out  # AP@50 of image → text
