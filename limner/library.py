@@ -23,7 +23,8 @@ from limner.evaluation.tally import AnyMeasure
 from limner.inference.evaluate_run import evaluate_run, expect_fit
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel, load_model
-from limner.recipes import change, get_recipe
+from limner.recipes import get_recipe
+from limner.recipes.change import change
 from limner.training.events import Listener, silent
 from limner.training.loop import train as run_stages
 from limner.training.settings import Recipe
