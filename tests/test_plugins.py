@@ -98,7 +98,7 @@ def test_two_packages_with_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_recipes_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "from limner.recipes.dual_path import dual_path_people\ndef mine(): return dual_path_people()\ndef no(): ...\n"
+    code = "from limner.recipes.dual_path import dual_path_people as mine\ndef no(): ...\n"
     entry_points = (
         "[limner.recipes]\nmine = recipes_of:mine\nnothing = recipes_of:no\ndual-path = recipes_of:no\n"
     )
@@ -110,7 +110,7 @@ def test_recipes_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert get_recipe("mine") == get_recipe("dual-path-people")
     assert get_recipe("dual-path").name == "dual-path", "names of our own cannot be taken"
     with pytest.raises(
-        SettingsError, match="'nothing' of recipes_of 1.0 gave a NoneType, not a limner Recipe"
+        SettingsError, match=r"'nothing' of recipes_of 1\.0 gave a NoneType, not a limner Recipe"
     ):
         get_recipe("nothing")
     with pytest.raises(SettingsError, match="unknown recipe 'min'; did you mean 'mine'"):
