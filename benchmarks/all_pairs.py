@@ -15,11 +15,11 @@ import time
 import numpy as np
 import torch
 import torch.nn.functional as F
+from limner.inference.level_matching import LevelMatching
 from torch import Tensor
 
 from benchmarks.measuring import memory_above, publish
 from limner.data.read_sentences import ReadSentences
-from limner.inference.level_matching import LevelMatching
 from limner.models.hgan import HGAN, HGANSettings, Level
 from limner.models.image import BackboneSettings
 from limner.models.local_matching import LocalMatching, attention_weights, select_top_k

@@ -9,9 +9,9 @@ from functools import partial
 
 import numpy as np
 import torch
+from limner.inference.matching import Matching
 
 from benchmarks.measuring import publish, speeds, taking_turns
-from limner.inference.matching import Matching
 from limner.models.co_attention import CoAttentionSettings, CrossEncoder
 from limner.models.image import VGG
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings

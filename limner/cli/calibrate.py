@@ -14,8 +14,15 @@ from limner.data.readers import open_dataset
 from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.reliability import Reliability
 from limner.inference import TrainedModel, load_model
-from limner.inference.calibrating import calibrate_run, check_calibration
-from limner.inference.calibration_file import FILE, THRESHOLD, Kind, read_calibration, write_calibration
+from limner.inference.calibration import (
+    FILE,
+    THRESHOLD,
+    Kind,
+    calibrate_run,
+    check_calibration,
+    read_calibration,
+    write_calibration,
+)
 
 
 def calibrate_command(

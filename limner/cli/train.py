@@ -52,7 +52,7 @@ def train_command(
         last = chosen.stages[-1]
         if (
             last.matching is not None
-            and read_description(checkpoint_path(folder, None)).get("matcher") is None
+            and read_description(checkpoint_path(folder, None))["cross_encoder"] is None
         ):
             out.print(
                 f"{folder}: validation prefers a stage before the matcher's, so nothing will be re-ranked; "

@@ -20,7 +20,6 @@ from limner.data.records import Record
 from limner.errors import DataError, SettingsError
 from limner.figures.style import LINES, panels, styled
 from limner.inference.trained import TrainedModel
-from limner.models.text_lstm import TextLSTM
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,19 +47,14 @@ def picture_features(run: TrainedModel, records: Sequence[Record]) -> TwoFeature
 
 
 def sentence_features(run: TrainedModel, sentences: Sequence[str]) -> TwoFeatures:
-    """What enters the head and embeddings of some sentences; of a text CNN, the means of their word vectors."""
-    text = run.model.text
-    if isinstance(text, TextLSTM):
-        numbers = torch.from_numpy(run.vocabulary.encode(list(sentences), text.settings.words))
-        with torch.inference_mode():
-            blocks = [
-                text(block.to(run.encoding.device)).float().cpu() for block in torch.split(numbers, 256)
-            ]
-        return TwoFeatures(torch.cat(blocks).numpy(), run.encode_texts(sentences))
-    table = run.model.text.table.weight.detach().float().cpu().numpy()
-    rows = [run.vocabulary.numbers(sentence) for sentence in sentences]
-    means = [table[numbers].mean(0) if numbers else np.zeros(table.shape[1], np.float32) for numbers in rows]
-    return TwoFeatures(np.stack(means), run.encode_texts(sentences))
+    """What stands for some sentences before their encoder (`TextPath.input_features`), and their embeddings."""
+    numbers = torch.from_numpy(run.model.tokenize(list(sentences), run.vocabulary).numbers)
+    with torch.inference_mode():
+        blocks = [
+            run.model.text.input_features(block.to(run.encoding.device)).float().cpu()
+            for block in torch.split(numbers, 256)
+        ]
+    return TwoFeatures(torch.cat(blocks).numpy(), run.encode_texts(sentences, check=False))
 
 
 @styled

@@ -1,31 +1,50 @@
 """What the systems' embedding networks share: an image path and a text path that end in one space."""
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 from jaxtyping import Float, Int64, UInt8
+from pydantic import Field
 from torch import Tensor, nn
 
+from limner.data.read_sentences import ReadSentences
+from limner.data.vocabulary import Vocabulary
 from limner.errors import SettingsError
 from limner.models.co_attention import CoAttentionSettings, CrossEncoder
 from limner.models.image import BackboneSettings, ImageEncoder
 from limner.models.text_path import PartedNetwork, TextPath, TextSettings
+from limner.settings import Settings
+
+# typing.Self would say it shorter, but the run-time check of shapes refuses it on single methods.
+SettingsT = TypeVar("SettingsT", bound="DualEncoderSettings")
 
 
-@runtime_checkable
-class EmbeddingSettings(Protocol):
-    """What every system's settings of its embedding network hold."""
+class DualEncoderSettings(Settings):
+    """The settings that every system's dual encoder has."""
 
-    @property
-    def backbone(self) -> BackboneSettings:
-        """The image CNN."""
+    system: str
+    """The published system."""
+    backbone: BackboneSettings
+    """The image CNN."""
+    text: TextSettings
+    """The text encoder."""
+    dim: int = Field(ge=1)
+    """Width of the embedding."""
 
-    @property
-    def text(self) -> TextSettings:
-        """The text path."""
+    def with_folders(self: SettingsT, folders: Mapping[str, Path]) -> SettingsT:
+        """The same network built from folders that hold, by part, what `DualEncoder.files` gave."""
+        changes: dict[str, Any] = {}
+        if (backbone := folders.get("backbone")) is not None:
+            changes["backbone"] = self.backbone.replace(auto_model=str(backbone))
+        if (text := folders.get("text")) is not None:
+            changes["text"] = self.text.with_folder(text)
+        return self.replace(**changes)
 
-    @property
-    def dim(self) -> int:
-        """Width of the embedding."""
+    def identity(self) -> dict[str, Any]:
+        """The settings as plain values without where weights came from: equal where the same numbers come out."""
+        plain = self.model_dump(mode="json")
+        return {**plain, "backbone": self.backbone.identity(), "text": self.text.identity()}
 
 
 class DualEncoder(PartedNetwork):
@@ -36,7 +55,12 @@ class DualEncoder(PartedNetwork):
     where a second stage has been trained for that.
     """
 
-    settings: EmbeddingSettings
+    cached_map: ClassVar[str | None] = None
+    """What the feature cache keeps of a backbone held fixed: the map that this layer reads; None = pooled features."""
+    leaves_parameters_unused: ClassVar[bool] = False
+    """Whether a step may reach some parameters of the network with no gradient, which processes must then look for."""
+
+    settings: DualEncoderSettings
     cross_encoder: CrossEncoder | None
 
     def __init__(
@@ -59,6 +83,28 @@ class DualEncoder(PartedNetwork):
             made = CrossEncoder(settings, self.backbone, self.text)
             self.cross_encoder = made.to(next(self.parameters()).device)
         return self.cross_encoder
+
+    @property
+    def reranked_by(self) -> str | None:
+        """The kind of its reranker (`limner.inference.rerankers`); None = the embedding ranks alone."""
+        return None if self.cross_encoder is None else self.cross_encoder.reranker
+
+    @property
+    def reads_phrases(self) -> bool:
+        """Whether the network needs to know the noun phrases of a sentence."""
+        return False
+
+    def tokenize(self, sentences: Sequence[str], vocabulary: Vocabulary) -> ReadSentences:
+        """Sentences as this network reads them."""
+        return ReadSentences.of(sentences, vocabulary, self.settings.text.words, phrases=self.reads_phrases)
+
+    def files(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """By part and file name, the JSON files that a checkpoint carries to build the network again.
+
+        What a backbone or a text encoder was once made from need not exist any more.
+        """
+        found = {"backbone": self.backbone.files(), "text": self.text.files()}
+        return {part: files for part, files in found.items() if files}
 
     def pool_images(
         self, pixels: UInt8[Tensor, "batch 3 height width"] | Float[Tensor, "batch 3 height width"]

@@ -9,15 +9,14 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from limner.models.dual_encoder import DualEncoder
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
 from limner.models.text_cnn import TextEncoder, TextEncoderSettings
-from limner.settings import Settings
 
 Head = Literal["paper", "released", "linear"]
 
 
-class DualPathSettings(Settings):
+class DualPathSettings(DualEncoderSettings):
     """Both paths of the dual-path network and the heads on them."""
 
     system: Literal["dual-path"] = "dual-path"

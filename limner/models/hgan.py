@@ -14,8 +14,8 @@ from jaxtyping import Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from limner.models.dual_encoder import DualEncoder
-from limner.models.image import BackboneSettings, build_backbone
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
+from limner.models.image import LAST_MAP, BackboneSettings, build_backbone
 from limner.models.local_matching import LocalMatch, LocalMatching, LocalMatchingSettings, Projected
 from limner.models.text_hgan import HierarchicalText, HierarchicalTextSettings, SentenceParts
 from limner.settings import Settings
@@ -69,7 +69,7 @@ class ScoreSettings(Settings):
     """Weight of S(V_p, T_p)."""
 
 
-class HGANSettings(Settings):
+class HGANSettings(DualEncoderSettings):
     """HGAN's image parts, text path and levels."""
 
     system: Literal["hgan"] = "hgan"
@@ -147,6 +147,10 @@ class HGAN(DualEncoder):
     weighted sum of their cosine and of both similarities.
     """
 
+    cached_map = LAST_MAP
+    # what a stage's losses do not reach, or a batch without a noun phrase leaves out, has no gradient
+    leaves_parameters_unused = True
+
     settings: HGANSettings
     text: HierarchicalText
 
@@ -166,6 +170,16 @@ class HGAN(DualEncoder):
             {level: RegionBranch(settings.regions, backbone.map_channels, width) for level in settings.levels}
         )
         self.local = nn.ModuleDict({level: LocalMatching(settings.local, width) for level in settings.levels})
+
+    @property
+    def reranked_by(self) -> str | None:
+        """Its own words and phrases, where it has either."""
+        return "hgan" if self.settings.levels else None
+
+    @property
+    def reads_phrases(self) -> bool:
+        """Whether phrases are matched."""
+        return "phrase" in self.settings.levels
 
     def read_map(self, pictures: Tensor) -> Float[Tensor, "images channels height width"]:
         """The CNN's last map of pixels, uint8 (images, 3, height, width), or of what the feature cache keeps."""

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from limner.data.vocabulary import PADDING
 from limner.models.channel_norm import ChannelNorm
-from limner.models.text_path import TextPath
+from limner.models.text_path import TextPath, TextSettings
 from limner.models.word_conv import WordConv
-from limner.settings import Settings
 
 Layout = Literal["resnet-50", "resnet-152"]
 
@@ -30,7 +29,7 @@ _NEARLY_LINEAR = 2.0
 """A bias in standard deviations, at which a ReLU behind a batch norm cuts one value in fifty."""
 
 
-class TextEncoderSettings(Settings):
+class TextEncoderSettings(TextSettings):
     """The text path up to its pooled feature."""
 
     words: int = Field(default=32, ge=8, le=1024)

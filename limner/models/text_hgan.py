@@ -4,6 +4,8 @@ Source: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Pers
 """
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -11,13 +13,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from limner.data.vocabulary import PADDING
-from limner.models.text_bert import BertSettings, BertWords
+from limner.models.text_bert import BertSettings, BertWords, whole_words
 from limner.models.text_lstm import lengths
-from limner.models.text_path import TextPath
-from limner.settings import Settings
+from limner.models.text_path import TextPath, TextSettings
 
 
-class HierarchicalTextSettings(Settings):
+class HierarchicalTextSettings(TextSettings):
     """From words to a sentence feature, word features and phrase features."""
 
     words: int = Field(default=64, ge=8, le=500)
@@ -40,6 +41,25 @@ class HierarchicalTextSettings(Settings):
         if self.dim % self.heads:
             raise ValueError(f"dim={self.dim} cannot be shared by heads={self.heads}")
         return self
+
+    @property
+    def has_word_vectors(self) -> bool:
+        """BERT brings its own table of pieces."""
+        return self.bert is None
+
+    def whole_words(self) -> list[str]:
+        """The words that a pretrained BERT knows as one piece."""
+        return [] if self.bert is None or self.bert.model is None else whole_words(self.bert.model)
+
+    def with_folder(self, folder: Path) -> "HierarchicalTextSettings":
+        """With the BERT whose configuration lies in the folder."""
+        assert self.bert is not None
+        return self.replace(bert=self.bert.replace(model=str(folder)))
+
+    def identity(self) -> dict[str, Any]:
+        """Without the name or folder of the pretrained BERT, whose configuration the checkpoint carries."""
+        found = super().identity()
+        return found if self.bert is None else {**found, "bert": {**found["bert"], "model": None}}
 
 
 @dataclass(frozen=True)
@@ -107,6 +127,12 @@ class HierarchicalText(TextPath):
         """Tell BERT what the words of the vocabulary are."""
         if self.bert is not None:
             self.bert.read_vocabulary(entries)
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """The configuration of a pretrained BERT; one that starts at random is built from the settings alone."""
+        if self.bert is None or self.bert.settings.model is None:
+            return {}
+        return self.bert.files()
 
     def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
         """T_g alone."""

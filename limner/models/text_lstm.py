@@ -15,11 +15,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from limner.data.vocabulary import PADDING
-from limner.models.text_path import TextPath
-from limner.settings import Settings
+from limner.models.text_path import TextPath, TextSettings
 
 
-class TextLSTMSettings(Settings):
+class TextLSTMSettings(TextSettings):
     """The recurrent text path up to its feature."""
 
     words: int = Field(default=50, ge=8, le=1024)
@@ -62,6 +61,10 @@ class TextLSTM(TextPath):
             said = numbers != PADDING
             return (states * said[:, :, None]).sum(dim=1) / said.sum(dim=1, keepdim=True).clamp(min=1)
         return states[torch.arange(len(states), device=states.device), present.sum(dim=1) - 1]
+
+    def input_features(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
+        """The LSTM's own feature, which is what MNiL's Figure 5 compares with the embedding."""
+        return self(numbers)  # type: ignore[no-any-return]
 
     def word_vectors(self) -> Float[Tensor, "vocabulary {self.channels}"]:
         """The last layer's output for each word alone (MNiL, section 4.4 and Table 3).

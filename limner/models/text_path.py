@@ -1,11 +1,17 @@
-"""What every text path is: word numbers in, a feature of the sentence out."""
+"""What every text encoder is: word numbers in, a feature of the sentence out; and networks divided into parts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any
 
 from jaxtyping import Float, Int64
+from pydantic import Field
 from torch import Tensor, nn
+
+from limner.data.vocabulary import PADDING
+from limner.errors import CheckpointError
+from limner.settings import Settings
 
 
 class PartedNetwork(nn.Module, ABC):
@@ -30,17 +36,30 @@ class PartedNetwork(nn.Module, ABC):
                 module.eval()
 
 
-@runtime_checkable
-class TextSettings(Protocol):
-    """What every text path can be asked of its settings."""
+class TextSettings(Settings):
+    """The settings that every text encoder has, and what shared code may ask of them."""
+
+    words: int = Field(default=32, ge=8, le=1024)
+    """Length of a sentence in words; longer ones lose their end."""
+    word_dim: int = Field(default=300, ge=1)
+    """Width of a word vector."""
 
     @property
-    def words(self) -> int:
-        """Length of a sentence in words."""
+    def has_word_vectors(self) -> bool:
+        """Whether the encoder starts with a table of word vectors, which may be learnt or read beforehand."""
+        return True
 
-    @property
-    def word_dim(self) -> int:
-        """Width of a word vector."""
+    def whole_words(self) -> list[str]:
+        """Words that a pretrained encoder knows beside those of the training sentences."""
+        return []
+
+    def with_folder(self, folder: Path) -> "TextSettings":
+        """The same encoder built from a folder that holds what `TextPath.files` gave."""
+        raise CheckpointError(f"{folder}: a checkpoint carries files of a text encoder that reads none")
+
+    def identity(self) -> dict[str, Any]:
+        """The settings as plain values without where weights came from."""
+        return self.model_dump(mode="json")
 
 
 class TextPath(nn.Module, ABC):
@@ -58,6 +77,20 @@ class TextPath(nn.Module, ABC):
     @abstractmethod
     def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
         """Features of word numbers."""
+
+    def read_vocabulary(self, entries: tuple[str, ...]) -> None:
+        """Learn what the words of the vocabulary are; an encoder with a table of its own needs nothing of them."""
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """By file name, the JSON files that a folder must hold to build the same encoder without its weights."""
+        return {}
+
+    def input_features(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch width"]:
+        """What a figure shows as the sentences before the encoder: the mean vector of their words, 0 without any."""
+        vectors = self.word_vectors().float()
+        present = numbers != PADDING
+        sums = (vectors[numbers - 1] * present[:, :, None]).sum(dim=1)
+        return sums / present.sum(dim=1, keepdim=True).clamp(min=1)
 
     def word_vectors(self) -> Float[Tensor, "vocabulary width"]:
         """A vector of each word, in the vocabulary's order: what words are compared by."""

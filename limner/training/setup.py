@@ -10,14 +10,11 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64, UInt8
 
-from limner.data.read_sentences import ReadSentences
 from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.data.vocabulary import Vocabulary, words
 from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.errors import DataError, SettingsError
-from limner.models.hgan import HGAN, HGANSettings
 from limner.models.registry import build_network
-from limner.models.text_bert import whole_words
 from limner.training.objective import Objective
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures
@@ -78,16 +75,14 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
     if table is not None:
         with torch.no_grad():
             model.text.table.weight[1:] = torch.from_numpy(table)
-    if isinstance(model, HGAN):
-        model.text.read_vocabulary(vocabulary.entries)
+    model.text.read_vocabulary(vocabulary.entries)
     for stage in recipe.stages:
         if stage.backbone_from is not None:
             try:
                 model.backbone.find_layer(stage.backbone_from)
             except SettingsError as error:
                 raise SettingsError(f"setting 'stages.{stage.name}.backbone_from': {error}") from None
-    by_phrase = isinstance(model, HGAN) and "phrase" in model.settings.levels
-    pairs = TrainingPairs.of(train, vocabulary, phrases=by_phrase)
+    pairs = TrainingPairs.of(train, vocabulary, phrases=model.reads_phrases)
     classes = len(train) if recipe.classes == "images" else recipe.classes or pairs.identities
     objective = Objective(
         model,
@@ -102,7 +97,7 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
     if by_label or (recipe.classes is not None and any(stage.losses.sextuple for stage in recipe.stages)):
         _expect_own_sentences(train)
     said = [sentence for record in val.records for sentence in record.sentences]
-    read = ReadSentences.of(said, vocabulary, recipe.model.text.words, phrases=by_phrase)
+    read = model.tokenize(said, vocabulary)
     return Prepared(
         recipe,
         train,
@@ -146,9 +141,9 @@ def _words(
     recipe: Recipe, sentences: list[str]
 ) -> tuple[Vocabulary, Float[np.ndarray, "vocabulary word_dim"] | None]:
     chosen, dim = recipe.vocabulary, recipe.model.text.word_dim
-    if isinstance(recipe.model, HGANSettings) and (bert := recipe.model.text.bert) is not None:
+    if not recipe.model.text.has_word_vectors:
         vocabulary = Vocabulary.build(sentences, min_count=chosen.min_count)
-        return vocabulary if bert.model is None else vocabulary.with_words(whole_words(bert.model)), None
+        return vocabulary.with_words(recipe.model.text.whole_words()), None
     if chosen.vectors == "random":
         return Vocabulary.build(sentences, min_count=chosen.min_count), None
     if chosen.vectors == "captions":

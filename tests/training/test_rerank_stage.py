@@ -41,10 +41,10 @@ def test_the_embedding_stands_still_and_the_matcher_learns(matching_run: Path) -
     for name, tensor in first.items():
         assert torch.equal(tensor, language[name])
         assert torch.equal(tensor, last[name])
-    assert not any(name.startswith("matcher.") for name in first)
+    assert not any(name.startswith("cross_encoder.") for name in first)
     for name, tensor in language.items():
-        if name.startswith("matcher.backbone."):
-            assert torch.equal(tensor, first[name.removeprefix("matcher.")])
+        if name.startswith("cross_encoder.backbone."):
+            assert torch.equal(tensor, first[name.removeprefix("cross_encoder.")])
     moved = {name.split(".")[1] for name, tensor in last.items() if not torch.equal(tensor, language[name])}
     assert moved == {"backbone", "text", "co_attention"}
 
@@ -53,7 +53,7 @@ _STAGES = ("stage-1", "stage-2-language", "stage-2")
 
 
 def test_checkpoints_say_whether_they_re_rank(matching_run: Path) -> None:
-    matchers = [read_description(matching_run / f"{name}.safetensors")["matcher"] for name in _STAGES]
+    matchers = [read_description(matching_run / f"{name}.safetensors")["cross_encoder"] for name in _STAGES]
     assert matchers[0] is None
     assert matchers[1] == matchers[2] == json.loads(toy_matching().matcher.model_dump_json())  # type: ignore[union-attr]
 
