@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
 from limner.evaluation.calibration import AROUND
-from limner.inference.calibration_file import RunCalibration
+from limner.inference.calibration import RunCalibration
 from limner.search.approximate import Approximate
 from limner.search.crop import crops_of
 from limner.search.deadline import check_time
@@ -21,7 +21,7 @@ from limner.search.ranking import Ranking, attention_of, explained
 from limner.search.sentences import SentenceHit, SentenceTable
 from limner.search.snapshot import Snapshot, top
 from limner.search.store import Store
-from limner.types import Encoder, Judge
+from limner.types import Encoder, Reranker
 
 
 class Engine:
@@ -148,11 +148,14 @@ class Engine:
         scores = self.encoder.encode_queries([text, *shorter]) @ snapshot.matrix[row]
         weights = tuple(float(scores[0] - score) for score in scores[1:])
         attention, confidence = None, None
-        if (judge := self._judge()) is not None:
-            judgement = judge.judge(text, self.store.maps([key]))
-            ranked = judge.scores(scores[:1].astype(np.float32), judgement.logits)
+        if (reranker := self._reranker()) is not None:
+            rerank_scores = reranker.rerank(text, self.store.maps([key]))
+            ranked = reranker.scores(scores[:1].astype(np.float32), rerank_scores.logits)
             crop = crops_of(self.encoder, self.store, [key])[0]
-            attention, confidence = attention_of(judgement, 0, crop), float(judge.confidences(ranked)[0])
+            attention, confidence = (
+                attention_of(rerank_scores, 0, crop),
+                float(reranker.confidences(ranked)[0]),
+            )
         unknown = tuple(self.encoder.unknown_words(text))
         return Explanation(tuple(words), weights or None, attention, float(scores[0]), confidence, unknown)
 
@@ -160,8 +163,8 @@ class Engine:
         """What the pictures' metadata tell, by name, with the values of those that have few."""
         return self.store.snapshot().facts.fields()
 
-    def _judge(self) -> Judge | None:
-        return self.encoder.judge if self.store.map_shape is not None else None
+    def _reranker(self) -> Reranker | None:
+        return self.encoder.reranker if self.store.map_shape is not None else None
 
     def _vectors(self, queries: Sequence[Query], snapshot: Snapshot) -> list[np.ndarray | LimnerError]:
         """The embedding of each query, or why it has none."""
@@ -194,7 +197,7 @@ class Engine:
 
     def _answer(self, query: Query, vector: np.ndarray, snapshot: Snapshot, until: float | None) -> Answer:
         check_time(until)
-        judge, first = self._reranking(query)
+        reranker, first = self._reranking(query)
         if not np.isfinite(vector).all():
             raise DataError("the query's embedding holds NaN or infinite values")
         vector = np.ascontiguousarray(vector, np.float32)
@@ -208,16 +211,16 @@ class Engine:
         else:
             scores = snapshot.scores(vector)
             ranking = Ranking(snapshot, rows[top(scores[rows], len(rows) if query.group else wanted)], scores)
-        if judge is not None and count:
+        if reranker is not None and count:
             assert query.text is not None
-            ranking.rerank(judge, query.text, self.store, count, around=self._around(), until=until)
+            ranking.rerank(reranker, query.text, self.store, count, around=self._around(), until=until)
         chosen = _grouped(query, ranking)
         of_text = query.text is not None and query.image is None and query.like is None
         calibration = self.calibration if of_text else None
-        hits = ranking.hits(*chosen, judge, calibration)
-        if judge is not None and query.explain:
+        hits = ranking.hits(*chosen, reranker, calibration)
+        if reranker is not None and query.explain:
             assert query.text is not None
-            hits = explained(self.encoder, judge, query.text, self.store, hits)
+            hits = explained(self.encoder, reranker, query.text, self.store, hits)
         unknown = () if query.text is None else tuple(self.encoder.unknown_words(query.text))
         answer = Answer(tuple(hits), len(snapshot.matrix), len(rows), unknown=unknown)
         if self.calibration is None:
@@ -245,27 +248,27 @@ class Engine:
 
     def _around(self) -> int:
         """How many a matcher must judge for the probabilities, as many as when they were fitted."""
-        if self.calibration is None or self.calibration.matcher is None:
+        if self.calibration is None or self.calibration.reranker is None:
             return 0
         return AROUND if self.calibration.reranked == "all" else min(AROUND, self.calibration.reranked)
 
-    def _reranking(self, query: Query) -> tuple[Judge | None, int | Literal["all"]]:
+    def _reranking(self, query: Query) -> tuple[Reranker | None, int | Literal["all"]]:
         """The matcher, and how many of the first it re-ranks for a query."""
         alone = query.image is None and query.like is None
-        judge = self._judge() if alone else None
-        if judge is None:
+        reranker = self._reranker() if alone else None
+        if reranker is None:
             if query.rerank or query.explain:
                 raise SettingsError(f"{self.store.folder}: {self._why_not(alone)}")
             return None, 0
         first = self.encoder.rerank if query.rerank is None else query.rerank
         if first != "all" and first < query.explain:
             raise SettingsError(f"rerank: expected at least 1 or 'all' to explain, got {first}")
-        return judge, first
+        return reranker, first
 
     def _why_not(self, alone: bool) -> str:
         if not alone:
             return "a matcher reads a text without a picture; leave rerank and explain"
-        if self.encoder.judge is None:
+        if self.encoder.reranker is None:
             return "its model has no matcher that could re-rank or explain"
         return "keeps no maps to re-rank from; index into a new folder"
 

@@ -24,7 +24,7 @@ from limner.errors import DataError, ImageError, SettingsError
 from limner.search.entry import Entry, to_json
 from limner.search.files import find_pictures
 from limner.search.store import Store
-from limner.types import Encoder, Maps, Pixels
+from limner.types import Encoder, Pixels, RegionFeatures
 
 _COMPACT_AFTER = 8  # commits; each leaves a small file that every later reader opens
 _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
@@ -126,7 +126,7 @@ class _Batch:
 
     entries: list[Entry]
     vectors: np.ndarray
-    maps: Maps | None
+    maps: RegionFeatures | None
     thumbnails: list[bytes | None]
 
 
@@ -175,11 +175,11 @@ class _Writer:
 
     def _encoded(self, seen: list[_Seen]) -> _Batch:
         pixels = np.stack([one.pixels for one in seen if one.pixels is not None])
-        judge = self.encoder.judge if self.store.map_shape is not None else None
+        reranker = self.encoder.reranker if self.store.map_shape is not None else None
         return _Batch(
             [one.entry for one in seen],
             self.encoder.encode_pixels(pixels),
-            None if judge is None else judge.maps(pixels),
+            None if reranker is None else reranker.region_features(pixels),
             [one.thumbnail for one in seen],
         )
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from limner.errors import CheckpointError, StoreError
 from limner.inference import TrainedModel, load_model
-from limner.inference.calibration_file import load_calibration
+from limner.inference.calibration import load_calibration
 from limner.search.card import FILE
 from limner.search.engine import Engine
 from limner.search.place import Place, reached
@@ -55,7 +55,7 @@ def store_for(encoder: Encoder, run: Path, folder: Place) -> Store:
             fingerprint=encoder.fingerprint,
             dim=encoder.dim,
             run=run.resolve(),
-            map_shape=None if encoder.judge is None else encoder.judge.map_shape,
+            map_shape=None if encoder.reranker is None else encoder.reranker.region_shape,
         )
     store = Store.open(folder)
     store.check_model(encoder.fingerprint, encoder.dim)

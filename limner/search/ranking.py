@@ -7,13 +7,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.evaluation.calibration import AROUND
-from limner.inference.calibration_file import RunCalibration
+from limner.inference.calibration import RunCalibration
 from limner.search.crop import crops_of
 from limner.search.deadline import check_time
 from limner.search.hits import Attention, Crop, Hit
 from limner.search.snapshot import Snapshot
 from limner.search.store import Store
-from limner.types import Encoder, Judge, Judgement
+from limner.types import Encoder, Reranker, RerankScores
 
 _BLOCK = 256
 """Maps read from the store at once."""
@@ -40,7 +40,7 @@ class Ranking:
 
     def rerank(
         self,
-        judge: Judge,
+        reranker: Reranker,
         text: str,
         store: Store,
         count: int,
@@ -59,9 +59,9 @@ class Ranking:
         blocks = store.map_blocks([self.snapshot.keys[row] for row in rows.tolist()], _BLOCK)
         check_time(until)
         for places, maps in blocks:
-            logits[places] = judge.judge(text, maps).logits
+            logits[places] = reranker.rerank(text, maps).logits
             check_time(until)
-        scores = judge.scores(self.scores[rows], logits)
+        scores = reranker.scores(self.scores[rows], logits)
         order = np.argsort(-scores[:count], kind="stable")
         self.rows = np.concatenate([rows[order], self.rows[count:]])
         self.judged = dict(zip(rows[order].tolist(), scores[order].tolist(), strict=True))
@@ -71,7 +71,7 @@ class Ranking:
         self,
         rows: Sequence[int],
         groups: Sequence[int] | None,
-        judge: Judge | None,
+        reranker: Reranker | None,
         calibration: RunCalibration | None,
     ) -> list[Hit]:
         """Some of the rows as answers, with the sizes of their groups, the matcher's confidence, a probability."""
@@ -80,8 +80,8 @@ class Ranking:
         if groups is not None:
             hits = [replace(hit, group=size) for hit, size in zip(hits, groups, strict=True)]
         judged = [place for place, row in enumerate(rows) if row in self.judged]
-        if judge is not None and judged:
-            sure = judge.confidences(np.array([self.judged[rows[place]] for place in judged], np.float32))
+        if reranker is not None and judged:
+            sure = reranker.confidences(np.array([self.judged[rows[place]] for place in judged], np.float32))
             for place, one in zip(judged, sure.tolist(), strict=True):
                 hits[place] = replace(hits[place], confidence=one)
         if calibration is None or not hits:
@@ -95,31 +95,33 @@ class Ranking:
         """Of the matcher's scores where it has judged, else of the cosines, each beside the best of its own kind."""
         sure = calibration.embedding.probability(self.scores[list(rows)].astype(np.float64), self.best)
         judged = [place for place, row in enumerate(rows) if row in self.judged]
-        if calibration.matcher is not None and judged:
+        if calibration.reranker is not None and judged:
             scores = np.array([self.judged[rows[place]] for place in judged])
-            sure[judged] = calibration.matcher.probability(scores, self.best_judged)
+            sure[judged] = calibration.reranker.probability(scores, self.best_judged)
         return sure
 
 
-def explained(encoder: Encoder, judge: Judge, text: str, store: Store, hits: Sequence[Hit]) -> list[Hit]:
+def explained(
+    encoder: Encoder, reranker: Reranker, text: str, store: Store, hits: Sequence[Hit]
+) -> list[Hit]:
     """The hits with the attention of those that were re-ranked."""
     judged = [place for place, hit in enumerate(hits) if hit.confidence is not None]
     found = list(hits)
     if judged:
         keys = [hits[place].id for place in judged]
-        judgement, crops = judge.judge(text, store.maps(keys)), crops_of(encoder, store, keys)
+        found_scores, crops = reranker.rerank(text, store.maps(keys)), crops_of(encoder, store, keys)
         for number, place in enumerate(judged):
-            found[place] = replace(hits[place], attention=attention_of(judgement, number, crops[number]))
+            found[place] = replace(hits[place], attention=attention_of(found_scores, number, crops[number]))
     return found
 
 
-def attention_of(judgement: Judgement, place: int, crop: Crop) -> Attention:
+def attention_of(found: RerankScores, place: int, crop: Crop) -> Attention:
     """Where a matcher looked at one of the pictures that it judged, of which it saw this part."""
-    regions, words = judgement.of_regions, judgement.of_words
+    regions, words = found.of_regions, found.of_words
     return Attention(
-        judgement.words,
+        found.words,
         None if regions is None else regions[place],
         None if words is None else words[place],
-        judgement.reader,
+        found.reader,
         crop,
     )

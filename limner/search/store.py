@@ -30,7 +30,7 @@ from limner.search.lock import LOCK_FILE, WriterLock
 from limner.search.place import Place, is_remote, place_of, reached
 from limner.search.snapshot import Snapshot
 from limner.search.table import Table, matrix_of, with_vectors
-from limner.types import Maps
+from limner.types import RegionFeatures
 
 _MANY = 4  # pictures of a store for one that is looked up, below which the table is read from first to last
 _LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE, LEASE_FILE}  # by a create that was killed
@@ -152,7 +152,7 @@ class Store:
         self,
         entries: Sequence[Entry],
         vectors: Float[np.ndarray, "images width"],
-        maps: Maps | None = None,
+        maps: RegionFeatures | None = None,
         thumbnails: Sequence[bytes | None] | None = None,
     ) -> None:
         """Add pictures, or replace those of the same path, in one commit; `maps` where the store keeps them.
@@ -221,12 +221,14 @@ class Store:
         """Stored vectors of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
         return self._table.arrays(ids, "vector")
 
-    def maps(self, ids: Sequence[str]) -> Maps:
+    def maps(self, ids: Sequence[str]) -> RegionFeatures:
         """Stored maps of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
         shape = self._map_shape()
         return self._table.arrays(ids, "map").reshape(len(ids), *shape)
 
-    def map_blocks(self, ids: Sequence[str], size: int) -> Iterator[tuple[Int[np.ndarray, " block"], Maps]]:
+    def map_blocks(
+        self, ids: Sequence[str], size: int
+    ) -> Iterator[tuple[Int[np.ndarray, " block"], RegionFeatures]]:
         """The same for many pictures, at most `size` at a time in an order of the store's own: their places in `ids`.
 
         Finding rows by their keys looks through all keys each time: of many, the whole table is read once.
@@ -258,7 +260,7 @@ class Store:
         found = dict(zip(rows["id"].to_pylist(), rows["thumbnail"].to_pylist(), strict=True))
         return [found.get(one) for one in ids]
 
-    def _checked(self, maps: Maps | None, count: int) -> Maps | None:
+    def _checked(self, maps: RegionFeatures | None, count: int) -> RegionFeatures | None:
         shape = None if self.map_shape is None else (count, *self.map_shape)
         given = None if maps is None else maps.shape
         if given != shape:

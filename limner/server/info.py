@@ -16,7 +16,7 @@ def describe(engine: Engine, settings: ServerSettings) -> dict[str, Any]:
     snapshot = engine.store.snapshot()
     taken = snapshot.columns["taken"].drop_null().to_pylist()
     sentences = engine.sentence_count
-    reranks = engine.encoder.judge is not None and engine.store.map_shape is not None
+    reranks = engine.encoder.reranker is not None and engine.store.map_shape is not None
     description = getattr(engine.encoder, "description", {})
     return {
         "pictures": len(snapshot.keys),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from limner.errors import DataError, ImageError
-from limner.types import Judge, Pixels
+from limner.types import Pixels, Reranker
 
 Rows = npt.NDArray[np.float32]
 
@@ -25,7 +25,7 @@ class FakeEncoder:
         self.fingerprint = fingerprint
         self.dim = dim
         self.encoded = 0
-        self.judge: Judge | None = None
+        self.reranker: Reranker | None = None
         self.rerank: int | Literal["all"] = 0
 
     def prepare_image(self, source: str | Path | bytes) -> Pixels:
@@ -57,7 +57,8 @@ class FakeEncoder:
     def encode_queries(self, sentences: Sequence[str]) -> Rows:
         return self.encode_texts(sentences)
 
-    def encode_texts(self, sentences: Sequence[str]) -> Rows:
+    def encode_texts(self, sentences: str | Sequence[str], *, check: bool = True) -> Rows:
+        sentences = [sentences] if isinstance(sentences, str) else sentences
         rows = np.zeros((len(sentences), self.dim), np.float32)
         for row, sentence in zip(rows, sentences, strict=True):
             for word in sentence.split():
