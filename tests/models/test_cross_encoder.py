@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from limner.errors import SettingsError
-from limner.models.co_attention import CoAttentionSettings, regions
+from limner.models.co_attention import CoAttentionSettings, CrossEncoder, regions
 from limner.models.dual_path import DualPath, DualPathSettings
 from limner.models.identity_aware import IdentityAware, IdentityAwareSettings
 from limner.models.image import BackboneSettings
