@@ -127,7 +127,7 @@ def _random_bert(folder: Path, dataset: Dataset) -> Path:
     """A BERT-base of random weights that knows the captions' words."""
     from transformers import BertConfig, BertModel, BertTokenizer
 
-    from limner.data.vocabulary import words
+    from limner.data.words import words
 
     known = sorted({word for record in dataset.records for said in record.sentences for word in words(said)})
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *known]

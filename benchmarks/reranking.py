@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import publish, speeds, taking_turns
+from limner.data.tokenizers import WordTokenizer
 from limner.data.transforms import ImageSettings
-from limner.data.vocabulary import Vocabulary
 from limner.inference.rerank_co_attention import CoAttentionReranker
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.identity_aware import IdentityAware, IdentityAwareSettings
@@ -31,7 +31,7 @@ def main() -> None:
     cross_encoder.co_attention = type(cross_encoder.co_attention)(
         CoAttentionSettings(), 512, model.text.channels
     )
-    words = Vocabulary(tuple(f"word{number}" for number in range(VOCABULARY)))
+    words = WordTokenizer(tuple(f"word{number}" for number in range(VOCABULARY)))
     reranker = CoAttentionReranker(model, words, ImageSettings(), "fp32")
     rng = np.random.default_rng(0)
     maps = rng.random((CANDIDATES, 7, 7, 512)).astype(np.float16)

@@ -17,12 +17,16 @@ import torch
 from jaxtyping import Float
 
 from limner.data.records import Record
+from limner.data.token_rows import lay_out
 from limner.errors import DataError, SettingsError
 from limner.figures.style import LINES, panels, styled
 from limner.inference.trained import TrainedModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_UNCUT = 1 << 20
+"""More tokens than any sentence has: sentences are not padded to it."""
 
 _MARKERS = "os^Dv*P"  # one more than there are colours, so that no pair of both comes twice in 42 groups
 
@@ -48,11 +52,14 @@ def picture_features(run: TrainedModel, records: Sequence[Record]) -> TwoFeature
 
 def sentence_features(run: TrainedModel, sentences: Sequence[str]) -> TwoFeatures:
     """What stands for some sentences before their encoder (`TextPath.input_features`), and their embeddings."""
-    numbers = torch.from_numpy(run.model.tokenize(list(sentences), run.vocabulary).numbers)
+    # Whole sentences, with what a row of the network would cut: word vectors are not the network's.
+    read = run.tokenizer.tokenize(sentences, _UNCUT)
+    longest = max((len(sentence.token_ids) for sentence in read), default=1)
+    token_ids = torch.from_numpy(lay_out([sentence.token_ids for sentence in read], max(1, longest)))
     with torch.inference_mode():
         blocks = [
             run.model.text.input_features(block.to(run.encoding.device)).float().cpu()
-            for block in torch.split(numbers, 256)
+            for block in torch.split(token_ids, 256)
         ]
     return TwoFeatures(torch.cat(blocks).numpy(), run.encode_texts(sentences, check=False))
 

@@ -9,7 +9,7 @@ pickled, and reading it runs no code. The description:
     cross_encoder settings of the network that re-ranks; null where there is none
     files         by part ("backbone", "text") and file name, the files of transformers that build it; {} without any
     images        settings of decoding, crops and flips
-    vocabulary    the words, most frequent first
+    tokenizer     all of the tokenizer (`limner.types.Tokenizer.to_description`)
     recipe        the whole recipe that trained it
     selected      stage, epoch, and the validation scores that chose it
     data          source, fingerprint and counts of the training and validation splits

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from limner.data.vocabulary import Vocabulary, place_evenly, words
+from limner.data.token_rows import place_evenly
 from limner.inference.image_engine import BackbonePass
 from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.models.dual_encoder import DualEncoder
@@ -102,11 +102,6 @@ class Encoding:
     def _embed_words(self, numbers: Int64[np.ndarray, "rows words"]) -> Float[Tensor, "rows dim"]:
         with evaluating(self.model), autocast(self.precision, self.device):
             return self.model.encode_texts(torch.from_numpy(numbers).to(self.device)).float()
-
-
-def known_words(sentence: str, vocabulary: Vocabulary, length: int) -> list[str]:
-    """The words of a sentence that a model reads, in order and in its spelling."""
-    return [word for word in words(sentence) if word in vocabulary][:length]
 
 
 class evaluating:  # noqa: N801 - a context, used like a function

@@ -9,25 +9,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from limner.compiled import compiler
-from limner.models.channel_norm import is_compiled
-
 
 def versions() -> dict[str, str]:
-    """Versions of limner, its commit, torch, numpy, Python, and the compiler of what is compiled here, if anything is.
-
-    Also the processor and how many threads torch has.
+    """Versions of limner, its commit, torch, numpy and Python, the processor, and how many threads torch has.
 
     >>> sorted(versions().keys() - {"commit"})
-    ['compiler', 'limner', 'numpy', 'processor', 'python', 'threads', 'torch']
+    ['limner', 'numpy', 'processor', 'python', 'threads', 'torch']
     """
-    found_compiler = compiler() if is_compiled() else None
     found = {
         "limner": version("limner"),
         "torch": str(torch.__version__),
         "numpy": str(np.__version__),
         "python": platform.python_version(),
-        "compiler": found_compiler.version if found_compiler else "none",
         "processor": processor(),
         "threads": str(torch.get_num_threads()),
     }

@@ -12,16 +12,16 @@ import torch
 from jaxtyping import Float, Int, Int64, UInt8
 from torch import Tensor
 
+from limner.data.token_rows import by_word, longest
 from limner.data.transforms import ImageSettings
-from limner.data.vocabulary import Vocabulary, longest
 from limner.errors import SettingsError
-from limner.inference.encoding import evaluating, known_words
+from limner.inference.encoding import evaluating
 from limner.inference.image_engine import BackbonePass, to_half
 from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.models.co_attention import PairMatch
 from limner.models.dual_encoder import DualEncoder
 from limner.models.image import LAST_MAP
-from limner.types import PairScorer, RegionFeatures, RerankScores
+from limner.types import PairScorer, RegionFeatures, RerankScores, Tokenizer, Word
 
 _MEETINGS = 1 << 25
 """Numbers that words and regions make where they meet (Eq. 6) at once: 128 MiB of float32."""
@@ -44,7 +44,7 @@ class CoAttentionReranker:
     def __init__(
         self,
         model: DualEncoder,
-        vocabulary: Vocabulary,
+        tokenizer: Tokenizer,
         images: ImageSettings,
         precision: Precision = "auto",
         engine: InferenceEngine = "torch",
@@ -55,7 +55,7 @@ class CoAttentionReranker:
         self.device = next(model.cross_encoder.parameters()).device
         self.precision = pick_precision(precision, self.device)
         self._model = model
-        self._vocabulary = vocabulary
+        self._tokenizer = tokenizer
         self._images = images
         self._engine = engine
 
@@ -93,14 +93,16 @@ class CoAttentionReranker:
 
     def rerank(self, sentence: str, regions: RegionFeatures) -> RerankScores:
         """Match a sentence with every image: one batched forward, or several where memory should not hold it."""
-        numbers = self._model.tokenize([sentence], self._vocabulary).numbers
-        known = tuple(known_words(sentence, self._vocabulary, self._model.settings.text.words))
-        step = self._at_once(regions, numbers)
+        read = self._model.tokenize([sentence], self._tokenizer, words=True)
+        assert read.words is not None
+        words = [word for word in read.words[0] if word.tokens]
+        step = self._at_once(regions, read.token_ids)
         parts = [
-            self._attended(numbers, regions[start : start + step], len(known))
+            self._attended(read.token_ids, regions[start : start + step], words)
             for start in range(0, len(regions), step)
         ]
         logits, of_regions, of_words = zip(*parts, strict=True)
+        known = tuple(word.text for word in words)
         return RerankScores(np.concatenate(logits), known, _joined(of_regions), _joined(of_words))
 
     def pair_scorer(
@@ -111,12 +113,12 @@ class CoAttentionReranker:
         sentences: Sequence[str],
     ) -> PairScorer:
         """Logits of pairs given by positions; the embeddings do not enter them."""
-        numbers = self._model.tokenize(sentences, self._vocabulary).numbers
+        token_ids = self._model.tokenize(sentences, self._tokenizer).token_ids
 
         def score(
             of_images: Int[np.ndarray, " pairs"], of_sentences: Int[np.ndarray, " pairs"]
         ) -> Float[np.ndarray, " pairs"]:
-            return self.logits(regions, numbers, of_images, of_sentences)
+            return self.logits(regions, token_ids, of_images, of_sentences)
 
         return score
 
@@ -133,7 +135,7 @@ class CoAttentionReranker:
     def logits(
         self,
         regions: RegionFeatures,
-        numbers: Int64[np.ndarray, "sentences words"],
+        token_ids: Int64[np.ndarray, "sentences words"],
         images: Int[np.ndarray, " pairs"],
         sentences: Int[np.ndarray, " pairs"],
     ) -> Float[np.ndarray, " pairs"]:
@@ -141,12 +143,12 @@ class CoAttentionReranker:
 
         Pairs of one sentence that stand together encode it once.
         """
-        step = self._at_once(regions, numbers)
+        step = self._at_once(regions, token_ids)
         found = np.empty(len(images), np.float32)
         for start in range(0, len(images), step):
             pairs = slice(start, start + step)
             which, rows = np.unique(sentences[pairs], return_inverse=True)
-            match = self._match(regions[images[pairs]], numbers[which], rows)
+            match = self._match(regions[images[pairs]], token_ids[which], rows)
             found[pairs] = match.logits.float().cpu().numpy()
         return found
 
@@ -154,11 +156,11 @@ class CoAttentionReranker:
     def _match(
         self,
         regions: RegionFeatures,
-        numbers: Int64[np.ndarray, "sentences words"],
+        token_ids: Int64[np.ndarray, "sentences words"],
         rows: Int[np.ndarray, " images"],
     ) -> PairMatch:
         """One batched forward: image i with sentence `rows[i]`."""
-        taken = torch.from_numpy(np.ascontiguousarray(numbers[:, : longest(numbers)])).to(self.device)
+        taken = torch.from_numpy(np.ascontiguousarray(token_ids[:, : longest(token_ids)])).to(self.device)
         with evaluating(self.cross_encoder), autocast(self.precision, self.device):
             words, present = self.cross_encoder.encode_words(taken)
             which = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.device)
@@ -166,23 +168,25 @@ class CoAttentionReranker:
             found: PairMatch = self.cross_encoder.co_attention(seen, words[which], present[which])
         return found
 
-    def _at_once(self, regions: RegionFeatures, numbers: Int64[np.ndarray, "sentences words"]) -> int:
+    def _at_once(self, regions: RegionFeatures, token_ids: Int64[np.ndarray, "sentences words"]) -> int:
         """How many pairs of these memory should hold at once."""
         height, width = int(regions.shape[1]), int(regions.shape[2])
-        a_pair = height * width * longest(numbers) * self.cross_encoder.settings.spatial_dim
+        a_pair = height * width * longest(token_ids) * self.cross_encoder.settings.spatial_dim
         return max(1, _MEETINGS // a_pair)
 
     def _attended(
-        self, numbers: Int64[np.ndarray, "1 length"], regions: RegionFeatures, count: int
+        self, token_ids: Int64[np.ndarray, "1 length"], regions: RegionFeatures, words: Sequence[Word]
     ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """Logits and both attentions of some images, over the first `count` words."""
-        match = self._match(regions, numbers, np.zeros(len(regions), np.int64))
-        of_regions, of_words = match.of_regions, match.of_words
+        """Logits and both attentions of some images, word by word."""
+        match = self._match(regions, token_ids, np.zeros(len(regions), np.int64))
+        of_regions, of_words = _array(match.of_regions), _array(match.of_words)
         if of_regions is not None:
-            of_regions = of_regions[:, :count].reshape(len(regions), count, *regions.shape[1:3])
+            # each token's attention sums to 1, so that of a word of several is their mean; below, what all give it
+            of_regions = by_word(of_regions, words, 1, mean=True)
+            of_regions = of_regions.reshape(len(regions), len(words), *regions.shape[1:3])
         if of_words is not None:
-            of_words = of_words[:, :, :count]
-        return _array(match.logits), _array(of_regions), _array(of_words)
+            of_words = by_word(of_words, words, 2)
+        return _array(match.logits), of_regions, of_words
 
 
 def _array(values: Tensor | None) -> Any:

@@ -12,18 +12,17 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from limner.data.read_sentences import ReadSentences
+from limner.data.token_rows import by_word, longest
 from limner.data.transforms import ImageSettings
-from limner.data.vocabulary import Vocabulary, longest
 from limner.errors import SettingsError
-from limner.inference.encoding import evaluating, known_words
+from limner.inference.encoding import evaluating
 from limner.inference.image_engine import BackbonePass, to_half
 from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.models.dual_encoder import DualEncoder
 from limner.models.hgan import HGAN, LEVELS, Level
 from limner.models.image import LAST_MAP
 from limner.models.local_matching import LocalMatch, Projected
-from limner.types import PairScorer, RegionFeatures, RerankScores
+from limner.types import PairScorer, RegionFeatures, RerankScores, TokenBatch, Tokenizer
 
 _IMAGES, _SENTENCES = 16, 16
 """Pictures and sentences whose pairs are scored at once: what they make stays in a processor's cache."""
@@ -49,7 +48,7 @@ class HGANReranker:
     def __init__(
         self,
         model: DualEncoder,
-        vocabulary: Vocabulary,
+        tokenizer: Tokenizer,
         images: ImageSettings,
         precision: Precision = "auto",
         engine: InferenceEngine = "torch",
@@ -59,7 +58,7 @@ class HGANReranker:
         self.model = model
         self.device = next(model.parameters()).device
         self.precision = pick_precision(precision, self.device)
-        self._vocabulary = vocabulary
+        self._tokenizer = tokenizer
         self._engine = engine
 
     @cached_property
@@ -107,19 +106,22 @@ class HGANReranker:
             return self.model.project_pictures(dict(zip(levels, seen.chunk(len(levels), dim=2), strict=True)))
 
     @torch.inference_mode()
-    def project_sentences(self, read: ReadSentences) -> dict[Level, Projected]:
+    def project_sentences(self, read: TokenBatch) -> dict[Level, Projected]:
         """What sentences bring to their pairs."""
-        width = longest(read.numbers)
+        width = longest(read.token_ids)
         numbers, phrases = (
             torch.from_numpy(np.ascontiguousarray(rows[:, :width])).to(self.device)
-            for rows in (read.numbers, np.zeros_like(read.numbers) if read.phrases is None else read.phrases)
+            for rows in (
+                read.token_ids,
+                np.zeros_like(read.token_ids) if read.phrases is None else read.phrases,
+            )
         )
         with evaluating(self.model), autocast(self.precision, self.device):
             return self.model.project_sentences(self.model.text.encode(numbers, phrases))
 
     @torch.inference_mode()
     def similarities(
-        self, regions: RegionFeatures, read: ReadSentences
+        self, regions: RegionFeatures, read: TokenBatch
     ) -> Float[np.ndarray, "images sentences"]:
         """The weighted sum of S(V_w, T_w) and S(V_p, T_p) of every picture with every sentence, in blocks.
 
@@ -143,19 +145,23 @@ class HGANReranker:
 
         Attention is that of words, None where there is no such granularity or direction.
         """
-        read = self.model.tokenize([sentence], self._vocabulary)
-        known = tuple(known_words(sentence, self._vocabulary, self.model.settings.text.words))
+        read = self.model.tokenize([sentence], self._tokenizer, words=True)
+        assert read.words is not None
+        words = [word for word in read.words[0] if word.tokens]
         totals, of_items, of_regions = self._attended(regions, read)
         if of_regions is not None:
+            # each token's attention sums to 1, so that of a word of several is their mean; below, what all give it
             rows, columns, _ = self.region_shape
-            of_regions = of_regions[:, : len(known)].reshape(len(regions), len(known), rows, columns)
+            of_regions = by_word(of_regions, words, 1, mean=True)
+            of_regions = of_regions.reshape(len(regions), len(words), rows, columns)
         if of_items is not None:
-            of_items = of_items[:, :, : len(known)]
+            of_items = by_word(of_items, words, 2)
+        known = tuple(word.text for word in words)
         return RerankScores(totals, known, of_regions, of_items, "region")
 
     @torch.inference_mode()
     def _attended(
-        self, regions: RegionFeatures, read: ReadSentences
+        self, regions: RegionFeatures, read: TokenBatch
     ) -> tuple[
         Float[np.ndarray, " images"],
         Float[np.ndarray, "images regions items"] | None,
@@ -207,7 +213,7 @@ class HGANReranker:
         Pairs of all of some images with all of some sentences are scored as one grid, others as one an image or a
         sentence, whichever there are fewer of; each sentence is encoded once a call.
         """
-        read = self.model.tokenize(sentences, self._vocabulary)
+        read = self.model.tokenize(sentences, self._tokenizer)
 
         def score(
             of_images: Int[np.ndarray, " pairs"], of_sentences: Int[np.ndarray, " pairs"]
@@ -238,7 +244,7 @@ class HGANReranker:
     def _of_pairs(
         self,
         regions: RegionFeatures,
-        read: ReadSentences,
+        read: TokenBatch,
         of_images: Int[np.ndarray, " pairs"],
         of_sentences: Int[np.ndarray, " pairs"],
     ) -> Float[np.ndarray, " pairs"]:

@@ -7,12 +7,11 @@ class. A system of another package adds its own.
 from collections.abc import Callable
 
 from limner.data.transforms import ImageSettings
-from limner.data.vocabulary import Vocabulary
 from limner.inference.precision import InferenceEngine, Precision
 from limner.inference.rerank_co_attention import CoAttentionReranker
 from limner.inference.rerank_hgan import HGANReranker
 from limner.models.dual_encoder import DualEncoder
-from limner.types import Reranker
+from limner.types import Reranker, Tokenizer
 
 RERANKERS: dict[str, Callable[..., Reranker]] = {"co-attention": CoAttentionReranker, "hgan": HGANReranker}
 """By kind; each is called with the arguments of `reranker_of`."""
@@ -20,7 +19,7 @@ RERANKERS: dict[str, Callable[..., Reranker]] = {"co-attention": CoAttentionRera
 
 def reranker_of(
     model: DualEncoder,
-    vocabulary: Vocabulary,
+    tokenizer: Tokenizer,
     images: ImageSettings,
     precision: Precision = "auto",
     engine: InferenceEngine = "torch",
@@ -28,4 +27,4 @@ def reranker_of(
     """What re-ranks with a network as it stands; None where its embedding ranks alone."""
     if model.reranked_by is None:
         return None
-    return RERANKERS[model.reranked_by](model, vocabulary, images, precision, engine)
+    return RERANKERS[model.reranked_by](model, tokenizer, images, precision, engine)

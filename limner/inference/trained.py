@@ -15,12 +15,12 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from PIL import Image
 
+from limner.data.tokenizers import tokenizer_from_description
 from limner.data.transforms import ImageSettings, centre_crop, load
-from limner.data.vocabulary import Vocabulary, words
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.reranking import First
 from limner.inference.checkpoint import load_into, read_checkpoint
-from limner.inference.encoding import SENTENCES, Encoding, known_words
+from limner.inference.encoding import SENTENCES, Encoding
 from limner.inference.image_engine import require_openvino
 from limner.inference.precision import InferenceEngine, Precision, default_device
 from limner.inference.rerankers import reranker_of
@@ -28,7 +28,7 @@ from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.registry import ModelSettings, build_network
 from limner.settings import Settings
-from limner.types import ImageSource, Pixels, RegionFeatures, Reranker
+from limner.types import ImageSource, Pixels, RegionFeatures, Reranker, TokenBatch, Tokenizer
 
 
 class _Model(Settings):
@@ -53,7 +53,7 @@ class TrainedModel:
     path: Path
     description: dict[str, Any]
     model: DualEncoder
-    vocabulary: Vocabulary
+    tokenizer: Tokenizer
     images: ImageSettings
     encoding: Encoding
 
@@ -61,18 +61,18 @@ class TrainedModel:
         """One line: the description alone has a hundred thousand characters, most of them the vocabulary."""
         return (
             f"TrainedModel({str(self.path)!r}, system={self.model.settings.system!r}, dim={self.dim}, "
-            f"words={len(self.vocabulary)}, device={str(self.encoding.device)!r}, "
+            f"tokens={self.tokenizer.size}, device={str(self.encoding.device)!r}, "
             f"precision={self.encoding.precision!r})"
         )
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hex digest of weights, vocabulary and test transform: embeddings of equal fingerprints can be compared."""
+        """Hex digest of weights, tokenizer and test transform: embeddings of equal fingerprints can be compared."""
         digest = hashlib.sha256()
         # where weights once came from, and how training cropped, change no embedding; files say what was built of them
         parts = (
             *(self.model.settings.identity(), self.model.files()),
-            *(self.images.resize, self.images.crop, self.images.flip, self.vocabulary.entries),
+            *(self.images.resize, self.images.crop, self.images.flip, self.tokenizer.to_description()),
         )
         digest.update(json.dumps(parts, sort_keys=True).encode())
         if self.model.cross_encoder is not None:
@@ -143,12 +143,12 @@ class TrainedModel:
         is measured with every sentence it has. `progress` is called after each batch with the sentences done and their
         total.
         """
-        numbers = self._numbers(sentences, check=check)
+        token_ids = self._token_ids(sentences, check=check)
         rows: list[np.ndarray] = []
-        for start in range(0, len(numbers), SENTENCES):
-            rows.append(self.encoding.numbers(numbers[start : start + SENTENCES]).numpy())
+        for start in range(0, len(token_ids), SENTENCES):
+            rows.append(self.encoding.numbers(token_ids[start : start + SENTENCES]).numpy())
             if progress is not None:
-                progress(start + len(rows[-1]), len(numbers))
+                progress(start + len(rows[-1]), len(token_ids))
         return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
 
     def encode_queries(self, sentences: str | Sequence[str]) -> Float[np.ndarray, "batch dim"]:
@@ -158,23 +158,26 @@ class TrainedModel:
         the same time would change an answer.
         """
         encoding = Encoding(self.model, "fp32", flip=self.images.flip)
-        return encoding.numbers(self._numbers(sentences, check=True)).numpy()
+        return encoding.numbers(self._token_ids(sentences, check=True)).numpy()
 
-    def _numbers(
+    def _token_ids(
         self, sentences: str | Sequence[str], *, check: bool
     ) -> Int64[np.ndarray, "sentences words"]:
-        """Word numbers of sentences as the network takes them."""
         several = [sentences] if isinstance(sentences, str) else sentences
         if check:
             for sentence in several:
                 self.check_query(sentence)
-        return self.model.tokenize(several, self.vocabulary).numbers
+        return self.tokenize(several).token_ids
+
+    def tokenize(self, sentences: Sequence[str], *, words: bool = False) -> TokenBatch:
+        """Sentences as the network takes them, with the alignment of words where asked for."""
+        return self.model.tokenize(sentences, self.tokenizer, words=words)
 
     @cached_property
     def reranker(self) -> Reranker | None:
         """What re-ranks the first of the embedding's ranking; None = the embedding ranks alone."""
         precision, engine = self.encoding.precision, self.encoding.engine
-        return reranker_of(self.model, self.vocabulary, self.images, precision, engine)
+        return reranker_of(self.model, self.tokenizer, self.images, precision, engine)
 
     @property
     def rerank(self) -> First:
@@ -208,22 +211,19 @@ class TrainedModel:
         return self.reranker
 
     def check_query(self, sentence: str) -> None:
-        """Raise `DataError` when the model knows no word of a query, since its answer would be arbitrary."""
-        if not sentence.strip():
-            raise DataError("the query is empty; say what to look for")
-        if not self.vocabulary.numbers(sentence):
-            raise DataError(
-                f"the model knows no word of the query {sentence!r}; it has learnt {len(self.vocabulary)} words, "
-                f"e.g. {', '.join(self.vocabulary.entries[:8])}"
-            )
+        """Raise `DataError` for a query without a meaning to the model, since its answer would be arbitrary."""
+        self.tokenizer.check(sentence)
 
     def known_words(self, sentence: str) -> list[str]:
         """The words of a sentence that the model reads, in order and in its spelling."""
-        return known_words(sentence, self.vocabulary, self.model.settings.text.words)
+        known = set(self.tokenizer.known_words(sentence))
+        aligned = self.tokenize([sentence], words=True).words
+        assert aligned is not None
+        return [word.text for word in aligned[0] if word.tokens and word.text in known]
 
     def unknown_words(self, sentence: str) -> list[str]:
         """The words of a sentence that the model does not know and leaves out, each once and in order."""
-        return [word for word in dict.fromkeys(words(sentence)) if word not in self.vocabulary]
+        return self.tokenizer.unknown_words(sentence)
 
 
 def _several(images: ImageSource | Sequence[ImageSource]) -> Sequence[ImageSource]:
@@ -249,7 +249,7 @@ def load_model(
     path = checkpoint_path(Path(folder), stage)
     tensors, description = read_checkpoint(path)
     try:
-        vocabulary = Vocabulary(tuple(description["vocabulary"]))
+        tokenizer = tokenizer_from_description(dict(description["tokenizer"]))
         settings = _Model.parse({"model": description["model"]}).model
         images = ImageSettings.parse(dict(description["images"]))
         above = description["cross_encoder"]
@@ -263,7 +263,7 @@ def load_model(
         raise CheckpointError(
             f"{path}: its description does not fit this limner ({error}); use the version that wrote it"
         ) from None
-    model = _network(settings, len(vocabulary), files)
+    model = _network(settings, tokenizer.size, files)
     if cross_encoder is not None:
         model.add_cross_encoder(cross_encoder)
     load_into(model, tensors, path)
@@ -272,7 +272,7 @@ def load_model(
         device = device or "cpu"
     model.to(torch.device(device) if device else default_device()).eval()
     encoding = Encoding(model, precision, flip=images.flip, engine=engine)
-    return TrainedModel(path, description, model, vocabulary, images, encoding)
+    return TrainedModel(path, description, model, tokenizer, images, encoding)
 
 
 def _network(

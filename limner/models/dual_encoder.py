@@ -8,13 +8,12 @@ from jaxtyping import Float, Int64, UInt8
 from pydantic import Field
 from torch import Tensor, nn
 
-from limner.data.read_sentences import ReadSentences
-from limner.data.vocabulary import Vocabulary
 from limner.errors import SettingsError
 from limner.models.co_attention import CoAttentionSettings, CrossEncoder
 from limner.models.image import BackboneSettings, ImageEncoder
 from limner.models.text_path import PartedNetwork, TextPath, TextSettings
 from limner.settings import Settings
+from limner.types import TextNeed, TokenBatch, Tokenizer
 
 # typing.Self would say it shorter, but the run-time check of shapes refuses it on single methods.
 SettingsT = TypeVar("SettingsT", bound="DualEncoderSettings")
@@ -89,14 +88,10 @@ class DualEncoder(PartedNetwork):
         """The kind of its reranker (`limner.inference.rerankers`); None = the embedding ranks alone."""
         return None if self.cross_encoder is None else self.cross_encoder.reranker
 
-    @property
-    def reads_phrases(self) -> bool:
-        """Whether the network needs to know the noun phrases of a sentence."""
-        return False
-
-    def tokenize(self, sentences: Sequence[str], vocabulary: Vocabulary) -> ReadSentences:
-        """Sentences as this network reads them."""
-        return ReadSentences.of(sentences, vocabulary, self.settings.text.words, phrases=self.reads_phrases)
+    def tokenize(self, sentences: Sequence[str], tokenizer: Tokenizer, *, words: bool = False) -> TokenBatch:
+        """Sentences as this network reads them; with `words`, which tokens each word has."""
+        phrases = "phrases" in self.needs_of_text
+        return tokenizer.encode(sentences, self.settings.text.words, phrases=phrases, words=words)
 
     def files(self) -> dict[str, dict[str, dict[str, Any]]]:
         """By part and file name, the JSON files that a checkpoint carries to build the network again.
@@ -136,10 +131,15 @@ class DualEncoder(PartedNetwork):
         out: Tensor = self.image_head(pooled)
         return out
 
-    def encode_texts(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch dim"]:
-        """Embeddings of word numbers, not normalised."""
-        out: Tensor = self.text_head(self.text(numbers))
+    def encode_texts(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch dim"]:
+        """Embeddings of token ids, not normalised."""
+        out: Tensor = self.text_head(self.text(token_ids))
         return out
+
+    @property
+    def needs_of_text(self) -> frozenset[TextNeed]:
+        """What the network asks of a tokenizer beyond token ids."""
+        return self.text.needs_of_text
 
     def after_step(self) -> None:
         """Bring the weights back to what a system holds them to, after each step; most hold them to nothing."""

@@ -19,6 +19,7 @@ from limner.models.image import LAST_MAP, BackboneSettings, build_backbone
 from limner.models.local_matching import LocalMatch, LocalMatching, LocalMatchingSettings, Projected
 from limner.models.text_hgan import HierarchicalText, HierarchicalTextSettings, SentenceParts
 from limner.settings import Settings
+from limner.types import TextNeed
 
 Level = Literal["word", "phrase"]
 LEVELS: tuple[Level, ...] = ("word", "phrase")
@@ -176,11 +177,6 @@ class HGAN(DualEncoder):
         """Its own words and phrases, where it has either."""
         return "hgan" if self.settings.levels else None
 
-    @property
-    def reads_phrases(self) -> bool:
-        """Whether phrases are matched."""
-        return "phrase" in self.settings.levels
-
     def read_map(self, pictures: Tensor) -> Float[Tensor, "images channels height width"]:
         """The CNN's last map of pixels, uint8 (images, 3, height, width), or of what the feature cache keeps."""
         if not pictures.is_floating_point():
@@ -203,12 +199,12 @@ class HGAN(DualEncoder):
 
     def read_sentences(
         self,
-        numbers: Int64[Tensor, "batch words"],
+        token_ids: Int64[Tensor, "batch words"],
         phrases: Int64[Tensor, "batch words"],
         words_below: Float[Tensor, "batch words width"] | None = None,
     ) -> tuple[Float[Tensor, "batch dim"], SentenceParts]:
         """The embeddings of sentences, not normalised, and all of their parts; see `HierarchicalText.encode`."""
-        parts = self.text.encode(numbers, phrases, words_below)
+        parts = self.text.encode(token_ids, phrases, words_below)
         return self.text_head(parts.feature), parts
 
     def project_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Projected]:
@@ -244,6 +240,12 @@ class HGAN(DualEncoder):
         found = self.local[level]
         assert isinstance(found, LocalMatching)
         return found
+
+    @property
+    def needs_of_text(self) -> frozenset[TextNeed]:
+        """Noun phrases, where the phrase level is on, beside what the text path needs."""
+        phrases: frozenset[TextNeed] = frozenset({"phrases"} if "phrase" in self.settings.levels else ())
+        return self.text.needs_of_text | phrases
 
     def modules_of_parts(self) -> dict[str, list[nn.Module]]:
         """BERT with its table is a part of its own, "bert"; branches and perceptrons are "local"."""

@@ -1,4 +1,4 @@
-"""BERT as a word encoder: word numbers in, hidden states of the words out.
+"""BERT as a word encoder: token ids of words in, hidden states of the words out.
 
 Source: Devlin et al., "BERT", NAACL 2019, by the transformers library; which hidden layers are read is HGAN's Table 2
 (Zheng et al., MM 2020).
@@ -16,10 +16,10 @@ from jaxtyping import Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from limner.data.vocabulary import PADDING
 from limner.errors import CheckpointError
 from limner.models.image.auto import portable
 from limner.settings import Settings
+from limner.types import PADDING
 
 HiddenLayers = Literal["last", "second-to-last", "last-four"]
 
@@ -53,7 +53,7 @@ class BertSettings(Settings):
 
 
 class BertWords(nn.Module):
-    """Word numbers to the chosen hidden layers, the mean over the pieces of each word.
+    """Token ids of words to the chosen hidden layers, the mean over the pieces of each word.
 
     Words are those of limner's vocabulary, so that phrases and explanations speak of whole words; `pieces` holds what
     each is to BERT, and is part of the checkpoint. [CLS] and [SEP] stand around a sentence and are dropped again.
@@ -91,35 +91,37 @@ class BertWords(nn.Module):
             return
         tokenizer = load_tokenizer(self.settings.model)
         for number, word in enumerate(entries, start=1):
-            own = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word))[:PIECES]
-            own = own or [tokenizer.convert_tokens_to_ids(_UNKNOWN)]
+            ids = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word))[:PIECES]
+            ids = ids or [tokenizer.convert_tokens_to_ids(_UNKNOWN)]
             self.pieces[number] = -1
-            self.pieces[number, : len(own)] = torch.tensor(own, dtype=torch.int32)
+            self.pieces[number, : len(ids)] = torch.tensor(ids, dtype=torch.int32)
 
-    def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch words {self.channels}"]:
+    def forward(
+        self, token_ids: Int64[Tensor, "batch words"]
+    ) -> Float[Tensor, "batch words {self.channels}"]:
         """Features of words, 0 at empty positions. Pieces beyond what BERT can read at once are 0 as well."""
-        pieces = self.pieces[numbers].long()
-        there = (pieces >= 0) & (numbers != PADDING)[:, :, None]
-        row, word, _ = there.nonzero(as_tuple=True)
-        place = (there.flatten(1).cumsum(1) - 1)[there.flatten(1)]
+        pieces = self.pieces[token_ids].long()
+        present = (pieces >= 0) & (token_ids != PADDING)[:, :, None]
+        row, word, _ = present.nonzero(as_tuple=True)
+        place = (present.flatten(1).cumsum(1) - 1)[present.flatten(1)]
         read = place < self.longest
-        row, word, place, ids = row[read], word[read], place[read], pieces[there][read]
-        ends = torch.zeros(len(numbers), dtype=torch.long, device=numbers.device)
+        row, word, place, ids = row[read], word[read], place[read], pieces[present][read]
+        ends = torch.zeros(len(token_ids), dtype=torch.long, device=token_ids.device)
         ends = ends.index_add(0, row, torch.ones_like(row))
         width = int(ends.max()) + 2
-        tokens = numbers.new_full((len(numbers), width), self.sep)
+        tokens = token_ids.new_full((len(token_ids), width), self.sep)
         tokens[:, 0] = self.cls
         tokens[row, place + 1] = ids
-        mask = torch.arange(width, device=numbers.device) < (ends + 2)[:, None]
+        mask = torch.arange(width, device=token_ids.device) < (ends + 2)[:, None]
         states = self.bert(
             input_ids=tokens, attention_mask=mask.long(), output_hidden_states=True
         ).hidden_states
         of_pieces = self._chosen(states)[row, place + 1]
-        sums = of_pieces.new_zeros(numbers.numel(), self.channels)
-        at = row * numbers.shape[1] + word
+        sums = of_pieces.new_zeros(token_ids.numel(), self.channels)
+        at = row * token_ids.shape[1] + word
         sums = sums.index_add(0, at, of_pieces)
-        counts = torch.bincount(at, minlength=numbers.numel()).clamp(min=1)
-        return (sums / counts[:, None].to(sums.dtype)).view(*numbers.shape, self.channels)
+        counts = torch.bincount(at, minlength=token_ids.numel()).clamp(min=1)
+        return (sums / counts[:, None].to(sums.dtype)).view(*token_ids.shape, self.channels)
 
     def _chosen(self, states: Sequence[Tensor]) -> Tensor:
         if self.settings.hidden == "last-four":
@@ -169,7 +171,7 @@ def _expect_folder(model: str) -> None:
 def _bert(
     settings: BertSettings, vocabulary_size: int, load_weights: bool
 ) -> tuple[nn.Module, tuple[int, int]]:
-    """The network, and the numbers of [CLS] and [SEP]."""
+    """The network, and the token_ids of [CLS] and [SEP]."""
     transformers = _transformers()
     if settings.model is None:
         config = transformers.BertConfig(

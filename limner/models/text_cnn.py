@@ -1,25 +1,26 @@
-"""The deep text CNN: word numbers → residual blocks of 1×2 filters → one feature per sentence.
+"""The deep text CNN: token ids → residual blocks of 1×2 filters → one feature per sentence.
 
 Source: dual-path TOMM 2020, section 3.2 and Figure 3; the deeper layout is arXiv 1711.05535, Table III.
 
 Our name = their symbol: `words` = n (32, or 56 for persons), `vocabulary_size` = d, `word_dim` = 300.
 
 The paper's 1×1 convolution over one-hot words is a table look-up here: the same numbers without the
-one-hot tensor.
+one-hot tensor. Filters of width 1 and 2 are matrix products over (batch × words) rows: `nn.Conv1d` reaches a few per
+cent of the processor's matrix speed on these shapes (`benchmarks/text_path.py`).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
 
-from limner.data.vocabulary import PADDING
-from limner.models.channel_norm import ChannelNorm
 from limner.models.text_path import TextPath, TextSettings
-from limner.models.word_conv import WordConv
+from limner.types import PADDING
 
 Layout = Literal["resnet-50", "resnet-152"]
 
@@ -33,7 +34,7 @@ class TextEncoderSettings(TextSettings):
     """The text path up to its pooled feature."""
 
     words: int = Field(default=32, ge=8, le=1024)
-    """Length of a sentence in words; longer ones lose their end (paper: 32, and 56 for CUHK-PEDES)."""
+    """Length of a sentence in tokens; longer ones lose their end (paper: 32, and 56 for CUHK-PEDES)."""
     word_dim: int = Field(default=300, ge=1)
     """Width of a word vector."""
     layout: Layout = "resnet-50"
@@ -51,11 +52,75 @@ class TextEncoderSettings(TextSettings):
     """Probability with which a word of a training sentence is replaced by an empty position (not in the paper)."""
 
 
+class WordConv(nn.Module):
+    """Filters over the words of a sentence of width 1 or 2, no bias.
+
+    With two taps, `y[t] = W₀·x[t·stride − 1] + W₁·x[t·stride]`: one zero is padded on the left, so that stride 1
+    keeps the length and stride 2 halves it (**Decided**: the side of the one-sided padding is that of the released
+    code). So an even length loses its last place at each halving: of 32 words the paper's layout sees the first 25, the
+    released one the first 29. `weight` has the shape of `nn.Conv1d`'s, (out, in, taps).
+    """
+
+    def __init__(self, inputs: int, outputs: int, taps: Literal[1, 2]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, inputs, taps))
+        nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Float[Tensor, "batch out_words read"]) -> Float[Tensor, "batch out_words outputs"]:
+        """Filter what stands at each place: a word, or with two taps what `join_neighbours` makes of two."""
+        filters = self.weight
+        return F.linear(x, filters.transpose(1, 2).reshape(len(filters), -1))
+
+
+def join_neighbours(
+    x: Float[Tensor, "batch words channels"], stride: Literal[1, 2]
+) -> Float[Tensor, "batch out_words 2*channels"]:
+    """Every `stride`-th word with the word before it on its left; the first has zeros there."""
+    joined: Tensor = _NeighboursJoined.apply(x, stride)  # type: ignore[no-untyped-call]
+    return joined
+
+
+class _NeighboursJoined(torch.autograd.Function):
+    """The result of `F.pad`, two slices and `torch.cat`, in fewer passes over the memory."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, stride: int) -> Tensor:
+        """The word before the first is zero."""
+        _, words, channels = x.shape
+        ctx.words, ctx.stride = words, stride  # type: ignore[attr-defined]
+        joined = x.new_empty(len(x), -(-words // stride), 2 * channels)
+        joined[:, 0, :channels] = 0
+        joined[:, 1:, :channels] = x[:, stride - 1 : words - 1 : stride]
+        joined[:, :, channels:] = x[:, ::stride]
+        return joined
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """The gradient of a word, as the later of a pair and as the earlier."""
+        before, itself = gradients[0].chunk(2, dim=2)
+        of_words = before.new_zeros(len(before), ctx.words, before.shape[2])
+        of_words[:, :: ctx.stride] = itself
+        of_words[:, ctx.stride - 1 : ctx.words - 1 : ctx.stride] += before[:, 1:]
+        return of_words, None
+
+
+class ChannelNorm(nn.BatchNorm1d):
+    """Batch normalisation over the (batch × words) rows of each channel.
+
+    Source: Ioffe and Szegedy 2015, Algorithm 1.
+    """
+
+    def forward(self, x: Float[Tensor, "batch words channels"]) -> Float[Tensor, "batch words channels"]:
+        """Normalise; the statistics are those of the whole batch while training."""
+        # as rows: for three axes PyTorch expects (batch, channels, words), which would cost two transposes
+        return super().forward(x.reshape(-1, x.shape[2])).view(x.shape)
+
+
 class TextBlock(nn.Module):
     """Figure 3's block: 1×1 → 1×2 → 1×1 with a shortcut, `F(x) + x`.
 
-    A block that changes width or length has a 1×1 projection as its shortcut, as ResNet does. Where filters and norms
-    have no hooks, each norm runs together with the filter before it and the ReLU behind it.
+    A block that changes width or length has a 1×1 projection as its shortcut, as ResNet does.
     """
 
     def __init__(self, inputs: int, middle: int, outputs: int, stride: Literal[1, 2]) -> None:
@@ -75,22 +140,20 @@ class TextBlock(nn.Module):
         """One residual step."""
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))  # once for both of its readers
-        shortcut = x
-        if isinstance(self.shortcut, nn.Sequential):
-            projection, norm = self.shortcut
-            assert isinstance(norm, ChannelNorm)
-            assert isinstance(projection, WordConv)
-            shortcut = norm.normalised(x[:, :: self.stride], after=projection)
-        pairs = self.bn1.rectified_pairs(x, self.stride, after=self.conv1)
-        out = self.bn2.rectified(pairs, after=self.conv2)
-        return self.bn3.rectified(out, after=self.conv3, plus=shortcut)
+        shortcut = self.shortcut(x if self.stride == 1 else x[:, :: self.stride])
+        # The ReLUs and the sum overwrite what they read. A batch norm keeps its input for the backward pass, not its
+        # output, so nothing is lost, and each saves a pass over the memory.
+        out = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        out = F.relu(self.bn2(self.conv2(join_neighbours(out, self.stride))), inplace=True)
+        out = self.bn3(self.conv3(out))
+        return F.relu(out.add_(shortcut), inplace=True)
 
 
 class TextEncoder(TextPath):
-    """Word numbers to a pooled sentence feature of width `channels` (2048).
+    """Token ids to a pooled sentence feature of width `channels` (2048).
 
     "paper": four stages of bottleneck blocks, widths 256, 512, 1024, 2048 with a quarter of it in the
-    middle, the length halved at the start of stages 2–4 (32 → 16 → 8 → 4), then the average over positions.
+    middle, the length to_half at the start of stages 2–4 (32 → 16 → 8 → 4), then the average over positions.
     "released": a batch norm on the word vectors; the first block of each stage has a wider middle (128, 512, 1024,
     2048); the last stage has one block and keeps the length (32 → 16 → 8 → 8).
     """
@@ -120,12 +183,12 @@ class TextEncoder(TextPath):
                 nn.init.zeros_(block.bn3.weight)
         self.channels = width
 
-    def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch channels"]:
+    def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch channels"]:
         """Pooled features; padding positions take part in the average, as in the paper."""
         if self.training and self.settings.word_dropout:
-            keep = torch.rand(numbers.shape, device=numbers.device) >= self.settings.word_dropout
-            numbers = torch.where(keep, numbers, PADDING)
-        x = self.word_norm(self.table(numbers))
+            keep = torch.rand(token_ids.shape, device=token_ids.device) >= self.settings.word_dropout
+            token_ids = torch.where(keep, token_ids, PADDING)
+        x = self.word_norm(self.table(token_ids))
         out: Tensor = self.blocks(x).mean(dim=1)
         return out
 

@@ -3,6 +3,7 @@
 Source: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Person Search", MM 2020, section 3.2.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,18 @@ from jaxtyping import Bool, Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from limner.data.vocabulary import PADDING
+from limner.errors import CheckpointError
 from limner.models.text_bert import BertSettings, BertWords, whole_words
 from limner.models.text_lstm import lengths
 from limner.models.text_path import TextPath, TextSettings
+from limner.types import PADDING, TextNeed, Tokenizer
 
 
 class HierarchicalTextSettings(TextSettings):
     """From words to a sentence feature, word features and phrase features."""
 
     words: int = Field(default=64, ge=8, le=500)
-    """Length of a sentence in words; longer ones lose their end (the paper does not say)."""
+    """Length of a sentence in tokens; longer ones lose their end (the paper does not say)."""
     bert: BertSettings | None = BertSettings()
     """BERT below everything; None = a table of word vectors in its place (Table 3's rows without BERT)."""
     word_dim: int = Field(default=300, ge=1)
@@ -43,17 +45,18 @@ class HierarchicalTextSettings(TextSettings):
         return self
 
     @property
-    def has_word_vectors(self) -> bool:
-        """BERT brings its own table of pieces."""
+    def learns_table(self) -> bool:
+        """Whether the path has a table of word vectors that may start from given ones: not above BERT."""
         return self.bert is None
 
-    def whole_words(self) -> list[str]:
-        """The words that a pretrained BERT knows as one piece."""
-        return [] if self.bert is None or self.bert.model is None else whole_words(self.bert.model)
+    def further_words(self) -> Sequence[str]:
+        """The whole words of a pretrained BERT, which it can read without a training sentence."""
+        return () if self.bert is None or self.bert.model is None else whole_words(self.bert.model)
 
     def with_folder(self, folder: Path) -> "HierarchicalTextSettings":
         """With the BERT whose configuration lies in the folder."""
-        assert self.bert is not None
+        if self.bert is None:
+            raise CheckpointError(f"{folder}: a checkpoint carries a BERT, and its text encoder has none")
         return self.replace(bert=self.bert.replace(model=str(folder)))
 
     def identity(self) -> dict[str, Any]:
@@ -77,7 +80,7 @@ class SentenceParts:
 
 
 class HierarchicalText(TextPath):
-    """Word numbers to T_g, and with the phrases' numbers to T_w and T_p.
+    """Token ids to T_g, and with the phrases' numbers to T_w and T_p.
 
     Our name = their symbol: `forward` = T_g, `encode` = T_g, T_w and T_p; `channels` = the width of T_g, twice that of
     a direction.
@@ -123,10 +126,15 @@ class HierarchicalText(TextPath):
         assert self.bert is not None
         return self.bert.table
 
-    def read_vocabulary(self, entries: tuple[str, ...]) -> None:
-        """Tell BERT what the words of the vocabulary are."""
+    @property
+    def needs_of_text(self) -> frozenset[TextNeed]:  # type: ignore[override]
+        """BERT splits limner's words into its own pieces, and gives a feature for each word."""
+        return frozenset() if self.bert is None else frozenset({"whole words"})
+
+    def read_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Tell BERT what the words of the tokenizer are."""
         if self.bert is not None:
-            self.bert.read_vocabulary(entries)
+            self.bert.read_vocabulary(tokenizer.entries)
 
     def files(self) -> dict[str, dict[str, Any]]:
         """The configuration of a pretrained BERT; one that starts at random is built from the settings alone."""
@@ -134,14 +142,14 @@ class HierarchicalText(TextPath):
             return {}
         return self.bert.files()
 
-    def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
+    def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
         """T_g alone."""
-        numbers, present = _cut(numbers)
-        return self._summarised(self._attended(self._entered(numbers), present), present)
+        token_ids, present = _cut(token_ids)
+        return self._summarised(self._attended(self._entered(token_ids), present), present)
 
     def encode(
         self,
-        numbers: Int64[Tensor, "batch words"],
+        token_ids: Int64[Tensor, "batch words"],
         phrases: Int64[Tensor, "batch words"],
         words_below: Float[Tensor, "batch words width"] | None = None,
     ) -> SentenceParts:
@@ -150,25 +158,25 @@ class HierarchicalText(TextPath):
         `words_below` is what BERT gives for the words, where it was computed before.
         An empty sentence has one word, which is empty.
         """
-        numbers, present = _cut(numbers)
-        phrases = phrases[:, : numbers.shape[1]]
+        token_ids, present = _cut(token_ids)
+        phrases = phrases[:, : token_ids.shape[1]]
         if words_below is None:
-            entered = self._entered(numbers)
+            entered = self._entered(token_ids)
         else:
-            entered = self.entry(words_below[:, : numbers.shape[1]].float())
+            entered = self.entry(words_below[:, : token_ids.shape[1]].float())
         words = self._attended(entered, present)
-        means, there = _means(entered, phrases)
+        means, found = _means(entered, phrases)
         if means.shape[1]:
             # a sentence without a phrase would have nothing to attend to
-            looked_at = there.clone()
+            looked_at = found.clone()
             looked_at[:, 0] = True
             means = self.phrase_attention(means, src_key_padding_mask=~looked_at)
         return SentenceParts(
             self._summarised(words, present),
             words * present[:, :, None],
             present,
-            means * there[:, :, None],
-            there,
+            means * found[:, :, None],
+            found,
         )
 
     def word_vectors(self) -> Float[Tensor, "vocabulary width"]:
@@ -179,10 +187,10 @@ class HierarchicalText(TextPath):
         alone = torch.arange(1, len(self.bert.pieces), device=self.entry.weight.device)
         return torch.cat([self._entered(block[:, None])[:, 0] for block in torch.split(alone, 1024)])
 
-    def _entered(self, numbers: Tensor) -> Float[Tensor, "batch words dim"]:
+    def _entered(self, token_ids: Tensor) -> Float[Tensor, "batch words dim"]:
         below = self.vectors if self.vectors is not None else self.bert
         assert below is not None
-        entered: Tensor = self.entry(below(numbers))
+        entered: Tensor = self.entry(below(token_ids))
         return entered
 
     def _attended(self, entered: Tensor, present: Tensor) -> Float[Tensor, "batch words dim"]:
@@ -210,11 +218,11 @@ class HierarchicalText(TextPath):
         )
 
 
-def _cut(numbers: Int64[Tensor, "batch words"]) -> tuple[Tensor, Tensor]:
+def _cut(token_ids: Int64[Tensor, "batch words"]) -> tuple[Tensor, Tensor]:
     """Rows up to the last word of any, and which positions are before a sentence's end."""
-    ends = lengths(numbers)
-    numbers = numbers[:, : int(ends.max())]
-    return numbers, torch.arange(numbers.shape[1], device=numbers.device) < ends[:, None]
+    ends = lengths(token_ids)
+    token_ids = token_ids[:, : int(ends.max())]
+    return token_ids, torch.arange(token_ids.shape[1], device=token_ids.device) < ends[:, None]
 
 
 def _means(

@@ -1,17 +1,16 @@
-"""What every text encoder is: word numbers in, a feature of the sentence out; and networks divided into parts."""
+"""What every text encoder is: token ids in, a feature of the sentence out; and networks divided into parts."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxtyping import Float, Int64
-from pydantic import Field
 from torch import Tensor, nn
 
-from limner.data.vocabulary import PADDING
 from limner.errors import CheckpointError
 from limner.settings import Settings
+from limner.types import PADDING, TextNeed, Tokenizer
 
 
 class PartedNetwork(nn.Module, ABC):
@@ -37,21 +36,21 @@ class PartedNetwork(nn.Module, ABC):
 
 
 class TextSettings(Settings):
-    """The settings that every text encoder has, and what shared code may ask of them."""
+    """What every text path can be asked of its settings."""
 
-    words: int = Field(default=32, ge=8, le=1024)
-    """Length of a sentence in words; longer ones lose their end."""
-    word_dim: int = Field(default=300, ge=1)
+    words: int
+    """Length of a sentence in tokens."""
+    word_dim: int
     """Width of a word vector."""
 
     @property
-    def has_word_vectors(self) -> bool:
-        """Whether the encoder starts with a table of word vectors, which may be learnt or read beforehand."""
+    def learns_table(self) -> bool:
+        """Whether the path has a table of word vectors that may start from given ones."""
         return True
 
-    def whole_words(self) -> list[str]:
-        """Words that a pretrained encoder knows beside those of the training sentences."""
-        return []
+    def further_words(self) -> Sequence[str]:
+        """The words that the path knows without a training sentence, such as a pretrained BERT's."""
+        return ()
 
     def with_folder(self, folder: Path) -> "TextSettings":
         """The same encoder built from a folder that holds what `TextPath.files` gave."""
@@ -67,31 +66,33 @@ class TextPath(nn.Module, ABC):
 
     - `table`: a word vector a row; row 0 is that of an empty position.
     - `channels`: width of the feature that `forward` gives.
+    - `needs_of_text`: what it asks of a tokenizer beyond token ids.
     - `test_positions`: places of a sentence that its embedding is averaged over at testing; see `place_evenly`.
     """
 
     table: nn.Embedding
     channels: int
     test_positions = 1
+    needs_of_text: frozenset[TextNeed] = frozenset()
 
     @abstractmethod
-    def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
-        """Features of word numbers."""
+    def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
+        """Features of token ids."""
 
-    def read_vocabulary(self, entries: tuple[str, ...]) -> None:
-        """Learn what the words of the vocabulary are; an encoder with a table of its own needs nothing of them."""
+    def read_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Learn what the token ids stand for; most paths need not know."""
 
     def files(self) -> dict[str, dict[str, Any]]:
         """By file name, the JSON files that a folder must hold to build the same encoder without its weights."""
         return {}
 
-    def input_features(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch width"]:
-        """What a figure shows as the sentences before the encoder: the mean vector of their words, 0 without any."""
+    def input_features(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch width"]:
+        """What a figure shows as the sentences before the encoder: the mean vector of their tokens, 0 without any."""
         vectors = self.word_vectors().float()
-        present = numbers != PADDING
-        sums = (vectors[numbers - 1] * present[:, :, None]).sum(dim=1)
+        present = token_ids != PADDING
+        sums = (vectors[token_ids - 1] * present[:, :, None]).sum(dim=1)
         return sums / present.sum(dim=1, keepdim=True).clamp(min=1)
 
     def word_vectors(self) -> Float[Tensor, "vocabulary width"]:
-        """A vector of each word, in the vocabulary's order: what words are compared by."""
+        """A vector of each token, in the order of `Tokenizer.entries`: what words are compared by."""
         return self.table.weight[1:]

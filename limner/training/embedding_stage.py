@@ -79,11 +79,11 @@ class EmbeddingStage(Stage):
         def make(item: tuple[int, Batch]) -> tuple[int, dict[str, Any]]:
             step, whole = item
             batch = Batch(
-                whole.images[share], whole.sentences[share], whole.numbers[share], whole.groups[share]
+                whole.images[share], whole.sentences[share], whole.token_ids[share], whole.groups[share]
             )
             rng = generator(seed, index, epoch, step, self.accelerator.process_index)
             extra, texts, inputs = self._beside(batch, rng)
-            numbers = batch.numbers
+            numbers = batch.token_ids
             if len(texts):
                 numbers = np.concatenate([numbers, self._laid_out(texts, rng)])
             inputs["groups"] = torch.from_numpy(batch.groups)
@@ -140,7 +140,7 @@ class EmbeddingStage(Stage):
         encoding = self._encoding()
         if self.data.recipe.rerank == 0 or self.model.reranked_by is None:
             return validate(self.data, encoding, self.val_cached)
-        reranker, texts = self._reranker(), encoding.numbers(self.data.val_numbers)
+        reranker, texts = self._reranker(), encoding.numbers(self.data.val_tokens.token_ids)
         if self.val_cached is None:
             images = encode_all(self.data.val_pictures, encoding)
             return validate_reranked(self.data, reranker, images, texts, None)

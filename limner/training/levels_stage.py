@@ -57,7 +57,7 @@ class LevelsStage(EmbeddingStage):
         """Nothing but the numbers of the phrases, and the words' features where they are cached."""
         none = np.empty(0, np.int64)
         pairs, words = self.data.pairs, self.data.recipe.model.text.words
-        phrases = np.zeros_like(batch.numbers)
+        phrases = np.zeros_like(batch.token_ids)
         if pairs.phrases is not None:
             phrases = pairs.phrase_layout(batch.sentences, words)
         inputs = {"phrases": torch.from_numpy(phrases)}

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
-from limner.freed_memory import keep_freed_memory
 from limner.inference.checkpoint import load_into, read_checkpoint
 from limner.inference.precision import pick_precision
 from limner.models.registry import network_class
@@ -85,7 +84,6 @@ class _Training:
         listener: Listener,
         cpu: bool,
     ) -> None:
-        keep_freed_memory()
         self.recipe = recipe
         self.out = out
         unused = network_class(recipe.model).leaves_parameters_unused

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from limner.data.vocabulary import longest
+from limner.data.token_rows import longest
 from limner.evaluation.report import Report
 from limner.inference.precision import Arithmetic
 from limner.models.co_attention import CrossEncoder
@@ -152,7 +152,7 @@ class RerankStage(Stage):
             views = self.data.recipe.images.test_views
             pictures = self.data.val_pictures
             found = self._views("validation features", self.model.backbone, pictures, views, None)
-            self._screening = encoding.cached(found), encoding.numbers(self.data.val_numbers)
+            self._screening = encoding.cached(found), encoding.numbers(self.data.val_tokens.token_ids)
         cached = None if self.val_cached is None else self.val_cached[:, 0]
         return validate_reranked(self.data, self._reranker(), *self._screening, cached)
 

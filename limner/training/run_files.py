@@ -36,7 +36,7 @@ def write_stage_checkpoint(
         if model.cross_encoder is None
         else model.cross_encoder.settings.model_dump(mode="json"),
         "files": model.files(),
-        "vocabulary": list(data.vocabulary.entries),
+        "tokenizer": data.tokenizer.to_description(),
         "recipe": identity["recipe"],
         "selected": {
             "stage": stage,

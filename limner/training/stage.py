@@ -98,7 +98,7 @@ class Stage(ABC):
 
     def _reranker(self) -> Reranker:
         """What re-ranks with the network as it stands now."""
-        found = reranker_of(self.model, self.data.vocabulary, self.data.recipe.images, self.precision)
+        found = reranker_of(self.model, self.data.tokenizer, self.data.recipe.images, self.precision)
         assert found is not None
         return found
 

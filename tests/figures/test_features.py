@@ -38,7 +38,7 @@ def test_maps_place_every_item(run: TrainedModel, toys: Dataset) -> None:
         assert points.shape == (8, 2)
         assert np.isfinite(points).all()
     table = run.model.text.table.weight.detach().numpy()
-    numbers = run.vocabulary.numbers(records[0].sentences[0])
+    numbers = list(run.tokenizer.tokenize(records[0].sentences[:1], 99)[0].token_ids)
     np.testing.assert_allclose(said.entering[0], table[numbers].mean(0), rtol=1e-5)
     few = TwoFeatures(said.entering[:3], said.embedded[:3])
     with pytest.raises(DataError, match="four items at least, here are 3"):
@@ -52,6 +52,6 @@ def test_of_an_lstm_its_features_enter(mnil: TrainedModel, toys: Dataset) -> Non
     said = [record.sentences[0] for record in toys.records[:6]]
     found = sentence_features(mnil, said)
     with torch.inference_mode():
-        expected = mnil.model.text(torch.from_numpy(mnil.vocabulary.encode(said, 10)))
+        expected = mnil.model.text(torch.from_numpy(mnil.tokenizer.encode(said, 10).token_ids))
     np.testing.assert_allclose(found.entering, expected.numpy(), rtol=1e-5)
     np.testing.assert_allclose(found.embedded, mnil.encode_texts(said), atol=1e-6)

@@ -18,12 +18,12 @@ def test_nearest_words_are_by_cosine(run: TrainedModel) -> None:
     found = nearest_words(run, "red", 3)
     table = run.model.text.table.weight.detach().numpy()
     unit = table[1:] / np.linalg.norm(table[1:], axis=1, keepdims=True)
-    cosines = {word: float(row @ unit[run.vocabulary.numbers("red")[0] - 1]) for word, row in
-               zip(run.vocabulary.entries, unit, strict=True) if word != "red"}  # fmt: skip
+    cosines = {word: float(row @ unit[run.tokenizer.entries.index("red")]) for word, row in
+               zip(run.tokenizer.entries, unit, strict=True) if word != "red"}  # fmt: skip
     best = sorted(cosines, key=lambda word: -cosines[word])[:3]
     assert [one.word for one in found] == best
     assert [one.value for one in found] == pytest.approx([cosines[word] for word in best], abs=1e-6)
-    assert len(nearest_words(run, "red", 500)) == len(run.vocabulary) - 1
+    assert len(nearest_words(run, "red", 500)) == run.tokenizer.size - 1
     figure = nearest_figure([("red", found), ("blue", nearest_words(run, "blue", 3))])
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == best
     with pytest.raises(SettingsError, match="at least one neighbour"):
@@ -34,9 +34,9 @@ def test_nearest_words_are_by_cosine(run: TrainedModel) -> None:
 
 def test_nearest_words_of_an_lstm_are_by_its_outputs(mnil: TrainedModel) -> None:
     found = nearest_words(mnil, "red", 2)
-    words = mnil.vocabulary.entries
+    words = mnil.tokenizer.entries
     with torch.inference_mode():
-        outputs = mnil.model.text(torch.from_numpy(mnil.vocabulary.encode(list(words), 10))).numpy()
+        outputs = mnil.model.text(torch.from_numpy(mnil.tokenizer.encode(words, 10).token_ids)).numpy()
     unit = outputs / np.linalg.norm(outputs, axis=1, keepdims=True)
     cosines = dict(zip(words, unit @ unit[words.index("red")], strict=True))
     best = sorted((word for word in words if word != "red"), key=lambda word: -cosines[word])[:2]

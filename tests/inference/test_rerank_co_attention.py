@@ -47,7 +47,7 @@ def test_logits_are_those_of_single_pairs(
     reranker = run.expect_reranker()
     regions = run.encode_regions([record.image for record in test_split.records[:4]])
     said = ["a red bar", "blue", "on white ground, a bar in red", "yellow yellow"]
-    numbers = run.model.tokenize(said, run.vocabulary).numbers
+    numbers = run.tokenize(said).token_ids
     scorer = reranker.pair_scorer(np.zeros((4, 1), np.float32), np.zeros((4, 1), np.float32), regions, said)
     rng = np.random.default_rng(0)
     images, sentences = rng.integers(4, size=30), rng.integers(4, size=30)
@@ -111,7 +111,7 @@ def test_maps_beyond_half_precision_are_refused(run: TrainedModel) -> None:
     for parameter in model.cross_encoder.backbone.parameters():
         parameter.data.mul_(1e3)
     with pytest.raises(DataError, match="half precision"):
-        CoAttentionReranker(model, run.vocabulary, run.images, "fp32").region_features(pixels)
+        CoAttentionReranker(model, run.tokenizer, run.images, "fp32").region_features(pixels)
 
 
 def test_a_model_without_a_reranker_cannot_re_rank(toy_run: Path, test_split: Dataset) -> None:

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import limner
-from limner.data.read_sentences import ReadSentences
 from limner.data.records import Dataset
 from limner.evaluation.protocols import find_protocol
 from limner.inference import TrainedModel
@@ -19,11 +18,11 @@ from limner.inference.evaluate_run import evaluate_run
 from limner.inference.rerank_hgan import HGANReranker
 from limner.models.hgan import HGAN
 from limner.models.text_bert import BertSettings
-from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.opening import open_store, store_for
+from limner.search.store import open_store
+from limner.search.store_files import store_for
 from limner.training.loop import train
-from limner.types import Encoder, Reranker
+from limner.types import Encoder, Reranker, TokenBatch
 from tests.toy import toy_hgan
 
 SENTENCES = ("a red bar on white", "circle", "on grey ground, a square in blue", "", "of")
@@ -45,8 +44,8 @@ def reranker_of(run: TrainedModel) -> HGANReranker:
     return reranker
 
 
-def tokenized(run: TrainedModel, sentences: Sequence[str]) -> ReadSentences:
-    return run.model.tokenize(sentences, run.vocabulary)
+def tokenized(run: TrainedModel, sentences: Sequence[str]) -> TokenBatch:
+    return run.tokenize(sentences)
 
 
 def test_is_an_encoder_with_a_reranker(run: TrainedModel) -> None:
@@ -69,7 +68,9 @@ def test_blocks_of_all_pairs_are_single_pairs(
     for row, picture in enumerate(pictures):
         pixels = torch.from_numpy(run.prepare_image(picture)[None].copy()).permute(0, 3, 1, 2)
         for column in range(len(SENTENCES)):
-            numbers, phrases = (torch.from_numpy(part[column][None]) for part in (read.numbers, read.phrases))
+            numbers, phrases = (
+                torch.from_numpy(part[column][None]) for part in (read.token_ids, read.phrases)
+            )
             with torch.inference_mode():
                 projected = (
                     model.project_pictures(model.read_pictures(pixels).regions),
@@ -126,13 +127,13 @@ def test_search_screens_by_the_sentence_and_scores_the_shortlist(
     store = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, store, pictures, batch_size=4)
     assert store.map_shape == (2, 2, 32)
-    engine: Engine = open_store(tmp_path / "store", run=run)
+    opened = open_store(tmp_path / "store", run=run)
     for picture in pictures:
         assert picture.exists()
-    hits = engine.search(SENTENCES[0], 6, rerank=4, explain=True)
-    screened = engine.search(SENTENCES[0], 6, rerank=0)
+    hits = opened.search(SENTENCES[0], k=6, rerank=4, explain=True)
+    screened = opened.search(SENTENCES[0], k=6, rerank=0)
     assert {hit.id for hit in hits[:4]} == {hit.id for hit in screened[:4]}
-    maps = run.encode_regions([hit.path for hit in hits[:4]])
+    maps = run.encode_regions([Path(str(hit.path)) for hit in hits[:4]])
     totals = reranker_of(run).similarities(maps, tokenized(run, SENTENCES[:1]))[:, 0]
     totals += [hit.score for hit in hits[:4]]
     assert totals.tolist() == sorted(totals, reverse=True)
@@ -143,11 +144,12 @@ def test_search_screens_by_the_sentence_and_scores_the_shortlist(
     assert attention.reader == "region"
     assert attention.of_regions is not None
     assert attention.of_words is not None
-    assert attention.of_regions.shape == (5, 2, 2)
-    assert attention.of_words.shape == (4, 5)
-    assert attention.of_words.sum(axis=1) == pytest.approx(np.ones(4), abs=1e-4)
-    assert ((attention.of_words > 0).sum(axis=1) == 4).all()
-    assert ((attention.of_regions > 0).sum(axis=(1, 2)) == 2).all()
+    of_regions, of_words = np.asarray(attention.of_regions), np.asarray(attention.of_words)
+    assert of_regions.shape == (5, 2, 2)
+    assert of_words.shape == (4, 5)
+    assert of_words.sum(axis=1) == pytest.approx(np.ones(4), abs=1e-4)
+    assert ((of_words > 0).sum(axis=1) == 4).all()
+    assert ((of_regions > 0).sum(axis=(1, 2)) == 2).all()
 
 
 def test_class_queries_are_scored_by_the_mean_over_their_sentences(run: TrainedModel, toys: Dataset) -> None:
@@ -203,5 +205,5 @@ def test_a_run_with_a_pretrained_bert_needs_its_folder_no_more(toys: Dataset, tm
     again = limner.load(out, device="cpu", precision="fp32")
     np.testing.assert_array_equal(again.encode_texts(asked), before)
     assert again.fingerprint == fingerprint
-    assert "zebra" in again.vocabulary  # which no training sentence has
+    assert "zebra" in again.tokenizer.entries  # which no training sentence has
     assert str(tmp_path / "bert") not in json.dumps(again.description["files"]["text"])

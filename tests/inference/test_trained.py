@@ -12,14 +12,13 @@ import torch.nn.functional as F
 from PIL import Image
 
 from limner.data.records import Dataset
-from limner.data.vocabulary import PADDING
 from limner.errors import CheckpointError, DataError, ImageError
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.inference.encoding import Encoding
 from limner.inference.trained import TrainedModel, load_model
 from limner.models.image import BackboneSettings
 from limner.training.loop import train
-from limner.types import Encoder
+from limner.types import PADDING, Encoder
 from tests.toy import toy_recipe
 
 SENTENCES = ["a red square on white", "on black ground, a bar in blue", "a green zebra", "a"]
@@ -132,7 +131,7 @@ def test_text_embedding_can_be_the_mean_over_all_places(
     length = run.model.settings.text.words
     expected = []
     for sentence in sentences[:2]:
-        known = run.vocabulary.numbers(sentence)
+        known = list(run.tokenizer.tokenize([sentence], length)[0].token_ids)
         total = torch.zeros(run.dim)
         for start in range(length - len(known) + 1):
             row = torch.tensor([[0] * start + known + [0] * (length - len(known) - start)])
@@ -146,7 +145,7 @@ def test_text_embedding_can_be_the_mean_over_all_places(
 
 
 def test_text_embedding_is_left_aligned_without_unknown_words(run: TrainedModel) -> None:
-    known = {word: number for number, word in enumerate(run.vocabulary.entries, start=1)}
+    known = {word: number for number, word in enumerate(run.tokenizer.entries, start=1)}
     numbers = torch.full((1, 10), PADDING)
     numbers[0, :4] = torch.tensor([known[word] for word in ("a", "red", "square", "on")])
     with torch.no_grad():
@@ -289,12 +288,12 @@ def _rewritten(folder: Path, change: dict[str, Any], *, nudge: bool = False) -> 
 
 
 def test_fingerprint_changes_with_what_changes_embeddings(run: TrainedModel, copy: Path) -> None:
-    words = list(run.vocabulary.entries)
+    words = list(run.tokenizer.entries)
     images = run.images.model_dump(mode="json")
     seen = {run.fingerprint}
     for change, nudge in (
         ({}, True),
-        ({"vocabulary": [words[1], words[0], *words[2:]]}, False),
+        ({"tokenizer": {"kind": "words", "words": [words[1], words[0], *words[2:]]}}, False),
         ({"images": {**images, "resize": [40, 40]}}, False),
         ({"images": {**images, "crop": [24, 24]}}, False),
         ({"images": {**images, "flip": False}}, False),
@@ -363,7 +362,7 @@ def test_a_listing_that_names_a_lost_checkpoint(copy: Path) -> None:
 
 def test_files_that_are_no_model_are_refused(toy_run: Path) -> None:
     for name in ("stage-1-classifier.safetensors", "last.safetensors"):
-        with pytest.raises(CheckpointError, match=r"not the checkpoint of a model .* lacks 'vocabulary'"):
+        with pytest.raises(CheckpointError, match=r"not the checkpoint of a model .* lacks 'tokenizer'"):
             load_model(toy_run / name)
 
 
@@ -374,10 +373,10 @@ def test_files_that_are_no_model_are_refused(toy_run: Path) -> None:
         ({"model": {"dimm": 16}}, r"unknown setting 'model.dimm'; did you mean 'dim'"),
         ({"model": 5}, "does not fit this limner"),
         ({"images": {"crop": 5}}, "does not fit this limner"),
-        ({"vocabulary": 5}, "does not fit this limner"),
+        ({"tokenizer": 5}, "does not fit this limner"),
         ({"files": 5}, "does not fit this limner"),
         ({"files": {"text": {}}}, "files of a text encoder that reads none"),
-        ({"vocabulary": ["one"]}, r"tensor 'text\.table\.weight' has shape"),
+        ({"tokenizer": {"kind": "words", "words": ["one"]}}, r"tensor 'text\.table\.weight' has shape"),
     ],
 )
 def test_a_description_that_does_not_fit_is_refused(

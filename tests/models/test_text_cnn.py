@@ -1,14 +1,115 @@
+from typing import Literal
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from limner.models.text_cnn import TextBlock, TextEncoder, TextEncoderSettings
+from limner.models.text_cnn import (
+    ChannelNorm,
+    TextBlock,
+    TextEncoder,
+    TextEncoderSettings,
+    WordConv,
+    join_neighbours,
+)
 from tests.reference.text_path import plain_blocks
 
 
 def _small(**changes: object) -> TextEncoder:
     torch.manual_seed(0)
     return TextEncoder(TextEncoderSettings.parse({"word_dim": 20, "width": 1 / 16, **changes}), 50)
+
+
+@pytest.mark.parametrize("words", [8, 9, 1])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("taps", [1, 2])
+def test_equals_a_convolution_padded_on_the_left(
+    words: int, stride: Literal[1, 2], taps: Literal[1, 2]
+) -> None:
+    torch.manual_seed(0)
+    conv = WordConv(3, 5, taps).double()
+    x = torch.randn(2, words, 3, dtype=torch.float64, requires_grad=True)
+    read = x[:, ::stride] if taps == 1 else join_neighbours(x, stride)
+    plain = F.conv1d(F.pad(x.transpose(1, 2), (taps - 1, 0)), conv.weight, stride=stride).transpose(1, 2)
+    torch.testing.assert_close(conv(read), plain)
+    towards = torch.randn_like(plain)
+    ours = torch.autograd.grad(conv(read), (x, conv.weight), towards)
+    theirs = torch.autograd.grad(plain, (x, conv.weight), towards)
+    for our, their in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(our, their)
+
+
+def test_norm_equals_its_definition() -> None:
+    """γ (x − μ) / √(σ² + ε) + β over all words of all sentences; the running statistics move towards μ and σ²."""
+    torch.manual_seed(0)
+    norm = ChannelNorm(7).double()
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    x = torch.randn(5, 6, 7, dtype=torch.float64) * 3 + 1
+    rows = x.flatten(0, 1)
+    mean, variance = rows.mean(0), rows.var(0, correction=0)
+    expected = (x - mean) / (variance + norm.eps).sqrt() * norm.weight + norm.bias
+    torch.testing.assert_close(norm(x), expected)
+    torch.testing.assert_close(norm.running_mean, 0.1 * mean)
+    torch.testing.assert_close(norm.running_var, 0.9 + 0.1 * rows.var(0))
+
+
+def test_a_value_that_is_not_finite_is_seen() -> None:
+    """It reaches the feature and no other channel of its norm: a run that breaks is stopped, not covered up."""
+    x = torch.randn(3, 4, 10)
+    x[1, 2, 4] = float("nan")
+    out = ChannelNorm(10)(x)
+    assert out[:, :, 4].isnan().all()
+    assert not out[:, :, :4].isnan().any()
+    assert not out[:, :, 5:].isnan().any()
+    assert TextBlock(10, 4, 16, 2)(x).isnan().any()
+
+
+def test_one_row_has_no_variance() -> None:
+    with pytest.raises(ValueError, match="more than 1 value"):
+        ChannelNorm(4)(torch.randn(1, 1, 4))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_block_changes_neither_its_input_nor_what_the_backward_pass_reads(
+    stride: Literal[1, 2], training: bool
+) -> None:
+    """Sum and ReLUs overwrite the norms' outputs, and nothing else."""
+    torch.manual_seed(0)
+    block = TextBlock(16, 4, 16, stride).double().train(training)
+    x = torch.randn(3, 6, 16, dtype=torch.float64, requires_grad=True)
+    before = x.detach().clone()
+    out = block(x)
+    assert torch.equal(x, before)
+    y = block.bn1(block.conv1(x)).relu()
+    y = block.bn2(block.conv2(join_neighbours(y, stride))).relu()
+    plain = (block.bn3(block.conv3(y)) + block.shortcut(x[:, ::stride])).relu()
+    assert torch.equal(out, plain)
+    inputs = [x, *block.parameters()]
+    towards = torch.randn_like(out)
+    for ours, theirs in zip(
+        torch.autograd.grad(out, inputs, towards), torch.autograd.grad(plain, inputs, towards), strict=True
+    ):
+        assert torch.equal(ours, theirs)
+
+
+def test_gradients_are_those_of_double_precision() -> None:
+    """As near as sixteen blocks allow, each of which divides by deviations of what the one before it has rounded."""
+    encoder = _small()
+    wide = TextEncoder(encoder.settings, 50).double()
+    wide.load_state_dict(encoder.state_dict())
+    numbers = torch.randint(1, 51, (64, 32))
+    ours, theirs = encoder(numbers), wide(numbers)
+    torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-3)
+    torch.autograd.backward(ours.square().sum())
+    torch.autograd.backward(theirs.square().sum())
+    for (name, our), their in zip(encoder.named_parameters(), wide.parameters(), strict=True):
+        assert our.grad is not None
+        assert their.grad is not None
+        # not nearer: a ReLU in a million falls to the other side, and a whole channel's gradient with it
+        assert F.cosine_similarity(our.grad.double().flatten(), their.grad.flatten(), dim=0) > 0.98, name
 
 
 @pytest.mark.parametrize("text_blocks", ["paper", "released"])

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from limner.data.records import Dataset
-from limner.data.vocabulary import lay_out
+from limner.data.token_rows import lay_out
 from limner.errors import DataError
 from limner.models.text_bert import BertSettings, BertWords
 from limner.training import sentence_features as module
