@@ -18,12 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.measuring import memory_above, publish
-from limner.models.backbones import BackboneSettings
-from limner.models.gumbel_attention import attention_weights, select_top_k
+from limner.inference.level_matching import LevelMatching
 from limner.models.hgan import HGAN, HGANSettings, Level
-from limner.models.hierarchical_text import HierarchicalTextSettings
-from limner.models.local_matching import LocalMatching
-from limner.runs.level_matching import LevelMatching
+from limner.models.image import BackboneSettings
+from limner.models.local_matching import LocalMatching, attention_weights, select_top_k
+from limner.models.text_hgan import HierarchicalTextSettings
 from limner.types import TokenBatch
 
 VOCABULARY, SAMPLE = 5_000, 300

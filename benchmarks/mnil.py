@@ -25,9 +25,9 @@ from torch import Tensor
 from benchmarks.measuring import memory_above, publish, speeds, taking_turns
 from limner.data.records import Dataset
 from limner.data.tokenizers import WordTokenizer
-from limner.models.backbones import BackboneSettings
+from limner.models.image import BackboneSettings
 from limner.models.mnil import MNiLSettings
-from limner.models.systems import build_network
+from limner.models.registry import build_network
 from limner.training.events import silent
 from limner.training.loss_settings import LossSettings
 from limner.training.objective import Objective

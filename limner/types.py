@@ -194,7 +194,7 @@ class Tokenizer(ABC):
 
 @runtime_checkable
 class Encoder(Protocol):
-    """What evaluation and search need of a trained model: a `limner.runs.Run` is one.
+    """What evaluation and search need of a trained model: a `limner.inference.TrainedModel` is one.
 
     Embeddings are float32, L2-normalised, one row an input, so that a dot product is the cosine similarity.
     """

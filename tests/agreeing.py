@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from limner.data.records import Dataset
-from limner.runs.run import Run
+from limner.inference.trained import TrainedModel
 
 
-def agreeing(run: Run, dataset: Dataset, split: str) -> Dataset:
+def agreeing(run: TrainedModel, dataset: Dataset, split: str) -> Dataset:
     """All pictures of a set as one split, each an identity, with the sentences that it fits best.
 
     Of the three that the embedding finds first, a matcher has the last word; a picture may be left with no sentence.

@@ -11,14 +11,13 @@ from limner.cli.options import Cpu, Engine, StoreFolder, device
 from limner.cli.options import engine as chosen_engine
 from limner.data.readers import open_dataset
 from limner.errors import DataError, SettingsError
-from limner.runs import load_run
-from limner.search.index import IndexSummary, index_pictures
+from limner.inference import load_model
+from limner.search.index import index_pictures, reindex
 from limner.search.metadata import read_metadata
-from limner.search.opening import store_for
-from limner.search.place import Place, place_of
-from limner.search.reindexing import reindex
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store import Store
+from limner.search.store_files import StoreFiles, store_for
+from limner.search.store_path import StorePath, store_path
+from limner.wire import IndexReport
 
 _SHOWN = 20
 
@@ -40,7 +39,7 @@ def index_command(
 ) -> None:
     """Add pictures to a store. Running it again adds only what is new; what cannot be read is skipped and listed."""
     notes = read_metadata(metadata) if metadata is not None else None
-    encoder = load_run(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
+    encoder = load_model(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
     opened = store_for(encoder, run if stage is None else encoder.path, store)
     with counting("pictures") as progress:
         summary = index_pictures(
@@ -65,7 +64,7 @@ def index_sentences_command(
 ) -> None:
     """Add sentences to a store, to be found by a picture (`limner search STORE --image FILE --sentences`)."""
     sentences = _sentences(data, split)
-    encoder = load_run(run, device=device(cpu))
+    encoder = load_model(run, device=device(cpu))
     opened = SentenceTable(store_for(encoder, run, store))
     with counting("sentences") as progress:
         summary = opened.index(encoder, sentences, progress=progress)
@@ -99,22 +98,22 @@ def reindex_command(
     store: StoreFolder,
     run: Annotated[Path, typer.Argument(help="Run folder of the other model.")],
     new: Annotated[
-        Place, typer.Argument(metavar="NEW", parser=place_of, help="Folder of the new store, or s3://…")
+        StorePath, typer.Argument(metavar="NEW", parser=store_path, help="Folder of the new store, or s3://…")
     ],
     batch: Annotated[int, typer.Option(help="Pictures encoded and committed at once.")] = 256,
     engine: Engine = "torch",
     cpu: Cpu = False,
 ) -> None:
     """Move to another model: the pictures of a store, and what is known of them, into a new one."""
-    old = Store.open(store)
-    encoder = load_run(run, device=device(cpu), engine=chosen_engine(engine))
+    old = StoreFiles.open(store)
+    encoder = load_model(run, device=device(cpu), engine=chosen_engine(engine))
     opened = store_for(encoder, run, new)
     with counting("pictures") as progress:
         summary = reindex(old, encoder, opened, batch_size=batch, progress=progress)
     _say(summary, new, opened)
 
 
-def _say(summary: IndexSummary, folder: Place, store: Store) -> None:
+def _say(summary: IndexReport, folder: StorePath, store: StoreFiles) -> None:
     for path, reason in summary.skipped[:_SHOWN]:
         err.print(f"skipped {path}: {reason}")
     if len(summary.skipped) > _SHOWN:

@@ -6,14 +6,14 @@ import typer
 
 from limner.errors import SettingsError
 from limner.evaluation.reranking import First
-from limner.runs.precision import InferenceEngine
-from limner.search.place import Place, place_of
+from limner.inference.precision import InferenceEngine
+from limner.search.store_path import StorePath, store_path
 
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")]
 
 StoreFolder = Annotated[
-    Place,
-    typer.Argument(metavar="STORE", parser=place_of, help="Folder of the store, or s3://BUCKET/FOLDER."),
+    StorePath,
+    typer.Argument(metavar="STORE", parser=store_path, help="Folder of the store, or s3://BUCKET/FOLDER."),
 ]
 
 Engine = Annotated[
@@ -55,7 +55,7 @@ def first(rerank: str | None) -> First | None:
 
 
 def device(cpu: bool) -> str | None:
-    """The device that `load_run` is asked for; None lets it choose."""
+    """The device that `load_model` is asked for; None lets it choose."""
     return "cpu" if cpu else None
 
 

@@ -19,8 +19,8 @@ from jaxtyping import Float
 from limner.data.records import Record
 from limner.errors import DataError, SettingsError
 from limner.figures.style import LINES, panels, styled
+from limner.inference.trained import TrainedModel
 from limner.models.text_lstm import TextLSTM
-from limner.runs.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ class TwoFeatures:
     embedded: Float[np.ndarray, "items dim"]
 
 
-def picture_features(run: Run, records: Sequence[Record]) -> TwoFeatures:
+def picture_features(run: TrainedModel, records: Sequence[Record]) -> TwoFeatures:
     """Pooled backbone features and embeddings of some pictures. Raises `ImageError`."""
     entering, embedded = [], []
     batch = run.encoding.batch
@@ -50,7 +50,7 @@ def picture_features(run: Run, records: Sequence[Record]) -> TwoFeatures:
     return TwoFeatures(np.concatenate(entering), np.concatenate(embedded))
 
 
-def sentence_features(run: Run, sentences: Sequence[str]) -> TwoFeatures:
+def sentence_features(run: TrainedModel, sentences: Sequence[str]) -> TwoFeatures:
     """What enters the head and embeddings of some sentences; of a text CNN, the means of their word vectors."""
     text = run.model.text
     if isinstance(text, TextLSTM):

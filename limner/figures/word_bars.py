@@ -15,7 +15,7 @@ import torch
 
 from limner.errors import DataError, SettingsError
 from limner.figures.style import BLUE, FAINT, GREEN, INK, RED, panels, styled
-from limner.runs.run import Run
+from limner.inference.trained import TrainedModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ class NamedValue:
     value: float
 
 
-def nearest_words(run: Run, word: str, count: int = 8) -> list[NamedValue]:
+def nearest_words(run: TrainedModel, word: str, count: int = 8) -> list[NamedValue]:
     """The words whose vectors have the highest cosines with that of a word, best first.
 
     Vectors are those of `TextPath.word_vectors`: an LSTM's output for the word alone, of other text paths the rows of
@@ -54,7 +54,7 @@ def nearest_words(run: Run, word: str, count: int = 8) -> list[NamedValue]:
     return [NamedValue(run.tokenizer.entries[place], float(cosines[place])) for place in best]
 
 
-def discriminative_words(run: Run, image: Path, sentence: str) -> list[NamedValue]:
+def discriminative_words(run: TrainedModel, image: Path, sentence: str) -> list[NamedValue]:
     """How far the cosine of a picture and a sentence falls when each word is left out, in the order of the words.
 
     A negative value: the match is better without it. Words that the model does not know make no difference and are left

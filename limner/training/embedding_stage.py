@@ -10,7 +10,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from limner.evaluation.report import Report
-from limner.runs.precision import Arithmetic
+from limner.inference.precision import Arithmetic
 from limner.training.events import Listener, Preparing
 from limner.training.mining import Bank
 from limner.training.objective import Objective

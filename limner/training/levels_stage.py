@@ -13,9 +13,9 @@ from torch import Tensor
 
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import PairReranking, remembered
-from limner.models.backbones import LAST_MAP
+from limner.inference.level_matching import LevelMatching
 from limner.models.hgan import HGAN
-from limner.runs.level_matching import LevelMatching
+from limner.models.image import LAST_MAP
 from limner.training.embedding_stage import EmbeddingStage
 from limner.training.events import Preparing
 from limner.training.pairs import Batch

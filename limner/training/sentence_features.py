@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float, Int64
 
 from limner.data.token_rows import lay_out
-from limner.models.bert_words import BertWords
-from limner.runs.backbone_pass import halved
-from limner.runs.precision import Arithmetic, autocast
+from limner.inference.backbone_pass import to_half
+from limner.inference.precision import Arithmetic, autocast
+from limner.models.text_bert import BertWords
 from limner.training.cache_entries import Report, kept_array
 
 _BLOCK = 64
@@ -71,7 +71,7 @@ def sentence_features(
             with torch.inference_mode(), autocast(precision, device):
                 found = bert(torch.from_numpy(token_ids).to(device))
             kept = np.arange(length) < np.array([[len(sentence)] for sentence in sentences[start:upto]])
-            rows = halved(found[torch.from_numpy(kept).to(device)], "BERT's features")
+            rows = to_half(found[torch.from_numpy(kept).to(device)], "BERT's features")
             store[ends[start - 1] if start else 0 : ends[upto - 1]] = rows
             if number % _NOTED == 0 or upto == len(sentences):
                 complete(upto)

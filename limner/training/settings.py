@@ -9,7 +9,7 @@ from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_path import DualPathSettings
 from limner.models.hgan import HGANSettings
 from limner.models.identity_aware import IdentityAwareSettings
-from limner.models.systems import ModelSettings
+from limner.models.registry import ModelSettings
 from limner.settings import Settings
 from limner.training.loss_settings import LossSettings
 

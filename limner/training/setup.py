@@ -16,7 +16,7 @@ from limner.data.tokenizers import PretrainedTokenizer, WordTokenizer
 from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.data.words import words
 from limner.errors import DataError, SettingsError
-from limner.models.systems import Network, build_network
+from limner.models.registry import Network, build_network
 from limner.training.objective import Objective
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from limner.search.store import Store
+from limner.search.store_files import StoreFiles
 from tests.cli.command import Limner, last_line, refused, sets
 from tests.toy import toy_recipe
 
@@ -13,8 +13,8 @@ from tests.toy import toy_recipe
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """The command on so few people and epochs that nothing is learnt; --out is missing."""
-    monkeypatch.setattr("limner.cli.demo.VAL", 2)
-    monkeypatch.setattr("limner.cli.demo.TEST", 3)
+    monkeypatch.setattr("limner.demo.walkthrough.VAL", 2)
+    monkeypatch.setattr("limner.demo.walkthrough.TEST", 3)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     small = toy_recipe().replace(
         images=toy_recipe().images.replace(resize=(48, 24), crop=(48, 24)), stages=toy_recipe().stages[1:]
@@ -34,7 +34,7 @@ def test_demo(limner: Limner, demo: tuple[str, ...], tmp_path: Path) -> None:
     for number in (1, 2, 3):
         with Image.open(tmp_path / f"search-{number}.png") as sheet:
             assert sheet.width > 400
-    store = Store.open(tmp_path / "store")
+    store = StoreFiles.open(tmp_path / "store")
     version = store.snapshot().version
     (store.folder / "notes.txt").write_text("mine", encoding="utf-8")
     assert limner(*command).code == 0

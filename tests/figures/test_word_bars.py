@@ -11,10 +11,10 @@ from limner.figures.word_bars import (
     nearest_figure,
     nearest_words,
 )
-from limner.runs.run import Run
+from limner.inference.trained import TrainedModel
 
 
-def test_nearest_words_are_by_cosine(run: Run) -> None:
+def test_nearest_words_are_by_cosine(run: TrainedModel) -> None:
     found = nearest_words(run, "red", 3)
     table = run.model.text.table.weight.detach().numpy()
     unit = table[1:] / np.linalg.norm(table[1:], axis=1, keepdims=True)
@@ -32,7 +32,7 @@ def test_nearest_words_are_by_cosine(run: Run) -> None:
         nearest_words(run, "zebra")
 
 
-def test_nearest_words_of_an_lstm_are_by_its_outputs(mnil: Run) -> None:
+def test_nearest_words_of_an_lstm_are_by_its_outputs(mnil: TrainedModel) -> None:
     found = nearest_words(mnil, "red", 2)
     words = mnil.tokenizer.entries
     with torch.inference_mode():
@@ -44,7 +44,7 @@ def test_nearest_words_of_an_lstm_are_by_its_outputs(mnil: Run) -> None:
     assert found[0].value == pytest.approx(cosines[best[0]], abs=1e-5)
 
 
-def test_discriminative_words_are_what_the_match_loses(run: Run, toys: Dataset) -> None:
+def test_discriminative_words_are_what_the_match_loses(run: TrainedModel, toys: Dataset) -> None:
     record = toys.records[0]
     found = discriminative_words(run, record.image, "a red zebra square")
     assert [one.word for one in found] == ["a", "red", "square"]

@@ -4,7 +4,7 @@ import torch
 
 from limner.data.records import Dataset
 from limner.evaluation.report import Report
-from limner.runs.encoding import Encoding
+from limner.inference.encoding import Encoding
 from limner.training.feature_cache import cached_views
 from limner.training.setup import Prepared, prepare
 from limner.training.validation import score, validate
