@@ -21,8 +21,8 @@ from limner.data.readers import FORMATS
 from limner.data.records import Dataset
 from limner.evaluation.curves import CURVES
 from limner.evaluation.measures import NAMED, OF_K
-from limner.evaluation.overlap import Overlap
 from limner.evaluation.protocols import PROTOCOLS
+from limner.evaluation.scores import Overlap
 from limner.inference import load_model
 from limner.recipes import RECIPES
 from limner.search.index import index_pictures

@@ -12,7 +12,7 @@ from limner.cli.console import counting_each, err, out
 from limner.cli.options import Cpu, Rerank, device, first
 from limner.data.readers import open_dataset
 from limner.errors import CheckpointError, SettingsError
-from limner.evaluation.reliability import Reliability
+from limner.evaluation.calibration import Reliability
 from limner.inference import TrainedModel, load_model
 from limner.inference.calibrating import calibrate_run, check_calibration
 from limner.inference.calibration_file import FILE, THRESHOLD, Kind, read_calibration, write_calibration

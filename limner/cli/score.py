@@ -16,10 +16,9 @@ from limner.errors import SettingsError
 from limner.evaluation.arrays import Results, read_results
 from limner.evaluation.measures import STANDARD
 from limner.evaluation.names import parse_measures
-from limner.evaluation.overlap import Overlap
 from limner.evaluation.protocols import find_protocol
 from limner.evaluation.report import render, shown
-from limner.evaluation.scores import of_embeddings, of_matrix
+from limner.evaluation.scores import Overlap, of_embeddings, of_matrix
 from limner.evaluation.trec import RunMeasures, score_run, write_qrels, write_run
 from limner.inference.checkpoint import write_text
 from limner.inference.provenance import versions

@@ -12,7 +12,7 @@ import typer
 
 from limner.cli.console import err, out
 from limner.cli.options import Cpu, Rerank, StoreFolder, device, first
-from limner.data.capture_time import local_time
+from limner.data.images import local_time
 from limner.errors import DataError, SettingsError
 from limner.search.conditions import Condition
 from limner.search.contact_sheet import contact_sheet

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from limner.data.drawn_splits import split_source
 from limner.data.records import Dataset
+from limner.data.splits import split_source
 
 
 @dataclass(frozen=True, slots=True)

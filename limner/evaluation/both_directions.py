@@ -10,17 +10,16 @@ from jaxtyping import Float
 from limner.errors import DataError
 from limner.evaluation.curves import Curve, CurveMeasure
 from limner.evaluation.measures import STANDARD, Measure
-from limner.evaluation.overlap import Overlap
-from limner.evaluation.ranking import rank_embeddings, rank_scores
+from limner.evaluation.names import AnyMeasure
+from limner.evaluation.ranking import RankingResult, rank_embeddings, rank_scores
 from limner.evaluation.relevance import Relevance, group_codes
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import Reranking, reranked
-from limner.evaluation.scores import Array
-from limner.evaluation.tally import AnyMeasure, Ranking
+from limner.evaluation.scores import Array, Overlap
 
 Rows = slice | np.ndarray
 """Positions of some of the images or sentences."""
-Rank = Callable[[bool, Rows, Rows, Relevance, Sequence[AnyMeasure]], Ranking]
+Rank = Callable[[bool, Rows, Rows, Relevance, Sequence[AnyMeasure]], RankingResult]
 """Ranks some sentences for some images, or the other way round, by their positions."""
 
 
@@ -59,7 +58,7 @@ def evaluate(
 
     def rank(
         to_text: bool, images: Rows, sentences: Rows, relevance: Relevance, taken: Sequence[AnyMeasure]
-    ) -> Ranking:
+    ) -> RankingResult:
         pair = image_embeddings[images], sentence_embeddings[sentences]
         queries, gallery = pair if to_text else pair[::-1]
         places = _places(len(image_embeddings), images), _places(len(sentence_embeddings), sentences)
@@ -96,7 +95,7 @@ def evaluate_scores(
 
     def rank(
         to_text: bool, images: Rows, sentences: Rows, relevance: Relevance, taken: Sequence[AnyMeasure]
-    ) -> Ranking:
+    ) -> RankingResult:
         part = scores[images][:, sentences]
         return rank_scores(part if to_text else part.T, relevance, taken, block=block)
 
@@ -202,7 +201,7 @@ class _Both:
             curves=curves if self.drawn else {},
         )
 
-    def _curves(self, ranking: Ranking) -> dict[str, Curve]:
+    def _curves(self, ranking: RankingResult) -> dict[str, Curve]:
         return {str(one): ranking.curve(one) for one in self.drawn}
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from limner.evaluation.matches import Matches
+from limner.evaluation.measures import Matches
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,9 @@ from limner.errors import DataError, SettingsError
 from limner.evaluation.arrays import Results
 from limner.evaluation.both_directions import evaluate, evaluate_scores
 from limner.evaluation.measures import STANDARD
-from limner.evaluation.names import parse_measures
+from limner.evaluation.names import AnyMeasure, parse_measures
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import ClassReranking, PairReranking
-from limner.evaluation.tally import AnyMeasure
 
 Texts = Literal["sentences", "one sentence an image", "class means"]
 Match = Literal["groups", "labels"]

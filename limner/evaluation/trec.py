@@ -13,12 +13,11 @@ import torch
 
 from limner.errors import DataError, SettingsError
 from limner.evaluation.curves import Curve, CurveMeasure
-from limner.evaluation.matches import VOID, Matches
-from limner.evaluation.measures import STANDARD, Measure
-from limner.evaluation.overlap import Overlap
+from limner.evaluation.measures import STANDARD, VOID, Matches, Measure
+from limner.evaluation.names import AnyMeasure
+from limner.evaluation.ranking import RankingAccumulator
 from limner.evaluation.relevance import Relevance
-from limner.evaluation.scores import Scores
-from limner.evaluation.tally import AnyMeasure, Tally
+from limner.evaluation.scores import Overlap, Scores
 
 _BLOCK = 1 << 22
 
@@ -56,9 +55,9 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
     if not relevant.keys() & listed.keys():
         raise DataError(f"{run} and {qrels} have no query in common; is the run of the other direction?")
     table = Matches.of(rows, max(map(len, listed.values())))
-    tally = Tally(measures, len(rows), table.gallery_size)
-    tally.add(np.arange(len(rows)), table)
-    ranking = tally.ranking()
+    accumulator = RankingAccumulator(measures, len(rows), table.gallery_size)
+    accumulator.add(np.arange(len(rows)), table)
+    ranking = accumulator.result()
     lost = int(np.count_nonzero(ranking.first_ranks == VOID))
     values = [measure for measure in measures if isinstance(measure, Measure)]
     for measure in values:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from limner.data.readers.annotations import parse_json, read_text, shown
+from limner.data.readers.parsing import parse_json, read_text, shown
 from limner.errors import DataError, SettingsError
 from limner.recipes import dual_path, hgan, identity_aware, mnil
 from limner.training.settings import Recipe
