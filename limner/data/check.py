@@ -306,14 +306,14 @@ def _split_problems(dataset: Dataset) -> Iterator[Problem]:
     Where a group is one image, it lies in two splits only when its file is listed twice, which is named
     already.
     """
-    there = {record.split for record in dataset.records}
+    splits = {record.split for record in dataset.records}
     without = [record.image.name for record in dataset.records if record.split is None]
     if without:
         # Nothing can be trained on without any split; beside others, such pictures are merely left out.
-        severity: Severity = "error" if there == {None} else "warning"
+        severity: Severity = "error" if splits == {None} else "warning"
         yield Problem("no-split", severity, len(without), without[0])
-    empty = [name for name in SPLITS if name not in there]
-    if empty and there != {None}:
+    empty = [name for name in SPLITS if name not in splits]
+    if empty and splits != {None}:
         yield Problem(
             "split-missing", "error" if empty[0] in TRAINING_SPLITS else "warning", len(empty), empty[0]
         )

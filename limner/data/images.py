@@ -44,7 +44,7 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What undoes each value of the EXIF orientation tag."""
+"""The turn that undoes each value of the EXIF orientation tag."""
 
 _ORIENTATION = 0x0112
 
@@ -67,7 +67,7 @@ def decode(source: str | Path | bytes, *, short_side: int | None = None, name: s
 def open_rgb(
     source: str | Path | bytes, *, short_side: int | None = None, name: str | None = None
 ) -> Image.Image:
-    """The same as `decode`, as a loaded Pillow image of mode RGB, for those who resize it next."""
+    """Decode as `decode` does, to a loaded Pillow image of mode RGB, for a caller that resizes it next."""
     if isinstance(source, bytes):
         named = name or f"picture of {len(source):,} bytes"
         return _read(io.BytesIO(source), named, short_side)
@@ -153,12 +153,12 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     have no agreed white: the smallest becomes black, the largest white.
     """
     values = np.asarray(image).astype(np.float32)
-    shown = np.nan_to_num(values, posinf=0.0, neginf=0.0)
-    low, high = float(shown.min()), float(shown.max())
+    finite = np.nan_to_num(values, posinf=0.0, neginf=0.0)
+    low, high = float(finite.min()), float(finite.max())
     white = 1.0 if image.mode == "F" else 65535.0
     if low >= 0 and high <= white:
         low, high = 0.0, white
-    grey = np.round((shown - low) * (255.0 / (high - low))) if high > low else np.zeros_like(shown)
+    grey = np.round((finite - low) * (255.0 / (high - low))) if high > low else np.zeros_like(finite)
     transparent = image.info.get("transparency")
     if isinstance(transparent, int):
         grey[values == transparent] = 255

@@ -36,7 +36,7 @@ class FirstHits:
         right: Bool[np.ndarray, "queries gallery"],
         groups: Int[np.ndarray, " queries"],
     ) -> "FirstHits":
-        """Those of a block of scores, of which `right` says the matching ones. Raises `DataError` for NaN or infinity.
+        """Take them from a block of scores; `right` says which items match. Raises `DataError` for NaN or infinity.
 
         >>> hits = FirstHits.of(np.array([[0.1, 0.4, 0.4]]), np.array([[True, True, False]]), np.array([0]))
         >>> hits.scores.tolist(), hits.right.tolist(), hits.without.tolist()
@@ -60,7 +60,7 @@ class FirstHits:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def of_queries(self, chosen: Bool[np.ndarray, " queries"]) -> "FirstHits":
-        """Those of some of the queries."""
+        """Keep some of the queries."""
         return FirstHits(self.scores[chosen], self.right[chosen], self.without[chosen], self.groups[chosen])
 
 
@@ -106,11 +106,11 @@ class Calibration(Settings):
     """
 
     of_score: float = Field(allow_inf_nan=False)
-    """What the score is multiplied with."""
+    """Factor of the score."""
     of_lead: float = Field(allow_inf_nan=False)
-    """What the lead is multiplied with."""
+    """Factor of the lead."""
     offset: float = Field(allow_inf_nan=False)
-    """What is added."""
+    """Constant that is added."""
     floor: float = Field(allow_inf_nan=False)
     """Lowest surroundings, a score."""
     right: int = Field(ge=1)
@@ -172,8 +172,8 @@ def fit(hits: FirstHits) -> Calibration:
     features = np.concatenate([_features(scores, floor), _features(without, floor)])
     matches = np.concatenate([hits.right.ravel(), np.zeros(without.size, bool)])
     weights = np.repeat([1.0, ABSENT / (1 - ABSENT)], [scores.size, without.size])
-    there = np.isfinite(features[:, 0])
-    features, matches, weights = features[there], matches[there], weights[there] / weights[there].sum()
+    finite = np.isfinite(features[:, 0])
+    features, matches, weights = features[finite], matches[finite], weights[finite] / weights[finite].sum()
     # centred and scaled, the parameters are of one size and the ridge means the same for any model
     centre = weights @ features
     spread = np.sqrt(weights @ (features - centre) ** 2)
@@ -248,7 +248,7 @@ FOLDS = 5
 
 
 class Reliability(Settings):
-    """What the probabilities of first hits were worth on some queries; all but `queries` are from 0 to 1.
+    """How far the probabilities of first hits could be trusted on some queries; all but `queries` are from 0 to 1.
 
     `ece` is the expected calibration error (Naeini, Cooper and Hauskrecht, AAAI 2015) over ten bins of equal width: the
     mean over hits of the difference between the share of right ones in a bin and their mean probability. `brier` is the
@@ -308,13 +308,13 @@ class Reliability(Settings):
 
 
 def measured(hits: FirstHits, calibration: Calibration, threshold: float) -> Reliability:
-    """What the probabilities of a calibration are worth on first hits that it was not fitted to."""
+    """Measure a calibration on first hits that it was not fitted to."""
     likely, astray = _first(hits, calibration)
     return Reliability.of(likely, hits.right[:, 0], astray, threshold)
 
 
 def cross_validated(hits: FirstHits, threshold: float) -> Reliability:
-    """What a calibration of these hits is worth: each query's by a fit without its fold, which has all of its group.
+    """Measure a calibration of these hits: each query by a fit without its fold, which has all of its group.
 
     Raises `DataError` for queries of one fold, and as `limner.evaluation.calibration.fit` does.
     """
@@ -323,8 +323,9 @@ def cross_validated(hits: FirstHits, threshold: float) -> Reliability:
         raise DataError("a calibration is measured by cross-validation, for which one group is not enough")
     likely, astray = np.zeros(len(folds)), np.zeros(len(folds))
     for fold in np.unique(folds):
-        own = folds == fold
-        likely[own], astray[own] = _first(hits.of_queries(own), fit(hits.of_queries(~own)))
+        inside = folds == fold
+        calibration = fit(hits.of_queries(~inside))
+        likely[inside], astray[inside] = _first(hits.of_queries(inside), calibration)
     return Reliability.of(likely, hits.right[:, 0], astray, threshold)
 
 

@@ -69,11 +69,11 @@ Unit = Literal["percent", "rank"]
 
 @runtime_checkable
 class Measure(Protocol):
-    """What every measure has; two of one name are equal."""
+    """The interface of a measure; two of one name are equal."""
 
     @property
     def unit(self) -> Unit:
-        """Whether the value is in percent (0–100) or a rank, from 1."""
+        """Unit of the value: percent (0–100), or a rank from 1."""
 
     def each(self, matches: Matches) -> Values:
         """The value of each query: a share from 0 to 1, or a rank."""
@@ -339,7 +339,7 @@ STANDARD: tuple[Measure, ...] = (
     MeanRank(),
     MeanAveragePrecision(),
 )
-"""What a report holds unless it is asked for something else."""
+"""The measures of a report unless others are asked for."""
 
 NAMED: tuple[Measure, ...] = (
     MedianRank(),

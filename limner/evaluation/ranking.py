@@ -30,7 +30,7 @@ from limner.evaluation.scores import Array, Overlap, Scores, Similarities, of_em
 
 @dataclass(frozen=True, eq=False)
 class RankingResult:
-    """What a ranking of the gallery gave, query by query and over the queries that have a true match.
+    """The values of the measures, query by query and over the queries that have a true match.
 
     - `first_ranks`: rank of each query's first true match, from 1; 0 for a query that has none in the gallery.
     - `gallery_size`: number of items ranked.
@@ -99,7 +99,7 @@ class RankingAccumulator:
             self._curves[str(curve)] += curve.each(matches).sum(0)
 
     def result(self) -> RankingResult:
-        """What was gathered."""
+        """The result of all blocks."""
         return RankingResult(self._first, self._gallery_size, self._each, self._curves, self.similarities)
 
 
@@ -254,7 +254,7 @@ def _at_least(scores: Tensor, trues: Tensor) -> Tensor:
         room = torch.empty_like(scores[:rows])
         counts = torch.empty(trues.shape, dtype=exact, device=scores.device)
         for chunk, of_rows, counted in zip(
-            *(torch.split(one, rows) for one in (scores, trues, counts)), strict=True
+            *(torch.split(values, rows) for values in (scores, trues, counts)), strict=True
         ):
             reached = room[: len(chunk)]
             for place, true in enumerate(of_rows.T):

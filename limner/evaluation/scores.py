@@ -144,7 +144,7 @@ def _matrix(values: Array, name: str) -> Tensor:
 
 
 def _tensor(values: np.ndarray) -> Tensor:
-    """The same memory where torch can read it: in this machine's byte order, aligned, not backwards."""
+    """Share memory where torch can read it, else copy: this machine's byte order, aligned, not backwards."""
     kind = values.dtype.newbyteorder("=")
     if values.dtype != kind or not values.flags.aligned or min(values.strides, default=0) < 0:
         values = np.array(values, kind)

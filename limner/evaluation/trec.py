@@ -47,7 +47,7 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
         )
     rows = []
     for query, matches in relevant.items():
-        order = sorted(listed.get(query, {}).items(), key=lambda one: (-one[1], one[0] in matches))
+        order = sorted(listed.get(query, {}).items(), key=lambda scored: (-scored[1], scored[0] in matches))
         ranks = [rank for rank, (item, _) in enumerate(order, start=1) if item in matches]
         rows.append(ranks + [VOID] * (len(matches) - len(ranks)))
     if not rows:
@@ -70,7 +70,9 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
         queries=len(rows),
         without_match=len(listed.keys() - relevant.keys()),
         values={str(measure): ranking.value(measure) for measure in values},
-        curves={str(one): ranking.curve(one) for one in measures if isinstance(one, CurveMeasure)},
+        curves={
+            str(measure): ranking.curve(measure) for measure in measures if isinstance(measure, CurveMeasure)
+        },
     )
 
 

@@ -36,17 +36,21 @@ def find(folder: Path, format_name: str) -> Path | None:
 
     Raises `DataError` when several could be meant, or when the only one is another format's.
     """
-    own = folder / OWN_FILE[format_name]
-    if is_there(own):
-        return own
+    expected = folder / OWN_FILE[format_name]
+    if is_there(expected):
+        return expected
     others = sorted(folder.glob("dataset_*.json"))
     foreign = {file: name for name, file in OWN_FILE.items()}
     if len(others) > 1:
         found = ", ".join(file.name for file in others)
-        raise DataError(f"{folder}: {own.name} was expected, found {found}; give the path of the one to use")
+        raise DataError(
+            f"{folder}: {expected.name} was expected, found {found}; give the path of the one to use"
+        )
     if others and others[0].name in foreign:
         right = foreign[others[0].name]
-        raise DataError(f"{folder}: {own.name} was expected, found {others[0].name}; write {right}:{folder}")
+        raise DataError(
+            f"{folder}: {expected.name} was expected, found {others[0].name}; write {right}:{folder}"
+        )
     return others[0] if others else None
 
 

@@ -193,7 +193,7 @@ PICTURE_FOLDERS = (
     "102flowers/jpg",
     ".",
 )
-"""Where pictures are looked for, beside the annotations. "Flicker8k" is the archive's own spelling, and
+"""Folders that are searched for images, beside the annotations. "Flicker8k" is the archive's own spelling, and
 unpacking it into a folder of its name makes two of them."""
 
 ANNOTATIONS = "annotations"
@@ -207,7 +207,7 @@ class PicturesMissingError(DataError):
 
 
 def is_there(path: Path) -> bool:
-    """Whether it is a readable file's path; also False for names that no file can have."""
+    """True for the path of a readable file; False also for names that no file can have."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -217,17 +217,17 @@ def is_there(path: Path) -> bool:
 def one_of(folder: Path, names: Iterable[str], what: str) -> Path:
     """The one file of these names in a folder. Raises `DataError` when there is none or more than one."""
     names = list(names)
-    there = [folder / name for name in names if is_there(folder / name)]
-    if not there:
+    files = [folder / name for name in names if is_there(folder / name)]
+    if not files:
         raise DataError(f"{folder}: {what} was expected here, found none of {', '.join(names)}")
-    if len(there) > 1:
-        found = ", ".join(file.name for file in there)
+    if len(files) > 1:
+        found = ", ".join(file.name for file in files)
         raise DataError(f"{folder}: one {what} was expected, found {found}; give the path of the one to use")
-    return there[0]
+    return files[0]
 
 
 def roots_of(file: Path, inner: str = ANNOTATIONS) -> tuple[Path, ...]:
-    """Where a dataset's folder may be: that of the annotation file and, where that is called `inner`, the one above."""
+    """Folders that may be the dataset's: the annotation file's and, where that is called `inner`, the one above."""
     return (file.parent, file.parent.parent) if file.parent.name == inner else (file.parent,)
 
 
