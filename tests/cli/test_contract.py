@@ -1,6 +1,7 @@
 """What every command has: -h, --json with a schema, --quiet, --verbose, and errors that parse."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -240,7 +241,8 @@ def test_nothing_else_reaches_stdout_under_json(limner: Limner, monkeypatch: pyt
         contract.out.print("much")
         return Found(count=3)
 
-    monkeypatch.setattr("limner.cli.main.app", own)
+    # by its module: the name is the function's in the package
+    monkeypatch.setattr(sys.modules["limner.cli.main"], "app", own)
     assert limner().out == "much\n"
     assert limner("--json").out == '{\n  "count": 3\n}\n'
 
