@@ -35,7 +35,7 @@ def test_the_same_as_the_library(limner: Limner, store: Path, pictures: Path) ->
             [QUERY, "--where", "identity~red*", "--group", "near"],
         ),
     ):
-        hits = [hit.model_dump(mode="json") for hit in engine.answer(query).hits]
+        hits = [hit.model_dump(mode="json") for hit in engine.engine.answer(query).hits]
         assert found(limner, store, *command, "--cpu") == json.loads(json.dumps(hits))
 
 
