@@ -126,7 +126,7 @@ def test_search_screens_by_the_sentence_and_scores_the_shortlist(
     hits = engine.search(SENTENCES[0], k=6, rerank=4, explain=True)
     screened = engine.search(SENTENCES[0], k=6, rerank=0)
     assert {hit.id for hit in hits[:4]} == {hit.id for hit in screened[:4]}
-    maps = run.encode_maps([hit.path for hit in hits[:4]])
+    maps = run.encode_maps([str(hit.path) for hit in hits[:4]])
     totals = matching_of(run).similarities(maps, run.read(SENTENCES[:1]))[:, 0]
     totals += [hit.score for hit in hits[:4]]
     assert totals.tolist() == sorted(totals, reverse=True)
