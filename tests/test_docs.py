@@ -155,6 +155,24 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
     assert not broken
 
 
+def test_the_log_index_has_a_row_for_each_entry() -> None:
+    """Newest first, with a question, an answer and a link whose anchor `test_relative_links` follows."""
+    folder = DOCS / "log"
+    days = sorted((page for page in folder.glob("*.md") if page.name != "index.md"), reverse=True)
+    written = []
+    for page in days:
+        first, *_ = _text(page).splitlines()
+        assert first == f"# {page.stem}"
+        written += [
+            (page.stem, title) for title in re.findall(r"^## (.+)$", _prose(page), flags=re.MULTILINE)
+        ]
+    rows = re.findall(
+        r"^\| (\d{4}-\d\d-\d\d) \| (.+) \| (.+) \| \[(.+)\]\(", _text(folder / "index.md"), flags=re.MULTILINE
+    )
+    assert [(date, title) for date, _, _, title in rows] == written
+    assert all(question.endswith("?") and answer for _, question, answer, _ in rows)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_no_path_of_a_machine_is_on_a_page(page: Path) -> None:
     assert not re.search(r"(?<![\w.])/(work|home|root|Users|tmp|mnt)/", _text(page))
