@@ -27,6 +27,7 @@ from limner.runs import load_run
 from limner.search.index import index_pictures
 from limner.search.store import Store
 from limner.training.settings import Recipe
+from tests.test_architecture import LAYERS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -178,6 +179,12 @@ def test_the_code_map_names_every_file_and_what_it_is() -> None:
             rf"^## {folder.relative_to(ROOT).as_posix()}/\n\n[^|\s]", page, flags=re.MULTILINE
         ), folder
     assert all((ROOT / path).is_file() for path in READ_FIRST)
+
+
+def test_contributing_draws_the_layers_that_the_architecture_test_holds() -> None:
+    drawn = re.search(r"^```text\n(.* ← .*)\n```$", _text(ROOT / "CONTRIBUTING.md"), flags=re.MULTILINE)
+    assert drawn
+    assert [set(layer.split(", ")) for layer in drawn[1].split(" ← ")] == LAYERS
 
 
 def test_the_readme_has_one_line_a_folder() -> None:
