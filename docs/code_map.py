@@ -12,11 +12,11 @@ ROOT = Path(__file__).parents[1]
 READ_FIRST = (
     "limner/data/records.py",
     "limner/models/dual_path.py",
-    "limner/models/joint_embedding.py",
+    "limner/models/dual_encoder.py",
     "limner/losses/instance.py",
     "limner/training/settings.py",
     "limner/training/loop.py",
-    "limner/runs/run.py",
+    "limner/inference/trained.py",
     "limner/search/engine.py",
 )
 FOLDERS = ("limner", "benchmarks", "examples")

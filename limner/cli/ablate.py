@@ -17,10 +17,10 @@ from limner.evaluation.measures import STANDARD
 from limner.evaluation.protocols import PROTOCOLS, Protocol, find_protocol, protocol_of
 from limner.figures.ablation_bars import ablation_figure, read_table
 from limner.figures.style import write_figure
+from limner.inference.checkpoint import write_text
+from limner.inference.evaluate_run import expect_fit
 from limner.recipes import change, get_recipe
 from limner.recipes.ablations import TABLES, get_table, variants
-from limner.runs.checkpoint import write_text
-from limner.runs.evaluating import expect_fit
 from limner.training.ablation import Outcome, Variant, measure_variant, train_variant
 from limner.training.ablation_report import AblationReport
 

@@ -13,9 +13,9 @@ from limner.cli.options import Cpu, Rerank, device, first
 from limner.data.readers import open_dataset
 from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.reliability import Reliability
-from limner.runs import Run, load_run
-from limner.runs.calibrating import calibrate_run, check_calibration
-from limner.runs.calibration_file import FILE, THRESHOLD, Kind, read_calibration, write_calibration
+from limner.inference import TrainedModel, load_model
+from limner.inference.calibrating import calibrate_run, check_calibration
+from limner.inference.calibration_file import FILE, THRESHOLD, Kind, read_calibration, write_calibration
 
 
 def calibrate_command(
@@ -44,7 +44,7 @@ def calibrate_command(
             "--check measures what was fitted; --split, --threshold and --rerank are of fitting"
         )
     fit_on = split or "val"
-    loaded = load_run(run, stage=stage, device=device(cpu))
+    loaded = load_model(run, stage=stage, device=device(cpu))
     fitted = None if check is None else read_calibration(loaded.path.parent)
     if check is not None and fitted is None:
         raise CheckpointError(f"{run}: has no {FILE} to measure; fit it first, without --check")
@@ -63,7 +63,7 @@ def calibrate_command(
     out.print(f"written to {write_calibration(loaded.path.parent, made)}")
 
 
-def _say_what_is_replaced(run: Run) -> None:
+def _say_what_is_replaced(run: TrainedModel) -> None:
     """A run folder has one calibration: that of another checkpoint goes."""
     try:
         before = read_calibration(run.path.parent)

@@ -9,8 +9,8 @@ import typer
 
 from limner.cli.console import counting, out
 from limner.data.check import check_dataset, render
-from limner.data.people import generate_people
 from limner.data.readers import FORMATS, open_dataset
+from limner.demo.people import generate_people
 
 app = typer.Typer(help="Check a dataset, or draw one of generated people.", no_args_is_help=True)
 

@@ -11,9 +11,9 @@ from limner.data.readers import open_dataset
 from limner.evaluation.names import parse_measures
 from limner.evaluation.protocols import find_protocol
 from limner.evaluation.report import render
-from limner.runs import load_run
-from limner.runs.checkpoint import write_text
-from limner.runs.evaluating import evaluate_run
+from limner.inference import load_model
+from limner.inference.checkpoint import write_text
+from limner.inference.evaluate_run import evaluate_run
 
 
 def evaluate_command(
@@ -41,7 +41,7 @@ def evaluate_command(
     """Measure a run in both directions."""
     asked = None if measures is None else parse_measures(measures)
     rules = None if protocol is None else find_protocol(protocol)
-    loaded = load_run(run, stage=stage, device=device(cpu))
+    loaded = load_model(run, stage=stage, device=device(cpu))
     dataset = open_dataset(data).split(split)
     with counting_each("pictures") as progress:
         report = evaluate_run(

@@ -23,8 +23,8 @@ from limner.figures import (
     word_bars,
 )
 from limner.figures.style import check_path, labels_of, write_figure
-from limner.runs import load_run
-from limner.runs.run import Run
+from limner.inference import load_model
+from limner.inference.trained import TrainedModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -176,7 +176,7 @@ def nearest_command(
     stage: Stage = None,
 ) -> None:
     """The nearest words of some words: by an LSTM's output for each, else by the model's word table."""
-    loaded = load_run(run, stage=stage, device="cpu")
+    loaded = load_model(run, stage=stage, device="cpu")
     _write(
         word_bars.nearest_figure([(word, word_bars.nearest_words(loaded, word, k)) for word in words]), file
     )
@@ -192,7 +192,7 @@ def words_command(
     cpu: Cpu = False,
 ) -> None:
     """Which words of a sentence decide its match with a picture."""
-    loaded = load_run(run, stage=stage, device=device(cpu))
+    loaded = load_model(run, stage=stage, device=device(cpu))
     _write(
         word_bars.discriminative_figure(word_bars.discriminative_words(loaded, image, sentence), sentence),
         file,
@@ -212,13 +212,13 @@ def attention_command(
     cpu: Cpu = False,
 ) -> None:
     """Where a matcher looks: each word's attention over the picture, each step's over the words."""
-    loaded = load_run(run, stage=stage, device=device(cpu))
+    loaded = load_model(run, stage=stage, device=device(cpu))
     _write(attention.attention_figure(attention.attended(loaded, image, sentence), bare=bare), file)
 
 
-def _opened(run: Path, data: str, split: str, stage: str | None, cpu: bool) -> tuple[Run, Dataset]:
+def _opened(run: Path, data: str, split: str, stage: str | None, cpu: bool) -> tuple[TrainedModel, Dataset]:
     dataset = open_dataset(data).split(split)
-    return load_run(run, stage=stage, device=device(cpu)), dataset
+    return load_model(run, stage=stage, device=device(cpu)), dataset
 
 
 def _drawn(dataset: Dataset, count: int, seed: int) -> Dataset:

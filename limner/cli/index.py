@@ -11,7 +11,7 @@ from limner.cli.options import Cpu, Engine, StoreFolder, device
 from limner.cli.options import engine as chosen_engine
 from limner.data.readers import open_dataset
 from limner.errors import DataError, SettingsError
-from limner.runs import load_run
+from limner.inference import load_model
 from limner.search.index import IndexSummary, index_pictures
 from limner.search.metadata import read_metadata
 from limner.search.opening import store_for
@@ -40,7 +40,7 @@ def index_command(
 ) -> None:
     """Add pictures to a store. Running it again adds only what is new; what cannot be read is skipped and listed."""
     notes = read_metadata(metadata) if metadata is not None else None
-    encoder = load_run(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
+    encoder = load_model(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
     opened = store_for(encoder, run if stage is None else encoder.path, store)
     with counting("pictures") as progress:
         summary = index_pictures(
@@ -65,7 +65,7 @@ def index_sentences_command(
 ) -> None:
     """Add sentences to a store, to be found by a picture (`limner search STORE --image FILE --sentences`)."""
     sentences = _sentences(data, split)
-    encoder = load_run(run, device=device(cpu))
+    encoder = load_model(run, device=device(cpu))
     opened = SentenceTable(store_for(encoder, run, store))
     with counting("sentences") as progress:
         summary = opened.index(encoder, sentences, progress=progress)
@@ -107,7 +107,7 @@ def reindex_command(
 ) -> None:
     """Move to another model: the pictures of a store, and what is known of them, into a new one."""
     old = Store.open(store)
-    encoder = load_run(run, device=device(cpu), engine=chosen_engine(engine))
+    encoder = load_model(run, device=device(cpu), engine=chosen_engine(engine))
     opened = store_for(encoder, run, new)
     with counting("pictures") as progress:
         summary = reindex(old, encoder, opened, batch_size=batch, progress=progress)

@@ -26,7 +26,6 @@ from limner.cli import (
 )
 from limner.cli.console import err
 from limner.errors import LimnerError
-from limner.freed_memory import keep_freed_memory
 
 app = typer.Typer(
     name="limner",
@@ -86,7 +85,6 @@ def main() -> None:
     A mistake of the user's, and what the system refuses to do with a file, become one line on stderr and exit code
     2; Ctrl-C exit code 130; a reader that has gone (`| head`) exit code 141 without a word.
     """
-    keep_freed_memory()
     try:
         code = _run()
     except BrokenPipeError:

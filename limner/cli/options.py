@@ -6,7 +6,7 @@ import typer
 
 from limner.errors import SettingsError
 from limner.evaluation.reranking import First
-from limner.runs.precision import InferenceEngine
+from limner.inference.precision import InferenceEngine
 from limner.search.place import Place, place_of
 
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")]
@@ -55,7 +55,7 @@ def first(rerank: str | None) -> First | None:
 
 
 def device(cpu: bool) -> str | None:
-    """The device that `load_run` is asked for; None lets it choose."""
+    """The device that `load_model` is asked for; None lets it choose."""
     return "cpu" if cpu else None
 
 

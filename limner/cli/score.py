@@ -21,8 +21,8 @@ from limner.evaluation.protocols import find_protocol
 from limner.evaluation.report import render, shown
 from limner.evaluation.scores import of_embeddings, of_matrix
 from limner.evaluation.trec import RunMeasures, score_run, write_qrels, write_run
-from limner.runs.checkpoint import write_text
-from limner.runs.provenance import versions
+from limner.inference.checkpoint import write_text
+from limner.inference.provenance import versions
 
 
 def score_command(

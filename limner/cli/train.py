@@ -11,9 +11,9 @@ from limner.cli.options import Cpu
 from limner.cli.training_progress import TrainingProgress
 from limner.data.readers import open_dataset
 from limner.errors import SettingsError
+from limner.inference.checkpoint import read_description
+from limner.inference.trained import checkpoint_path
 from limner.recipes import change, get_recipe
-from limner.runs.checkpoint import read_description
-from limner.runs.run import checkpoint_path
 from limner.training.loop import train
 
 

@@ -8,7 +8,7 @@ from statistics import median
 from limner.data.check_report import Facts, Problem, Severity, SplitFacts
 from limner.data.published import nearest_edition
 from limner.data.records import SPLITS, TRAINING_SPLITS, Dataset, Record
-from limner.data.vocabulary import words
+from limner.data.words import words
 
 _LONG = 0.98
 

@@ -18,7 +18,7 @@ from functools import cache, lru_cache, partial
 from threading import Lock
 from typing import NamedTuple
 
-from limner.data.vocabulary import fold, words
+from limner.data.words import fold, words
 from limner.errors import SettingsError
 
 _OF_TAG = {

@@ -19,11 +19,14 @@ from jaxtyping import Float
 from limner.data.records import Record
 from limner.errors import DataError, SettingsError
 from limner.figures.style import LINES, panels, styled
+from limner.inference.trained import TrainedModel
 from limner.models.text_lstm import TextLSTM
-from limner.runs.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_UNCUT = 1 << 20
+"""More tokens than any sentence has: sentences are not padded to it."""
 
 _MARKERS = "os^Dv*P"  # one more than there are colours, so that no pair of both comes twice in 42 groups
 
@@ -36,7 +39,7 @@ class TwoFeatures:
     embedded: Float[np.ndarray, "items dim"]
 
 
-def picture_features(run: Run, records: Sequence[Record]) -> TwoFeatures:
+def picture_features(run: TrainedModel, records: Sequence[Record]) -> TwoFeatures:
     """Pooled backbone features and embeddings of some pictures. Raises `ImageError`."""
     entering, embedded = [], []
     batch = run.encoding.batch
@@ -47,19 +50,25 @@ def picture_features(run: Run, records: Sequence[Record]) -> TwoFeatures:
     return TwoFeatures(np.concatenate(entering), np.concatenate(embedded))
 
 
-def sentence_features(run: Run, sentences: Sequence[str]) -> TwoFeatures:
+def sentence_features(run: TrainedModel, sentences: Sequence[str]) -> TwoFeatures:
     """What enters the head and embeddings of some sentences; of a text CNN, the means of their word vectors."""
     text = run.model.text
     if isinstance(text, TextLSTM):
-        numbers = torch.from_numpy(run.vocabulary.encode(list(sentences), text.settings.words))
+        token_ids = torch.from_numpy(run.tokenize(sentences).token_ids)
         with torch.inference_mode():
             blocks = [
-                text(block.to(run.encoding.device)).float().cpu() for block in torch.split(numbers, 256)
+                text(block.to(run.encoding.device)).float().cpu() for block in torch.split(token_ids, 256)
             ]
         return TwoFeatures(torch.cat(blocks).numpy(), run.encode_texts(sentences))
     table = run.model.text.table.weight.detach().float().cpu().numpy()
-    rows = [run.vocabulary.numbers(sentence) for sentence in sentences]
-    means = [table[numbers].mean(0) if numbers else np.zeros(table.shape[1], np.float32) for numbers in rows]
+    # Whole sentences, with what a row of the network would cut: these features are not the network's.
+    read = run.tokenizer.tokenize(sentences, _UNCUT)
+    means = [
+        table[list(sentence.token_ids)].mean(0)
+        if sentence.token_ids
+        else np.zeros(table.shape[1], np.float32)
+        for sentence in read
+    ]
     return TwoFeatures(np.stack(means), run.encode_texts(sentences))
 
 

@@ -16,8 +16,8 @@ from limner.data.images import open_rgb
 from limner.data.records import Record
 from limner.errors import DataError, SettingsError
 from limner.figures.style import FAINT, GREEN, INK, RED, panels, styled
-from limner.runs.evaluating import reranking_of
-from limner.runs.run import Run
+from limner.inference.evaluate_run import reranking_of
+from limner.inference.trained import TrainedModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ class RankList:
 
 
 def rank_lists(
-    run: Run, records: Sequence[Record], *, to_text: bool, queries: int, first: int, seed: int = 0
+    run: TrainedModel, records: Sequence[Record], *, to_text: bool, queries: int, first: int, seed: int = 0
 ) -> list[RankList]:
     """Queries drawn at random from a split, and their first items in the whole split.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from PIL import Image
 
 from limner.data.transforms import LONGEST, ImageSettings
-from limner.runs.run import Run
+from limner.inference.trained import TrainedModel
 from limner.search.hits import Crop
 from limner.search.store import Store
 from limner.types import Encoder
@@ -34,9 +34,9 @@ def crop_of(width: int, height: int, settings: ImageSettings) -> Crop:
 def crops_of(encoder: Encoder, store: Store, ids: Sequence[str]) -> list[Crop]:
     """Of pictures of the store by their keys, in order; of the size of their thumbnails, to about 0.5 %.
 
-    A picture without a thumbnail counts as seen whole, and so does any by an encoder that is no `Run`.
+    A picture without a thumbnail counts as seen whole, and so does any by an encoder that is no `TrainedModel`.
     """
-    if not isinstance(encoder, Run):
+    if not isinstance(encoder, TrainedModel):
         return [WHOLE] * len(ids)
     return [
         WHOLE if file is None else crop_of(*Image.open(io.BytesIO(file)).size, encoder.images)

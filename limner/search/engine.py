@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
 from limner.evaluation.calibration import AROUND
-from limner.runs.calibration_file import RunCalibration
+from limner.inference.calibration_file import RunCalibration
 from limner.search.approximate import Approximate
 from limner.search.crop import crops_of
 from limner.search.deadline import check_time

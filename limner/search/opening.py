@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from limner.errors import CheckpointError, StoreError
-from limner.runs import Run, load_run
-from limner.runs.calibration_file import load_calibration
+from limner.inference import TrainedModel, load_model
+from limner.inference.calibration_file import load_calibration
 from limner.search.card import FILE
 from limner.search.engine import Engine
 from limner.search.place import Place, reached
@@ -15,7 +15,7 @@ from limner.types import Encoder
 def open_store(
     folder: str | Path | Place,
     *,
-    run: Run | str | Path | None = None,
+    run: TrainedModel | str | Path | None = None,
     device: str | None = None,
     approximate_from: int | None = None,
 ) -> Engine:
@@ -27,10 +27,10 @@ def open_store(
     no store, a run that cannot be found, and a model that the store was not built with.
     """
     store = Store.open(folder)
-    if isinstance(run, Run):
+    if isinstance(run, TrainedModel):
         return _engine(store, run, approximate_from)
     try:
-        encoder = load_run(run or store.card.run, device=device)
+        encoder = load_model(run or store.card.run, device=device)
     except CheckpointError as error:
         raise StoreError(
             f"{folder}: the model of this store cannot be loaded: {error}; name it with run="
@@ -38,7 +38,7 @@ def open_store(
     return _engine(store, encoder, approximate_from)
 
 
-def _engine(store: Store, run: Run, approximate_from: int | None) -> Engine:
+def _engine(store: Store, run: TrainedModel, approximate_from: int | None) -> Engine:
     return Engine(store, run, load_calibration(run.path, run.fingerprint), approximate_from=approximate_from)
 
 

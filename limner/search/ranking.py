@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.evaluation.calibration import AROUND
-from limner.runs.calibration_file import RunCalibration
+from limner.inference.calibration_file import RunCalibration
 from limner.search.crop import crops_of
 from limner.search.deadline import check_time
 from limner.search.hits import Attention, Crop, Hit

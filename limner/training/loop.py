@@ -18,10 +18,9 @@ from torch import Tensor
 
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
-from limner.freed_memory import keep_freed_memory
+from limner.inference.checkpoint import load_into, read_checkpoint
+from limner.inference.precision import pick_precision
 from limner.models.hgan import HGANSettings
-from limner.runs.checkpoint import load_into, read_checkpoint
-from limner.runs.precision import pick_precision
 from limner.training.embedding_stage import EmbeddingStage
 from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, Stepped, silent
 from limner.training.feature_cache import cached_views
@@ -85,7 +84,6 @@ class _Training:
         listener: Listener,
         cpu: bool,
     ) -> None:
-        keep_freed_memory()
         self.recipe = recipe
         self.out = out
         # what a stage's losses do not reach, or a batch without a noun phrase leaves out, has no gradient

@@ -5,13 +5,13 @@ import shutil
 from pathlib import Path
 
 from limner.data.records import Dataset
-from limner.runs import load_run
-from limner.runs.run import Run
+from limner.inference import load_model
+from limner.inference.trained import TrainedModel
 from tests.agreeing import agreeing
 from tests.cli.command import Limner, refused
 
 
-def _written(run: Run, toys: Dataset, folder: Path) -> tuple[str, ...]:
+def _written(run: TrainedModel, toys: Dataset, folder: Path) -> tuple[str, ...]:
     """The options for a set on which the run is right, whose splits val and test are of the same pictures."""
     rows = []
     for split in ("val", "test"):
@@ -29,7 +29,7 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
     limner: Limner, toys: Dataset, toy_run: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(toy_run, tmp_path / "run")
-    data = _written(load_run(run, device="cpu"), toys, tmp_path / "set")
+    data = _written(load_model(run, device="cpu"), toys, tmp_path / "set")
     refused(limner("calibrate", run, *data, "--check", "test"), "has no calibration.json to measure")
     made = limner("calibrate", run, *data)
     assert made.code == 0, made.err
@@ -56,7 +56,7 @@ def test_a_calibration_is_of_one_checkpoint(
     limner: Limner, toys: Dataset, matching_run: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(matching_run, tmp_path / "run")
-    data = _written(load_run(run, stage="stage-2", device="cpu"), toys, tmp_path / "set")
+    data = _written(load_model(run, stage="stage-2", device="cpu"), toys, tmp_path / "set")
     made = limner("calibrate", run, *data, "--stage", "stage-2", "--rerank", "4")
     assert made.code == 0, made.err
     assert "matcher" in made.out

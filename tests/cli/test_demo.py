@@ -13,8 +13,8 @@ from tests.toy import toy_recipe
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """The command on so few people and epochs that nothing is learnt; --out is missing."""
-    monkeypatch.setattr("limner.cli.demo.VAL", 2)
-    monkeypatch.setattr("limner.cli.demo.TEST", 3)
+    monkeypatch.setattr("limner.demo.walkthrough.VAL", 2)
+    monkeypatch.setattr("limner.demo.walkthrough.TEST", 3)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     small = toy_recipe().replace(
         images=toy_recipe().images.replace(resize=(48, 24), crop=(48, 24)), stages=toy_recipe().stages[1:]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from limner.runs.checkpoint import read_checkpoint, write_checkpoint
+from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.search.store import Store
 from tests.cli.command import Limner, Result, last_line, refused, sets
 from tests.toy import toy_recipe

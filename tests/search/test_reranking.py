@@ -13,8 +13,8 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import DataError, SearchTimeoutError, SettingsError, StoreError
 from limner.evaluation.calibration import Calibration
-from limner.runs import Run
-from limner.runs.calibration_file import RunCalibration
+from limner.inference import TrainedModel
+from limner.inference.calibration_file import RunCalibration
 from limner.search.conditions import Condition
 from limner.search.crop import crop_of
 from limner.search.engine import Engine
@@ -27,12 +27,12 @@ from tests.search.fake import FakeEncoder
 
 
 @pytest.fixture(scope="module")
-def run(matching_run: Path) -> Run:
+def run(matching_run: Path) -> TrainedModel:
     return limner.load(matching_run, stage="stage-2", device="cpu", precision="fp32")
 
 
 @pytest.fixture(scope="module")
-def engine(run: Run, toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Engine:
+def engine(run: TrainedModel, toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Engine:
     folder = tmp_path_factory.mktemp("reranking") / "store"
     store = store_for(run, run.path, folder)
     index_pictures(run, store, [record.image for record in toys.records[:12]], batch_size=5)
@@ -42,7 +42,9 @@ def engine(run: Run, toys: Dataset, tmp_path_factory: pytest.TempPathFactory) ->
 QUERY = "a red bar on white"
 
 
-def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(engine: Engine, run: Run) -> None:
+def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(
+    engine: Engine, run: TrainedModel
+) -> None:
     screened = engine.search(QUERY, 12, rerank=0)
     assert all(hit.confidence is None for hit in screened)
     hits = engine.search(QUERY, 12)
@@ -60,14 +62,16 @@ def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(engine: Eng
 
 
 def test_one_batched_forward_and_no_picture_is_opened(
-    engine: Engine, run: Run, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, run: TrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run.model.matcher is not None
+    assert run.model.cross_encoder is not None
     calls: list[int] = []
-    hook = run.model.matcher.co_attention.register_forward_hook(
+    hook = run.model.cross_encoder.co_attention.register_forward_hook(
         lambda module, given, found: calls.append(len(given[0]))
     )
-    monkeypatch.setattr("limner.runs.run.load", lambda *arguments: pytest.fail("a picture was opened"))
+    monkeypatch.setattr(
+        "limner.inference.trained.load", lambda *arguments: pytest.fail("a picture was opened")
+    )
     engine.search(QUERY, 3)
     hook.remove()
     assert calls == [5]
@@ -76,7 +80,7 @@ def test_one_batched_forward_and_no_picture_is_opened(
 def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     together = engine.search(QUERY, 12, rerank="all", explain=True)
     monkeypatch.setattr("limner.search.ranking._BLOCK", 5)
-    monkeypatch.setattr("limner.runs.matching._MEETINGS", 60)
+    monkeypatch.setattr("limner.inference.matching._MEETINGS", 60)
     with monkeypatch.context() as unread:
         unread.setattr(engine.store, "batches", lambda *_: pytest.fail("a scan for a few"))
         unread.setattr("limner.search.store._MANY", 1)
@@ -92,7 +96,7 @@ def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(one.attention.of_regions, other.attention.of_regions, rtol=1e-4)  # type: ignore[arg-type]
 
 
-def test_a_sentence_without_a_known_word_has_no_attention(run: Run, engine: Engine) -> None:
+def test_a_sentence_without_a_known_word_has_no_attention(run: TrainedModel, engine: Engine) -> None:
     assert run.judge is not None
     found = run.judge.judge("zebra", engine.store.maps([engine.search(QUERY, 1)[0].id]))
     assert found.words == ()
@@ -100,13 +104,13 @@ def test_a_sentence_without_a_known_word_has_no_attention(run: Run, engine: Engi
     assert found.of_regions.shape[:2] == (1, 0)
 
 
-def test_a_store_without_maps_is_named(run: Run, tmp_path: Path) -> None:
+def test_a_store_without_maps_is_named(run: TrainedModel, tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store", fingerprint=run.fingerprint, dim=run.dim, run="run")
     with pytest.raises(SettingsError, match="keeps no maps"):
         Engine(store, run).search(QUERY, rerank=3)
 
 
-def test_attention_comes_back(engine: Engine, run: Run) -> None:
+def test_attention_comes_back(engine: Engine, run: TrainedModel) -> None:
     hits = engine.search(QUERY, 12, explain=True)
     attention = hits[0].attention
     assert attention is not None
@@ -123,7 +127,7 @@ def test_attention_comes_back(engine: Engine, run: Run) -> None:
     assert "attention" not in engine.search(QUERY, 1)[0].to_dict()
 
 
-def test_maps_survive_a_change_of_metadata(run: Run, toys: Dataset, tmp_path: Path) -> None:
+def test_maps_survive_a_change_of_metadata(run: TrainedModel, toys: Dataset, tmp_path: Path) -> None:
     pictures = [record.image for record in toys.records[:3]]
     store = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, store, pictures)
@@ -152,7 +156,7 @@ def test_re_ranking_stops_between_blocks(engine: Engine, monkeypatch: pytest.Mon
 
 
 def test_a_picture_that_is_deleted_meanwhile_is_left_out(
-    run: Run, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: TrainedModel, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, store, [record.image for record in toys.records[:5]])
@@ -193,7 +197,7 @@ def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
         plain.store.maps(["one"])
 
 
-def calibration(run: Run, reranked: int | Literal["all"]) -> RunCalibration:
+def calibration(run: TrainedModel, reranked: int | Literal["all"]) -> RunCalibration:
     return RunCalibration(
         fingerprint=run.fingerprint,
         checkpoint="c",
@@ -210,7 +214,7 @@ def calibration(run: Run, reranked: int | Literal["all"]) -> RunCalibration:
     )
 
 
-def test_a_probability_does_not_depend_on_how_many_are_ordered(engine: Engine, run: Run) -> None:
+def test_a_probability_does_not_depend_on_how_many_are_ordered(engine: Engine, run: TrainedModel) -> None:
     calibrated = Engine(engine.store, run, calibration(run, "all"))
     sure = [calibrated.search(QUERY, 1, rerank=rerank)[0] for rerank in range(1, 7)]
     alike = [hit.probability for hit in sure if hit.id == sure[-1].id]
@@ -223,7 +227,7 @@ def test_a_probability_does_not_depend_on_how_many_are_ordered(engine: Engine, r
     assert calibrated.answer(few).hits[0].probability is not None
 
 
-def test_good_is_what_the_best_answer_says(engine: Engine, run: Run) -> None:
+def test_good_is_what_the_best_answer_says(engine: Engine, run: TrainedModel) -> None:
     unsure = Calibration(of_score=1, of_lead=3, offset=-50, floor=-1, right=9, wrong=9)
     certain = Calibration(of_score=2, of_lead=5, offset=50, floor=0.1, right=9, wrong=9)
     odd = calibration(run, 5).model_copy(update={"matcher": unsure, "embedding": certain})
@@ -232,7 +236,7 @@ def test_good_is_what_the_best_answer_says(engine: Engine, run: Run) -> None:
     assert not found.good
 
 
-def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: Run) -> None:
+def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: TrainedModel) -> None:
     fitted = calibration(run, 5)
     cosines, judged = fitted.embedding, fitted.matcher
     assert judged is not None
