@@ -21,7 +21,7 @@ from typer.models import ArgumentInfo, OptionInfo
 from docs.code_map import code_map
 from limner.cli import app
 from limner.recipes import RECIPES
-from limner.search.place import Place
+from limner.search.store_path import Place
 from limner.settings import Settings
 from limner.training.settings import Recipe, StageSettings
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from limner.inference.trained import load_model as load
     from limner.library import evaluate, train
     from limner.recipes import get_recipe
-    from limner.search.opening import open_store
+    from limner.search.store import open_store
 
     __version__: str
 
@@ -50,7 +50,7 @@ _PLACES = {
     "get_recipe": "limner.recipes:get_recipe",
     "load": "limner.inference.trained:load_model",
     "open_dataset": "limner.data.readers:open_dataset",
-    "open_store": "limner.search.opening:open_store",
+    "open_store": "limner.search.store:open_store",
     "train": "limner.library:train",
 }
 

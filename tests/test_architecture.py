@@ -16,7 +16,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
     {"errors", "types"},
     {"plugins"},
-    {"settings"},
+    {"settings", "wire"},
     {"data"},
     {"models", "losses", "evaluation"},
     {"inference"},

@@ -25,7 +25,7 @@ from limner.evaluation.protocols import PROTOCOLS
 from limner.inference import load_model
 from limner.recipes import RECIPES
 from limner.search.index import index_pictures
-from limner.search.store import Store
+from limner.search.store_files import StoreFiles
 from limner.training.settings import Recipe
 from tests.test_architecture import LAYERS
 
@@ -210,7 +210,7 @@ def workplace(toys: Dataset, toy_run: Path, tmp_path_factory: pytest.TempPathFac
     shutil.copytree(toy_run, folder / "RUN")
     shutil.copytree(toys.records[0].image.parent, folder / "PICTURES")
     run = load_model(folder / "RUN")
-    store = Store.create(folder / "STORE", fingerprint=run.fingerprint, dim=run.dim, run=folder / "RUN")
+    store = StoreFiles.create(folder / "STORE", fingerprint=run.fingerprint, dim=run.dim, run=folder / "RUN")
     index_pictures(run, store, [folder / "PICTURES"])
     return folder
 

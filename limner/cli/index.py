@@ -12,13 +12,12 @@ from limner.cli.options import engine as chosen_engine
 from limner.data.readers import open_dataset
 from limner.errors import DataError, SettingsError
 from limner.inference import load_model
-from limner.search.index import IndexSummary, index_pictures
+from limner.search.index import index_pictures, reindex
 from limner.search.metadata import read_metadata
-from limner.search.opening import store_for
-from limner.search.place import Place, place_of
-from limner.search.reindexing import reindex
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store import Store
+from limner.search.store_files import StoreFiles, store_for
+from limner.search.store_path import StorePath, store_path
+from limner.wire import IndexReport
 
 _SHOWN = 20
 
@@ -99,14 +98,14 @@ def reindex_command(
     store: StoreFolder,
     run: Annotated[Path, typer.Argument(help="Run folder of the other model.")],
     new: Annotated[
-        Place, typer.Argument(metavar="NEW", parser=place_of, help="Folder of the new store, or s3://…")
+        StorePath, typer.Argument(metavar="NEW", parser=store_path, help="Folder of the new store, or s3://…")
     ],
     batch: Annotated[int, typer.Option(help="Pictures encoded and committed at once.")] = 256,
     engine: Engine = "torch",
     cpu: Cpu = False,
 ) -> None:
     """Move to another model: the pictures of a store, and what is known of them, into a new one."""
-    old = Store.open(store)
+    old = StoreFiles.open(store)
     encoder = load_model(run, device=device(cpu), engine=chosen_engine(engine))
     opened = store_for(encoder, run, new)
     with counting("pictures") as progress:
@@ -114,7 +113,7 @@ def reindex_command(
     _say(summary, new, opened)
 
 
-def _say(summary: IndexSummary, folder: Place, store: Store) -> None:
+def _say(summary: IndexReport, folder: StorePath, store: StoreFiles) -> None:
     for path, reason in summary.skipped[:_SHOWN]:
         err.print(f"skipped {path}: {reason}")
     if len(summary.skipped) > _SHOWN:

@@ -7,13 +7,13 @@ import typer
 from limner.errors import SettingsError
 from limner.evaluation.reranking import First
 from limner.inference.precision import InferenceEngine
-from limner.search.place import Place, place_of
+from limner.search.store_path import StorePath, store_path
 
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")]
 
 StoreFolder = Annotated[
-    Place,
-    typer.Argument(metavar="STORE", parser=place_of, help="Folder of the store, or s3://BUCKET/FOLDER."),
+    StorePath,
+    typer.Argument(metavar="STORE", parser=store_path, help="Folder of the store, or s3://BUCKET/FOLDER."),
 ]
 
 Engine = Annotated[

@@ -15,15 +15,14 @@ from limner.cli.options import Cpu, Rerank, StoreFolder, device, first
 from limner.data.capture_time import local_time
 from limner.errors import DataError, SettingsError
 from limner.search.conditions import Condition
+from limner.search.contact_sheet import contact_sheet
 from limner.search.engine import Engine
 from limner.search.entry import key_of
-from limner.search.facts import OWN
-from limner.search.hits import Hit
-from limner.search.opening import open_store
-from limner.search.place import Place
-from limner.search.query import Answer, Grouping, Query
-from limner.search.sentences import SentenceHit
-from limner.search.sheet import contact_sheet
+from limner.search.metadata_index import OWN
+from limner.search.query import Query
+from limner.search.store import open_store
+from limner.search.store_path import StorePath
+from limner.wire import Answer, FoundSentence, Grouping, Hit
 
 _BAR = 24  # characters of the longest bar
 
@@ -88,7 +87,7 @@ def search_command(
         rerank=first(rerank),
         explain=explain,
     )
-    engine = open_store(store, run=run, device=device(cpu))
+    engine = open_store(store, run=run, device=device(cpu)).engine
     if like is not None:
         query = replace(query, like=_key(engine, like))
     if sentences:
@@ -98,7 +97,7 @@ def search_command(
         return
     answer = engine.answer(query)
     if as_json:
-        typer.echo(json.dumps(answer.to_dict(), indent=2))
+        typer.echo(json.dumps(answer.model_dump(mode="json"), indent=2))
     else:
         _print(answer, store)
         _say_unknown(answer.unknown)
@@ -119,10 +118,10 @@ def explain_command(
     cpu: Cpu = False,
 ) -> None:
     """Say why a picture has its score for a description: how much the cosine falls without each word."""
-    engine = open_store(store, run=run, device=device(cpu))
+    engine = open_store(store, run=run, device=device(cpu)).engine
     found = engine.explain(text, _key(engine, picture))
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=2))
+        typer.echo(json.dumps(found.model_dump(mode="json"), indent=2))
         return
     sure = "" if found.confidence is None else f", the matcher is sure by {found.confidence:.1%}"
     out.print(f"cosine {found.score:+.3f}{sure}")
@@ -153,14 +152,14 @@ def _key(engine: Engine, name: str) -> str:
     """The key of a picture that is named by its path or its key."""
     try:
         for key in (name, key_of(os.path.abspath(name))):  # noqa: PTH100 - resolve() would follow links
-            if engine.store.entry(key) is not None:
+            if engine.files.entry(key) is not None:
                 return key
     except UnicodeEncodeError:  # bytes that are no text, which no picture of a store is named by
         name = ascii(name)
     raise DataError(f"{name}: the store holds no picture of this path or key; see `limner store list`")
 
 
-def _print(answer: Answer, store: Place) -> None:
+def _print(answer: Answer, store: StorePath) -> None:
     for hit in answer.hits:
         out.print(_line(hit))
     if not answer.total:
@@ -184,9 +183,9 @@ def _known_fields(engine: Engine, query: Query) -> str:
     return f"{missing}conditions can ask for {', '.join((*OWN, *known))}"
 
 
-def _print_sentences(found: Sequence[SentenceHit], as_json: bool, store: Place) -> None:
+def _print_sentences(found: Sequence[FoundSentence], as_json: bool, store: StorePath) -> None:
     if as_json:
-        typer.echo(json.dumps([hit.to_dict() for hit in found], indent=2))
+        typer.echo(json.dumps([hit.model_dump(mode="json") for hit in found], indent=2))
         return
     for hit in found:
         of = "" if hit.path is None else f"  [{hit.path}]"

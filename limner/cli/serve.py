@@ -13,7 +13,7 @@ import typer
 from limner.cli.console import err, out
 from limner.cli.options import Cpu, StoreFolder, device
 from limner.errors import SettingsError
-from limner.search.opening import open_store
+from limner.search.store import open_store
 
 _CONNECTIONS = 1000
 _GRACE = 10
@@ -77,8 +77,7 @@ def serve_command(
 
         from limner.server.access import LOCAL, is_loopback, read_token
         from limner.server.app import create_app
-        from limner.server.heads import HeadLimit
-        from limner.server.listening import listen, url_of
+        from limner.server.connections import HeaderTimeout, listen, url_of
         from limner.server.settings import ServerSettings
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("limner"):
@@ -110,9 +109,9 @@ def serve_command(
             rate=rate,
             burst=max(1, round(2 * rate)),
         )
-        engine = open_store(store, run=run, device=device(cpu), approximate_from=approximate_from)
-        engine.prepare()
-        app = create_app(engine, settings)
+        opened = open_store(store, run=run, device=device(cpu), approximate_from=approximate_from)
+        opened.engine.prepare()
+        app = create_app(opened, settings)
 
         class Server(uvicorn.Server):
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -124,7 +123,7 @@ def serve_command(
         server = Server(
             uvicorn.Config(
                 app,
-                http=HeadLimit,
+                http=HeaderTimeout,
                 log_level="warning",
                 access_log=False,
                 server_header=False,
@@ -139,7 +138,7 @@ def serve_command(
             err.print(
                 "without a TLS proxy before it, others on the network can read the token and the answers"
             )
-        out.print(f"{store}: {len(engine.store)} pictures at {url_of(listening)} (Ctrl-C stops)")
+        out.print(f"{store}: {len(opened)} pictures at {url_of(listening)} (Ctrl-C stops)")
         with _ending_well():
             server.run(sockets=[listening])
 

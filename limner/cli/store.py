@@ -11,10 +11,10 @@ import typer
 from limner.cli.console import counting, err, out
 from limner.cli.options import StoreFolder
 from limner.errors import DataError, SettingsError
-from limner.search.entry import Entry
-from limner.search.place import size_of
-from limner.search.store import Store
-from limner.search.verifying import DAMAGE, STALE, verify
+from limner.search.entry import StoredImage
+from limner.search.store_files import StoreFiles
+from limner.search.store_path import size_of
+from limner.search.verify import DAMAGE, STALE, verify
 
 app = typer.Typer(help="List, delete, verify and compact the pictures of a store.", no_args_is_help=True)
 
@@ -24,13 +24,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."
 @app.command("info")
 def info_command(store: StoreFolder, as_json: Json = False) -> None:
     """Say what a store is: its model, how many pictures, its size on disk."""
-    opened = Store.open(store)
+    opened = StoreFiles.open(store)
     size = size_of(store)
     facts = {
         "pictures": len(opened),
-        "run": opened.card.run,
+        "run": opened.manifest.run,
         "fingerprint": opened.fingerprint,
-        "created": opened.card.created,
+        "created": opened.manifest.created,
         "dim": opened.dim,
         "map": opened.map_shape,
         "bytes": size,
@@ -40,7 +40,7 @@ def info_command(store: StoreFolder, as_json: Json = False) -> None:
         return
     regions = "" if opened.map_shape is None else f", with maps of {' × '.join(map(str, opened.map_shape))}"
     out.print(f"{store}: {facts['pictures']} pictures, {size / 1e6:.1f} MB{regions}")
-    out.print(f"model {opened.fingerprint[:12]} of run {opened.card.run}, made {opened.card.created}")
+    out.print(f"model {opened.fingerprint[:12]} of run {opened.manifest.run}, made {opened.manifest.created}")
 
 
 @app.command("list")
@@ -50,7 +50,7 @@ def list_command(
     as_json: Json = False,
 ) -> None:
     """Print the pictures of a store in the order of their paths: key, path, identity."""
-    entries = sorted(Store.open(store).entries().values(), key=lambda entry: entry.path)
+    entries = sorted(StoreFiles.open(store).entries().values(), key=lambda entry: entry.path)
     chosen = [entry for entry in entries if identity is None or entry.identity == identity]
     if as_json:
         typer.echo(json.dumps([_facts(entry) for entry in chosen], indent=2))
@@ -78,7 +78,7 @@ def delete_command(
     """Take pictures out of a store. Their files are left alone; `limner index` would add them again."""
     if not (pictures or ids or missing):
         raise SettingsError("name pictures to delete: their paths, --id KEY or --missing")
-    opened = Store.open(store)
+    opened = StoreFiles.open(store)
     entries = list(opened.entries().values())
     doomed = {entry.id: entry for entry in _named(entries, pictures or [], ids or [])}
     if missing:
@@ -101,16 +101,17 @@ def verify_command(
     as_json: Json = False,
 ) -> None:
     """Read all of a store, and look at each picture's file: exit code 1 when the store is damaged."""
-    opened = Store.open(store)
+    opened = StoreFiles.open(store)
     with counting("pictures") as progress:
         report = verify(opened, hashes=hashes, workers=min(16, 2 * (os.cpu_count() or 1)), progress=progress)
     if as_json:
-        typer.echo(json.dumps(report.to_dict(), indent=2))
+        typer.echo(json.dumps(report.model_dump(mode="json"), indent=2))
     else:
         for kind, said in {**DAMAGE, **STALE}.items():
             if kind in report.found:
-                count, path = report.found[kind]
-                out.print(f"{'damaged' if kind in DAMAGE else 'stale'}: {said}: {count}, e.g. {path}")
+                one = report.found[kind]
+                kept = "damaged" if kind in DAMAGE else "stale"
+                out.print(f"{kept}: {said}: {one.count}, e.g. {one.example}")
         whole = "whole, each picture once" if report.sound else "damaged: index into a new folder"
         sentences = f" and {report.sentences} sentences" if report.sentences else ""
         out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
@@ -129,7 +130,7 @@ def compact_command(
     ] = False,
 ) -> None:
     """Join the small files that many changes leave; searches go on meanwhile."""
-    opened = Store.open(store)
+    opened = StoreFiles.open(store)
     before = size_of(store)
     opened.compact(purge=purge)
     after = size_of(store)
@@ -138,7 +139,7 @@ def compact_command(
         out.print("what is replaced or deleted stays on the disk for seven days, or until --purge")
 
 
-def _facts(entry: Entry) -> dict[str, object]:
+def _facts(entry: StoredImage) -> dict[str, object]:
     return {
         "id": entry.id,
         "path": entry.path,
@@ -149,9 +150,9 @@ def _facts(entry: Entry) -> dict[str, object]:
     }
 
 
-def _named(entries: Sequence[Entry], paths: Sequence[Path], ids: Sequence[str]) -> list[Entry]:
+def _named(entries: Sequence[StoredImage], paths: Sequence[Path], ids: Sequence[str]) -> list[StoredImage]:
     """The entries of paths, of all below them, and of keys. Raises `DataError` for one that names none."""
-    found: list[Entry] = []
+    found: list[StoredImage] = []
     by_path = {entry.path: entry for entry in entries}
     by_key = {entry.id: entry for entry in entries}
     for path in paths:

@@ -26,13 +26,13 @@ from limner.inference.checkpoint import write_text
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.trained import RUN_FILE, TrainedModel
 from limner.recipes import change, get_recipe
-from limner.search.card import FILE as CARD
-from limner.search.card import read_card
+from limner.search.contact_sheet import contact_sheet
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.opening import store_for
-from limner.search.sheet import contact_sheet
-from limner.search.store import check_empty
+from limner.search.manifest import FILE as MANIFEST
+from limner.search.manifest import read_manifest
+from limner.search.store import Store
+from limner.search.store_files import check_empty, store_for
 from limner.training.events import Event
 from limner.training.loop import train
 
@@ -100,7 +100,7 @@ def run_demo(folder: Path, settings: Sequence[str], identities: int, screen: Scr
 
     screen.say("5. Searching")
     sentence = _search(
-        Engine(store, run, load_calibration(run_folder, run.fingerprint)), test, folder, screen
+        Store(Engine(store, run, load_calibration(run_folder, run.fingerprint))), test, folder, screen
     )
     minutes = (time.monotonic() - began) / 60
     summary = {
@@ -123,8 +123,8 @@ def _claim(folder: Path) -> None:
                     f"--out {folder}: holds '{name}', which is not of a demo; name a new or empty folder"
                 )
     store = folder / "store"
-    if (store / CARD).exists():
-        read_card(store)
+    if (store / MANIFEST).exists():
+        read_manifest(store)
         if not (folder / "run" / RUN_FILE).exists():
             raise SettingsError(
                 f"--out {folder}: the run that its store was built with is gone; remove {store}, or name a new folder"
@@ -174,11 +174,11 @@ def _calibrate(run: TrainedModel, folder: Path, val: Dataset, screen: Screen) ->
         screen.say(f"   searches have no match probability: {error}")
 
 
-def _search(engine: Engine, test: Dataset, folder: Path, screen: Screen) -> str:
+def _search(store: Store, test: Dataset, folder: Path, screen: Screen) -> str:
     """Search for three people and draw a sheet of each answer; returns the sentence that went best."""
     best: tuple[int, str] | None = None
     for name, (sentence, truth) in zip(SHEETS, examples(test), strict=False):
-        hits = engine.search(sentence, 10)
+        hits = store.search(sentence, k=10).hits
         found = next((hit.rank for hit in hits if hit.identity == truth), None)
         sheet = folder / name
         contact_sheet(hits, query=sentence, truth=truth).save(sheet)

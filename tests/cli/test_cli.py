@@ -15,7 +15,7 @@ from rich.console import Console
 
 from limner.inference.checkpoint import read_checkpoint
 from limner.recipes import RECIPES
-from limner.search.store import Store
+from limner.search.store_files import StoreFiles
 from limner.training.settings import Recipe
 from tests.cli.command import Limner, Result, refused, sets, write_metadata
 from tests.toy import draw_toys, toy_recipe
@@ -202,7 +202,7 @@ def test_names_that_look_like_markup_or_emoji_are_printed_as_they_are(
         str(named[1]),
     }
     assert f"drawn to {tmp_path / ':x:[b].jpg'}" in found.err
-    empty = Store.create(tmp_path / ":x:[b]", fingerprint="a" * 64, dim=16, run=toy_run)
+    empty = StoreFiles.create(tmp_path / ":x:[b]", fingerprint="a" * 64, dim=16, run=toy_run)
     refused(limner("search", empty.folder, "red"), re.escape(f"{empty.folder}: built with model"))
 
 

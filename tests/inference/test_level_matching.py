@@ -19,7 +19,8 @@ from limner.models.hgan import HGAN
 from limner.models.text_bert import BertSettings
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.opening import open_store, store_for
+from limner.search.store import open_store
+from limner.search.store_files import store_for
 from limner.training.loop import train
 from limner.types import Encoder, Judge
 from tests.toy import toy_hgan
@@ -128,8 +129,8 @@ def test_search_screens_by_the_sentence_and_scores_the_shortlist(
     engine: Engine = open_store(tmp_path / "store", run=run)
     for picture in pictures:
         assert picture.exists()
-    hits = engine.search(SENTENCES[0], 6, rerank=4, explain=True)
-    screened = engine.search(SENTENCES[0], 6, rerank=0)
+    hits = engine.search(SENTENCES[0], k=6, rerank=4, explain=True)
+    screened = engine.search(SENTENCES[0], k=6, rerank=0)
     assert {hit.id for hit in hits[:4]} == {hit.id for hit in screened[:4]}
     maps = run.encode_maps([hit.path for hit in hits[:4]])
     totals = matching_of(run).similarities(maps, run.tokenize_for_reranking(SENTENCES[:1]))[:, 0]
