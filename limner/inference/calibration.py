@@ -14,11 +14,9 @@ from pydantic import Field
 from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.arrays import Results
-from limner.evaluation.calibration import Calibration, fit
-from limner.evaluation.first_hits import FirstHits
+from limner.evaluation.calibration import Calibration, FirstHits, Reliability, cross_validated, fit, measured
 from limner.evaluation.protocols import protocol_of
 from limner.evaluation.relevance import Relevance
-from limner.evaluation.reliability import Reliability, cross_validated, measured
 from limner.evaluation.reranking import First, shortlist
 from limner.evaluation.scores import of_embeddings
 from limner.inference.checkpoint import write_text
@@ -120,7 +118,7 @@ def _place(run: Path) -> Path:
 
 
 ProgressCallback = Callable[[str, int, int], None]
-"""ProgressCallback of progress: what is done, how much of it, and its total."""
+"""Called with what is done, how much of it, and its total."""
 
 _BLOCK = 1 << 22
 """Similarities held at once."""

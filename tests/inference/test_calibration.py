@@ -6,9 +6,7 @@ import pytest
 
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
-from limner.evaluation.calibration import fit
-from limner.evaluation.first_hits import FirstHits
-from limner.evaluation.reliability import Reliability, measured
+from limner.evaluation.calibration import FirstHits, Reliability, fit, measured
 from limner.inference import calibration as module
 from limner.inference import load_model
 from limner.inference.calibration import calibrate_run, check_calibration
