@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from limner.models.bert_words import BertSettings
 
 import limner
 from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
+from limner.models.text_bert import BertSettings
 from limner.training.loop import train
 from limner.training.settings import Recipe, VocabularySettings
 from limner.training.setup import prepare
