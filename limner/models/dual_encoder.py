@@ -63,13 +63,18 @@ class DualEncoder(PartedNetwork):
     cross_encoder: CrossEncoder | None
 
     def __init__(
-        self, backbone: ImageEncoder, image_head: nn.Module, text: TextPath, text_head: nn.Module, dim: int
+        self,
+        backbone: ImageEncoder,
+        image_projection: nn.Module,
+        text: TextPath,
+        text_projection: nn.Module,
+        dim: int,
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.image_head = image_head
+        self.image_projection = image_projection
         self.text = text
-        self.text_head = text_head
+        self.text_projection = text_projection
         self.dim = dim
         self.cross_encoder = None
 
@@ -128,12 +133,12 @@ class DualEncoder(PartedNetwork):
 
     def embed_images(self, pooled: Float[Tensor, "batch channels"]) -> Float[Tensor, "batch dim"]:
         """Embeddings of pooled features, not normalised."""
-        out: Tensor = self.image_head(pooled)
+        out: Tensor = self.image_projection(pooled)
         return out
 
     def encode_texts(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch dim"]:
         """Embeddings of token ids, not normalised."""
-        out: Tensor = self.text_head(self.text(token_ids))
+        out: Tensor = self.text_projection(self.text(token_ids))
         return out
 
     @property
@@ -149,8 +154,8 @@ class DualEncoder(PartedNetwork):
         above = [module for module in self.text.children() if module is not self.text.table]
         return {
             "backbone": [self.backbone],
-            "image_head": [self.image_head],
+            "image_projection": [self.image_projection],
             "words": [self.text.table],
             "text": above,
-            "text_head": [self.text_head],
+            "text_projection": [self.text_projection],
         }

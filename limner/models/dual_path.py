@@ -44,9 +44,9 @@ class DualPath(DualEncoder):
         self, settings: DualPathSettings, vocabulary_size: int, *, load_weights: bool = True
     ) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
-        image_head = _head(backbone.channels, settings)
+        image_projection = _head(backbone.channels, settings)
         text = TextEncoder(settings.text, vocabulary_size)
-        super().__init__(backbone, image_head, text, _head(text.channels, settings), settings.dim)
+        super().__init__(backbone, image_projection, text, _head(text.channels, settings), settings.dim)
         self.settings = settings
 
 

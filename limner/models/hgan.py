@@ -205,7 +205,7 @@ class HGAN(DualEncoder):
     ) -> tuple[Float[Tensor, "batch dim"], SentenceParts]:
         """The embeddings of sentences, not normalised, and all of their parts; see `HierarchicalText.encode`."""
         parts = self.text.encode(token_ids, phrases, words_below)
-        return self.text_head(parts.feature), parts
+        return self.text_projection(parts.feature), parts
 
     def project_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Projected]:
         """What pictures bring to the pairs, by level."""
@@ -252,10 +252,10 @@ class HGAN(DualEncoder):
         above = [module for name, module in self.text.named_children() if name not in ("bert", "vectors")]
         return {
             "backbone": [self.backbone],
-            "image_head": [self.image_head],
+            "image_projection": [self.image_projection],
             "words": [] if self.text.vectors is None else [self.text.vectors],
             "bert": [] if self.text.bert is None else [self.text.bert],
             "text": above,
-            "text_head": [self.text_head],
+            "text_projection": [self.text_projection],
             "local": [self.branches, self.local],
         }

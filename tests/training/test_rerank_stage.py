@@ -138,8 +138,8 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"matcher": None}, "there is no `matcher`"),
         ({"model": toy_recipe().model}, "model.system=identity-aware"),
         (
-            {"stages": (first.replace(frozen=()), {**last.model_dump(), "frozen": ["text_head"]})},
-            "no part 'text_head'",
+            {"stages": (first.replace(frozen=()), {**last.model_dump(), "frozen": ["text_projection"]})},
+            "no part 'text_projection'",
         ),
         ({"rerank": -1}, "rerank"),
         ({"rerank": 0}, "would not ask the matcher"),
@@ -148,8 +148,10 @@ def test_what_does_not_fit_is_refused() -> None:
             recipe.replace(**changes)
     with pytest.raises(SettingsError, match="frozen: a stage of the embedding has no part 'co_attention'"):
         first.replace(frozen=("co_attention",))
-    own = {"image_head": OptimiserSettings()}
-    with pytest.raises(SettingsError, match="part_optimisers: a stage of a matcher has no part 'image_head'"):
+    own = {"image_projection": OptimiserSettings()}
+    with pytest.raises(
+        SettingsError, match="part_optimisers: a stage of a matcher has no part 'image_projection'"
+    ):
         last.replace(part_optimisers=own)
     with pytest.raises(SettingsError, match="multipliers: a stage of a matcher has no part 'classifier'"):
         last.replace(optimiser=OptimiserSettings(multipliers={"classifier": 0.1}))
