@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measuring import publish, repeats, speeds, taking_turns
-from limner.models.backbones import BackboneSettings, ImageEncoder, build_backbone, folded
-from limner.models.backbones.strided import StridedConvolution
+from limner.models.image import BackboneSettings, ImageEncoder, build_backbone, folded
+from limner.models.image.mobilenet import StridedConvolution
 
 BATCH = 16
 SIZE = 224

@@ -11,11 +11,10 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import publish, speeds, taking_turns
-from limner.models.backbones import VGG
-from limner.models.co_attention import CoAttentionSettings
-from limner.models.matcher import Matcher
+from limner.inference.matching import Matching
+from limner.models.co_attention import CoAttentionSettings, CrossEncoder
+from limner.models.image import VGG
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
-from limner.runs.matching import Matching
 
 CANDIDATES, WORDS, VOCABULARY, TURNS = 20, 24, 9_000, 10
 PLAIN = "a forward a pair"
@@ -24,7 +23,7 @@ PLAIN = "a forward a pair"
 def main() -> None:
     torch.manual_seed(0)
     text = TextLSTM(TextLSTMSettings(), VOCABULARY)
-    matcher = Matcher(CoAttentionSettings(), VGG(16, width=0.125), text)
+    matcher = CrossEncoder(CoAttentionSettings(), VGG(16, width=0.125), text)
     matcher.co_attention = type(matcher.co_attention)(CoAttentionSettings(), 512, text.channels)
     matching = Matching(matcher, "fp32")
     rng = np.random.default_rng(0)

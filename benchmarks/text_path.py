@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measuring import publish, repeats, speeds, taking_turns
-from limner.models.text_encoder import TextEncoder, TextEncoderSettings
+from limner.models.text_cnn import TextEncoder, TextEncoderSettings
 from tests.reference.text_path import plain_blocks
 
 BATCH = 128

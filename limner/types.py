@@ -3,7 +3,7 @@
 The one legend of axis names, used in every shape annotation (`Float[Tensor, "batch dim"]`):
 
     batch       samples of one step                  images      pictures of a set
-    words       positions of a sentence              sentences   sentences of a set
+    words       tokens of a sentence                 sentences   sentences of a set
     dim         width of the shared embedding        queries     rows that are ranked for
     channels    width of a feature before that       gallery     items that are ranked
     height      rows of pixels or of a feature map   identities  groups or persons = classes
@@ -12,13 +12,14 @@ The one legend of axis names, used in every shape annotation (`Float[Tensor, "ba
 A one-axis shape is written `" batch"` (the space keeps linters from reading a name).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, Int, Int64, UInt8
 
 Pixels = UInt8[np.ndarray, "height width 3"]
 """One decoded picture, RGB, row by row from the top left."""
@@ -69,9 +70,131 @@ class Judge(Protocol):
         """Scores on a scale of 0 to 1."""
 
 
+PADDING = 0
+"""Token id of an empty position, whatever the tokenizer; tokens count from 1."""
+
+TextNeed = Literal["phrases", "whole words"]
+"""What a network asks of text beyond token ids: the noun phrase of each token; that each token is a whole word."""
+
+
+class Word(NamedTuple):
+    """A word of a sentence: its characters are `sentence[start:stop]`, its tokens stand at the positions `tokens`.
+
+    `text` is the word as the tokenizer spells it. A word that is unknown, or behind where a sentence was cut, has no
+    tokens; of a word that was cut in two, those before the cut.
+    """
+
+    text: str
+    start: int
+    stop: int
+    tokens: range
+
+
+class TokenizedSentence(NamedTuple):
+    """One sentence's tokens, not padded; `phrases` and `words` as in `TokenBatch`."""
+
+    token_ids: tuple[int, ...]
+    truncated: bool
+    phrases: tuple[int, ...] | None = None
+    words: tuple[Word, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TokenBatch:
+    """Sentences as networks read them.
+
+    - `token_ids`: a row a sentence, filled with `PADDING`.
+    - `truncated`: which sentences had more tokens than a row holds and lost their end.
+    - `phrases`: of each token the number of its noun phrase, from 1, 0 = in none; None where they were not asked for.
+    - `words`: each sentence's words in order; a token belongs to at most one. None where they were not asked for.
+    """
+
+    token_ids: Int64[np.ndarray, "sentences words"]
+    truncated: Bool[np.ndarray, " sentences"]
+    phrases: Int64[np.ndarray, "sentences words"] | None = None
+    words: tuple[tuple[Word, ...], ...] | None = None
+
+    @property
+    def mask(self) -> Bool[np.ndarray, "sentences words"]:
+        """Which positions hold a token."""
+        return np.not_equal(self.token_ids, PADDING)
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def __getitem__(self, rows: slice | Int[np.ndarray, " rows"]) -> "TokenBatch":
+        chosen = range(len(self))[rows] if isinstance(rows, slice) else rows
+        return TokenBatch(
+            self.token_ids[rows],
+            self.truncated[rows],
+            None if self.phrases is None else self.phrases[rows],
+            None if self.words is None else tuple(self.words[row] for row in chosen),
+        )
+
+
+class Tokenizer(ABC):
+    """Turns text into token ids, with offsets back to the words; part of a trained model.
+
+    - `padding_id`: `PADDING`, in every tokenizer, so that no network has to be told.
+    - `whole_words`: each token is a whole word.
+    """
+
+    padding_id = PADDING
+    whole_words: bool
+
+    @property
+    @abstractmethod
+    def entries(self) -> Sequence[str]:
+        """The text of each token; that of token id i is `entries[i - 1]`."""
+
+    @property
+    def size(self) -> int:
+        """How many tokens there are, padding not counted: token ids are 1 … size."""
+        return len(self.entries)
+
+    @abstractmethod
+    def tokenize(
+        self, sentences: Sequence[str], length: int, *, phrases: bool = False, words: bool = False
+    ) -> list[TokenizedSentence]:
+        """Read sentences of at most `length` tokens, not padded."""
+
+    @abstractmethod
+    def encode(
+        self,
+        sentences: Sequence[str],
+        length: int,
+        *,
+        phrases: bool = False,
+        words: bool = False,
+        shift: np.random.Generator | None = None,
+    ) -> TokenBatch:
+        """Read sentences into rows of `length` tokens; with `shift` each begins at a random position that fits it."""
+
+    @abstractmethod
+    def words(self, sentence: str) -> list[str]:
+        """All words of a sentence, in order and as the tokenizer spells them."""
+
+    @abstractmethod
+    def known_words(self, sentence: str) -> list[str]:
+        """Those that have a meaning to the model."""
+
+    def unknown_words(self, sentence: str) -> list[str]:
+        """The others, each once."""
+        known = set(self.known_words(sentence))
+        return [word for word in dict.fromkeys(self.words(sentence)) if word not in known]
+
+    @abstractmethod
+    def check(self, sentence: str) -> None:
+        """Raise `DataError` for a sentence without a meaning: an empty one, or one without a known word."""
+
+    @abstractmethod
+    def to_description(self) -> dict[str, Any]:
+        """Everything that makes the tokenizer, as JSON: it travels in the checkpoint and enters the fingerprint."""
+
+
 @runtime_checkable
 class Encoder(Protocol):
-    """What evaluation and search need of a trained model: a `limner.runs.Run` is one.
+    """What evaluation and search need of a trained model: a `limner.inference.TrainedModel` is one.
 
     Embeddings are float32, L2-normalised, one row an input, so that a dot product is the cosine similarity.
     """

@@ -8,11 +8,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from limner.errors import SettingsError
+from limner.tables import COLUMNS, arrow_table, text_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,10 +116,10 @@ class Hit(ResponseModel):
 
 
 class Answer(ResponseModel):
-    """What a search found: a sequence of its hits, best first.
+    """What a search found."""
 
-    `print(answer)` shows a table, `answer.to_table()` is one of pyarrow.
-    """
+    # in Python it is a sequence of its hits, `print(answer)` shows a table, `answer.to_table()` is one of pyarrow; the
+    # docstring says nothing of that, since it is the schema's description, also in /openapi.json
 
     hits: tuple[Hit, ...]
     """Best first."""
@@ -129,13 +130,13 @@ class Answer(ResponseModel):
     matching: int
     """Those that meet the conditions."""
 
-    threshold: float | None = None
+    threshold: float | None
     """Match probability from which an answer is called good."""
 
-    good: bool | None = None
+    good: bool | None
     """Whether the best reaches the threshold; null without calibration."""
 
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[str, ...]
     """Words of the text that the model does not know: it searched without them."""
 
     took_ms: float | None = Field(default=None, exclude_if=_is_none)
@@ -148,7 +149,13 @@ class Answer(ResponseModel):
     def __len__(self) -> int:
         return len(self.hits)
 
-    def __getitem__(self, place: int) -> Hit:
+    @overload
+    def __getitem__(self, place: int) -> Hit: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Hit, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Hit | tuple[Hit, ...]:
         return self.hits[place]
 
     def __repr__(self) -> str:
@@ -157,14 +164,14 @@ class Answer(ResponseModel):
 
     def __str__(self) -> str:
         """A table for people: the columns that any hit fills."""
-        return _printed(self.to_rows())
+        return text_table(self.to_rows())
 
     def to_rows(self) -> list[dict[str, Any]]:
         """A plain dict a hit, for `csv.DictWriter` or `pandas.DataFrame`; metadata as `metadata.NAME`, no attention."""
         names = sorted({name for hit in self.hits for name in hit.metadata})
         return [
             {
-                **{name: getattr(hit, name) for name in _COLUMNS},
+                **{name: getattr(hit, name) for name in COLUMNS},
                 "path": None if hit.path is None else str(hit.path),
                 **{f"metadata.{name}": hit.metadata.get(name) for name in names},
             }
@@ -173,21 +180,7 @@ class Answer(ResponseModel):
 
     def to_table(self) -> "pa.Table":
         """The hits as a pyarrow table (`.to_pandas()` goes on from there); metadata of mixed kinds as JSON text."""
-        import pyarrow as pa
-
-        rows = self.to_rows()
-        kinds = dict(zip(_COLUMNS, _arrow_kinds(pa), strict=True))
-        columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()}
-        for name in rows[0] if rows else ():
-            if name not in columns:
-                values = [row[name] for row in rows]
-                try:
-                    columns[name] = pa.array(values)
-                except (pa.ArrowInvalid, pa.ArrowTypeError):
-                    columns[name] = pa.array(
-                        [None if value is None else json.dumps(value) for value in values]
-                    )
-        return pa.table(columns)
+        return arrow_table(self.to_rows())
 
 
 class Explanation(ResponseModel):
@@ -356,7 +349,7 @@ class StoreInfo(ResponseModel):
     identities: bool
     """Whether any picture has an identity."""
 
-    times: tuple[str, str] | None
+    times: tuple[str, ...] | None
     """When the first and the last picture were taken; null where that is known of none."""
 
     def __repr__(self) -> str:
@@ -428,6 +421,14 @@ class Verification(ResponseModel):
     """By kind of damage or change."""
 
 
+def query_arguments(query: str | Mapping[str, Any]) -> dict[str, Any]:
+    """One query of `search_many` as arguments of `search`. Raises `SettingsError` for unknown ones."""
+    arguments = {"text": query} if isinstance(query, str) else dict(query)
+    if unknown := sorted(arguments.keys() - _ARGUMENTS):
+        raise SettingsError(f"query: unknown argument {unknown[0]!r}; known here: {', '.join(_ARGUMENTS)}")
+    return arguments
+
+
 def where_strings(where: Where) -> list[str]:
     """Conditions in the spelling of `--where`, each `NAME`, an operator and a value.
 
@@ -452,35 +453,8 @@ def _alternatives(name: str, value: Any) -> str:
     return "|".join(json.dumps(one, ensure_ascii=False) for one in plain)
 
 
-_COLUMNS = (
-    *("rank", "score", "id", "name", "path", "identity", "taken"),
-    *("confidence", "probability", "group"),
+_ARGUMENTS = (
+    *("text", "image", "like", "text_weight", "k", "where", "after", "before"),
+    *("group", "rerank", "explain"),
 )
-"""Columns of `Answer.to_rows` before those of the metadata."""
-
-
-def _arrow_kinds(pa: Any) -> list[Any]:
-    """The arrow type of each of `_COLUMNS`: a column without a value would have none by itself."""
-    text, number, whole = pa.string(), pa.float64(), pa.int64()
-    return [whole, number, text, text, text, text, pa.timestamp("us"), number, number, whole]
-
-
-def _printed(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as a table of text; columns without any value, and the keys, are left out."""
-    if not rows:
-        return "(no hits)"
-    names = [name for name in rows[0] if name != "id" and any(row[name] not in (None, "") for row in rows)]
-    if "path" in names:
-        names.remove("name")
-    lines = [names, *([_cell(row[name]) for name in names] for row in rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(names))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.3f}" if isinstance(value, float) else str(value).replace("\n", " ")
+"""What `search` takes."""

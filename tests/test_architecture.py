@@ -15,12 +15,14 @@ ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
     {"errors", "types"},
+    {"plugins"},
     {"settings", "wire"},
     {"data"},
     {"models", "losses", "evaluation"},
-    {"runs"},
+    {"inference"},
     {"training", "search"},
     {"recipes", "figures"},
+    {"library"},
     {"server", "client"},
     {"demo"},
     {"cli"},
@@ -67,7 +69,7 @@ def test_no_file_is_a_junk_drawer() -> None:
 
 
 def test_no_file_holds_two_ideas() -> None:
-    assert not [str(file) for file in FILES if len(file.read_text(encoding="utf-8").splitlines()) > 400]
+    assert not [str(file) for file in FILES if len(file.read_text(encoding="utf-8").splitlines()) > 500]
 
 
 def _settings_classes(cls: type[BaseModel]) -> list[type[BaseModel]]:

@@ -12,27 +12,36 @@ from hypothesis import strategies as st
 from limner.errors import SettingsError
 from limner.search.conditions import Condition
 from limner.wire import Answer, Hit, where_strings
+from tests.search.fake import answer_of
 
 
 def hit(**values: Any) -> Hit:
     plain: dict[str, Any] = {
-        **{"rank": 1, "score": 0.5, "id": "a" * 32, "name": "x.jpg", "identity": None, "metadata": {}},
-        **{"taken": None, "confidence": None, "probability": None, "group": None},
+        "rank": 1,
+        "score": 0.5,
+        "id": "a" * 32,
+        "name": "x.jpg",
+        "identity": None,
+        "metadata": {},
+        "taken": None,
+        "confidence": None,
+        "probability": None,
+        "group": None,
     }
     return Hit(**{**plain, **values})
 
 
 def test_an_answer_is_a_sequence_of_its_hits() -> None:
-    answer = Answer(hits=(hit(), hit(rank=2, score=0.25)), total=3, matching=2)
+    answer = answer_of((hit(), hit(rank=2, score=0.25)), 3, 2)
     assert [one.rank for one in answer] == [1, 2]
     assert (len(answer), answer[1].rank) == (2, 2)
-    assert not Answer(hits=(), total=3, matching=0)
+    assert not answer_of((), 3, 0)
 
 
 def test_reprs_are_one_short_line() -> None:
     long = hit(metadata={"text": "word " * 1000}, path=Path("/home/ann/x.jpg"))
-    answer = Answer(hits=(long,) * 100, total=3, matching=2)
-    for one in (long, answer, Answer(hits=(), total=0, matching=0)):
+    answer = answer_of((long,) * 100, 3, 2)
+    for one in (long, answer, answer_of((), 0, 0)):
         assert len(repr(one)) < 120
         assert "\n" not in repr(one)
 
@@ -42,22 +51,22 @@ def test_a_table_has_a_column_for_each_name_of_the_metadata() -> None:
         hit(metadata={"camera": 3, "mixed": 1}, taken=datetime(2026, 11, 20, 8)),
         hit(rank=2, metadata={"mixed": "two"}, path=Path("/a/b.jpg")),
     )
-    answer = Answer(hits=hits, total=2, matching=2)
+    answer = answer_of(hits, 2, 2)
     rows = answer.to_rows()
     assert [row["metadata.camera"] for row in rows] == [3, None]
     table = answer.to_table()
     assert table.column_names == list(rows[0])
     assert table["metadata.mixed"].to_pylist() == ["1", '"two"']
     assert table["taken"].to_pylist() == [datetime(2026, 11, 20, 8), None]
-    assert Answer(hits=(), total=0, matching=0).to_table().schema.names[:3] == ["rank", "score", "id"]
+    assert answer_of((), 0, 0).to_table().schema.names[:3] == ["rank", "score", "id"]
     first, *lines = str(answer).splitlines()
     assert first.split() == ["rank", "score", "path", "taken", "metadata.camera", "metadata.mixed"]
     assert len(lines) == 2
-    assert str(Answer(hits=(), total=0, matching=0)) == "(no hits)"
+    assert str(answer_of((), 0, 0)) == "(no hits)"
 
 
 def test_json_and_back() -> None:
-    answer = Answer(hits=(hit(taken=datetime(2026, 11, 20, 8, 15)),), total=1, matching=1)
+    answer = answer_of((hit(taken=datetime(2026, 11, 20, 8, 15)),), 1, 1)
     values = json.loads(answer.model_dump_json())
     assert values["hits"][0]["taken"] == "2026-11-20T08:15:00"
     assert not {"path", "attention"} & values["hits"][0].keys()

@@ -7,15 +7,15 @@ from PIL import Image, ImageDraw
 
 from limner.data.records import Dataset, Record
 from limner.data.transforms import ImageSettings
-from limner.models.backbones import BackboneSettings
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_path import DualPathSettings
 from limner.models.hgan import HGANSettings, RegionSettings
-from limner.models.hierarchical_text import HierarchicalTextSettings
 from limner.models.identity_aware import IdentityAwareSettings
+from limner.models.image import BackboneSettings
 from limner.models.local_matching import LocalMatchingSettings
 from limner.models.mnil import MNiLSettings
-from limner.models.text_encoder import TextEncoderSettings
+from limner.models.text_cnn import TextEncoderSettings
+from limner.models.text_hgan import HierarchicalTextSettings
 from limner.models.text_lstm import TextLSTMSettings
 from limner.training.loss_settings import LossSettings
 from limner.training.settings import OptimiserSettings, PairSettings, Recipe, StageSettings

@@ -65,10 +65,10 @@ def ablate_command(
     from limner.data.readers import open_dataset
     from limner.figures.ablation_bars import ablation_figure, read_table
     from limner.figures.style import write_figure
+    from limner.inference.checkpoint import write_text
     from limner.recipes.ablations import get_table, variants
     from limner.recipes.change import change
     from limner.recipes.registry import get_recipe
-    from limner.runs.checkpoint import write_text
     from limner.training.ablation import Outcome, measure_variant, train_variant
     from limner.training.ablation_report import AblationReport
 
@@ -132,8 +132,8 @@ def _rules(table: str, protocol: str | None, dataset: "Dataset") -> "Protocol | 
     """
     from limner.evaluation.measures import STANDARD
     from limner.evaluation.protocols import PROTOCOLS, find_protocol, protocol_of
+    from limner.inference.evaluate_run import expect_fit
     from limner.recipes.ablations import get_table
-    from limner.runs.evaluating import expect_fit
 
     chosen = get_table(table)
     printed = {name for row in chosen.rows for name in row.published}

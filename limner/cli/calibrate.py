@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from limner.evaluation.reliability import Reliability
-    from limner.runs import Run
-    from limner.runs.calibration_file import Kind
+    from limner.evaluation.calibration import Reliability
+    from limner.inference import TrainedModel
+    from limner.inference.calibration_file import Kind
 
 app = group("Calibrate.")
 
 _THRESHOLD = 0.5
-"""That of `limner.runs.calibration_file`, whose import takes torch; a test holds them equal."""
+"""That of `limner.inference.calibration_file`, whose import takes torch; a test holds them equal."""
 
 
 @command(app, "calibrate")
@@ -49,16 +49,16 @@ def calibrate_command(
     Writes them into the run's folder, with what they are worth.
     """
     from limner.data.readers import open_dataset
-    from limner.runs import load_run
-    from limner.runs.calibrating import calibrate_run, check_calibration
-    from limner.runs.calibration_file import FILE, THRESHOLD, read_calibration, write_calibration
+    from limner.inference import load_model
+    from limner.inference.calibrating import calibrate_run, check_calibration
+    from limner.inference.calibration_file import FILE, THRESHOLD, read_calibration, write_calibration
 
     if check is not None and (threshold is not None or rerank is not None or split is not None):
         raise SettingsError(
             "--check measures the calibration of a run; --split, --threshold and --rerank fit one"
         )
     fit_on = split or "val"
-    loaded = load_run(run, stage=stage, device=device(cpu))
+    loaded = load_model(run, stage=stage, device=device(cpu))
     fitted = None if check is None else read_calibration(loaded.path.parent)
     if check is not None and fitted is None:
         raise CheckpointError(f"{run}: has no {FILE} to measure; fit it first, without --check")
@@ -91,9 +91,9 @@ def _result(
     )
 
 
-def _say_what_is_replaced(run: "Run") -> None:
+def _say_what_is_replaced(run: "TrainedModel") -> None:
     """A run folder has one calibration: that of another checkpoint goes."""
-    from limner.runs.calibration_file import read_calibration
+    from limner.inference.calibration_file import read_calibration
 
     try:
         before = read_calibration(run.path.parent)

@@ -49,13 +49,13 @@ def evaluate_command(
     from limner.evaluation.names import parse_measures
     from limner.evaluation.protocols import find_protocol
     from limner.evaluation.report import render
-    from limner.runs import load_run
-    from limner.runs.checkpoint import write_text
-    from limner.runs.evaluating import evaluate_run
+    from limner.inference import load_model
+    from limner.inference.checkpoint import write_text
+    from limner.inference.evaluate_run import evaluate_run
 
     asked = None if measures is None else parse_measures(measures)
     rules = None if protocol is None else find_protocol(protocol)
-    loaded = load_run(run, stage=stage, device=device(cpu))
+    loaded = load_model(run, stage=stage, device=device(cpu))
     dataset = open_dataset(data).split(split)
     with counting_each("pictures") as progress:
         report = evaluate_run(

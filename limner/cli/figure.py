@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from limner.data.records import Dataset
-    from limner.runs.run import Run
+    from limner.inference.trained import TrainedModel
 
 app = group("Draw the figures of the papers from runs, results and reports.")
 
@@ -185,9 +185,9 @@ def nearest_command(
 ) -> FigureFiles:
     """The nearest words of some words: by an LSTM's output for each, else by the model's word table."""
     from limner.figures import word_bars
-    from limner.runs import load_run
+    from limner.inference import load_model
 
-    loaded = load_run(run, stage=stage, device="cpu")
+    loaded = load_model(run, stage=stage, device="cpu")
     return _write(
         word_bars.nearest_figure([(word, word_bars.nearest_words(loaded, word, k)) for word in words]), file
     )
@@ -204,9 +204,9 @@ def words_command(
 ) -> FigureFiles:
     """Which words of a sentence decide its match with a picture."""
     from limner.figures import word_bars
-    from limner.runs import load_run
+    from limner.inference import load_model
 
-    loaded = load_run(run, stage=stage, device=device(cpu))
+    loaded = load_model(run, stage=stage, device=device(cpu))
     return _write(
         word_bars.discriminative_figure(word_bars.discriminative_words(loaded, image, sentence), sentence),
         file,
@@ -227,18 +227,18 @@ def attention_command(
 ) -> FigureFiles:
     """Where a matcher looks: each word's attention over the picture, each step's over the words."""
     from limner.figures import attention
-    from limner.runs import load_run
+    from limner.inference import load_model
 
-    loaded = load_run(run, stage=stage, device=device(cpu))
+    loaded = load_model(run, stage=stage, device=device(cpu))
     return _write(attention.attention_figure(attention.attended(loaded, image, sentence), bare=bare), file)
 
 
-def _opened(run: Path, data: str, split: str, stage: str | None, cpu: bool) -> "tuple[Run, Dataset]":
+def _opened(run: Path, data: str, split: str, stage: str | None, cpu: bool) -> "tuple[TrainedModel, Dataset]":
     from limner.data.readers import open_dataset
-    from limner.runs import load_run
+    from limner.inference import load_model
 
     dataset = open_dataset(data).split(split)
-    return load_run(run, stage=stage, device=device(cpu)), dataset
+    return load_model(run, stage=stage, device=device(cpu)), dataset
 
 
 def _drawn(dataset: "Dataset", count: int, seed: int) -> "Dataset":

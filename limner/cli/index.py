@@ -14,8 +14,8 @@ from limner.cli.schemas import Indexed, SentencesIndexed
 from limner.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
-    from limner.search.index import IndexSummary
     from limner.search.sentences import Sentence
+    from limner.wire import IndexReport
 
 app = group("Index.")
 
@@ -41,13 +41,13 @@ def index_command(
 
     Running it again adds only what is new; what cannot be read is skipped and listed.
     """
-    from limner.runs import load_run
+    from limner.inference import load_model
     from limner.search.index import index_pictures
     from limner.search.metadata import read_metadata
-    from limner.search.opening import store_for
+    from limner.search.store_files import store_for
 
     notes = read_metadata(metadata) if metadata is not None else None
-    encoder = load_run(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
+    encoder = load_model(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
     opened = store_for(encoder, run if stage is None else encoder.path, store)
     with counting("pictures") as progress:
         summary = index_pictures(
@@ -76,12 +76,12 @@ def index_sentences_command(
 
     `limner search STORE --image FILE --sentences` finds them.
     """
-    from limner.runs import load_run
-    from limner.search.opening import store_for
+    from limner.inference import load_model
     from limner.search.sentences import SentenceTable
+    from limner.search.store_files import store_for
 
     sentences = _sentences(data, split)
-    encoder = load_run(run, device=device(cpu))
+    encoder = load_model(run, device=device(cpu))
     opened = SentenceTable(store_for(encoder, run, store))
     with counting("sentences") as progress:
         summary = opened.index(encoder, sentences, progress=progress)
@@ -135,13 +135,12 @@ def reindex_command(
 
     What is known of the pictures is copied; the old store stays as it is.
     """
-    from limner.runs import load_run
-    from limner.search.opening import store_for
-    from limner.search.reindexing import reindex
-    from limner.search.store import Store
+    from limner.inference import load_model
+    from limner.search.index import reindex
+    from limner.search.store_files import StoreFiles, store_for
 
-    old = Store.open(store)
-    encoder = load_run(run, device=device(cpu), engine=chosen_engine(engine))
+    old = StoreFiles.open(store)
+    encoder = load_model(run, device=device(cpu), engine=chosen_engine(engine))
     opened = store_for(encoder, run, new)
     with counting("pictures") as progress:
         summary = reindex(old, encoder, opened, batch_size=batch, progress=progress)
@@ -149,7 +148,7 @@ def reindex_command(
     return _indexed(summary, new, len(opened))
 
 
-def _say(summary: "IndexSummary", folder: object, pictures: int) -> None:
+def _say(summary: "IndexReport", folder: object, pictures: int) -> None:
     for path, reason in summary.skipped[:_SHOWN]:
         err.print(f"skipped {path}: {reason}")
     if len(summary.skipped) > _SHOWN:
@@ -160,7 +159,7 @@ def _say(summary: "IndexSummary", folder: object, pictures: int) -> None:
     )
 
 
-def _indexed(summary: "IndexSummary", folder: object, pictures: int) -> Indexed:
+def _indexed(summary: "IndexReport", folder: object, pictures: int) -> Indexed:
     return Indexed(
         store=str(folder),
         pictures=pictures,

@@ -11,9 +11,9 @@ InferenceEngine = Literal["torch", "openvino"]
 
 
 def _store_folder(given: str) -> Any:
-    from limner.search.place import place_of
+    from limner.search.store_path import store_path
 
-    return place_of(given)
+    return store_path(given)
 
 
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")]
@@ -93,7 +93,7 @@ def first(rerank: str | None) -> int | Literal["all"] | None:
 
 
 def device(cpu: bool) -> str | None:
-    """The device that `load_run` is asked for; None lets it choose."""
+    """The device that `load_model` is asked for; None lets it choose."""
     return "cpu" if cpu else None
 
 

@@ -45,12 +45,12 @@ def score_command(
     from limner.evaluation.arrays import read_results
     from limner.evaluation.measures import STANDARD
     from limner.evaluation.names import parse_measures
-    from limner.evaluation.overlap import Overlap
     from limner.evaluation.protocols import find_protocol
     from limner.evaluation.report import render
+    from limner.evaluation.scores import Overlap
     from limner.evaluation.trec import score_run
-    from limner.runs.checkpoint import write_text
-    from limner.runs.provenance import versions
+    from limner.inference.checkpoint import write_text
+    from limner.inference.provenance import versions
 
     asked = None if measures is None else parse_measures(measures)
     if report_file is not None and not report_file.parent.is_dir():
@@ -135,7 +135,7 @@ def _table(found: "RunMeasures", file: Path) -> "Table":
 
 
 def _result(found: "RunMeasures", run: Path, qrels: Path) -> TrecReport:
-    from limner.runs.provenance import versions
+    from limner.inference.provenance import versions
 
     return TrecReport(
         run={"file": run.name, "sha256": _sha256(run)},

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -13,9 +13,9 @@ from limner.cli.console import err, out
 from limner.cli.contract import as_json, command, group
 from limner.cli.options import Cpu, MovedRun, Rerank, StoreFolder, device, first
 from limner.cli.schemas import QueryAnswer
-from limner.cli.search_queries import answer_queries, wire_answer
+from limner.cli.search_queries import answer_queries
 from limner.errors import DataError, SettingsError
-from limner.wire import Answer, Explanation, FoundSentence, Grouping, SentencesAnswer
+from limner.wire import Answer, Explanation, Grouping, Hit, SentencesAnswer
 
 if TYPE_CHECKING:
     from limner.search.engine import Engine
@@ -88,8 +88,8 @@ def search_command(
     if group not in (None, "identity", "near"):
         raise SettingsError(f"--group: expected 'identity' or 'near', got {group!r}")
     from limner.search.conditions import Condition
-    from limner.search.opening import open_store
     from limner.search.query import Query
+    from limner.search.store import open_store
 
     query = Query(
         text=text if queries is None else "",
@@ -106,7 +106,7 @@ def search_command(
     )
     if sentences and (where or after or before or group or rerank):
         raise SettingsError("--sentences: goes with a text, --image, --like, -k and --json only")
-    engine = open_store(store, run=run, device=device(cpu))
+    engine = open_store(store, run=run, device=device(cpu)).engine
     if like is not None:
         query = replace(query, like=_key(engine, like))
     if queries is not None:
@@ -121,7 +121,7 @@ def search_command(
         err.print(_known_fields(engine, query))
     if sheet is not None:
         _draw(found, query, truth, sheet)
-    return wire_answer(found)
+    return found
 
 
 def _check(
@@ -165,9 +165,9 @@ def explain_command(
 
     That is how much the cosine falls without the word. With --json, a matcher's attention stands beside it.
     """
-    from limner.search.opening import open_store
+    from limner.search.store import open_store
 
-    engine = open_store(store, run=run, device=device(cpu))
+    engine = open_store(store, run=run, device=device(cpu)).engine
     found = engine.explain(text, _key(engine, picture))
     sure = "" if found.confidence is None else f", the matcher is sure by {found.confidence:.1%}"
     out.print(f"cosine {found.score:+.3f}{sure}")
@@ -181,13 +181,13 @@ def explain_command(
         err.print(
             "with --json: where the matcher looked; `limner figure attention RUN PICTURE TEXT` draws it"
         )
-    return found if isinstance(found, Explanation) else Explanation.model_validate(found.to_dict())
+    return found
 
 
 def _time(option: str, text: str | None) -> datetime | None:
     if text is None:
         return None
-    from limner.data.capture_time import local_time
+    from limner.data.images import local_time
 
     try:
         return local_time(text)
@@ -203,14 +203,14 @@ def _key(engine: "Engine", name: str) -> str:
 
     try:
         for key in (name, key_of(os.path.abspath(name))):  # noqa: PTH100 - resolve() would follow links
-            if engine.store.entry(key) is not None:
+            if engine.files.entry(key) is not None:
                 return key
     except UnicodeEncodeError:  # bytes that are no text, which no picture of a store is named by
         name = ascii(name)
     raise DataError(f"{name}: the store holds no picture of this path or key; see `limner store list`")
 
 
-def _print(answer: Any, store: object) -> None:
+def _print(answer: Answer, store: object) -> None:
     for hit in answer.hits:
         out.print(_line(hit))
     if not answer.total:
@@ -228,7 +228,7 @@ def _say_unknown(words: Sequence[str]) -> None:
 
 def _known_fields(engine: "Engine", query: "Query") -> str:
     """What conditions could ask for, beside what they asked for in vain."""
-    from limner.search.facts import OWN
+    from limner.search.metadata_index import OWN
 
     known = [field.name for field in engine.fields()]
     asked = [condition.name for condition in query.where if condition.name not in (*known, *OWN)]
@@ -243,13 +243,10 @@ def _sentences(engine: "Engine", query: "Query", store: object) -> SentencesAnsw
         out.print(f"{hit.rank:>3}  {hit.score:+.3f}  {hit.text}{of}")
     if not found:
         err.print(f"{store}: the store holds no sentences; add some with `limner index-sentences`")
-    sentences = [
-        FoundSentence(rank=hit.rank, score=hit.score, text=hit.text, id=None, path=hit.path) for hit in found
-    ]
-    return SentencesAnswer(sentences=tuple(sentences), total=engine.sentence_count)
+    return SentencesAnswer(sentences=tuple(found), total=engine.sentence_count)
 
 
-def _line(hit: Any) -> str:
+def _line(hit: Hit) -> str:
     parts = [f"{hit.rank:>3}", f"{hit.score:+.3f}"]
     if hit.confidence is not None:
         parts.append(f"{hit.confidence:6.1%}")
@@ -263,8 +260,8 @@ def _line(hit: Any) -> str:
     return "  ".join(parts)
 
 
-def _draw(answer: Any, query: "Query", truth: str | None, sheet: Path) -> None:
-    from limner.search.sheet import contact_sheet
+def _draw(answer: Answer, query: "Query", truth: str | None, sheet: Path) -> None:
+    from limner.search.contact_sheet import contact_sheet
 
     asked = query.text or query.image or f"like {query.like}"
     assert isinstance(asked, str | Path)

@@ -19,7 +19,6 @@ from limner.cli.console import err
 from limner.cli.contract import emit
 from limner.cli.schemas import QueryAnswer
 from limner.errors import DataError, LimnerError, SettingsError
-from limner.wire import Answer
 
 if TYPE_CHECKING:
     from limner.search.engine import Engine
@@ -93,7 +92,7 @@ def answer_queries(engine: "Engine", query: "Query", file: str, form: str) -> No
 
 def _print(asked: NamedText, found: Any, form: str) -> None:
     error = str(found) if isinstance(found, Exception) else None
-    answer = None if error is not None else wire_answer(found)
+    answer = None if error is not None else found
     if form == "jsonl":
         emit(QueryAnswer(query=asked.name, text=asked.text, answer=answer, error=error), lines=True)
     elif answer is not None:
@@ -108,12 +107,3 @@ def _print(asked: NamedText, found: Any, form: str) -> None:
 def _field(name: str) -> str:
     """A name in a file whose fields are parted by blanks; with the percent sign written so too, names stay apart."""
     return re.sub(r"[\s%]", lambda found: quote(found[0]), name)
-
-
-def wire_answer(found: Any) -> Answer:
-    """An answer in the form in which it is printed."""
-    if isinstance(found, Answer):
-        return found
-    values = found.to_dict()
-    hits = [{"name": Path(hit["path"]).name, **hit} for hit in values.pop("hits")]
-    return Answer.model_validate({"hits": hits, **values})

@@ -84,14 +84,13 @@ def serve_command(
 
         from limner.server.access import LOCAL, is_loopback, read_token
         from limner.server.app import create_app
-        from limner.server.heads import HeadLimit
-        from limner.server.listening import listen, url_of
+        from limner.server.connections import HeaderTimeout, listen, url_of
         from limner.server.settings import ServerSettings
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("limner"):
             raise
         raise SettingsError(f"the server needs {error.name}: pip install 'limner[server]'") from None
-    from limner.search.opening import open_store
+    from limner.search.store import open_store
 
     if token_file is None and not is_loopback(host):
         raise SettingsError(
@@ -119,9 +118,9 @@ def serve_command(
             rate=rate,
             burst=max(1, round(2 * rate)),
         )
-        engine = open_store(store, run=run, device=device(cpu), approximate_from=approximate_from)
-        engine.prepare()
-        app = create_app(engine, settings)
+        opened = open_store(store, run=run, device=device(cpu), approximate_from=approximate_from)
+        opened.engine.prepare()
+        app = create_app(opened, settings)
 
         class Server(uvicorn.Server):
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -133,7 +132,7 @@ def serve_command(
         server = Server(
             uvicorn.Config(
                 app,
-                http=HeadLimit,
+                http=HeaderTimeout,
                 log_level="warning",
                 access_log=False,
                 server_header=False,

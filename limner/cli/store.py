@@ -15,7 +15,7 @@ from limner.errors import DataError, SettingsError
 from limner.wire import Verification
 
 if TYPE_CHECKING:
-    from limner.search.entry import Entry
+    from limner.search.entry import StoredImage
 
 app = group("List, delete, verify and compact the pictures of a store.")
 
@@ -23,15 +23,15 @@ app = group("List, delete, verify and compact the pictures of a store.")
 @command(app, "info")
 def info_command(store: StoreFolder) -> StoreFacts:
     """Print what a store is: its model, how many pictures, its size on disk."""
-    from limner.search.place import size_of
-    from limner.search.store import Store
+    from limner.search.store_files import StoreFiles
+    from limner.search.store_path import size_of
 
-    opened = Store.open(store)
+    opened = StoreFiles.open(store)
     facts = StoreFacts(
         pictures=len(opened),
-        run=opened.card.run,
+        run=opened.manifest.run,
         fingerprint=opened.fingerprint,
-        created=opened.card.created,
+        created=opened.manifest.created,
         dim=opened.dim,
         map=opened.map_shape,
         bytes=size_of(store),
@@ -48,9 +48,9 @@ def list_command(
     identity: Annotated[str | None, typer.Option(help="Only pictures of this identity.")] = None,
 ) -> StoredPictures:
     """Print the pictures of a store in the order of their paths: key, path, identity."""
-    from limner.search.store import Store
+    from limner.search.store_files import StoreFiles
 
-    entries = sorted(Store.open(store).entries().values(), key=lambda entry: entry.path)
+    entries = sorted(StoreFiles.open(store).entries().values(), key=lambda entry: entry.path)
     chosen = [entry for entry in entries if identity is None or entry.identity == identity]
     for entry in chosen:
         out.print(
@@ -77,11 +77,11 @@ def delete_command(
 
     Their files are left alone; `limner index` would add them again.
     """
-    from limner.search.store import Store
+    from limner.search.store_files import StoreFiles
 
     if not (pictures or ids or missing):
         raise SettingsError("name pictures to delete: their paths, --id KEY or --missing")
-    opened = Store.open(store)
+    opened = StoreFiles.open(store)
     entries = list(opened.entries().values())
     doomed = {entry.id: entry for entry in _named(entries, pictures or [], ids or [])}
     if missing:
@@ -105,10 +105,10 @@ def verify_command(
     ] = False,
 ) -> Verification:
     """Read all of a store, and look at each picture's file: exit code 1 when the store is damaged."""
-    from limner.search.store import Store
-    from limner.search.verifying import DAMAGE, STALE, verify
+    from limner.search.store_files import StoreFiles
+    from limner.search.verify import DAMAGE, STALE, verify
 
-    opened = Store.open(store)
+    opened = StoreFiles.open(store)
     with counting("pictures") as progress:
         report = verify(opened, hashes=hashes, workers=min(16, 2 * (os.cpu_count() or 1)), progress=progress)
     for kind, about in {**DAMAGE, **STALE}.items():
@@ -118,10 +118,9 @@ def verify_command(
     whole = "whole, each picture once" if report.sound else "damaged: index into a new folder"
     sentences = f" and {report.sentences} sentences" if report.sentences else ""
     out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
-    result = Verification.model_validate(report.to_dict())
-    if not result.sound:
-        raise UnsoundError(result)
-    return result
+    if not report.sound:
+        raise UnsoundError(report)
+    return report
 
 
 @command(app, "compact")
@@ -135,10 +134,10 @@ def compact_command(
     ] = False,
 ) -> Compacted:
     """Join the small files that many changes leave; searches go on meanwhile."""
-    from limner.search.place import size_of
-    from limner.search.store import Store
+    from limner.search.store_files import StoreFiles
+    from limner.search.store_path import size_of
 
-    opened = Store.open(store)
+    opened = StoreFiles.open(store)
     before = size_of(store)
     opened.compact(purge=purge)
     after = size_of(store)
@@ -148,7 +147,7 @@ def compact_command(
     return Compacted(pictures=len(opened), bytes_before=before, bytes_after=after)
 
 
-def _stored(entry: "Entry") -> StoredPicture:
+def _stored(entry: "StoredImage") -> StoredPicture:
     return StoredPicture(
         id=entry.id,
         path=entry.path,
@@ -159,9 +158,11 @@ def _stored(entry: "Entry") -> StoredPicture:
     )
 
 
-def _named(entries: "Sequence[Entry]", paths: Sequence[Path], ids: Sequence[str]) -> "list[Entry]":
+def _named(
+    entries: "Sequence[StoredImage]", paths: Sequence[Path], ids: Sequence[str]
+) -> "list[StoredImage]":
     """The entries of paths, of all below them, and of keys. Raises `DataError` for one that names none."""
-    found: list[Entry] = []
+    found: list[StoredImage] = []
     by_path = {entry.path: entry for entry in entries}
     by_key = {entry.id: entry for entry in entries}
     for path in paths:

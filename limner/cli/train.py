@@ -33,10 +33,10 @@ def train_command(
     """
     from limner.cli.training_progress import TrainingProgress
     from limner.data.readers import open_dataset
+    from limner.inference.checkpoint import read_description
+    from limner.inference.trained import checkpoint_path
     from limner.recipes.change import change
     from limner.recipes.registry import get_recipe
-    from limner.runs.checkpoint import read_description
-    from limner.runs.run import checkpoint_path
     from limner.training.events import Event, StageEnded
     from limner.training.loop import train
 

@@ -19,21 +19,21 @@ from limner.evaluation.measures import RecallAt
 from limner.evaluation.ranking import rank_scores
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.report import Report, render
+from limner.inference import load_model
+from limner.inference.calibrating import calibrate_run
+from limner.inference.calibration_file import load_calibration, write_calibration
+from limner.inference.checkpoint import write_text
+from limner.inference.evaluate_run import evaluate_run
+from limner.inference.trained import RUN_FILE, TrainedModel
 from limner.recipes import get_recipe
 from limner.recipes.change import change
-from limner.runs import load_run
-from limner.runs.calibrating import calibrate_run
-from limner.runs.calibration_file import load_calibration, write_calibration
-from limner.runs.checkpoint import write_text
-from limner.runs.evaluating import evaluate_run
-from limner.runs.run import RUN_FILE, Run
-from limner.search.card import FILE as CARD
-from limner.search.card import read_card
+from limner.search.contact_sheet import contact_sheet
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.opening import store_for
-from limner.search.sheet import contact_sheet
-from limner.search.store import check_empty
+from limner.search.manifest import FILE as MANIFEST
+from limner.search.manifest import read_manifest
+from limner.search.store import Store
+from limner.search.store_files import check_empty, store_for
 from limner.training.events import Event
 from limner.training.loop import train
 
@@ -59,7 +59,7 @@ class Screen:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo ends with."""
+    """The outcome of a demo."""
 
     store: Path
     sentence: str
@@ -85,7 +85,7 @@ def run_demo(folder: Path, settings: Sequence[str], identities: int, screen: Scr
 
     test = dataset.split("test")
     screen.say(f"3. Evaluating on {TEST} people never seen ({len(test)} pictures)")
-    run = load_run(run_folder)
+    run = load_model(run_folder)
     report, colours = _evaluate(run, test, screen)
     write_text(folder / "report.json", report.to_json())
     _calibrate(run, run_folder, dataset.split("val"), screen)
@@ -101,7 +101,7 @@ def run_demo(folder: Path, settings: Sequence[str], identities: int, screen: Scr
 
     screen.say("5. Searching")
     sentence = _search(
-        Engine(store, run, load_calibration(run_folder, run.fingerprint)), test, folder, screen
+        Store(Engine(store, run, load_calibration(run_folder, run.fingerprint))), test, folder, screen
     )
     minutes = (time.monotonic() - began) / 60
     summary = {
@@ -124,8 +124,8 @@ def _claim(folder: Path) -> None:
                     f"--out {folder}: holds '{name}', which is not of a demo; name a new or empty folder"
                 )
     store = folder / "store"
-    if (store / CARD).exists():
-        read_card(store)
+    if (store / MANIFEST).exists():
+        read_manifest(store)
         if not (folder / "run" / RUN_FILE).exists():
             raise SettingsError(
                 f"--out {folder}: the run that its store was built with is gone; remove {store}, or name a new folder"
@@ -153,7 +153,7 @@ def _draw(people: Path, identities: int, screen: Screen) -> None:
     screen.say(f"   {drawn.images} pictures, {drawn.sentences} sentences in {people}")
 
 
-def _evaluate(run: Run, test: Dataset, screen: Screen) -> tuple[Report, float]:
+def _evaluate(run: TrainedModel, test: Dataset, screen: Screen) -> tuple[Report, float]:
     """The run's report, and text→image R@1 of the colour baseline."""
     with screen.counting_each("pictures") as count:
         report = evaluate_run(run, test, "test", progress=count)
@@ -166,7 +166,7 @@ def _evaluate(run: Run, test: Dataset, screen: Screen) -> tuple[Report, float]:
     return report, colours
 
 
-def _calibrate(run: Run, folder: Path, val: Dataset, screen: Screen) -> None:
+def _calibrate(run: TrainedModel, folder: Path, val: Dataset, screen: Screen) -> None:
     """Fit what makes match probabilities of scores, on validation people, like the choice of the epoch."""
     try:
         with screen.counting_each("pictures") as count:
@@ -175,11 +175,11 @@ def _calibrate(run: Run, folder: Path, val: Dataset, screen: Screen) -> None:
         screen.say(f"   searches have no match probability: {error}")
 
 
-def _search(engine: Engine, test: Dataset, folder: Path, screen: Screen) -> str:
+def _search(store: Store, test: Dataset, folder: Path, screen: Screen) -> str:
     """Search for three people and draw a sheet of each answer; returns the sentence that went best."""
     best: tuple[int, str] | None = None
     for name, (sentence, truth) in zip(SHEETS, examples(test), strict=False):
-        hits = engine.search(sentence, 10)
+        hits = store.search(sentence, k=10).hits
         found = next((hit.rank for hit in hits if hit.identity == truth), None)
         sheet = folder / name
         contact_sheet(hits, query=sentence, truth=truth).save(sheet)

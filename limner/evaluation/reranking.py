@@ -17,7 +17,7 @@ from torch import Tensor
 from limner.errors import SettingsError
 from limner.evaluation.scores import Scores
 
-Match = Callable[[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]], Float[np.ndarray, " pairs"]]
+PairScorer = Callable[[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]], Float[np.ndarray, " pairs"]]
 """Logits of pairs, from positions of images and of sentences; higher is a better match."""
 
 ByClass = Literal["confidences", "scores"]
@@ -35,7 +35,7 @@ _ABOVE = 2.0
 """Where the scores of matched items begin: above any similarity of unit rows."""
 
 
-def remembered(match: Match, images: int, sentences: int) -> Match:
+def remembered(match: PairScorer, images: int, sentences: int) -> PairScorer:
     """The same judge, which matches no pair twice: both directions ask for many of the same ones.
 
     Where there are more than 2²⁶ pairs, the judge as it is.
@@ -104,7 +104,7 @@ class PairReranking(Reranking):
     `SettingsError` for `first` below 0.
     """
 
-    match: Match
+    match: PairScorer
     first: First = 20
     by_class: ByClass = "confidences"
     sentences: Int[np.ndarray, " sentences"] | None = None

@@ -1,4 +1,4 @@
-"""Where a matcher looks: each word's attention over the picture, and each decoding step's, or region's, over the words.
+"""Attention of a reranker: each word's over the picture, and each decoding step's, or region's, over the words.
 
 Source: Li et al., ICCV 2017, Figure 3 and section 3.2 (Eq. 7 and 10); Zheng et al., MM 2020, Figure 4.
 """
@@ -12,7 +12,7 @@ from jaxtyping import Float, UInt8
 
 from limner.errors import DataError, SettingsError
 from limner.figures.style import INK, panels, styled
-from limner.runs.run import Run
+from limner.inference.trained import TrainedModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ class Attended:
     reader: str = "step"
 
 
-def attended(run: Run, image: Path, sentence: str) -> Attended:
+def attended(run: TrainedModel, image: Path, sentence: str) -> Attended:
     """Match one picture with one sentence.
 
     Raises `SettingsError` for a run without a matcher, `DataError` for a sentence without a known word, `ImageError`.

@@ -9,9 +9,9 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from limner.models.backbones import BackboneSettings, build_backbone
-from limner.models.joint_embedding import JointEmbedding
-from limner.models.text_encoder import TextEncoder, TextEncoderSettings
+from limner.models.dual_encoder import DualEncoder
+from limner.models.image import BackboneSettings, build_backbone
+from limner.models.text_cnn import TextEncoder, TextEncoderSettings
 from limner.settings import Settings
 
 Head = Literal["paper", "released", "linear"]
@@ -32,7 +32,7 @@ class DualPathSettings(Settings):
     """"paper": FC, BN, ReLU, FC; "released": a further BN and ReLU behind; "linear": one FC (not in the paper)."""
 
 
-class DualPath(JointEmbedding):
+class DualPath(DualEncoder):
     """`f_img = F_img(I)` and `f_text = F_text(T)` (Eq. 1 and 3).
 
     Our name = their symbol: `embed_images` = F_img above the pooled feature, `encode_texts` = F_text, `dim` = 2048.

@@ -9,8 +9,8 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from limner.models.backbones import BackboneSettings, build_backbone
-from limner.models.joint_embedding import JointEmbedding
+from limner.models.dual_encoder import DualEncoder
+from limner.models.image import BackboneSettings, build_backbone
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
 from limner.settings import Settings
 
@@ -28,7 +28,7 @@ class IdentityAwareSettings(Settings):
     """Width of the embedding (section 4.2: 512)."""
 
 
-class IdentityAware(JointEmbedding):
+class IdentityAware(DualEncoder):
     """v = the CNN's feature and s = the LSTM's last hidden state, each through a linear layer.
 
     Our name = their symbol: `embed_images` = v and `encode_texts` = s, before they are L2-normalised; `dim` = D.

@@ -16,8 +16,8 @@ import re
 from collections.abc import Mapping
 
 from limner.errors import SettingsError
-from limner.models.bert_words import BertSettings
 from limner.models.hgan import HGANSettings
+from limner.models.text_bert import BertSettings
 from limner.recipes.ablation_table import Table
 from limner.recipes.change import change
 from limner.recipes.dual_path_tables import DUAL_PATH_TABLES

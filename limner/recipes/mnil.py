@@ -5,7 +5,7 @@ liangzhang1407/Multi-Networks-Joint-Learning-for-Large-Scale-Cross-Modal-Retriev
 """
 
 from limner.data.transforms import ImageSettings
-from limner.models.backbones import BackboneSettings
+from limner.models.image import BackboneSettings
 from limner.models.mnil import MNiLSettings
 from limner.models.text_lstm import TextLSTMSettings
 from limner.training.loss_settings import LossSettings

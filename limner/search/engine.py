@@ -1,8 +1,6 @@
 """A store and its model together: queries as text, as a picture, as both, or by a picture of the store."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -10,18 +8,19 @@ from jaxtyping import Float, Int
 
 from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
 from limner.evaluation.calibration import AROUND
-from limner.runs.calibration_file import RunCalibration
+from limner.inference.calibration_file import RunCalibration
 from limner.search.approximate import Approximate
-from limner.search.crop import crops_of
-from limner.search.deadline import check_time
-from limner.search.grouping import best_of_identities, best_of_near
-from limner.search.hits import Hit
-from limner.search.query import Answer, Explanation, Field, Query
-from limner.search.ranking import Ranking, attention_of, explained
-from limner.search.sentences import SentenceHit, SentenceTable
-from limner.search.snapshot import Snapshot, top
-from limner.search.store import Store
+from limner.search.explain import explanation, with_attention
+from limner.search.query import Query
+from limner.search.ranking import Ranking, best_of_identities, best_of_near_duplicates
+from limner.search.sentences import SentenceTable
+from limner.search.snapshot import Snapshot, check_time, top
+from limner.search.store_files import StoreFiles
 from limner.types import Encoder, Judge
+from limner.wire import Answer, Explanation, FoundSentence, MetadataField, StoreInfo, StoreModel
+
+_EXAMPLES = 3
+"""Pictures whose best sentence `info` gives as an example."""
 
 
 class Engine:
@@ -34,33 +33,23 @@ class Engine:
 
     def __init__(
         self,
-        store: Store,
+        files: StoreFiles,
         encoder: Encoder,
         calibration: RunCalibration | None = None,
         *,
         approximate_from: int | None = None,
     ) -> None:
-        store.check_model(encoder.fingerprint, encoder.dim)
-        self.store = store
+        files.check_model(encoder.fingerprint, encoder.dim)
+        self.files = files
         self.encoder = encoder
         self.calibration = calibration
         self.approximate_from = approximate_from
-        self._sentences = SentenceTable(store)
-        self._approximate = None if approximate_from is None else Approximate(store.dim)
-
-    def search(
-        self, text: str, k: int = 10, *, rerank: int | Literal["all"] | None = None, explain: bool = False
-    ) -> list[Hit]:
-        """The k pictures that fit a description best: `answer` of a plain text."""
-        return list(self.answer(Query(text=text, k=k, rerank=rerank, explain=explain)).hits)
-
-    def search_image(self, path: str | Path, k: int = 10) -> list[Hit]:
-        """The k pictures most like a picture file. Raises `ImageError` for one that cannot be read."""
-        return list(self.answer(Query(image=Path(path), k=k)).hits)
+        self._sentences = SentenceTable(files)
+        self._approximate = None if approximate_from is None else Approximate(files.dim)
 
     def prepare(self) -> None:
         """Read the store, and build the graph of a large one, now and not at the first query."""
-        snapshot = self.store.snapshot()
+        snapshot = self.files.snapshot()
         if self._approximate is not None and len(snapshot.matrix) >= (self.approximate_from or 0):
             self._approximate.update(snapshot)
 
@@ -88,11 +77,11 @@ class Engine:
         What one of them raises, a bug's exception among it, is its own result and leaves the others alone.
         """
         limits = [None] * len(queries) if until is None else until
-        snapshot = self.store.snapshot()
+        snapshot = self.files.snapshot()
         found = self._answers(queries, limits, snapshot)
         for place, one in enumerate(found):
             # a picture may have been deleted after the snapshot was read
-            if isinstance(one, UnknownPictureError) and (now := self.store.snapshot()) is not snapshot:
+            if isinstance(one, UnknownPictureError) and (now := self.files.snapshot()) is not snapshot:
                 found[place] = self._answers([queries[place]], [limits[place]], now)[0]
         return found
 
@@ -118,12 +107,12 @@ class Engine:
                 found.append(error)
         return found
 
-    def sentences(self, query: Query) -> list[SentenceHit]:
+    def sentences(self, query: Query) -> list[FoundSentence]:
         """The k sentences of the store that fit a query best: of a picture, those that may describe it.
 
         Only what the query is made of and `k` count. Raises what `answer` raises.
         """
-        vector = self._vectors([query], self.store.snapshot())[0]
+        vector = self._vectors([query], self.files.snapshot())[0]
         if isinstance(vector, LimnerError):
             raise vector
         return self._sentences.search(vector, query.k)
@@ -138,30 +127,50 @@ class Engine:
 
         Raises what `answer` raises.
         """
-        self.encoder.check_query(text)
-        words = self.encoder.known_words(text)
-        snapshot = self.store.snapshot()
-        row = _place(snapshot, key, self.store)
-        shorter = (
-            [" ".join(words[:left] + words[left + 1 :]) for left in range(len(words))] if words[1:] else []
-        )
-        scores = self.encoder.encode_queries([text, *shorter]) @ snapshot.matrix[row]
-        weights = tuple(float(scores[0] - score) for score in scores[1:])
-        attention, confidence = None, None
-        if (judge := self._judge()) is not None:
-            judgement = judge.judge(text, self.store.maps([key]))
-            ranked = judge.scores(scores[:1].astype(np.float32), judgement.logits)
-            crop = crops_of(self.encoder, self.store, [key])[0]
-            attention, confidence = attention_of(judgement, 0, crop), float(judge.confidences(ranked)[0])
-        unknown = tuple(self.encoder.unknown_words(text))
-        return Explanation(tuple(words), weights or None, attention, float(scores[0]), confidence, unknown)
+        return explanation(self.encoder, self._judge(), self.files, text, key)
 
-    def fields(self) -> list[Field]:
+    def fields(self) -> list[MetadataField]:
         """What the pictures' metadata tell, by name, with the values of those that have few."""
-        return self.store.snapshot().facts.fields()
+        return self.files.snapshot().metadata.fields()
+
+    def info(self, *, max_k: int | None = None, changes: bool = True, adds: bool = True) -> StoreInfo:
+        """What can be searched, and how; a server tells its own limits."""
+        snapshot = self.files.snapshot()
+        taken = snapshot.columns["taken"].drop_null().to_pylist()
+        sentences = self.sentence_count
+        reranks = self._judge() is not None
+        description = getattr(self.encoder, "description", {})
+        return StoreInfo(
+            pictures=len(snapshot.keys),
+            model=StoreModel(
+                fingerprint=self.files.fingerprint,
+                system=description.get("model", {}).get("system"),
+                dim=self.files.dim,
+            ),
+            reranks=reranks,
+            calibrated=self.calibration is not None,
+            explains="attention" if reranks else "words",
+            max_k=max_k,
+            changes=changes,
+            adds=adds,
+            fields=tuple(self.fields()),
+            sentences=sentences,
+            examples=tuple(self._examples(snapshot.keys)) if sentences else (),
+            identities=any(one is not None for one in snapshot.identities),
+            times=(min(taken).isoformat(), max(taken).isoformat()) if taken else None,
+        )
+
+    def _examples(self, keys: Sequence[str]) -> list[str]:
+        """Sentences that fit some of the pictures best."""
+        some = keys[:: max(1, len(keys) // _EXAMPLES)][:_EXAMPLES]
+        try:
+            found = [hit.text for key in some for hit in self.sentences(Query(like=key, k=1))]
+        except UnknownPictureError:  # deleted a moment ago
+            return []
+        return list(dict.fromkeys(found))
 
     def _judge(self) -> Judge | None:
-        return self.encoder.judge if self.store.map_shape is not None else None
+        return self.encoder.judge if self.files.map_shape is not None else None
 
     def _vectors(self, queries: Sequence[Query], snapshot: Snapshot) -> list[np.ndarray | LimnerError]:
         """The embedding of each query, or why it has none."""
@@ -178,7 +187,7 @@ class Engine:
                     known = query.pixels
                     pictures[number] = self.encoder.prepare_image(query.image) if known is None else known
                 if query.like is not None:
-                    stored[number] = snapshot.matrix[_place(snapshot, query.like, self.store)]
+                    stored[number] = snapshot.matrix[self.files.row_of(snapshot, query.like)]
             except LimnerError as error:
                 failed[number] = error
         texts = {number: text for number, text in texts.items() if number not in failed}
@@ -210,21 +219,25 @@ class Engine:
             ranking = Ranking(snapshot, rows[top(scores[rows], len(rows) if query.group else wanted)], scores)
         if judge is not None and count:
             assert query.text is not None
-            ranking.rerank(judge, query.text, self.store, count, around=self._around(), until=until)
+            ranking.rerank(judge, query.text, self.files, count, around=self._around(), until=until)
         chosen = _grouped(query, ranking)
         of_text = query.text is not None and query.image is None and query.like is None
         calibration = self.calibration if of_text else None
         hits = ranking.hits(*chosen, judge, calibration)
         if judge is not None and query.explain:
             assert query.text is not None
-            hits = explained(self.encoder, judge, query.text, self.store, hits)
+            hits = with_attention(self.encoder, judge, self.files, query.text, hits)
         unknown = () if query.text is None else tuple(self.encoder.unknown_words(query.text))
-        answer = Answer(tuple(hits), len(snapshot.matrix), len(rows), unknown=unknown)
-        if self.calibration is None:
-            return answer
         best = hits[0].probability if hits else None
-        threshold = self.calibration.threshold
-        return replace(answer, threshold=threshold, good=None if best is None else best >= threshold)
+        threshold = None if self.calibration is None else self.calibration.threshold
+        return Answer(
+            hits=tuple(hits),
+            total=len(snapshot.matrix),
+            matching=len(rows),
+            threshold=threshold,
+            good=None if best is None or threshold is None else best >= threshold,
+            unknown=unknown,
+        )
 
     def _is_approximate(self, query: Query, rows: Int[np.ndarray, " rows"], snapshot: Snapshot) -> bool:
         """Whether the graph answers: of a large store, and not for a part of it or groups, which need all scores."""
@@ -255,7 +268,7 @@ class Engine:
         judge = self._judge() if alone else None
         if judge is None:
             if query.rerank or query.explain:
-                raise SettingsError(f"{self.store.folder}: {self._why_not(alone)}")
+                raise SettingsError(f"{self.files.folder}: {self._why_not(alone)}")
             return None, 0
         first = self.encoder.rerank if query.rerank is None else query.rerank
         if first != "all" and first < query.explain:
@@ -277,15 +290,8 @@ def _grouped(query: Query, ranking: Ranking) -> tuple[list[int], list[int] | Non
     if query.group == "identity":
         groups = best_of_identities(ranking.rows, ranking.snapshot.identities, query.k)
     else:
-        groups = best_of_near(ranking.rows, ranking.snapshot.matrix, query.k)
+        groups = best_of_near_duplicates(ranking.rows, ranking.snapshot.matrix, query.k)
     return [row for row, _ in groups], [size for _, size in groups]
-
-
-def _place(snapshot: Snapshot, key: str, store: Store) -> int:
-    try:
-        return snapshot.places[key]
-    except KeyError:
-        raise UnknownPictureError(f"{store.folder}: holds no picture {key[:64]!a}") from None
 
 
 def _joined(text: np.ndarray | None, picture: np.ndarray | None, weight: float) -> np.ndarray | DataError:

@@ -5,19 +5,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from limner.errors import DataError
-from limner.search.numbers import LARGEST
+from limner.wire import Item
 
 FIELDS = ("path", "sha256", "size", "mtime", "taken", "identity", "metadata")
-"""Columns of an entry; `id`, `thumbnail`, `vector` and `map` stand beside them."""
+"""Columns of a stored image; `id`, `thumbnail`, `vector` and `map` stand beside them."""
+
+LARGEST = 2**63 - 1
+"""Largest whole number that metadata may hold: other programs read JSON's numbers into 64 bits."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredImage:
     """One picture file as it was when it was indexed.
 
     - `path`: absolute; its key, so that a store holds one row a file.
@@ -52,11 +56,28 @@ class Entry:
         row = {name: getattr(self, name) for name in FIELDS}
         return {"id": self.id, **row, "metadata": metadata}
 
+    def to_item(self) -> Item:
+        """What is told of it outside of a search."""
+        return Item(**item_values(self.to_row()))
+
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> "Entry":
-        """The entry of a table row."""
+    def from_row(cls, row: Mapping[str, Any]) -> "StoredImage":
+        """The stored image of a table row."""
         values = {name: row[name] for name in FIELDS}
         return cls(**{**values, "metadata": json.loads(row["metadata"])})
+
+
+def item_values(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a hit or an item that a table row tells."""
+    path = Path(row["path"])
+    return {
+        "id": row["id"],
+        "name": path.name,
+        "path": path,
+        "identity": row["identity"],
+        "metadata": json.loads(row["metadata"]),
+        "taken": row["taken"],
+    }
 
 
 def key_of(path: str) -> str:

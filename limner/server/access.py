@@ -10,8 +10,8 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from limner.errors import SettingsError
+from limner.server.limits import Buckets, client_of, route_path, too_many
 from limner.server.problems import problem
-from limner.server.rate import Buckets, client_of, too_many
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 _SHORTEST = 16
@@ -43,7 +43,7 @@ class Access:
                 # a page of elsewhere may have its own name lead to this machine, and read what it gets (DNS rebinding)
                 answer = problem(421, "without a token this server answers to its own address only")
                 return await answer(scope, receive, send)
-            if self.token is None or not needs_token(scope["path"]):
+            if self.token is None or not needs_token(route_path(scope)):
                 return await self.app(scope, receive, send)
             # before the token is looked at: the right one must not be told from others by a client that guesses on
             if self.guesses is not None and (wait := self.guesses.wait(client_of(scope))):

@@ -10,7 +10,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from limner.errors import DataError
-from limner.runs.checkpoint import write_text
+from limner.inference.checkpoint import write_text
 
 Report = Callable[[int, int], None]
 """Called with what is done and what there is in all."""

@@ -10,7 +10,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from limner.evaluation.report import Report
-from limner.runs.precision import Arithmetic
+from limner.inference.precision import Arithmetic
 from limner.training.events import Listener, Preparing
 from limner.training.mining import Bank
 from limner.training.objective import Objective
@@ -81,11 +81,11 @@ class EmbeddingStage(Stage):
         def make(item: tuple[int, Batch]) -> tuple[int, dict[str, Any]]:
             step, whole = item
             batch = Batch(
-                whole.images[share], whole.sentences[share], whole.numbers[share], whole.groups[share]
+                whole.images[share], whole.sentences[share], whole.token_ids[share], whole.groups[share]
             )
             rng = generator(seed, index, epoch, step, self.accelerator.process_index)
             extra, texts, inputs = self._beside(batch, rng)
-            numbers = batch.numbers
+            numbers = batch.token_ids
             if len(texts):
                 numbers = np.concatenate([numbers, self._laid_out(texts, rng)])
             inputs["groups"] = torch.from_numpy(batch.groups)

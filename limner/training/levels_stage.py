@@ -11,12 +11,11 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from limner.data.read_sentences import ReadSentences
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import PairReranking, remembered
-from limner.models.backbones import LAST_MAP
+from limner.inference.level_matching import LevelMatching
 from limner.models.hgan import HGAN
-from limner.runs.level_matching import LevelMatching
+from limner.models.image import LAST_MAP
 from limner.training.embedding_stage import EmbeddingStage
 from limner.training.events import Preparing
 from limner.training.pairs import Batch
@@ -68,7 +67,7 @@ class LevelsStage(EmbeddingStage):
         """Nothing but the numbers of the phrases, and the words' features where they are cached."""
         none = np.empty(0, np.int64)
         pairs, words = self.data.pairs, self.data.recipe.model.text.words
-        phrases = np.zeros_like(batch.numbers)
+        phrases = np.zeros_like(batch.token_ids)
         if pairs.phrases is not None:
             phrases = pairs.phrase_layout(batch.sentences, words)
         inputs = {"phrases": torch.from_numpy(phrases)}
@@ -83,9 +82,8 @@ class LevelsStage(EmbeddingStage):
             return super().validate()
         matching = LevelMatching(self.hgan, self.precision)
         images, maps = self._val_pictures(matching)
-        texts = encoding.numbers(data.val_numbers)
-        read = ReadSentences(data.val_numbers, data.val_phrases)
-        match = matching.scorer(images.numpy(), texts.numpy(), maps, read)
+        texts = encoding.numbers(data.val_tokens.token_ids)
+        match = matching.scorer(images.numpy(), texts.numpy(), maps, data.val_tokens)
         known = remembered(match, len(images), len(texts))
         return evaluate_val(data, images, texts, PairReranking(known, first))
 

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
+from limner.inference.checkpoint import load_into, read_checkpoint
+from limner.inference.precision import pick_precision
 from limner.models.hgan import HGANSettings
-from limner.runs.checkpoint import load_into, read_checkpoint
-from limner.runs.precision import pick_precision
 from limner.training.embedding_stage import EmbeddingStage
 from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, Stepped, silent
 from limner.training.feature_cache import cached_views

@@ -4,13 +4,13 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from limner.models.matcher import Matcher
+from limner.models.co_attention import CrossEncoder
 
 
 class MatchingObjective(nn.Module):
     """Binary cross-entropy of the matching confidence (Li et al., ICCV 2017, Eq. 12)."""
 
-    def __init__(self, matcher: Matcher) -> None:
+    def __init__(self, matcher: CrossEncoder) -> None:
         super().__init__()
         self.matcher = matcher
 
@@ -20,7 +20,7 @@ class MatchingObjective(nn.Module):
         """The mean "loss" of a batch of pairs, and again as "matching".
 
         "matching_error" is the share of pairs on the wrong side of a confidence of 0.5, in percent. `pictures` are what
-        `Matcher.map_pictures` takes.
+        `CrossEncoder.map_pictures` takes.
         """
         logits = self.matcher(pictures, numbers).logits.float()
         loss = F.binary_cross_entropy_with_logits(logits, labels.float())

@@ -9,13 +9,13 @@ from accelerate import Accelerator
 from jaxtyping import Int, Int64
 from torch import Tensor
 
-from limner.data.vocabulary import longest
+from limner.data.token_rows import longest
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import PairReranking, remembered
-from limner.models.backbones import LAST_MAP
-from limner.models.matcher import Matcher
-from limner.runs.matching import Matching
-from limner.runs.precision import Arithmetic
+from limner.inference.matching import Matching
+from limner.inference.precision import Arithmetic
+from limner.models.co_attention import CrossEncoder
+from limner.models.image import LAST_MAP
 from limner.training.events import Listener
 from limner.training.matching_objective import MatchingObjective
 from limner.training.matching_pairs import Candidates, epoch_pairs
@@ -49,12 +49,12 @@ class MatchingStage(Stage):
         self._candidates: tuple[int, Candidates] | None = None
         self._screening: tuple[Tensor, Tensor] | None = None
 
-    def _matcher(self) -> Matcher:
+    def _matcher(self) -> CrossEncoder:
         """The network's matcher, made in the first of these stages; its values depend on the seed alone."""
         assert self.data.recipe.matcher is not None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.data.recipe.seed)
-            return self.model.add_matcher(self.data.recipe.matcher)
+            return self.model.add_cross_encoder(self.data.recipe.matcher)
 
     @property
     def settings(self) -> PairSettings:
@@ -131,12 +131,12 @@ class MatchingStage(Stage):
             views = self.data.recipe.images.test_views
             pictures = self.data.val_pictures
             found = self._views("validation features", self.model.backbone, pictures, views, None)
-            self._screening = encoding.cached(found), encoding.numbers(self.data.val_numbers)
+            self._screening = encoding.cached(found), encoding.numbers(self.data.val_tokens.token_ids)
         matching = Matching(self.matcher, self.precision)
         maps = self._val_maps(matching)
 
         def match(images: Int[np.ndarray, " pairs"], sentences: Int[np.ndarray, " pairs"]) -> np.ndarray:
-            return matching.logits(maps, self.data.val_numbers, images, sentences)
+            return matching.logits(maps, self.data.val_tokens.token_ids, images, sentences)
 
         sides = len(self._screening[0]), len(self._screening[1])
         reranking = PairReranking(remembered(match, *sides), self.data.recipe.rerank)

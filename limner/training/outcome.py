@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from limner.models.backbones import AutoEncoder
-from limner.models.hierarchical_text import HierarchicalText
-from limner.runs.checkpoint import write_checkpoint, write_text
-from limner.runs.provenance import versions
-from limner.runs.run import RUN_FILE
+from limner.inference.checkpoint import write_checkpoint, write_text
+from limner.inference.provenance import versions
+from limner.inference.trained import RUN_FILE
+from limner.models.image import AutoEncoder
+from limner.models.text_hgan import HierarchicalText
 from limner.training.setup import Prepared
 from limner.training.state import Progress
 
@@ -33,8 +33,8 @@ def write_stage_checkpoint(
         "system": recipe.model.system,
         "model": identity["recipe"]["model"],
         "images": identity["recipe"]["images"],
-        "matcher": identity["recipe"]["matcher"] if data.objective.model.matcher is not None else None,
-        "vocabulary": list(data.vocabulary.entries),
+        "matcher": identity["recipe"]["matcher"] if data.objective.model.cross_encoder is not None else None,
+        "tokenizer": data.tokenizer.to_description(),
         "recipe": identity["recipe"],
         "selected": {
             "stage": stage,

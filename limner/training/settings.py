@@ -9,7 +9,7 @@ from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_path import DualPathSettings
 from limner.models.hgan import HGANSettings
 from limner.models.identity_aware import IdentityAwareSettings
-from limner.models.systems import ModelSettings
+from limner.models.registry import ModelSettings
 from limner.settings import Settings
 from limner.training.loss_settings import LossSettings
 
@@ -179,6 +179,22 @@ class VocabularySettings(Settings):
     """Words seen less often in the training sentences are dropped."""
     vectors: str = "random"
     """"random", "captions" (learnt from the training captions), or a word2vec/GloVe file."""
+    tokenizer: str | None = None
+    """A pretrained sub-word tokenizer in place of the captions' words: a folder with tokenizer.json, or a name on the
+    Hugging Face hub. Its tokens' vectors start at random."""
+    special_tokens: bool = False
+    """Put the pretrained tokenizer's special tokens, such as [CLS], around each sentence."""
+
+    @model_validator(mode="after")
+    def _of_words_or_of_a_tokenizer(self) -> "VocabularySettings":
+        if self.tokenizer is None and self.special_tokens:
+            raise ValueError("special_tokens are those of a pretrained tokenizer; set vocabulary.tokenizer")
+        if self.tokenizer is not None and (self.min_count > 1 or self.vectors != "random"):
+            raise ValueError(
+                "min_count and vectors are of the captions' words, whose place tokenizer takes; set min_count=1 and "
+                "vectors=random"
+            )
+        return self
 
 
 class Recipe(Settings):

@@ -10,9 +10,9 @@ from jaxtyping import Float, Int64
 from torch import nn
 
 from limner.evaluation.report import Report
-from limner.models.backbones import ImageEncoder
-from limner.runs.encoding import Encoding
-from limner.runs.precision import Arithmetic
+from limner.inference.encoding import Encoding
+from limner.inference.precision import Arithmetic
+from limner.models.image import ImageEncoder
 from limner.training.events import Listener, Preparing
 from limner.training.feature_cache import cached_views
 from limner.training.optimiser import freeze_parts

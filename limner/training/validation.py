@@ -7,7 +7,7 @@ from torch import Tensor
 from limner.evaluation.both_directions import evaluate
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import Reranking
-from limner.runs.encoding import Encoding
+from limner.inference.encoding import Encoding
 from limner.training.pictures import encode_all
 from limner.training.settings import Selection
 from limner.training.setup import Prepared
@@ -21,7 +21,7 @@ def validate(
         images = encoding.cached(cached[:, : prepared.recipe.images.test_views])
     else:
         images = encode_all(prepared.val_pictures, encoding)
-    return evaluate_val(prepared, images, encoding.numbers(prepared.val_numbers))
+    return evaluate_val(prepared, images, encoding.numbers(prepared.val_tokens.token_ids))
 
 
 def evaluate_val(

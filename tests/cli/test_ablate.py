@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from limner.cli import app
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError
+from limner.inference import load_model
+from limner.inference.evaluate_run import evaluate_run
 from limner.recipes.registry import RECIPES, RecipeEntry
-from limner.runs import load_run
-from limner.runs.evaluating import evaluate_run
 
 SHORT = (
     "--set",
@@ -73,7 +73,9 @@ def test_figures_are_the_mean_and_deviation_of_the_evaluated_runs(toys: Dataset,
     assert table["split_fingerprint"] == toys.split("val").fingerprint
     row = table["rows"][0]
     measured = [
-        evaluate_run(load_run(tmp_path / f"left/seed-{seed}"), toys.split("val"), "val").text_to_image["R@10"]
+        evaluate_run(load_model(tmp_path / f"left/seed-{seed}"), toys.split("val"), "val").text_to_image[
+            "R@10"
+        ]
         for seed in (0, 4)
     ]
     assert row["mean"]["text_to_image R@10"] == pytest.approx(sum(measured) / 2)
@@ -96,7 +98,9 @@ def test_figures_are_the_mean_and_deviation_of_the_evaluated_runs(toys: Dataset,
 
 
 def test_cpu_is_for_measuring_too(toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("limner.runs.run.default_device", lambda: pytest.fail("the accelerator was taken"))
+    monkeypatch.setattr(
+        "limner.inference.trained.default_device", lambda: pytest.fail("the accelerator was taken")
+    )
     _ablate(toys, "dual-path-table-7", tmp_path, *SHORT)
 
 

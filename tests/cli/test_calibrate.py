@@ -7,9 +7,9 @@ from pathlib import Path
 from limner.cli import calibrate as calibrate_module
 from limner.cli.schemas import CalibrationReport
 from limner.data.records import Dataset
-from limner.runs import load_run
-from limner.runs.calibration_file import THRESHOLD
-from limner.runs.run import Run
+from limner.inference import load_model
+from limner.inference.calibration_file import THRESHOLD
+from limner.inference.trained import Run
 from tests.agreeing import agreeing
 from tests.cli.command import Limner, refused
 
@@ -36,7 +36,7 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
     limner: Limner, toys: Dataset, toy_run: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(toy_run, tmp_path / "run")
-    data = _written(load_run(run, device="cpu"), toys, tmp_path / "set")
+    data = _written(load_model(run, device="cpu"), toys, tmp_path / "set")
     refused(limner("calibrate", run, *data, "--check", "test"), "has no calibration.json to measure")
     made = limner("calibrate", run, *data)
     assert made.code == 0, made.err
@@ -74,7 +74,7 @@ def test_a_calibration_is_of_one_checkpoint(
     limner: Limner, toys: Dataset, matching_run: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(matching_run, tmp_path / "run")
-    data = _written(load_run(run, stage="stage-2", device="cpu"), toys, tmp_path / "set")
+    data = _written(load_model(run, stage="stage-2", device="cpu"), toys, tmp_path / "set")
     made = limner("calibrate", run, *data, "--stage", "stage-2", "--rerank", "4")
     assert made.code == 0, made.err
     assert "matcher" in made.out

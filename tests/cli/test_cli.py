@@ -14,10 +14,10 @@ from PIL import Image
 from rich.console import Console
 
 from limner.cli.console import Screen
+from limner.inference.checkpoint import read_checkpoint
 from limner.recipes import RECIPES
 from limner.recipes.registry import PAPER, PERSONS, PICTURES
-from limner.runs.checkpoint import read_checkpoint
-from limner.search.store import Store
+from limner.search.store_files import StoreFiles
 from limner.training.settings import Recipe
 from tests.cli.command import Limner, Result, refused, sets, write_metadata
 from tests.toy import draw_toys, toy_recipe
@@ -206,7 +206,7 @@ def test_names_that_look_like_markup_or_emoji_are_printed_as_they_are(
         str(named[1]),
     }
     assert f"drawn to {tmp_path / ':x:[b].jpg'}" in found.err
-    empty = Store.create(tmp_path / ":x:[b]", fingerprint="a" * 64, dim=16, run=toy_run)
+    empty = StoreFiles.create(tmp_path / ":x:[b]", fingerprint="a" * 64, dim=16, run=toy_run)
     refused(limner("search", empty.folder, "red"), re.escape(f"{empty.folder}: built with model"))
 
 
@@ -220,7 +220,9 @@ def test_search_by_picture_finds_itself(limner: Limner, store: Path, pictures: P
 def test_cpu_is_used_where_there_is_an_accelerator(
     limner: Limner, toy_run: Path, store: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("limner.runs.run.default_device", lambda: pytest.fail("the accelerator was taken"))
+    monkeypatch.setattr(
+        "limner.inference.trained.default_device", lambda: pytest.fail("the accelerator was taken")
+    )
     for command in (
         ("evaluate", toy_run, "--data", f"folder:{pictures}"),
         ("index", toy_run, store, pictures),

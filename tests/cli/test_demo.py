@@ -7,7 +7,7 @@ from PIL import Image
 
 from limner.cli import demo as demo_module
 from limner.demo import walkthrough
-from limner.search.store import Store
+from limner.search.store_files import StoreFiles
 from tests.cli.command import Limner, last_line, refused, sets
 from tests.toy import toy_recipe
 
@@ -40,7 +40,7 @@ def test_demo(limner: Limner, demo: tuple[str, ...], tmp_path: Path) -> None:
     for number in (1, 2, 3):
         with Image.open(tmp_path / f"search-{number}.png") as sheet:
             assert sheet.width > 400
-    store = Store.open(tmp_path / "store")
+    store = StoreFiles.open(tmp_path / "store")
     version = store.snapshot().version
     (store.folder / "notes.txt").write_text("mine", encoding="utf-8")
     assert limner(*command).code == 0

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from limner.runs.checkpoint import read_checkpoint, write_checkpoint
-from limner.search.store import Store
+from limner.inference.checkpoint import read_checkpoint, write_checkpoint
+from limner.search.store_files import StoreFiles
 from tests.cli.command import Limner, Result, last_line, refused, sets
 from tests.toy import toy_recipe
 
@@ -105,7 +105,7 @@ def test_mistakes_with_stores(
     refused(limner("search", tmp_path, "red"), "not a store")
     refused(limner("index", toy_run, tmp_path / "new", tmp_path / "none"), "no such file or folder")
     refused(limner("index", toy_run, tmp_path / "new", pictures, "--batch", 0), "batch size and workers")
-    with Store.open(store).writing():
+    with StoreFiles.open(store).writing():
         refused(limner("index", toy_run, store, pictures), "is being written by another process; try again")
         assert limner("search", store, "red").code == 0
     notes = tmp_path / "notes.txt"

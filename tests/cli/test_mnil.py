@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from limner.inference.checkpoint import read_checkpoint
 from limner.recipes.registry import RECIPES, RecipeEntry
-from limner.runs.checkpoint import read_checkpoint
 from limner.training.settings import Recipe
 from tests.cli.command import Limner, refused, sets
 from tests.toy import draw_toys, toy_mnil

@@ -128,7 +128,7 @@ def test_drawn_splits_stand_in_the_report(
         limner("evaluate", toy_run, "--data", f"folder:{pictures}#fold=2/5"),
         "whose splits are others; its training pictures would be among those that are ranked",
     )
-    monkeypatch.setattr("limner.runs.evaluating.expect_same_splits", lambda *_: None)
+    monkeypatch.setattr("limner.inference.evaluate_run.expect_same_splits", lambda *_: None)
     file = tmp_path / "report.json"
     drawn = limner("evaluate", toy_run, "--data", f"folder:{pictures}#fold=2/5", "--report", file)
     assert drawn.code == 0

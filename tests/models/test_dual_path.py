@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from limner.models.backbones import BackboneSettings
 from limner.models.dual_path import DualPath, DualPathSettings
-from limner.models.text_encoder import TextEncoderSettings
+from limner.models.image import BackboneSettings
+from limner.models.text_cnn import TextEncoderSettings
 
 
 def tiny(**changes: object) -> DualPath:

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 from limner.errors import SettingsError
-from limner.models.backbones import BackboneSettings
+from limner.models.image import BackboneSettings
 from limner.models.mnil import MNiL, MNiLSettings
 from limner.models.text_lstm import TextLSTMSettings
 

@@ -4,7 +4,7 @@ import hashlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from PIL import Image
 
 from limner.errors import DataError, ImageError
 from limner.types import Judge, Pixels
+from limner.wire import Answer, Hit
 
 Rows = npt.NDArray[np.float32]
 
@@ -63,6 +64,18 @@ class FakeEncoder:
             for word in sentence.split():
                 row[hashlib.sha256(word.encode()).digest()[0] % self.dim] += 1
         return unit(rows)
+
+
+def hit_of(path: Path, rank: int = 1, **values: Any) -> Hit:
+    """A hit of a file, with nothing else known of it unless given."""
+    plain: dict[str, Any] = dict.fromkeys(("identity", "taken", "confidence", "probability", "group"))
+    plain |= {"score": 0.5, "id": f"{rank:032x}", "name": path.name, "path": path, "metadata": {}}
+    return Hit(**{**plain, "rank": rank, **values})
+
+
+def answer_of(hits: Sequence[Hit] = (), total: int = 0, matching: int = 0) -> Answer:
+    """An answer of a model without calibration."""
+    return Answer(hits=tuple(hits), total=total, matching=matching, threshold=None, good=None, unknown=())
 
 
 def unit(rows: npt.NDArray[np.floating]) -> Rows:

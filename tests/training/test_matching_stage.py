@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 import limner
 from limner.data.records import Dataset
 from limner.errors import SettingsError
-from limner.runs.checkpoint import read_description
+from limner.inference.checkpoint import read_description
 from limner.training.loop import train
 from limner.training.matching_pairs import Candidates
 from limner.training.mining import Bank
@@ -125,7 +125,7 @@ data = toy_dataset(Path(sys.argv[1]))
 Path(sys.argv[2]).mkdir(exist_ok=True)
 training = loop._Training(recipe, data.split("train"), data.split("val"), Path(sys.argv[2]), lambda event: None, True)
 training.run()
-learnt = {name: value for name, value in training.model.matcher.named_parameters()}
+learnt = {name: value for name, value in training.model.cross_encoder.named_parameters()}
 torch.save(learnt, f"{sys.argv[2]}-{os.environ['RANK']}.pt")
 """
 

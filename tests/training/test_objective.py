@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from limner.models.systems import build_network
+from limner.models.registry import build_network
 from limner.training.loss_settings import LossSettings
 from limner.training.objective import Objective
 from limner.training.optimiser import freeze_parts

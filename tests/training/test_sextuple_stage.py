@@ -85,7 +85,7 @@ def test_relevant_samples_and_violators_are_what_they_are_called(
     said = {
         tuple(row): set(record.labels)
         for record in records
-        for row in loaded.vocabulary.encode(list(record.sentences), 10).tolist()
+        for row in loaded.tokenizer.encode(record.sentences, 10).token_ids.tolist()
     }
     shown = {
         view.tobytes(): set(record.labels)

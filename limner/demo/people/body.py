@@ -69,7 +69,7 @@ class Pose:
 
     @property
     def walking(self) -> bool:
-        """Whether a viewer would say that the person walks."""
+        """True if a viewer would say that the person walks."""
         return self.stride > 0.3
 
 
@@ -119,7 +119,7 @@ class Body:
         return self.pose.height
 
     def arm_in_front(self, side: Side) -> bool:
-        """Whether an arm is nearer to the camera than the trunk."""
+        """True if an arm is nearer to the camera than the trunk."""
         near = self.nearness(f"{side} elbow") + self.nearness(f"{side} hand")
         return near > -0.05
 

@@ -1,4 +1,4 @@
-"""What figures are drawn on: colour, soft shading, and a map of which detail each pixel shows.
+"""The canvas that figures are drawn on: colour, soft shading, and a map of which detail each pixel shows.
 
 Coordinates are pixels of the final picture, x to the right and y down. Colour is painted four times as fine in each
 direction and reduced at the end; shading is a separate, blurred layer that each new part resets beneath itself, so

@@ -9,11 +9,10 @@ from limner.demo.people import things
 from limner.demo.people.attributes import Identity
 from limner.demo.people.body import SIDES, Body, Build, Pose, Side
 from limner.demo.people.canvas import Canvas
-from limner.demo.people.clothing import Wardrobe
 from limner.demo.people.hair import draw_behind_head, draw_over_back, draw_side_locks
 from limner.demo.people.head import draw_head, draw_scarf
 from limner.demo.people.legs import draw_leg, draw_lower
-from limner.demo.people.palette import COLOURS, RGB, SKINS, shade_of
+from limner.demo.people.palette import COLOURS, RGB, SKINS, Wardrobe, shade_of
 from limner.demo.people.panel import Panel
 from limner.demo.people.tops import draw_sleeve, draw_trunk
 
@@ -22,7 +21,7 @@ _HELD: Final = ("phone", "bottle", "book", "coffee cup")
 
 @dataclass(frozen=True)
 class Looks:
-    """What no sentence names: build, skin, shades of colour, long or short sleeves where a garment has both."""
+    """The looks that no sentence names: build, skin, shades, long or short sleeves where a garment has both."""
 
     build: Build
     skin: RGB
@@ -146,7 +145,7 @@ def _draw_on_trunk(canvas: Canvas, body: Body, clothes: Wardrobe, trunk: Panel, 
 
 
 def _busy_hands(who: Identity, yaw: float, rng: np.random.Generator) -> tuple[dict[Side, str], float]:
-    """What each hand does, and how far to move the person aside (share of the width) to keep things in the picture."""
+    """Decide what each hand does, and how far to move the person aside (share of the width) to keep it in view."""
     first: Side = "left" if rng.random() < 0.5 else "right"
     # From the side the far hand is hidden by the trunk: what is carried goes to the near one.
     near: Side = "right" if 20 < yaw % 360 < 160 else "left" if 200 < yaw % 360 < 340 else first

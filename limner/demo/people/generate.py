@@ -39,7 +39,7 @@ _ATTRIBUTES, _RECORDS, _PARTS = "attributes.json", "reid_raw.json", ".parts"
 
 @dataclass(frozen=True)
 class PeopleSummary:
-    """What is in the folder now: counts over all splits, and how many identities had still to be drawn."""
+    """Content of the folder: counts over all splits, and how many identities had still to be drawn."""
 
     folder: Path
     identities: int

@@ -6,8 +6,7 @@ import numpy as np
 
 from limner.demo.people.body import Body
 from limner.demo.people.canvas import Canvas, ellipse
-from limner.demo.people.clothing import Wardrobe
-from limner.demo.people.palette import darker, lighter
+from limner.demo.people.palette import Wardrobe, darker, lighter
 from limner.demo.people.panel import tube
 from limner.demo.people.skull import HairLine, Head, hair_colour
 

@@ -6,9 +6,8 @@ import numpy as np
 
 from limner.demo.people.body import Body
 from limner.demo.people.canvas import Canvas, ellipse
-from limner.demo.people.clothing import Wardrobe
 from limner.demo.people.hair import draw_hair, draw_headwear
-from limner.demo.people.palette import darker
+from limner.demo.people.palette import Wardrobe, darker
 from limner.demo.people.panel import tube
 from limner.demo.people.skull import HairLine, Head, Point, hair_colour
 

@@ -6,8 +6,7 @@ import numpy as np
 
 from limner.demo.people.body import Body, Side
 from limner.demo.people.canvas import Canvas, ellipse
-from limner.demo.people.clothing import Wardrobe
-from limner.demo.people.palette import RGB, darker, lighter, mix
+from limner.demo.people.palette import RGB, Wardrobe, darker, lighter, mix
 from limner.demo.people.panel import Panel, hem, rounded_shading, tube, upright
 
 _DENIM: Final = {
@@ -117,7 +116,7 @@ def _draw_shoe(canvas: Canvas, body: Body, clothes: Wardrobe, side: Side) -> Non
 
 
 def draw_lower(canvas: Canvas, body: Body, clothes: Wardrobe) -> None:
-    """What covers the hips: the seat of trousers, or a skirt."""
+    """Cover the hips: the seat of trousers, or a skirt."""
     who, unit = clothes.who, body.unit
     if who.lower is None:
         return

@@ -1,4 +1,4 @@
-"""What stands between the camera and the person: a pole, a bin, a bicycle, a hedge, a barrier."""
+"""Obstacles between the camera and the person: a pole, a bin, a bicycle, a hedge, a barrier."""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,4 +1,4 @@
-"""The colours that pictures are painted in and sentences name.
+"""The colours that pictures are painted in and sentences name, and one person's shades of them.
 
 Thirteen names, chosen so far apart that no shade of one can fairly be called by the name of another: a
 sentence that says "red" is then false of every orange or pink thing. Each identity gets its own slight shade.
@@ -9,6 +9,8 @@ from typing import Final
 
 import numpy as np
 from jaxtyping import Float
+
+from limner.demo.people.attributes import Identity
 
 RGB = tuple[int, int, int]
 
@@ -77,7 +79,7 @@ def lighter(colour: RGB, share: float) -> RGB:
 
 @cache
 def contrasts(first: str, second: str, least: float = _CONTRAST) -> bool:
-    """Whether two named colours stay distinct when small, blurred and side by side (CIELAB distance > `least`)."""
+    """True if two named colours stay distinct when small, blurred and side by side (CIELAB distance > `least`)."""
     return float(np.linalg.norm(to_lab(COLOURS[first]) - to_lab(COLOURS[second]))) > least
 
 
@@ -92,6 +94,27 @@ def to_lab(colour: RGB) -> Float[np.ndarray, "3"]:
     )
     f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+_LONG_SLEEVED: Final = ("sweater", "hoodie", "jacket", "coat")
+_EITHER: Final = ("shirt", "dress")
+
+
+class Wardrobe:
+    """The shades of one person's colours and how they are lit.
+
+    - `shades`: this person's RGB of every named colour.
+    - `side`: where the light comes from, -1 left, 1 right.
+    - `warm`: whether a shirt or dress, which come in both forms, has long sleeves.
+    """
+
+    def __init__(self, who: Identity, skin: RGB, shades: dict[str, RGB], side: float, *, warm: bool) -> None:
+        self.who, self.skin, self.shades, self.side = who, skin, shades, side
+        self.long_sleeves = who.upper in _LONG_SLEEVED or (who.upper in _EITHER and warm)
+
+    def paint(self, name: str | None) -> RGB:
+        """This person's shade of a named colour."""
+        return self.shades[name or "grey"]
 
 
 def _clip(values: Float[np.ndarray, "3"]) -> RGB:

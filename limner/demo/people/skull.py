@@ -6,8 +6,7 @@ A place on the head is (angle, height): degrees around from the nose, degrees ab
 import numpy as np
 
 from limner.demo.people.body import Body
-from limner.demo.people.clothing import Wardrobe
-from limner.demo.people.palette import HAIR_COLOURS, RGB, mix
+from limner.demo.people.palette import HAIR_COLOURS, RGB, Wardrobe, mix
 
 Point = tuple[float, float]
 
@@ -39,7 +38,7 @@ class Head:
         return self.skull(turned, height) if abs(turned) < 78 else None
 
     def cap(self, line: "HairLine", grow: float, top: float = 1.0) -> list[Point]:
-        """What covers the head above a line; `grow` stands off the skull, `top` stretches it upward."""
+        """Outline of what covers the head above a line; `grow` stands off the skull, `top` stretches it upward."""
         below = []
         for angle in np.linspace(-90, 90, 19):
             around = (float(angle) - self.yaw + 180) % 360 - 180

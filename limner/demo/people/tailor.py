@@ -141,7 +141,7 @@ class Tailor:
 
 
 def reads_well(who: Identity) -> bool:
-    """Whether top and bottom meet visibly: a white lower half over white trousers would look like one piece."""
+    """True if top and bottom meet visibly: a white lower half over white trousers would look like one piece."""
     if who.pattern is None or who.pattern.kind != "bottom half" or who.lower_colour is None:
         return True
     return contrasts(who.pattern.colour or "", who.lower_colour)

@@ -4,8 +4,7 @@ import numpy as np
 
 from limner.demo.people.body import Body, Side
 from limner.demo.people.canvas import Canvas, box, ellipse, rounded
-from limner.demo.people.clothing import Wardrobe
-from limner.demo.people.palette import RGB, darker, lighter, mix
+from limner.demo.people.palette import RGB, Wardrobe, darker, lighter, mix
 from limner.demo.people.panel import Panel, tube
 
 

@@ -7,9 +7,8 @@ import numpy as np
 from limner.demo.people.attributes import Thing
 from limner.demo.people.body import Body, Side
 from limner.demo.people.canvas import Canvas, ellipse
-from limner.demo.people.clothing import Wardrobe
 from limner.demo.people.legs import skirt_panel
-from limner.demo.people.palette import darker, lighter
+from limner.demo.people.palette import Wardrobe, darker, lighter
 from limner.demo.people.panel import Panel, hem, paint_pattern, rounded_shading, tube, upright
 
 _STRIPE: Final = 0.042
