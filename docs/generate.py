@@ -1,6 +1,6 @@
-"""Write the generated pages: `docs/cli.md`, `docs/settings.md` and `docs/recipes.md`.
+"""Write the generated pages: `docs/cli.md`, `docs/settings.md`, `docs/recipes.md` and `docs/code-map.md`.
 
-    python docs/generate.py        (or `make docs`)
+    python -m docs.generate        (or `make docs`)
 
 What they say is taken from the code alone, so that the same code gives the same bytes on every machine. A test
 compares them with the files (`tests/test_docs.py`).
@@ -17,6 +17,7 @@ import typer.main
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from docs.code_map import code_map
 from limner.cli import app
 from limner.cli.contract import schema_of
 from limner.cli.schemas import ErrorReport
@@ -32,8 +33,13 @@ _LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def pages() -> dict[str, str]:
-    """Name of each generated page and what belongs into it."""
-    return {"cli.md": cli_page(), "settings.md": settings_page(), "recipes.md": recipes_page()}
+    """The text of each generated page, by its name."""
+    return {
+        "cli.md": cli_page(),
+        "settings.md": settings_page(),
+        "recipes.md": recipes_page(),
+        "code-map.md": code_map(NOTE),
+    }
 
 
 def cli_page() -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, overload
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from limner.errors import SettingsError
+from limner.tables import COLUMNS, arrow_table, text_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="ResponseModel")
 
 Grouping = Literal["identity", "near"]
-"""What a search may keep only the best of: each identity, or each group of nearly equal images."""
+"""Groups of which a search keeps only the best hit: identities, or near duplicates."""
 
 Where = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 """Conditions: `"camera=3"`, `{"camera": 3}`, or several of either, which must all be met."""
@@ -49,7 +50,7 @@ class ResponseModel(BaseModel):
 
 
 class Attention(ResponseModel):
-    """Where a matcher looked."""
+    """The attention of a matcher over words and regions."""
 
     words: tuple[str, ...]
     """The text's words as the model reads them."""
@@ -115,7 +116,7 @@ class Hit(ResponseModel):
 
 
 class Answer(ResponseModel):
-    """What a search found."""
+    """The result of a search."""
 
     # in Python it is a sequence of its hits, `print(answer)` shows a table, `answer.to_table()` is one of pyarrow; the
     # docstring says nothing of that, since it is the schema's description, also in /openapi.json
@@ -163,14 +164,14 @@ class Answer(ResponseModel):
 
     def __str__(self) -> str:
         """A table for people: the columns that any hit fills."""
-        return _printed(self.to_rows())
+        return text_table(self.to_rows())
 
     def to_rows(self) -> list[dict[str, Any]]:
         """A plain dict a hit, for `csv.DictWriter` or `pandas.DataFrame`; metadata as `metadata.NAME`, no attention."""
         names = sorted({name for hit in self.hits for name in hit.metadata})
         return [
             {
-                **{name: getattr(hit, name) for name in _COLUMNS},
+                **{name: getattr(hit, name) for name in COLUMNS},
                 "path": None if hit.path is None else str(hit.path),
                 **{f"metadata.{name}": hit.metadata.get(name) for name in names},
             }
@@ -179,25 +180,11 @@ class Answer(ResponseModel):
 
     def to_table(self) -> "pa.Table":
         """The hits as a pyarrow table (`.to_pandas()` goes on from there); metadata of mixed kinds as JSON text."""
-        import pyarrow as pa
-
-        rows = self.to_rows()
-        kinds = dict(zip(_COLUMNS, _arrow_kinds(pa), strict=True))
-        columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()}
-        for name in rows[0] if rows else ():
-            if name not in columns:
-                values = [row[name] for row in rows]
-                try:
-                    columns[name] = pa.array(values)
-                except (pa.ArrowInvalid, pa.ArrowTypeError):
-                    columns[name] = pa.array(
-                        [None if value is None else json.dumps(value) for value in values]
-                    )
-        return pa.table(columns)
+        return arrow_table(self.to_rows())
 
 
 class Explanation(ResponseModel):
-    """Why a picture has its score for a text."""
+    """An explanation of a picture's score for a text."""
 
     words: tuple[str, ...]
     """The text's words as the model reads them."""
@@ -244,7 +231,7 @@ class FoundSentence(ResponseModel):
 
 
 class SentencesAnswer(ResponseModel):
-    """What was found."""
+    """The sentences that a search found."""
 
     sentences: tuple[FoundSentence, ...]
     """Best first."""
@@ -311,7 +298,7 @@ class StoreModel(ResponseModel):
 
 
 class MetadataField(ResponseModel):
-    """What the pictures' metadata tell under one name."""
+    """One name of the pictures' metadata, with its values."""
 
     name: str
     """To be used in conditions."""
@@ -324,7 +311,7 @@ class MetadataField(ResponseModel):
 
 
 class StoreInfo(ResponseModel):
-    """What can be searched, and how."""
+    """A store, its model and its limits."""
 
     pictures: int
     """Pictures of the store."""
@@ -370,7 +357,7 @@ class StoreInfo(ResponseModel):
 
 
 class IndexReport(ResponseModel):
-    """What indexing did, in pictures."""
+    """The result of indexing, in pictures."""
 
     added: int = 0
     """New ones."""
@@ -393,7 +380,7 @@ class IndexReport(ResponseModel):
 
 
 class SentencesReport(ResponseModel):
-    """What indexing sentences did."""
+    """The result of indexing sentences."""
 
     added: int
     """New ones."""
@@ -409,7 +396,7 @@ class SentencesReport(ResponseModel):
 
 
 class Finding(ResponseModel):
-    """How often `verify` found one kind of trouble."""
+    """One kind of trouble that `verify` found."""
 
     count: int
     """How many pictures or sentences."""
@@ -419,7 +406,7 @@ class Finding(ResponseModel):
 
 
 class Verification(ResponseModel):
-    """What `verify` found in a store."""
+    """The result of `verify`."""
 
     pictures: int
     """Rows of the table of pictures."""
@@ -470,37 +457,4 @@ _ARGUMENTS = (
     *("text", "image", "like", "text_weight", "k", "where", "after", "before"),
     *("group", "rerank", "explain"),
 )
-"""What `search` takes."""
-
-_COLUMNS = (
-    *("rank", "score", "id", "name", "path", "identity", "taken"),
-    *("confidence", "probability", "group"),
-)
-"""Columns of `Answer.to_rows` before those of the metadata."""
-
-
-def _arrow_kinds(pa: Any) -> list[Any]:
-    """The arrow type of each of `_COLUMNS`: a column without a value would have none by itself."""
-    text, number, whole = pa.string(), pa.float64(), pa.int64()
-    return [whole, number, text, text, text, text, pa.timestamp("us"), number, number, whole]
-
-
-def _printed(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as a table of text; columns without any value, and the keys, are left out."""
-    if not rows:
-        return "(no hits)"
-    names = [name for name in rows[0] if name != "id" and any(row[name] not in (None, "") for row in rows)]
-    if "path" in names:
-        names.remove("name")
-    lines = [names, *([_cell(row[name]) for name in names] for row in rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(names))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.3f}" if isinstance(value, float) else str(value).replace("\n", " ")
+"""Arguments of `search`."""

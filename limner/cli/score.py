@@ -45,9 +45,9 @@ def score_command(
     from limner.evaluation.arrays import read_results
     from limner.evaluation.measures import STANDARD
     from limner.evaluation.names import parse_measures
-    from limner.evaluation.overlap import Overlap
     from limner.evaluation.protocols import find_protocol
     from limner.evaluation.report import render
+    from limner.evaluation.scores import Overlap
     from limner.evaluation.trec import score_run
     from limner.inference.checkpoint import write_text
     from limner.inference.provenance import versions

@@ -187,7 +187,7 @@ def explain_command(
 def _time(option: str, text: str | None) -> datetime | None:
     if text is None:
         return None
-    from limner.data.capture_time import local_time
+    from limner.data.images import local_time
 
     try:
         return local_time(text)

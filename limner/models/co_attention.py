@@ -157,6 +157,9 @@ class CrossEncoder(PartedNetwork):
     `SettingsError` for a text encoder that is no LSTM.
     """
 
+    reranker = "co-attention"
+    """The kind of reranker that uses it; see `DualEncoder.reranked_by`."""
+
     def __init__(self, settings: CoAttentionSettings, backbone: ImageEncoder, text: nn.Module) -> None:
         super().__init__()
         if not isinstance(text, TextLSTM):

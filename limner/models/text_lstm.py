@@ -63,6 +63,12 @@ class TextLSTM(TextPath):
             return (states * filled[:, :, None]).sum(dim=1) / filled.sum(dim=1, keepdim=True).clamp(min=1)
         return states[torch.arange(len(states), device=states.device), present.sum(dim=1) - 1]
 
+    def input_features(
+        self, token_ids: Int64[Tensor, "batch words"]
+    ) -> Float[Tensor, "batch {self.channels}"]:
+        """The LSTM's own feature, which is what MNiL's Figure 5 compares with the embedding."""
+        return self(token_ids[:, : self.settings.words])  # type: ignore[no-any-return]
+
     def word_vectors(self) -> Float[Tensor, "vocabulary {self.channels}"]:
         """The last layer's output for each word alone (MNiL, section 4.4 and Table 3).
 

@@ -1,13 +1,16 @@
-"""What every text path is: token ids in, a feature of the sentence out."""
+"""What every text encoder is: token ids in, a feature of the sentence out; and networks divided into parts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from limner.errors import CheckpointError
 from limner.settings import Settings
-from limner.types import TextNeed, Tokenizer
+from limner.types import PADDING, TextNeed, Tokenizer
 
 
 class PartedNetwork(nn.Module, ABC):
@@ -49,6 +52,14 @@ class TextSettings(Settings):
         """The words that the path knows without a training sentence, such as a pretrained BERT's."""
         return ()
 
+    def with_folder(self, folder: Path) -> "TextSettings":
+        """The same encoder built from a folder that holds what `TextPath.files` gave."""
+        raise CheckpointError(f"{folder}: a checkpoint carries files of a text encoder that reads none")
+
+    def identity(self) -> dict[str, Any]:
+        """The settings as plain values without where weights came from."""
+        return self.model_dump(mode="json")
+
 
 class TextPath(nn.Module, ABC):
     """A text path up to its feature: a word table, and what is learnt on top of it.
@@ -70,6 +81,17 @@ class TextPath(nn.Module, ABC):
 
     def read_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Learn what the token ids stand for; most paths need not know."""
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """By file name, the JSON files that a folder must hold to build the same encoder without its weights."""
+        return {}
+
+    def input_features(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch width"]:
+        """What a figure shows as the sentences before the encoder: the mean vector of their tokens, 0 without any."""
+        vectors = self.word_vectors().float()
+        present = token_ids != PADDING
+        sums = (vectors[token_ids - 1] * present[:, :, None]).sum(dim=1)
+        return sums / present.sum(dim=1, keepdim=True).clamp(min=1)
 
     def word_vectors(self) -> Float[Tensor, "vocabulary width"]:
         """A vector of each token, in the order of `Tokenizer.entries`: what words are compared by."""

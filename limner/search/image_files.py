@@ -6,8 +6,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from limner.data.images import open_rgb
-from limner.data.thumbnails import as_jpeg, thumbnail
+from limner.data.images import as_jpeg, open_rgb, thumbnail
 from limner.errors import ChangedPictureError
 from limner.search.entry import StoredImage
 
@@ -20,7 +19,7 @@ _SIGNS = (
     (b"ftypavif", 4, "image/avif"),
     (b"BM", 0, "image/bmp"),
 )
-"""What files that browsers show begin with: bytes, where, and the type."""
+"""First bytes of the files that browsers show: the bytes, their offset, and the media type."""
 
 _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 

@@ -1,6 +1,7 @@
 """What every command has: -h, --json with a schema, --quiet, --verbose, and errors that parse."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from limner.cli import app, contract
+from limner.cli import app
 from limner.cli.commands import COMMANDS
+from limner.cli.console import out
 from limner.cli.contract import command, first_line, group, schema_of
 from limner.cli.schemas import ErrorReport, Result
 from limner.errors import SettingsError
@@ -237,10 +239,11 @@ def test_nothing_else_reaches_stdout_under_json(limner: Limner, monkeypatch: pyt
     @command(own, "talks")
     def talks() -> Found:
         """Talk."""
-        contract.out.print("much")
+        out.print("much")
         return Found(count=3)
 
-    monkeypatch.setattr("limner.cli.main.app", own)
+    # by its module: the name is the function's in the package
+    monkeypatch.setattr(sys.modules["limner.cli.main"], "app", own)
     assert limner().out == "much\n"
     assert limner("--json").out == '{\n  "count": 3\n}\n'
 

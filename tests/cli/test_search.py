@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import limner as library
-from limner.cli.search_queries import wire_answer
 from limner.search.conditions import Condition
 from limner.search.query import Query
 from limner.search.store_files import StoreFiles
@@ -36,7 +35,7 @@ def test_the_same_as_the_library(limner: Limner, store: Path, pictures: Path) ->
             [QUERY, "--where", "identity~red*", "--group", "near"],
         ),
     ):
-        answer = wire_answer(engine.answer(query)).model_dump(mode="json")
+        answer = engine.engine.answer(query).model_dump(mode="json")
         assert found(limner, store, *command, "--cpu") == answer["hits"]
 
 

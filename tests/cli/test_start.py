@@ -74,11 +74,13 @@ _INTERRUPTED = """
 import os, signal, sys
 from importlib.abc import MetaPathFinder
 
+wanted = sys.argv[1]
+
 class CtrlC(MetaPathFinder):
     "Presses Ctrl-C when a module is imported."
 
     def find_spec(self, name, path, target=None):
-        if name == sys.argv[1]:
+        if name == wanted:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, CtrlC())
@@ -93,7 +95,7 @@ main()
     [
         ("typer", ("recipes", "list"), "limner: stopped before it began\n"),
         (
-            "torch._C",
+            "torch.nn",
             ("train", "dual-path-people", "--data", "folder:x", "--out", "y"),
             "limner: stopped; what was finished is kept; the same command with --resume goes on from there\n",
         ),

@@ -45,7 +45,7 @@ def test_both_paths_end_in_one_space_and_learn() -> None:
     ],
 )
 def test_heads(head: str, kinds: list[type[nn.Module]]) -> None:
-    assert [type(layer) for layer in tiny(head=head).image_head.children()] == kinds
+    assert [type(layer) for layer in tiny(head=head).image_projection.children()] == kinds
 
 
 def test_released_features_are_not_negative() -> None:
