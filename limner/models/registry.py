@@ -51,7 +51,7 @@ def add_system(name: str, settings: type[DualEncoderSettings], network: type[Dua
 
 
 def find_system(name: str) -> System:
-    """The system of a name, limner's own or another package's. Raises `SettingsError` that lists the names there are."""
+    """The system of a name, ours or another package's. Raises `SettingsError` that lists the names there are."""
     if name in _SYSTEMS:
         return _SYSTEMS[name]
     plugin = find_plugin("limner.encoders", name)
@@ -75,7 +75,7 @@ def _of_its_system(values: Any) -> Any:
     if not isinstance(values, dict):
         return values
     name = values.get("system", DEFAULT)
-    if not isinstance(name, str) or name not in _names():
+    if not isinstance(name, str) or not (name in _SYSTEMS or name in _names()):
         *first, last = (f"'{one}'" for one in _names())
         known = f"{', '.join(first)} or {last}"
         raise PydanticCustomError("system", "its system should be {known}", {"known": known})
