@@ -21,14 +21,14 @@ from typer.models import ArgumentInfo, OptionInfo
 from docs.code_map import code_map
 from limner.cli import app
 from limner.recipes import RECIPES
-from limner.search.store_path import Place
+from limner.search.store_path import StorePath
 from limner.settings import Settings
 from limner.training.settings import Recipe, StageSettings
 
 DOCS = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py; change the code and run `make docs`. -->"
 
-_KINDS = {str: "text", int: "integer", float: "number", Path: "path", Place: "path or URL"}
+_KINDS = {str: "text", int: "integer", float: "number", Path: "path", StorePath: "path or URL"}
 _LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
