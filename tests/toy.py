@@ -14,7 +14,7 @@ from limner.models.identity_aware import IdentityAwareSettings
 from limner.models.image import BackboneSettings
 from limner.models.local_matching import LocalMatchingSettings
 from limner.models.mnil import MNiLSettings
-from limner.models.text_cnn import TextEncoderSettings
+from limner.models.text_cnn import TextCNNSettings
 from limner.models.text_hgan import HierarchicalTextSettings
 from limner.models.text_lstm import TextLSTMSettings
 from limner.training.loss_settings import LossSettings
@@ -140,7 +140,7 @@ def toy_recipe() -> Recipe:
         name="toy",
         model=DualPathSettings(
             backbone=BackboneSettings(name="resnet-18", width=0.125),
-            text=TextEncoderSettings(words=10, word_dim=12, width=1 / 32),
+            text=TextCNNSettings(words=10, word_dim=12, width=1 / 32),
             dim=16,
         ),
         images=ImageSettings(resize=(36, 36), crop=(32, 32)),

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.image import ImageEncoder
+from limner.models.text_encoder import PartedNetwork
 from limner.models.text_lstm import TextLSTM
-from limner.models.text_path import PartedNetwork
 from limner.settings import Settings
 
 

@@ -1,4 +1,4 @@
-"""What the systems' embedding networks share: an image path and a text path that end in one space."""
+"""What the systems' embedding networks share: an image encoder and a text encoder that end in one space."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from limner.errors import SettingsError
 from limner.models.co_attention import CoAttentionSettings, CrossEncoder
 from limner.models.image import BackboneSettings, ImageEncoder
-from limner.models.text_path import PartedNetwork, TextPath, TextSettings
+from limner.models.text_encoder import PartedNetwork, TextEncoder, TextSettings
 from limner.settings import Settings
 from limner.types import TextNeed, TokenBatch, Tokenizer
 
@@ -47,7 +47,7 @@ class DualEncoderSettings(Settings):
 
 
 class DualEncoder(PartedNetwork):
-    """An image path and a text path; a system says which, by the four modules it is made of.
+    """An image encoder and a text encoder; a system says which, by the four modules it is made of.
 
     `embed_images` is above the backbone's pooled feature, so that a frozen backbone is run once; neither path
     normalises. `dim` is the width of the embedding. `cross_encoder` re-ranks what the embedding finds,
@@ -66,7 +66,7 @@ class DualEncoder(PartedNetwork):
         self,
         backbone: ImageEncoder,
         image_projection: nn.Module,
-        text: TextPath,
+        text: TextEncoder,
         text_projection: nn.Module,
         dim: int,
     ) -> None:

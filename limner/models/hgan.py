@@ -71,14 +71,14 @@ class ScoreSettings(Settings):
 
 
 class HGANSettings(DualEncoderSettings):
-    """HGAN's image parts, text path and levels."""
+    """HGAN's image parts, text encoder and levels."""
 
     system: Literal["hgan"] = "hgan"
     """The published system."""
     backbone: BackboneSettings = BackboneSettings(name="resnet-50", weights="imagenet", last_stride=1)
     """The image CNN (section 4: ResNet-50; its last stage keeps the size of the map, as Table 4 needs)."""
     text: HierarchicalTextSettings = HierarchicalTextSettings()
-    """The text path."""
+    """The text encoder."""
     dim: int = Field(default=512, ge=1)
     """Width of the embedding, in which V_g meets T_g."""
     levels: tuple[Level, ...] = LEVELS
@@ -243,7 +243,7 @@ class HGAN(DualEncoder):
 
     @property
     def needs_of_text(self) -> frozenset[TextNeed]:
-        """Noun phrases, where the phrase level is on, beside what the text path needs."""
+        """Noun phrases, where the phrase level is on, beside what the text encoder needs."""
         phrases: frozenset[TextNeed] = frozenset({"phrases"} if "phrase" in self.settings.levels else ())
         return self.text.needs_of_text | phrases
 

@@ -168,7 +168,7 @@ def build_tokenizer(
 def _expect_readable(model: DualEncoder, tokenizer: Tokenizer) -> None:
     if "whole words" in model.needs_of_text and not tokenizer.whole_words:
         raise SettingsError(
-            "setting 'vocabulary.tokenizer': the network's text path reads whole words, which it splits itself; "
+            "setting 'vocabulary.tokenizer': the network's text encoder reads whole words, which it splits itself; "
             "leave the tokenizer out, or set model.text.bert=null"
         )
 
