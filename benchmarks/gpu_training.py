@@ -22,7 +22,7 @@ from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.recipes import change, get_recipe
 from limner.runs.precision import default_device
-from limner.training.events import Event, Stepped
+from limner.training.log import Event, Stepped
 from limner.training.loop import train
 
 REFERENCE = "fp32"

@@ -28,13 +28,13 @@ from limner.data.vocabulary import Vocabulary
 from limner.models.backbones import BackboneSettings
 from limner.models.mnil import MNiLSettings
 from limner.models.systems import build_network
-from limner.training.events import silent
+from limner.training.log import silent
 from limner.training.loss_settings import LossSettings
 from limner.training.objective import Objective
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures
-from limner.training.settings import Recipe, StageSettings
-from limner.training.setup import Prepared
+from limner.training.recipe import Recipe, StageSettings
+from limner.training.prepare import Prepared
 from limner.training.sextuple_stage import SextupleStage
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)

@@ -22,7 +22,7 @@ from limner.cli import app
 from limner.recipes import RECIPES
 from limner.search.place import Place
 from limner.settings import Settings
-from limner.training.settings import Recipe, StageSettings
+from limner.training.recipe import Recipe, StageSettings
 
 DOCS = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py; change the code and run `make docs`. -->"

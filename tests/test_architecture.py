@@ -8,8 +8,8 @@ from pydantic import BaseModel
 
 import limner
 from limner.settings import Settings
-from limner.training import settings as training_settings  # noqa: F401 - defines settings classes
-from limner.training.settings import Recipe
+from limner.training import recipe as training_settings  # noqa: F401 - defines settings classes
+from limner.training.recipe import Recipe
 
 ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))

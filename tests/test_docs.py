@@ -27,7 +27,7 @@ from limner.recipes import RECIPES
 from limner.runs import load_run
 from limner.search.index import index_pictures
 from limner.search.store import Store
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -10,14 +10,13 @@ from pydantic import Field
 from torch import nn
 
 from limner.models.backbones import BackboneSettings, build_backbone
-from limner.models.joint_embedding import JointEmbedding
+from limner.models.joint_embedding import JointEmbedding, NetworkSettings
 from limner.models.text_encoder import TextEncoder, TextEncoderSettings
-from limner.settings import Settings
 
 Head = Literal["paper", "released", "linear"]
 
 
-class DualPathSettings(Settings):
+class DualPathSettings(NetworkSettings):
     """Both paths of the dual-path network and the heads on them."""
 
     system: Literal["dual-path"] = "dual-path"

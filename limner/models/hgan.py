@@ -4,9 +4,9 @@ Source: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Pers
 Figure 2, implementation section 4.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,10 @@ from jaxtyping import Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from limner.models.backbones import BackboneSettings, build_backbone
+from limner.models.backbones import LAST_MAP, BackboneSettings, build_backbone
+from limner.models.bert_words import BertWords, whole_words
 from limner.models.hierarchical_text import HierarchicalText, HierarchicalTextSettings, SentenceParts
-from limner.models.joint_embedding import JointEmbedding
+from limner.models.joint_embedding import JointEmbedding, NetworkSettings
 from limner.models.local_matching import Halves, LocalMatch, LocalMatching, LocalMatchingSettings
 from limner.settings import Settings
 
@@ -69,7 +70,7 @@ class ScoreSettings(Settings):
     """Weight of S(V_p, T_p)."""
 
 
-class HGANSettings(Settings):
+class HGANSettings(NetworkSettings):
     """HGAN's image parts, text path and levels."""
 
     system: Literal["hgan"] = "hgan"
@@ -88,6 +89,48 @@ class HGANSettings(Settings):
     """Attention and similarity at both levels."""
     scores: ScoreSettings = ScoreSettings()
     """How a pair's score is made of the levels (the paper does not say: all 1)."""
+
+    offers: ClassVar[frozenset[str]] = frozenset({"classes", "levels"})
+    # a stage need not have a loss at each level, and a batch may be without a noun phrase
+    reached_in_part: ClassVar[bool] = True
+
+    def parts(self) -> frozenset[str]:
+        """BERT in the place of the word table, and what is local where there are levels."""
+        words = "words" if self.text.bert is None else "bert"
+        return frozenset({"backbone", "image_head", words, "text", "text_head"}) | self._local
+
+    @property
+    def _local(self) -> frozenset[str]:
+        return frozenset({"local"} if self.levels else ())
+
+    def reached(self, *, embedding: bool, levels: bool) -> frozenset[str]:
+        """The heads are behind the embedding alone, what is local behind the levels alone."""
+        heads = frozenset({"image_head", "text_head"})
+        return (
+            (self.parts() - heads - self._local)
+            | (heads if embedding else frozenset())
+            | (self._local if levels else frozenset())
+        )
+
+    def check_stage(self, stage: Any) -> None:
+        """Its sentences stand at the left, and a stage learns no level that there is not."""
+        if stage.position_shift:
+            raise ValueError("HGAN's sentences stand at the left; set position_shift=false")
+        for loss in stage.losses:
+            if "levels" in loss.needs and (
+                lacking := [n for n, w in loss.weights.items() if w and n not in self.levels]
+            ):
+                raise ValueError(f"losses.{loss.kind}.{lacking[0]} needs '{lacking[0]}' among model.levels")
+
+    @property
+    def own_vectors(self) -> bool:
+        """BERT has its own."""
+        return self.text.bert is not None
+
+    def known_words(self) -> Sequence[str]:
+        """The words that BERT reads in one piece."""
+        bert = self.text.bert
+        return () if bert is None or bert.model is None else whole_words(bert.model)
 
     @model_validator(mode="after")
     def _levels_differ(self) -> "HGANSettings":
@@ -149,6 +192,7 @@ class HGAN(JointEmbedding):
 
     settings: HGANSettings
     text: HierarchicalText
+    cached_of_frozen = LAST_MAP
 
     def __init__(self, settings: HGANSettings, vocabulary_size: int, *, load_weights: bool = True) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
@@ -196,6 +240,34 @@ class HGAN(JointEmbedding):
         """The embeddings of sentences, not normalised, and all of their parts; see `HierarchicalText.encode`."""
         parts = self.text.encode(numbers, phrases, words_below)
         return self.text_head(parts.feature), parts
+
+    def embed_pairs(
+        self,
+        images: Tensor,
+        numbers: Int64[Tensor, "rows words"],
+        phrases: Int64[Tensor, "rows words"] | None = None,
+        words_below: Float[Tensor, "rows words width"] | None = None,
+        *,
+        local: bool = False,
+    ) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "texts dim"], Mapping[str, LocalMatch]]:
+        """As every network does; `local` matches all pairs by words and by phrases."""
+        seen = self.read_pictures(images)
+        texts, parts = self.read_sentences(
+            numbers, torch.zeros_like(numbers) if phrases is None else phrases, words_below
+        )
+        if not local:
+            return seen.embedding, texts, {}
+        matches = self.match(self.halve_pictures(seen.regions), self.halve_sentences(parts))
+        return seen.embedding, texts, {str(level): match for level, match in matches.items()}
+
+    def kept_words(self, frozen: Collection[str]) -> BertWords | None:
+        """BERT, while it is frozen."""
+        return self.text.bert if "bert" in frozen else None
+
+    @property
+    def reads_phrases(self) -> bool:
+        """Whether it has the phrase level."""
+        return "phrase" in self.settings.levels
 
     def halve_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Halves]:
         """What pictures bring to the pairs, by level."""

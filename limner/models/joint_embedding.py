@@ -1,16 +1,51 @@
 """What the systems' embedding networks share: an image path and a text path that end in one space."""
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.backbones import BackboneSettings, ImageEncoder
+from limner.models.bert_words import BertWords
 from limner.models.co_attention import CoAttentionSettings
+from limner.models.local_matching import LocalMatch
 from limner.models.matcher import Matcher
 from limner.models.parts import Parted
 from limner.models.text_path import TextPath, TextSettings
+from limner.settings import Settings
+
+
+class NetworkSettings(Settings):
+    """The base of the settings of each system's network: what training asks of it.
+
+    - `offers`: what losses may need of it and its data (see `limner.losses.loss.Need`).
+    - `reached_in_part`: whether a step may leave parameters without a gradient.
+    """
+
+    offers: ClassVar[frozenset[str]] = frozenset({"classes", "labels", "mined", "sextuples"})
+    reached_in_part: ClassVar[bool] = False
+
+    def parts(self) -> frozenset[str]:
+        """The names of its parts, which stages freeze and scale rates by."""
+        return frozenset({"backbone", "image_head", "words", "text", "text_head"})
+
+    def reached(self, *, embedding: bool, levels: bool) -> frozenset[str]:
+        """The parts behind the embedding of the whole, and behind the levels below it."""
+        return self.parts()
+
+    def check_stage(self, stage: Any) -> None:
+        """Raise `ValueError` for a stage (`limner.training.recipe.StageSettings`) that does not fit the network."""
+
+    @property
+    def own_vectors(self) -> bool:
+        """Whether its word vectors come with it, so that nothing else may start them."""
+        return False
+
+    def known_words(self) -> Sequence[str]:
+        """Words that it knows before it is trained, beside those of the captions."""
+        return ()
 
 
 @runtime_checkable
@@ -40,6 +75,8 @@ class JointEmbedding(Parted):
 
     settings: EmbeddingSettings
     matcher: Matcher | None
+    cached_of_frozen: ClassVar[str | None] = None
+    """What is cached of a backbone that is held fixed: the map a layer reads, or None, its pooled features."""
 
     def __init__(
         self, backbone: ImageEncoder, image_head: nn.Module, text: TextPath, text_head: nn.Module, dim: int
@@ -92,6 +129,34 @@ class JointEmbedding(Parted):
         """Embeddings of word numbers, not normalised."""
         out: Tensor = self.text_head(self.text(numbers))
         return out
+
+    def embed_pairs(
+        self,
+        images: Tensor,
+        numbers: Int64[Tensor, "rows words"],
+        phrases: Int64[Tensor, "rows words"] | None = None,
+        words_below: Float[Tensor, "rows words width"] | None = None,
+        *,
+        local: bool = False,
+    ) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "texts dim"], Mapping[str, LocalMatch]]:
+        """Embeddings of images and of sentences, not normalised, and, if asked for, all pairs matched at each level.
+
+        `images` are pixels, uint8 (rows, 3, height, width), or what `pool_cached` takes.
+        """
+        pooled = self.pool_cached(images) if images.is_floating_point() else self.pool_images(images)
+        return self.embed_images(pooled), self.encode_texts(numbers), {}
+
+    def kept_words(self, frozen: Collection[str]) -> BertWords | None:
+        """The layer whose features of words never change while these parts are frozen; None where there is none."""
+        return None
+
+    @property
+    def reads_phrases(self) -> bool:
+        """Whether it reads noun phrases."""
+        return False
+
+    def anneal(self, done: float) -> None:
+        """Called before each step with the share of the stage that is done, for what changes over a stage."""
 
     def after_step(self) -> None:
         """Bring the weights back to what a system holds them to, after each step; most hold them to nothing."""

@@ -14,12 +14,11 @@ from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.backbones import BackboneSettings, build_backbone
-from limner.models.joint_embedding import JointEmbedding
+from limner.models.joint_embedding import JointEmbedding, NetworkSettings
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
-from limner.settings import Settings
 
 
-class MNiLSettings(Settings):
+class MNiLSettings(NetworkSettings):
     """Both networks and their feature-map layers."""
 
     system: Literal["mnil"] = "mnil"

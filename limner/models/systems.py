@@ -31,6 +31,13 @@ ModelSettings = Annotated[
 ]
 """The settings of any system's embedding network, told apart by their `system`."""
 
+
+def systems_offering(need: str) -> list[str]:
+    """The systems whose networks offer what a loss needs, by name."""
+    every = (DualPathSettings, IdentityAwareSettings, MNiLSettings, HGANSettings)
+    return [settings.model_fields["system"].default for settings in every if need in settings.offers]
+
+
 Network = DualPath | IdentityAware | MNiL | HGAN
 
 

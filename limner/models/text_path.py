@@ -39,3 +39,6 @@ class TextPath(nn.Module, ABC):
     def word_vectors(self) -> Float[Tensor, "vocabulary width"]:
         """A vector of each word, in the vocabulary's order: what words are compared by."""
         return self.table.weight[1:]
+
+    def read_vocabulary(self, entries: tuple[str, ...]) -> None:
+        """Take in what the words of the vocabulary are; most text paths know them by number alone."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from limner.data.readers.annotations import parse_json, read_text, shown
 from limner.errors import DataError, SettingsError
 from limner.recipes import dual_path, hgan, identity_aware, mnil
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "dual-path": dual_path.dual_path,

@@ -16,6 +16,7 @@ from limner.data.vocabulary import longest
 from limner.evaluation.reranking import Match
 from limner.models.backbones import LAST_MAP
 from limner.models.hgan import HGAN, LEVELS, Level
+from limner.models.joint_embedding import JointEmbedding
 from limner.models.local_matching import Halves, LocalMatch
 from limner.runs.backbone_pass import BackbonePass, halved
 from limner.runs.encoding import evaluating
@@ -30,6 +31,11 @@ _HELD = 256
 
 _HALVED = 1024
 """Pictures whose halves are held at once: with 15 regions, 512 numbers and two levels, 126 MB."""
+
+
+def pair_scorer_of(model: JointEmbedding, precision: Precision) -> "LevelMatching | None":
+    """What scores pairs of a network that is more than an embedding; None for one that is not."""
+    return LevelMatching(model, precision) if isinstance(model, HGAN) and model.settings.levels else None
 
 
 class LevelMatching:

@@ -9,7 +9,7 @@ from limner.models.hierarchical_text import HierarchicalText
 from limner.runs.checkpoint import write_checkpoint, write_text
 from limner.runs.provenance import versions
 from limner.runs.run import RUN_FILE
-from limner.training.setup import Prepared
+from limner.training.prepare import Prepared
 from limner.training.state import Progress
 
 
@@ -18,9 +18,9 @@ def stage_file(stage: str) -> str:
     return f"{stage}.safetensors"
 
 
-def classifier_file(stage: str) -> str:
-    """Name of the shared classifier of the same epoch, which the next stage starts from and nothing else needs."""
-    return f"{stage}-classifier.safetensors"
+def handed_file(stage: str, part: str) -> str:
+    """Name of what a loss hands on from the same epoch, e.g. the shared classifier; only the next stage needs it."""
+    return f"{stage}-{part}.safetensors"
 
 
 def write_stage_checkpoint(
@@ -55,7 +55,8 @@ def write_stage_checkpoint(
     text = data.objective.model.text
     if isinstance(text, HierarchicalText) and text.bert is not None and text.bert.settings.model is not None:
         description["bert"] = text.bert.files()
-    write_checkpoint(out / classifier_file(stage), data.objective.classifier.state_dict(), {})
+    for part, module in data.objective.handed_on().items():
+        write_checkpoint(out / handed_file(stage, part), module.state_dict(), {})
     write_checkpoint(out / stage_file(stage), data.objective.model.state_dict(), description)
 
 

@@ -13,7 +13,7 @@ from limner.data.read_sentences import phrases_of
 from limner.data.records import Dataset
 from limner.data.vocabulary import Vocabulary, lay_out
 from limner.errors import DataError
-from limner.training.settings import StageSettings
+from limner.training.recipe import StageSettings
 
 
 @dataclass(frozen=True)

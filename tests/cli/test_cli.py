@@ -16,7 +16,7 @@ from rich.console import Console
 from limner.recipes import RECIPES
 from limner.runs.checkpoint import read_checkpoint
 from limner.search.store import Store
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 from tests.cli.command import Limner, Result, refused, sets, write_metadata
 from tests.toy import draw_toys, toy_recipe
 

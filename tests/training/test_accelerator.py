@@ -14,7 +14,7 @@ import limner
 from limner.data.records import Dataset
 from limner.runs.evaluating import evaluate_run
 from limner.training.loop import train
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 from tests.toy import toy_hgan, toy_identity_aware, toy_matching, toy_mnil, toy_recipe
 from tests.training.interrupted import KilledError, killer
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import limner
 from limner.data.records import Dataset
-from limner.training.events import Event
+from limner.training.log import Event
 from limner.training.loop import train
 from tests.toy import toy_identity_aware
 from tests.training.interrupted import (
@@ -92,7 +92,7 @@ from pathlib import Path
 import torch
 from limner.losses.cmce import CMCELoss
 from limner.training.loop import train
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 from tests.toy import toy_dataset
 import os
 

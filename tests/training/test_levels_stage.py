@@ -11,8 +11,8 @@ from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.training.loop import train
 from limner.training.objective import Objective
-from limner.training.settings import Recipe
-from limner.training.setup import prepare
+from limner.training.prepare import prepare
+from limner.training.recipe import Recipe
 from tests.toy import toy_hgan, toy_recipe
 from tests.training.interrupted import KilledError, in_two_processes, killer, run_apart, same_run
 
@@ -122,7 +122,7 @@ _TWO = """
 import sys
 from pathlib import Path
 from limner.training.loop import train
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 from tests.toy import toy_dataset
 
 recipe = Recipe.model_validate_json(sys.argv[3])

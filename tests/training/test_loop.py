@@ -9,7 +9,7 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.training.loop import train
-from limner.training.settings import VocabularySettings
+from limner.training.recipe import VocabularySettings
 from tests.toy import toy_recipe
 from tests.training.interrupted import (
     STATE,

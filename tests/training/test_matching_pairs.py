@@ -3,10 +3,10 @@ import pytest
 import torch
 
 from limner.errors import SettingsError
+from limner.training.hard_negatives import nearest
 from limner.training.matching_pairs import Candidates, epoch_pairs
-from limner.training.mining import Bank, nearest
 from limner.training.pairs import TrainingPairs
-from limner.training.settings import PairSettings
+from limner.training.recipe import PairSettings
 
 IMAGES = np.array([0, 0, 1, 2, 2])
 SENTENCE_IMAGE = np.array([0, 1, 2, 2, 3, 4, 4])

@@ -11,10 +11,10 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.runs.checkpoint import read_description
+from limner.training.hard_negatives import Bank
 from limner.training.loop import train
 from limner.training.matching_pairs import Candidates
-from limner.training.mining import Bank
-from limner.training.settings import OptimiserSettings, PairSettings
+from limner.training.recipe import OptimiserSettings, PairSettings
 from tests.toy import toy_matching, toy_recipe
 from tests.training.interrupted import KilledError, in_two_processes, killer, run_apart, same_run
 
@@ -116,7 +116,7 @@ import sys
 from pathlib import Path
 import torch
 import limner.training.loop as loop
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 from tests.toy import toy_dataset
 
 torch.set_num_threads(1)

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limner.training.mining import Bank
+from limner.training.hard_negatives import Bank
 
 
 class _Drawing(np.random.Generator):

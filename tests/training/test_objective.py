@@ -2,13 +2,13 @@ from typing import Any
 
 import pytest
 import torch
+from limner.training.loss_settings import LossSettings
 from torch import Tensor
 
 from limner.models.systems import build_network
-from limner.training.loss_settings import LossSettings
 from limner.training.objective import Objective
 from limner.training.optimiser import freeze_parts
-from limner.training.settings import StageSettings
+from limner.training.recipe import StageSettings
 from tests.reference.losses import instance_loss, ranking_loss, sextuple_loss
 from tests.toy import toy_mnil, toy_recipe
 

@@ -2,11 +2,11 @@ import math
 
 import pytest
 import torch
+from limner.training.loss_settings import LossSettings
 from torch import nn
 
-from limner.training.loss_settings import LossSettings
 from limner.training.optimiser import freeze_parts, make_optimiser, rate_at, set_rate
-from limner.training.settings import OptimiserSettings, ScheduleSettings, StageSettings
+from limner.training.recipe import OptimiserSettings, ScheduleSettings, StageSettings
 
 
 def _parts() -> dict[str, list[nn.Parameter]]:

@@ -16,8 +16,8 @@ from limner.models.bert_words import BertSettings, BertWords
 from limner.training import sentence_features as module
 from limner.training.loop import train
 from limner.training.objective import Objective
+from limner.training.recipe import Recipe
 from limner.training.sentence_features import sentence_features
-from limner.training.settings import Recipe
 from tests.toy import toy_hgan
 from tests.training.interrupted import KilledError, killer
 

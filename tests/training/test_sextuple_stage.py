@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from limner.training.loss_settings import LossSettings
 from safetensors.torch import load_file
 
 import limner
 from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
 from limner.training.loop import train
-from limner.training.loss_settings import LossSettings
 from limner.training.objective import Objective
 from tests.toy import toy_mnil
 from tests.training.interrupted import STATE, KilledError, in_two_processes, killer, run_apart, same_run
@@ -185,8 +185,8 @@ import sys
 from pathlib import Path
 import torch
 from limner.training.loop import train
-from limner.training.settings import Recipe
-from limner.training.violators import RecentBank
+from limner.training.recipe import Recipe
+from limner.training.hard_negatives import RecentBank
 from tests.toy import toy_dataset
 
 torch.set_num_threads(1)

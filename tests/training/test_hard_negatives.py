@@ -7,7 +7,7 @@ import torch
 from scipy.stats import chi2_contingency
 from torch.nn.functional import normalize
 
-from limner.training.violators import RecentBank, find_violators
+from limner.training.hard_negatives import RecentBank, find_violators
 from tests.reference.violators import first_violator
 
 

@@ -15,13 +15,11 @@ from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.data.vocabulary import Vocabulary, words
 from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.errors import DataError, SettingsError
-from limner.models.bert_words import whole_words
-from limner.models.hgan import HGAN, HGANSettings
 from limner.models.systems import build_network
 from limner.training.objective import Objective
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 
 
 @dataclass
@@ -78,31 +76,26 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
     if table is not None:
         with torch.no_grad():
             model.text.table.weight[1:] = torch.from_numpy(table)
-    if isinstance(model, HGAN):
-        model.text.read_vocabulary(vocabulary.entries)
+    model.text.read_vocabulary(vocabulary.entries)
     for stage in recipe.stages:
         if stage.backbone_from is not None:
             try:
                 model.backbone.find_layer(stage.backbone_from)
             except SettingsError as error:
                 raise SettingsError(f"setting 'stages.{stage.name}.backbone_from': {error}") from None
-    by_phrase = isinstance(model, HGAN) and "phrase" in model.settings.levels
-    pairs = TrainingPairs.of(train, vocabulary, phrases=by_phrase)
+    pairs = TrainingPairs.of(train, vocabulary, phrases=model.reads_phrases)
     classes = len(train) if recipe.classes == "images" else recipe.classes or pairs.identities
-    objective = Objective(
-        model,
-        classes=classes if any(stage.classifies for stage in recipe.stages) else 0,
-        compared=classes if any(stage.compares for stage in recipe.stages) else 0,
-        bias=recipe.classifier_bias,
-    )
+    # behind the network: what of it starts at random depends on the order
+    objective = Objective(model, [stage.losses for stage in recipe.stages], classes)
     image_groups, sentence_groups = group_numbers(val)
     if not len(sentence_groups):
         raise DataError(f"{val.source}: the validation split has no sentence")
-    by_label = any(stage.by_label for stage in recipe.stages)
-    if by_label or (recipe.classes is not None and any(stage.losses.sextuple for stage in recipe.stages)):
+    needs = frozenset(need for stage in recipe.stages for need in stage.needs)
+    by_label = "labels" in needs
+    if by_label or (recipe.classes is not None and "sextuples" in needs):
         _expect_own_sentences(train)
     said = [sentence for record in val.records for sentence in record.sentences]
-    read = ReadSentences.of(said, vocabulary, recipe.model.text.words, phrases=by_phrase)
+    read = ReadSentences.of(said, vocabulary, recipe.model.text.words, phrases=model.reads_phrases)
     return Prepared(
         recipe,
         train,
@@ -146,9 +139,9 @@ def _words(
     recipe: Recipe, sentences: list[str]
 ) -> tuple[Vocabulary, Float[np.ndarray, "vocabulary word_dim"] | None]:
     chosen, dim = recipe.vocabulary, recipe.model.text.word_dim
-    if isinstance(recipe.model, HGANSettings) and (bert := recipe.model.text.bert) is not None:
+    if recipe.model.own_vectors:
         vocabulary = Vocabulary.build(sentences, min_count=chosen.min_count)
-        return vocabulary if bert.model is None else vocabulary.with_words(whole_words(bert.model)), None
+        return vocabulary.with_words(recipe.model.known_words()), None
     if chosen.vectors == "random":
         return Vocabulary.build(sentences, min_count=chosen.min_count), None
     if chosen.vectors == "captions":

@@ -8,7 +8,7 @@ from limner.data.records import Dataset, Record, label_matrices
 from limner.data.vocabulary import Vocabulary
 from limner.errors import DataError
 from limner.training.pairs import TrainingPairs
-from limner.training.relevant import Relevant
+from limner.training.positives import Relevant
 
 LABELS = [("dog",), ("dog", "car"), ("car", "tree"), ("tree",), ("dog", "car", "tree"), ("boat",)]
 SENTENCES = (2, 1, 3, 1, 2, 1)
