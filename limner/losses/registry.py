@@ -64,7 +64,7 @@ def _kind(value: Any) -> Any:
 
 
 @cache
-def _parser() -> TypeAdapter[LossSettings]:
+def _parser() -> Any:
     """A union of all kinds, whose tags tell `limner.settings` which class a refused value was meant for."""
     tagged = (Annotated[loss_settings(kind), Tag(f"<{kind}>")] for kind in LOSSES)
     return TypeAdapter(Annotated[reduce(or_, tagged), Discriminator(lambda value: f"<{_kind(value)}>")])  # type: ignore[arg-type]
@@ -77,7 +77,8 @@ def _parse(value: Any) -> LossSettings:
         raise PydanticCustomError("loss", 'expected a loss, e.g. {{"kind": "ranking"}}')
     if value["kind"] not in LOSSES:
         raise PydanticCustomError("loss", "{why}", {"why": f"unknown loss{_hint(str(value['kind']))}"})
-    return _parser().validate_python(value)
+    parsed: LossSettings = _parser().validate_python(value)
+    return parsed
 
 
 AnyLoss = Annotated[SerializeAsAny[LossSettings], BeforeValidator(_parse)]

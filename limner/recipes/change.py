@@ -159,7 +159,7 @@ def _put_loss(losses: list[Any], kind: str, value: Any, key: str) -> None:
         losses[:] = [loss for loss, other in zip(losses, there, strict=True) if other != kind]
     elif not isinstance(value, dict):
         raise SettingsError(
-            f"setting '{key}': expected an object of the loss's settings, {{}} for its defaults, or null to leave it out"
+            f"setting '{key}': expected an object of the loss's settings, {{}} for the defaults or null for none"
         )
     elif kind in there:
         losses[there.index(kind)] = {**value, "kind": kind}
