@@ -148,8 +148,8 @@ class Loss(nn.Module, ABC):
     def use(self, settings: LossSettings, samples: int) -> None:
         """Take over a stage's settings; `samples` is the number of pairs in an epoch."""
         for name in type(settings).model_fields:
-            # what lasts is built once and cannot be changed
-            if name != "kind" and name not in settings.lasting and hasattr(self, name):
+            # what lasts is built once and cannot be changed; `weight` is the objective's
+            if name not in ("kind", "weight", *settings.lasting) and hasattr(self, name):
                 setattr(self, name, getattr(settings, name))
 
     @abstractmethod

@@ -5,9 +5,8 @@ is registered, and a loss is imported only when it is used.
 """
 
 import difflib
-from functools import cache, reduce
+from functools import cache
 from importlib import import_module
-from operator import or_
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Discriminator, SerializeAsAny, Tag, TypeAdapter
@@ -34,7 +33,6 @@ def register_loss(kind: str, place: str | type[LossSettings]) -> None:
     """
     if LOSSES.setdefault(kind, place) != place:
         raise SettingsError(f"there are two losses of kind '{kind}': {LOSSES[kind]} and {place}; rename one")
-    _parser.cache_clear()
 
 
 def loss_settings(kind: str) -> type[LossSettings]:
@@ -59,25 +57,28 @@ def _hint(kind: str) -> str:
     return f"; did you mean '{close[0]}'?" if close else f"; there are: {', '.join(LOSSES)}"
 
 
-def _kind(value: Any) -> Any:
-    return value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
-
-
 @cache
-def _parser() -> Any:
-    """A union of all kinds, whose tags tell `limner.settings` which class a refused value was meant for."""
-    tagged = (Annotated[loss_settings(kind), Tag(f"<{kind}>")] for kind in LOSSES)
-    return TypeAdapter(Annotated[reduce(or_, tagged), Discriminator(lambda value: f"<{_kind(value)}>")])  # type: ignore[arg-type]
+def _parser(settings: type[LossSettings]) -> Any:
+    """A parser whose errors say by a tag which kind of loss a value was meant for, as `limner.settings` reads it.
+
+    Each kind has its own: a recipe imports only the losses that it uses, and one that is broken breaks no other.
+    """
+    tag = f"<{settings.model_fields['kind'].default}>"
+    # pydantic tags the members of a union, so that there has to be a second one
+    union = Annotated[settings, Tag(tag)] | Annotated[None, Tag("<none>")]  # type: ignore[valid-type]
+    return TypeAdapter(Annotated[union, Discriminator(lambda value: tag)])
 
 
 def _parse(value: Any) -> LossSettings:
     if isinstance(value, LossSettings):
         return value
-    if not isinstance(value, dict) or "kind" not in value:
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         raise PydanticCustomError("loss", 'expected a loss, e.g. {{"kind": "ranking"}}')
-    if value["kind"] not in LOSSES:
-        raise PydanticCustomError("loss", "{why}", {"why": f"unknown loss{_hint(str(value['kind']))}"})
-    parsed: LossSettings = _parser().validate_python(value)
+    try:
+        settings = loss_settings(value["kind"])
+    except SettingsError as error:
+        raise PydanticCustomError("loss", "{why}", {"why": str(error)}) from None
+    parsed: LossSettings = _parser(settings).validate_python(value)
     return parsed
 
 

@@ -10,13 +10,13 @@ from pydantic import Field
 from torch import nn
 
 from limner.models.backbones import BackboneSettings, build_backbone
-from limner.models.joint_embedding import JointEmbedding, NetworkSettings
+from limner.models.joint_embedding import DualEncoderSettings, JointEmbedding
 from limner.models.text_encoder import TextEncoder, TextEncoderSettings
 
 Head = Literal["paper", "released", "linear"]
 
 
-class DualPathSettings(NetworkSettings):
+class DualPathSettings(DualEncoderSettings):
     """Both paths of the dual-path network and the heads on them."""
 
     system: Literal["dual-path"] = "dual-path"

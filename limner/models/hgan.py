@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from limner.models.backbones import LAST_MAP, BackboneSettings, build_backbone
 from limner.models.bert_words import BertWords, whole_words
 from limner.models.hierarchical_text import HierarchicalText, HierarchicalTextSettings, SentenceParts
-from limner.models.joint_embedding import JointEmbedding, NetworkSettings
+from limner.models.joint_embedding import DualEncoderSettings, JointEmbedding
 from limner.models.local_matching import Halves, LocalMatch, LocalMatching, LocalMatchingSettings
 from limner.settings import Settings
 
@@ -70,7 +70,7 @@ class ScoreSettings(Settings):
     """Weight of S(V_p, T_p)."""
 
 
-class HGANSettings(NetworkSettings):
+class HGANSettings(DualEncoderSettings):
     """HGAN's image parts, text path and levels."""
 
     system: Literal["hgan"] = "hgan"
@@ -92,7 +92,7 @@ class HGANSettings(NetworkSettings):
 
     offers: ClassVar[frozenset[str]] = frozenset({"classes", "levels"})
     # a stage need not have a loss at each level, and a batch may be without a noun phrase
-    reached_in_part: ClassVar[bool] = True
+    leaves_parameters_unused: ClassVar[bool] = True
 
     def parts(self) -> frozenset[str]:
         """BERT in the place of the word table, and what is local where there are levels."""
@@ -192,7 +192,7 @@ class HGAN(JointEmbedding):
 
     settings: HGANSettings
     text: HierarchicalText
-    cached_of_frozen = LAST_MAP
+    cached_map = LAST_MAP
 
     def __init__(self, settings: HGANSettings, vocabulary_size: int, *, load_weights: bool = True) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)

@@ -10,11 +10,11 @@ from pydantic import Field
 from torch import nn
 
 from limner.models.backbones import BackboneSettings, build_backbone
-from limner.models.joint_embedding import JointEmbedding, NetworkSettings
+from limner.models.joint_embedding import DualEncoderSettings, JointEmbedding
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
 
 
-class IdentityAwareSettings(NetworkSettings):
+class IdentityAwareSettings(DualEncoderSettings):
     """Both paths of the identity-aware system's stage 1."""
 
     system: Literal["identity-aware"] = "identity-aware"
@@ -27,7 +27,7 @@ class IdentityAwareSettings(NetworkSettings):
     """Width of the embedding (section 4.2: 512)."""
 
     # a matcher reads the states of its LSTM
-    offers: ClassVar[frozenset[str]] = NetworkSettings.offers | {"states"}
+    offers: ClassVar[frozenset[str]] = DualEncoderSettings.offers | {"states"}
 
 
 class IdentityAware(JointEmbedding):

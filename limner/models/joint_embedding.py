@@ -17,15 +17,15 @@ from limner.models.text_path import TextPath, TextSettings
 from limner.settings import Settings
 
 
-class NetworkSettings(Settings):
+class DualEncoderSettings(Settings):
     """The base of the settings of each system's network: what training asks of it.
 
     - `offers`: what losses may need of it and its data (see `limner.losses.loss.Need`).
-    - `reached_in_part`: whether a step may leave parameters without a gradient.
+    - `leaves_parameters_unused`: whether a step may leave parameters without a gradient.
     """
 
     offers: ClassVar[frozenset[str]] = frozenset({"classes", "labels", "mined", "sextuples"})
-    reached_in_part: ClassVar[bool] = False
+    leaves_parameters_unused: ClassVar[bool] = False
 
     def parts(self) -> frozenset[str]:
         """The names of its parts, which stages freeze and scale rates by."""
@@ -75,7 +75,7 @@ class JointEmbedding(Parted):
 
     settings: EmbeddingSettings
     matcher: Matcher | None
-    cached_of_frozen: ClassVar[str | None] = None
+    cached_map: ClassVar[str | None] = None
     """What is cached of a backbone that is held fixed: the map a layer reads, or None, its pooled features."""
 
     def __init__(

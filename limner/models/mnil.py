@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.backbones import BackboneSettings, build_backbone
-from limner.models.joint_embedding import JointEmbedding, NetworkSettings
+from limner.models.joint_embedding import DualEncoderSettings, JointEmbedding
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
 
 
-class MNiLSettings(NetworkSettings):
+class MNiLSettings(DualEncoderSettings):
     """Both networks and their feature-map layers."""
 
     system: Literal["mnil"] = "mnil"

@@ -32,6 +32,10 @@ ModelSettings = Annotated[
 """The settings of any system's embedding network, told apart by their `system`."""
 
 
+DEFAULT_SETTINGS = DualPathSettings()
+"""The network of a recipe that names none."""
+
+
 def systems_offering(need: str) -> list[str]:
     """The systems whose networks offer what a loss needs, by name."""
     every = (DualPathSettings, IdentityAwareSettings, MNiLSettings, HGANSettings)

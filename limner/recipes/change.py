@@ -10,6 +10,7 @@ A loss as a whole is added with defaults by `{}`, with others by `{"margin": 0.2
 """
 
 import difflib
+import itertools
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -57,24 +58,31 @@ def _differing(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, A
         for name in after:
             yield from _differing(before[name], after[name], f"{path}.{name}" if path else name)
         return
-    if path.endswith(".losses"):
-        old, new = ({loss["kind"]: loss for loss in losses} for losses in (before, after))
-        # a loss that is added comes last: any other order has to be said as a whole
-        if list(new) == [kind for kind in old if kind in new] + [kind for kind in new if kind not in old]:
-            for kind, loss in new.items():
-                if kind in old:
-                    yield from _differing(old[kind], loss, f"{path}.{kind}")
-                else:
-                    yield f"{path}.{kind}", {name: value for name, value in loss.items() if name != "kind"}
-            yield from ((f"{path}.{kind}", None) for kind in old if kind not in new)
-            return
-    if path == "stages":
-        names = [[stage["name"] for stage in stages] for stages in (before, after)]
-        if names[0] == names[1]:
-            for old_stage, new_stage in zip(before, after, strict=True):
-                yield from _differing(old_stage, new_stage, f"{path}.{new_stage['name']}")
+    for named, parts in ((".losses", _losses), ("stages", _stages)):
+        if path.endswith(named) and (found := parts(before, after, path)) is not None:
+            yield from found
             return
     yield path, after
+
+
+def _losses(before: list[Any], after: list[Any], path: str) -> Iterator[tuple[str, Any]] | None:
+    """The differences of a stage's losses by kind; None where their order has to be said."""
+    old, new = ({loss["kind"]: loss for loss in losses} for losses in (before, after))
+    added = [kind for kind in new if kind not in old]
+    if list(new) != [kind for kind in old if kind in new] + added:  # one that is added comes last
+        return None
+    kept = (_differing(old[kind], new[kind], f"{path}.{kind}") for kind in old if kind in new)
+    more = ((f"{path}.{kind}", {key: new[kind][key] for key in new[kind] if key != "kind"}) for kind in added)
+    return itertools.chain(*kept, more, ((f"{path}.{kind}", None) for kind in old if kind not in new))
+
+
+def _stages(before: list[Any], after: list[Any], path: str) -> Iterator[tuple[str, Any]] | None:
+    """The differences of stages by name; None where these differ."""
+    old, new = ([stage["name"] for stage in stages] for stages in (before, after))
+    if old != new:
+        return None
+    pairs = zip(old, before, after, strict=True)
+    return itertools.chain(*(_differing(one, other, f"{path}.{name}") for name, one, other in pairs))
 
 
 def _value(setting: str, text: str) -> Any:

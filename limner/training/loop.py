@@ -84,7 +84,7 @@ class _Training:
         self.recipe = recipe
         self.out = out
         # what a stage's losses do not reach, or a batch without a noun phrase leaves out, has no gradient
-        unused = DistributedDataParallelKwargs(find_unused_parameters=recipe.model.reached_in_part)
+        unused = DistributedDataParallelKwargs(find_unused_parameters=recipe.model.leaves_parameters_unused)
         self.accelerator = Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[unused])
         self.device = self.accelerator.device
         self.precision = pick_precision(recipe.precision, self.device)

@@ -15,7 +15,7 @@ from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.data.vocabulary import Vocabulary, words
 from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.errors import DataError, SettingsError
-from limner.models.systems import build_network
+from limner.models.systems import Network, build_network
 from limner.training.objective import Objective
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures
@@ -71,18 +71,7 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
         raise DataError(f"{train.source}: training was handed pictures of the test split")
     sentences = [sentence for record in train.records for sentence in record.sentences]
     vocabulary, table = _words(recipe, sentences)
-    torch.manual_seed(recipe.seed)
-    model = build_network(recipe.model, len(vocabulary))
-    if table is not None:
-        with torch.no_grad():
-            model.text.table.weight[1:] = torch.from_numpy(table)
-    model.text.read_vocabulary(vocabulary.entries)
-    for stage in recipe.stages:
-        if stage.backbone_from is not None:
-            try:
-                model.backbone.find_layer(stage.backbone_from)
-            except SettingsError as error:
-                raise SettingsError(f"setting 'stages.{stage.name}.backbone_from': {error}") from None
+    model = _network(recipe, vocabulary, table)
     pairs = TrainingPairs.of(train, vocabulary, phrases=model.reads_phrases)
     classes = len(train) if recipe.classes == "images" else recipe.classes or pairs.identities
     # behind the network: what of it starts at random depends on the order
@@ -112,6 +101,25 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
         label_matrices(val) if by_label else None,
         read.phrases,
     )
+
+
+def _network(
+    recipe: Recipe, vocabulary: Vocabulary, table: Float[np.ndarray, "vocabulary word_dim"] | None
+) -> Network:
+    """The network at its start, which depends on the seed alone; raises `SettingsError` for a layer it has not."""
+    torch.manual_seed(recipe.seed)
+    model = build_network(recipe.model, len(vocabulary))
+    if table is not None:
+        with torch.no_grad():
+            model.text.table.weight[1:] = torch.from_numpy(table)
+    model.text.read_vocabulary(vocabulary.entries)
+    for stage in recipe.stages:
+        if stage.backbone_from is not None:
+            try:
+                model.backbone.find_layer(stage.backbone_from)
+            except SettingsError as error:
+                raise SettingsError(f"setting 'stages.{stage.name}.backbone_from': {error}") from None
+    return model
 
 
 def _expect_own_sentences(train: Dataset) -> None:

@@ -12,8 +12,7 @@ from limner.losses.instance import Instance
 from limner.losses.loss import LossSettings, Need
 from limner.losses.registry import AnyLoss
 from limner.models.co_attention import CoAttentionSettings
-from limner.models.dual_path import DualPathSettings
-from limner.models.systems import ModelSettings, systems_offering
+from limner.models.systems import DEFAULT_SETTINGS, ModelSettings, systems_offering
 from limner.settings import Settings
 
 Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_image mAP", "mAP"]
@@ -212,7 +211,7 @@ class Recipe(Settings):
 
     name: str
     """Name of the recipe."""
-    model: ModelSettings = DualPathSettings()
+    model: ModelSettings = DEFAULT_SETTINGS
     """The network; its `system` says which published one."""
     images: ImageSettings = ImageSettings()
     """How pictures are resized, cropped and flipped."""

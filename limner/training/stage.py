@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from jaxtyping import Float, Int64
-from torch import Tensor, nn
+from torch import nn
 
 from limner.data.read_sentences import ReadSentences
 from limner.evaluation.report import Report
@@ -16,7 +16,7 @@ from limner.evaluation.reranking import PairReranking, remembered
 from limner.losses.loss import Examples
 from limner.models.backbones import ImageEncoder
 from limner.runs.encoding import Encoding
-from limner.runs.level_matching import LevelMatching, pair_scorer_of
+from limner.runs.level_matching import pair_scorer_of
 from limner.runs.precision import Arithmetic
 from limner.training.feature_cache import cached_views
 from limner.training.log import Listener, Preparing
@@ -28,7 +28,6 @@ from limner.training.prepare import Prepared
 from limner.training.samplers import BatchSource, Beside, sampler_for
 from limner.training.sentence_features import SentenceFeatures, sentence_features
 from limner.training.validation import evaluate_val, validate
-from limner.types import Maps
 
 
 class Stage(ABC):
@@ -237,30 +236,26 @@ class EmbeddingStage(Stage):
         scorer = pair_scorer_of(self.model, self.precision)
         if first == 0 or scorer is None:
             return validate(data, self._encoding(), self.val_cached)
-        images, maps = self._val_images(scorer)
-        texts = self._encoding().numbers(data.val_numbers)
+        encoding, pictures, cached = self._encoding(), data.val_pictures, self.val_cached
+        if cached is not None:
+            images = encoding.cached(cached[:, : data.recipe.images.test_views])
+            maps = scorer.maps_of_cached(cached[:, 0])
+        else:
+            maps = np.concatenate([scorer.maps(block) for block in centred_blocks(pictures)])
+            images = encode_all(pictures, encoding)
+        texts = encoding.numbers(data.val_numbers)
         read = ReadSentences(data.val_numbers, data.val_phrases)
         score = scorer.scorer(images.numpy(), texts.numpy(), maps, read)
         return evaluate_val(
             data, images, texts, PairReranking(remembered(score, len(images), len(texts)), first)
         )
 
-    def _val_images(self, scorer: LevelMatching) -> tuple[Tensor, Maps]:
-        """Embeddings, and what pairs are scored by."""
-        encoding = self._encoding()
-        if self.val_cached is not None:
-            views = self.val_cached[:, : self.data.recipe.images.test_views]
-            return encoding.cached(views), scorer.maps_of_cached(self.val_cached[:, 0])
-        pictures = self.data.val_pictures
-        maps = np.concatenate([scorer.maps(block) for block in centred_blocks(pictures)])
-        return encode_all(pictures, encoding), maps
-
     def _cached(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """What is cached of both splits while the backbone is frozen, all or in part, and the stage allows it."""
         stage, data, backbone = self.stage, self.data, self.model.backbone
         if not stage.views or ("backbone" not in stage.frozen and stage.backbone_from is None):
             return None, None
-        until, views = stage.backbone_from or self.model.cached_of_frozen, data.recipe.images.test_views
+        until, views = stage.backbone_from or self.model.cached_map, data.recipe.images.test_views
         return (
             self._views("training features", backbone, data.train_pictures, stage.views, until),
             self._views("validation features", backbone, data.val_pictures, views, until),
