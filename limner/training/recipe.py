@@ -278,13 +278,14 @@ class Recipe(Settings):
                 reached = of_losses | self.model.reached(
                     embedding=any(loss.of_embedding for loss in stage.losses), levels="levels" in stage.needs
                 )
+            elif self.matcher is not None:
+                there = reached = self.matcher.parts()
             else:
-                there = frozenset() if self.matcher is None else self.matcher.parts()
-                reached = there
+                continue  # `_matching_fits` says what is missing
             for setting, named in stage.named_parts.items():
                 for part in sorted(named - there):
                     raise ValueError(f"stage '{stage.name}': {setting}: {_no_part(part, there)}")
-            if there and not reached - set(stage.frozen):
+            if not reached - set(stage.frozen):
                 raise ValueError(
                     f"stage '{stage.name}': every part that the losses reach is frozen; nothing is left to learn"
                 )
