@@ -15,13 +15,13 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import torch
+from limner.inference.precision import default_device
 
 import limner
 from benchmarks.measuring import publish
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.recipes import change, get_recipe
-from limner.runs.precision import default_device
 from limner.training.log import Event, Stepped
 from limner.training.loop import train
 

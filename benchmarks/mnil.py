@@ -20,6 +20,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
+from limner.models.image import BackboneSettings
+from limner.models.registry import build_network
 from torch import Tensor
 
 from benchmarks.measuring import memory_above, publish, speeds, taking_turns
@@ -27,9 +29,7 @@ from limner.data.records import Dataset
 from limner.data.vocabulary import Vocabulary
 from limner.losses import Sextuple
 from limner.losses.loss import Sextuples
-from limner.models.backbones import BackboneSettings
 from limner.models.mnil import MNiLSettings
-from limner.models.systems import build_network
 from limner.training.log import silent
 from limner.training.objective import Objective, TrainingBatch
 from limner.training.pairs import TrainingPairs

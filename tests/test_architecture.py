@@ -15,7 +15,6 @@ from limner.training.recipe import Recipe
 ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
-    {"errors", "types", "freed_memory", "user_cache"},
     {"compiled"},
     {"settings"},
     {"data"},

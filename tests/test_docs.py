@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from limner.inference import load_model
 from typer.testing import CliRunner
 
 from limner.cli import app
@@ -24,7 +25,6 @@ from limner.evaluation.measures import NAMED, OF_K
 from limner.evaluation.overlap import Overlap
 from limner.evaluation.protocols import PROTOCOLS
 from limner.recipes import RECIPES
-from limner.runs import load_run
 from limner.search.index import index_pictures
 from limner.search.store import Store
 from limner.training.recipe import Recipe
@@ -225,7 +225,7 @@ def workplace(toys: Dataset, toy_run: Path, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("docs")
     shutil.copytree(toy_run, folder / "RUN")
     shutil.copytree(toys.records[0].image.parent, folder / "PICTURES")
-    run = load_run(folder / "RUN")
+    run = load_model(folder / "RUN")
     store = Store.create(folder / "STORE", fingerprint=run.fingerprint, dim=run.dim, run=folder / "RUN")
     index_pictures(run, store, [folder / "PICTURES"])
     return folder

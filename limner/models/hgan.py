@@ -14,11 +14,11 @@ from jaxtyping import Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from limner.models.backbones import LAST_MAP, BackboneSettings, build_backbone
-from limner.models.bert_words import BertWords, whole_words
-from limner.models.hierarchical_text import HierarchicalText, HierarchicalTextSettings, SentenceParts
-from limner.models.joint_embedding import DualEncoderSettings, JointEmbedding
-from limner.models.local_matching import Halves, LocalMatch, LocalMatching, LocalMatchingSettings
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
+from limner.models.image import LAST_MAP, BackboneSettings, build_backbone
+from limner.models.local_matching import LocalMatch, LocalMatching, LocalMatchingSettings, Projected
+from limner.models.text_bert import BertWords, whole_words
+from limner.models.text_hgan import HierarchicalText, HierarchicalTextSettings, SentenceParts
 from limner.settings import Settings
 
 Level = Literal["word", "phrase"]
@@ -97,7 +97,7 @@ class HGANSettings(DualEncoderSettings):
     def parts(self) -> frozenset[str]:
         """BERT in the place of the word table, and what is local where there are levels."""
         words = "words" if self.text.bert is None else "bert"
-        return frozenset({"backbone", "image_head", words, "text", "text_head"}) | self._local
+        return frozenset({"backbone", "image_projection", words, "text", "text_projection"}) | self._local
 
     @property
     def _local(self) -> frozenset[str]:
@@ -105,7 +105,7 @@ class HGANSettings(DualEncoderSettings):
 
     def reached(self, *, embedding: bool, levels: bool) -> frozenset[str]:
         """The heads are behind the embedding alone, what is local behind the levels alone."""
-        heads = frozenset({"image_head", "text_head"})
+        heads = frozenset({"image_projection", "text_projection"})
         return (
             (self.parts() - heads - self._local)
             | (heads if embedding else frozenset())
@@ -180,7 +180,7 @@ class RegionBranch(nn.Module):
         return regions.flatten(2).transpose(1, 2)
 
 
-class HGAN(JointEmbedding):
+class HGAN(DualEncoder):
     """Sentence level as an embedding; word and phrase level as similarities of pairs.
 
     Our name = their symbol: `pool_images` = V_g, `text` = T_g, `cut` = V_w and V_p, `text.encode` = T_w and T_p;
@@ -239,7 +239,7 @@ class HGAN(JointEmbedding):
     ) -> tuple[Float[Tensor, "batch dim"], SentenceParts]:
         """The embeddings of sentences, not normalised, and all of their parts; see `HierarchicalText.encode`."""
         parts = self.text.encode(numbers, phrases, words_below)
-        return self.text_head(parts.feature), parts
+        return self.text_projection(parts.feature), parts
 
     def embed_pairs(
         self,
@@ -257,7 +257,7 @@ class HGAN(JointEmbedding):
         )
         if not local:
             return seen.embedding, texts, {}
-        matches = self.match(self.halve_pictures(seen.regions), self.halve_sentences(parts))
+        matches = self.match(self.project_pictures(seen.regions), self.project_sentences(parts))
         return seen.embedding, texts, {str(level): match for level, match in matches.items()}
 
     def kept_words(self, frozen: Collection[str]) -> BertWords | None:
@@ -269,17 +269,17 @@ class HGAN(JointEmbedding):
         """Whether it has the phrase level."""
         return "phrase" in self.settings.levels
 
-    def halve_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Halves]:
+    def project_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Projected]:
         """What pictures bring to the pairs, by level."""
-        return {level: self._local(level).halve_regions(own) for level, own in regions.items()}
+        return {level: self._local(level).project_regions(own) for level, own in regions.items()}
 
-    def halve_sentences(self, parts: SentenceParts) -> dict[Level, Halves]:
+    def project_sentences(self, parts: SentenceParts) -> dict[Level, Projected]:
         """What sentences bring to the pairs, by level."""
         of_level = {
             "word": (parts.words, parts.words_present),
             "phrase": (parts.phrases, parts.phrases_present),
         }
-        return {level: self._local(level).halve_items(*of_level[level]) for level in self.settings.levels}
+        return {level: self._local(level).project_items(*of_level[level]) for level in self.settings.levels}
 
     def anneal(self, done: float) -> None:
         """Set the temperature of both levels' selection to what it is when a share `done` of a stage is over."""
@@ -288,8 +288,8 @@ class HGAN(JointEmbedding):
 
     def match(
         self,
-        pictures: Mapping[Level, Halves],
-        sentences: Mapping[Level, Halves],
+        pictures: Mapping[Level, Projected],
+        sentences: Mapping[Level, Projected],
         generator: torch.Generator | None = None,
     ) -> dict[Level, LocalMatch]:
         """All pairs at each level."""
@@ -308,10 +308,10 @@ class HGAN(JointEmbedding):
         above = [module for name, module in self.text.named_children() if name not in ("bert", "vectors")]
         return {
             "backbone": [self.backbone],
-            "image_head": [self.image_head],
+            "image_projection": [self.image_projection],
             "words": [] if self.text.vectors is None else [self.text.vectors],
             "bert": [] if self.text.bert is None else [self.text.bert],
             "text": above,
-            "text_head": [self.text_head],
+            "text_projection": [self.text_projection],
             "local": [self.branches, self.local],
         }

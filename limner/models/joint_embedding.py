@@ -7,13 +7,12 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
-from limner.models.backbones import BackboneSettings, ImageEncoder
-from limner.models.bert_words import BertWords
-from limner.models.co_attention import CoAttentionSettings
+from limner.models.co_attention import CoAttentionSettings, CrossEncoder
+from limner.models.image import BackboneSettings, ImageEncoder
 from limner.models.local_matching import LocalMatch
-from limner.models.matcher import Matcher
-from limner.models.parts import Parted
-from limner.models.text_path import TextPath, TextSettings
+from limner.models.parts import PartedNetwork
+from limner.models.text_bert import BertWords
+from limner.models.text_encoder import TextEncoder, TextSettings
 from limner.settings import Settings
 
 
@@ -29,7 +28,7 @@ class DualEncoderSettings(Settings):
 
     def parts(self) -> frozenset[str]:
         """The names of its parts, which stages freeze and scale rates by."""
-        return frozenset({"backbone", "image_head", "words", "text", "text_head"})
+        return frozenset({"backbone", "image_projection", "words", "text", "text_projection"})
 
     def reached(self, *, embedding: bool, levels: bool) -> frozenset[str]:
         """The parts behind the embedding of the whole, and behind the levels below it."""
@@ -65,7 +64,7 @@ class EmbeddingSettings(Protocol):
         """Width of the embedding."""
 
 
-class JointEmbedding(Parted):
+class DualEncoder(PartedNetwork):
     """An image path and a text path; a system says which, by the four modules it is made of.
 
     `embed_images` is above the backbone's pooled feature, so that a frozen backbone is run once; neither path
@@ -74,25 +73,30 @@ class JointEmbedding(Parted):
     """
 
     settings: EmbeddingSettings
-    matcher: Matcher | None
+    matcher: CrossEncoder | None
     cached_map: ClassVar[str | None] = None
     """What is cached of a backbone that is held fixed: the map a layer reads, or None, its pooled features."""
 
     def __init__(
-        self, backbone: ImageEncoder, image_head: nn.Module, text: TextPath, text_head: nn.Module, dim: int
+        self,
+        backbone: ImageEncoder,
+        image_projection: nn.Module,
+        text: TextEncoder,
+        text_projection: nn.Module,
+        dim: int,
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.image_head = image_head
+        self.image_projection = image_projection
         self.text = text
-        self.text_head = text_head
+        self.text_projection = text_projection
         self.dim = dim
         self.matcher = None
 
-    def add_matcher(self, settings: CoAttentionSettings) -> Matcher:
+    def add_cross_encoder(self, settings: CoAttentionSettings) -> CrossEncoder:
         """Give the network a matcher that starts from its weights as they are now; one that is there stays."""
         if self.matcher is None:
-            self.matcher = Matcher(settings, self.backbone, self.text).to(next(self.parameters()).device)
+            self.matcher = CrossEncoder(settings, self.backbone, self.text).to(next(self.parameters()).device)
         return self.matcher
 
     def pool_images(
@@ -122,12 +126,12 @@ class JointEmbedding(Parted):
 
     def embed_images(self, pooled: Float[Tensor, "batch channels"]) -> Float[Tensor, "batch dim"]:
         """Embeddings of pooled features, not normalised."""
-        out: Tensor = self.image_head(pooled)
+        out: Tensor = self.image_projection(pooled)
         return out
 
     def encode_texts(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch dim"]:
         """Embeddings of word numbers, not normalised."""
-        out: Tensor = self.text_head(self.text(numbers))
+        out: Tensor = self.text_projection(self.text(numbers))
         return out
 
     def embed_pairs(
@@ -166,8 +170,8 @@ class JointEmbedding(Parted):
         above = [module for module in self.text.children() if module is not self.text.table]
         return {
             "backbone": [self.backbone],
-            "image_head": [self.image_head],
+            "image_projection": [self.image_projection],
             "words": [self.text.table],
             "text": above,
-            "text_head": [self.text_head],
+            "text_projection": [self.text_projection],
         }

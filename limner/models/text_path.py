@@ -20,7 +20,7 @@ class TextSettings(Protocol):
         """Width of a word vector."""
 
 
-class TextPath(nn.Module, ABC):
+class TextEncoder(nn.Module, ABC):
     """A text path up to its feature: a word table, and what is learnt on top of it.
 
     - `table`: a word vector a row; row 0 is that of an empty position.

@@ -14,13 +14,13 @@ from torch import Tensor
 from limner.data.read_sentences import ReadSentences
 from limner.data.vocabulary import longest
 from limner.evaluation.reranking import Match
-from limner.models.backbones import LAST_MAP
+from limner.inference.backbone_pass import BackbonePass, to_half
+from limner.inference.encoding import evaluating
+from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
+from limner.models.dual_encoder import DualEncoder
 from limner.models.hgan import HGAN, LEVELS, Level
-from limner.models.joint_embedding import JointEmbedding
-from limner.models.local_matching import Halves, LocalMatch
-from limner.runs.backbone_pass import BackbonePass, halved
-from limner.runs.encoding import evaluating
-from limner.runs.precision import InferenceEngine, Precision, autocast, pick_precision
+from limner.models.image import LAST_MAP
+from limner.models.local_matching import LocalMatch, Projected
 from limner.types import Maps
 
 _IMAGES, _SENTENCES = 16, 16
@@ -33,7 +33,7 @@ _HALVED = 1024
 """Pictures whose halves are held at once: with 15 regions, 512 numbers and two levels, 126 MB."""
 
 
-def pair_scorer_of(model: JointEmbedding, precision: Precision) -> "LevelMatching | None":
+def pair_scorer_of(model: DualEncoder, precision: Precision) -> "LevelMatching | None":
     """What scores pairs of a network that is more than an embedding; None for one that is not."""
     return LevelMatching(model, precision) if isinstance(model, HGAN) and model.settings.levels else None
 
@@ -84,20 +84,20 @@ class LevelMatching:
         with evaluating(self.model), autocast(self.precision, self.device):
             cut = self.model.cut(last.permute(0, 3, 1, 2))
         joined = torch.cat([cut[level].float() for level in self.model.settings.levels], dim=2)
-        return halved(joined.view(len(joined), *self.map_shape), "the features of the regions")
+        return to_half(joined.view(len(joined), *self.map_shape), "the features of the regions")
 
     @torch.inference_mode()
-    def halve_pictures(self, maps: Maps) -> dict[Level, Halves]:
+    def project_pictures(self, maps: Maps) -> dict[Level, Projected]:
         """What pictures bring to their pairs."""
         levels = self.model.settings.levels
         regions = torch.from_numpy(np.array(maps)).to(self.device).float().flatten(1, 2)
         with evaluating(self.model), autocast(self.precision, self.device):
-            return self.model.halve_pictures(
+            return self.model.project_pictures(
                 dict(zip(levels, regions.chunk(len(levels), dim=2), strict=True))
             )
 
     @torch.inference_mode()
-    def halve_sentences(self, read: ReadSentences) -> dict[Level, Halves]:
+    def project_sentences(self, read: ReadSentences) -> dict[Level, Projected]:
         """What sentences bring to their pairs."""
         width = longest(read.numbers)
         numbers, phrases = (
@@ -105,7 +105,7 @@ class LevelMatching:
             for rows in (read.numbers, np.zeros_like(read.numbers) if read.phrases is None else read.phrases)
         )
         with evaluating(self.model), autocast(self.precision, self.device):
-            return self.model.halve_sentences(self.model.text.encode(numbers, phrases))
+            return self.model.project_sentences(self.model.text.encode(numbers, phrases))
 
     @torch.inference_mode()
     def similarities(self, maps: Maps, read: ReadSentences) -> Float[np.ndarray, "images sentences"]:
@@ -116,9 +116,9 @@ class LevelMatching:
         found = np.empty((len(maps), len(read)), np.float32)
         for chunk in range(0, len(maps), _HALVED):
             starts = range(chunk, min(chunk + _HALVED, len(maps)), _IMAGES)
-            pictures = [self.halve_pictures(maps[start : start + _IMAGES]) for start in starts]
+            pictures = [self.project_pictures(maps[start : start + _IMAGES]) for start in starts]
             for first in range(0, len(read), _SENTENCES):
-                sentences = self.halve_sentences(read[first : first + _SENTENCES])
+                sentences = self.project_sentences(read[first : first + _SENTENCES])
                 for start, halves in zip(starts, pictures, strict=True):
                     with evaluating(self.model):
                         matches = self.model.match(halves, sentences)
@@ -138,13 +138,13 @@ class LevelMatching:
 
         Weights are those of the word level, None where there is no such level or direction.
         """
-        sentences = self.halve_sentences(read)
+        sentences = self.project_sentences(read)
         totals: list[np.ndarray] = []
         of_items: list[np.ndarray] = []
         of_regions: list[np.ndarray] = []
         for start in range(0, len(maps), _IMAGES):
             with evaluating(self.model):
-                pictures = self.halve_pictures(maps[start : start + _IMAGES])
+                pictures = self.project_pictures(maps[start : start + _IMAGES])
                 matches = self.model.match(pictures, sentences)
             totals.append(self._total(matches)[:, 0].cpu().numpy())
             if "word" in matches:
@@ -213,14 +213,14 @@ class LevelMatching:
         by_image = len(np.unique(of_images)) <= len(said)
         for start in range(0, len(said), _HELD):
             held = said[start : start + _HELD]
-            sentences = self.halve_sentences(read[held])
+            sentences = self.project_sentences(read[held])
             inside = np.flatnonzero(np.isin(of_sentences, held))
             anchors = (of_images if by_image else of_sentences)[inside]
             for one in np.unique(anchors):
                 pairs = inside[anchors == one]
                 shown = of_images[pairs][:1] if by_image else of_images[pairs]
                 rows = np.searchsorted(held, of_sentences[pairs] if by_image else of_sentences[pairs][:1])
-                pictures = self.halve_pictures(maps[shown])
+                pictures = self.project_pictures(maps[shown])
                 with evaluating(self.model):
                     matches = self.model.match(
                         pictures, {level: halves[rows] for level, halves in sentences.items()}

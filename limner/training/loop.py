@@ -18,17 +18,16 @@ from torch import Tensor, nn
 
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
-from limner.freed_memory import keep_freed_memory
-from limner.runs.checkpoint import load_into, read_checkpoint
-from limner.runs.precision import pick_precision
+from limner.inference.checkpoint import load_into, read_checkpoint
+from limner.inference.precision import pick_precision
 from limner.training.feature_cache import cached_views
 from limner.training.log import EpochEnded, Listener, MetricsLog, Preparing, StageEnded, Stepped, silent
-from limner.training.matching_stage import MatchingStage
 from limner.training.optimiser import make_optimisers, rate_at, set_rate
-from limner.training.outcome import handed_file, stage_file, write_outcome, write_stage_checkpoint
 from limner.training.prepare import Prepared, prepare
 from limner.training.pseudo_classes import pseudo_classes
 from limner.training.recipe import Recipe, StageSettings
+from limner.training.rerank_stage import RerankStage
+from limner.training.run_files import handed_file, stage_file, write_run_file, write_stage_checkpoint
 from limner.training.stage import EmbeddingStage, Stage
 from limner.training.state import (
     STATE_FILE,
@@ -80,7 +79,6 @@ class _Training:
         listener: Listener,
         cpu: bool,
     ) -> None:
-        keep_freed_memory()
         self.recipe = recipe
         self.out = out
         # what a stage's losses do not reach, or a batch without a noun phrase leaves out, has no gradient
@@ -139,7 +137,7 @@ class _Training:
         if not resumed:
             self._begin_stage(index)  # first: a matcher starts from the embedding as it then stands
         stage = self.recipe.stages[index]
-        kind = EmbeddingStage if stage.matching is None else MatchingStage
+        kind = EmbeddingStage if stage.matching is None else RerankStage
         work: Stage = kind(self.data, index, self.classes, self.accelerator, self.precision, self.listener)
         optimisers = make_optimisers(work.parts, stage)
         if resumed:
@@ -238,7 +236,7 @@ class _Training:
         best.epoch, best.score = self.progress.epoch, value
         if self.accelerator.is_main_process:
             write_stage_checkpoint(self.out, self.data, work.stage.name, self.progress, row)
-            write_outcome(self.out, self.data, self.progress)
+            write_run_file(self.out, self.data, self.progress)
         return True
 
     def _of_main(self, found: tuple[float, dict[str, Any]]) -> tuple[float, dict[str, Any]]:

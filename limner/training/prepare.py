@@ -15,7 +15,7 @@ from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.data.vocabulary import Vocabulary, words
 from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.errors import DataError, SettingsError
-from limner.models.systems import Network, build_network
+from limner.models.registry import Network, build_network
 from limner.training.objective import Objective
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures

@@ -12,7 +12,7 @@ from limner.losses.instance import Instance
 from limner.losses.loss import LossSettings, Need
 from limner.losses.registry import AnyLoss
 from limner.models.co_attention import CoAttentionSettings
-from limner.models.systems import DEFAULT_SETTINGS, ModelSettings, systems_offering
+from limner.models.registry import DEFAULT_SETTINGS, ModelSettings, systems_offering
 from limner.settings import Settings
 
 Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_image mAP", "mAP"]

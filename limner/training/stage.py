@@ -13,11 +13,11 @@ from torch import nn
 from limner.data.read_sentences import ReadSentences
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import PairReranking, remembered
+from limner.inference.encoding import Encoding
+from limner.inference.level_matching import pair_scorer_of
+from limner.inference.precision import Arithmetic
 from limner.losses.loss import Examples
-from limner.models.backbones import ImageEncoder
-from limner.runs.encoding import Encoding
-from limner.runs.level_matching import pair_scorer_of
-from limner.runs.precision import Arithmetic
+from limner.models.image import ImageEncoder
 from limner.training.feature_cache import cached_views
 from limner.training.log import Listener, Preparing
 from limner.training.objective import Objective, TrainingBatch

@@ -7,7 +7,7 @@ from torch import Tensor
 from limner.evaluation.both_directions import evaluate
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import Reranking
-from limner.runs.encoding import Encoding
+from limner.inference.encoding import Encoding
 from limner.training.pictures import encode_all
 from limner.training.prepare import Prepared
 from limner.training.recipe import Selection

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from limner.inference.checkpoint import read_checkpoint
 from PIL import Image
 from rich.console import Console
 
 from limner.recipes import RECIPES
-from limner.runs.checkpoint import read_checkpoint
 from limner.search.store import Store
 from limner.training.recipe import Recipe
 from tests.cli.command import Limner, Result, refused, sets, write_metadata
@@ -216,7 +216,9 @@ def test_search_by_picture_finds_itself(limner: Limner, store: Path, pictures: P
 def test_cpu_is_used_where_there_is_an_accelerator(
     limner: Limner, toy_run: Path, store: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("limner.runs.run.default_device", lambda: pytest.fail("the accelerator was taken"))
+    monkeypatch.setattr(
+        "limner.inference.trained.default_device", lambda: pytest.fail("the accelerator was taken")
+    )
     for command in (
         ("evaluate", toy_run, "--data", f"folder:{pictures}"),
         ("index", toy_run, store, pictures),

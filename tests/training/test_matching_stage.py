@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from limner.inference.checkpoint import read_description
 from safetensors.torch import load_file
 
 import limner
 from limner.data.records import Dataset
 from limner.errors import SettingsError
-from limner.runs.checkpoint import read_description
 from limner.training.hard_negatives import EmbeddingBank
 from limner.training.loop import train
 from limner.training.matching_pairs import Candidates
@@ -125,7 +125,7 @@ data = toy_dataset(Path(sys.argv[1]))
 Path(sys.argv[2]).mkdir(exist_ok=True)
 training = loop._Training(recipe, data.split("train"), data.split("val"), Path(sys.argv[2]), lambda event: None, True)
 training.run()
-learnt = {name: value for name, value in training.model.matcher.named_parameters()}
+learnt = {name: value for name, value in training.model.cross_encoder.named_parameters()}
 torch.save(learnt, f"{sys.argv[2]}-{os.environ['RANK']}.pt")
 """
 
@@ -138,8 +138,8 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"matcher": None}, "there is no `matcher`"),
         ({"model": toy_recipe().model}, "model.system=identity-aware"),
         (
-            {"stages": (first.replace(frozen=()), {**last.model_dump(), "frozen": ["text_head"]})},
-            "no part 'text_head'",
+            {"stages": (first.replace(frozen=()), {**last.model_dump(), "frozen": ["text_projection"]})},
+            "no part 'text_projection'",
         ),
         ({"rerank": -1}, "rerank"),
         ({"rerank": 0}, "would not ask the matcher"),
@@ -148,8 +148,8 @@ def test_what_does_not_fit_is_refused() -> None:
             recipe.replace(**changes)
     with pytest.raises(SettingsError, match=r"'stage-1': frozen: .* no part 'co_attention'"):
         recipe.replace(stages=(first.replace(frozen=("co_attention",)),))
-    own = {"image_head": OptimiserSettings()}
-    with pytest.raises(SettingsError, match=r"'stage-2': part_optimisers: .* no part 'image_head'"):
+    own = {"image_projection": OptimiserSettings()}
+    with pytest.raises(SettingsError, match=r"'stage-2': part_optimisers: .* no part 'image_projection'"):
         recipe.replace(stages=(first, last.replace(part_optimisers=own)))
     scaled = last.replace(optimiser=OptimiserSettings(multipliers={"classifier": 0.1}))
     with pytest.raises(SettingsError, match=r"'stage-2': multipliers: .* no part 'classifier'"):

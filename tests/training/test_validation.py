@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import torch
+from limner.inference.encoding import Encoding
 
 from limner.data.records import Dataset
 from limner.evaluation.report import Report
-from limner.runs.encoding import Encoding
 from limner.training.feature_cache import cached_views
 from limner.training.prepare import Prepared, prepare
 from limner.training.validation import score, validate

@@ -12,10 +12,10 @@ from torch import Tensor
 from limner.data.vocabulary import longest
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import PairReranking, remembered
-from limner.models.backbones import LAST_MAP
-from limner.models.matcher import Matcher
-from limner.runs.matching import Matching
-from limner.runs.precision import Arithmetic
+from limner.inference.matching import Matching
+from limner.inference.precision import Arithmetic
+from limner.models.co_attention import CrossEncoder
+from limner.models.image import LAST_MAP
 from limner.training.hard_negatives import EmbeddingBank
 from limner.training.log import Listener
 from limner.training.matching_objective import MatchingObjective
@@ -29,7 +29,7 @@ from limner.training.validation import evaluate_val
 from limner.types import Maps
 
 
-class MatchingStage(Stage):
+class RerankStage(Stage):
     """A stage with `StageSettings.matching`; the embedding stands still and screens, in training as at testing."""
 
     def __init__(
@@ -49,12 +49,12 @@ class MatchingStage(Stage):
         self._candidates: tuple[int, Candidates] | None = None
         self._screening: tuple[Tensor, Tensor] | None = None
 
-    def _matcher(self) -> Matcher:
+    def _matcher(self) -> CrossEncoder:
         """The network's matcher, made in the first of these stages; its values depend on the seed alone."""
         assert self.data.recipe.matcher is not None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.data.recipe.seed)
-            return self.model.add_matcher(self.data.recipe.matcher)
+            return self.model.add_cross_encoder(self.data.recipe.matcher)
 
     @property
     def settings(self) -> PairSettings:

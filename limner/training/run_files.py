@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from limner.models.backbones import AutoEncoder
-from limner.models.hierarchical_text import HierarchicalText
-from limner.runs.checkpoint import write_checkpoint, write_text
-from limner.runs.provenance import versions
-from limner.runs.run import RUN_FILE
+from limner.inference.checkpoint import write_checkpoint, write_text
+from limner.inference.provenance import versions
+from limner.inference.trained import RUN_FILE
+from limner.models.image import AutoEncoder
+from limner.models.text_hgan import HierarchicalText
 from limner.training.prepare import Prepared
 from limner.training.state import Progress
 
@@ -33,7 +33,7 @@ def write_stage_checkpoint(
         "system": recipe.model.system,
         "model": identity["recipe"]["model"],
         "images": identity["recipe"]["images"],
-        "matcher": identity["recipe"]["matcher"] if data.objective.model.matcher is not None else None,
+        "matcher": identity["recipe"]["matcher"] if data.objective.model.cross_encoder is not None else None,
         "vocabulary": list(data.vocabulary.entries),
         "recipe": identity["recipe"],
         "selected": {
@@ -60,7 +60,7 @@ def write_stage_checkpoint(
     write_checkpoint(out / stage_file(stage), data.objective.model.state_dict(), description)
 
 
-def write_outcome(out: Path, data: Prepared, progress: Progress) -> None:
+def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
     """`run.json`: the stages that have a checkpoint, and the one that validation likes best (a tie: the later)."""
     stages = [
         {"name": stage.name, "file": stage_file(stage.name), "epoch": best.epoch, "score": best.score}
