@@ -20,6 +20,8 @@ from limner.plugins import find_plugin, plugins
 
 DEFAULT = "dual-path"
 """The system of settings that name none."""
+DEFAULT_SETTINGS = DualPathSettings()
+"""The network of a recipe that names none."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,11 @@ def find_system(name: str) -> System:
 
 def _names() -> list[str]:
     return [*_SYSTEMS, *(name for name in plugins("limner.encoders") if name not in _SYSTEMS)]
+
+
+def systems_offering(need: str) -> list[str]:
+    """The systems whose networks offer what a loss needs, by name."""
+    return [name for name, system in _SYSTEMS.items() if need in system.settings.offers]
 
 
 def _of_its_system(values: Any) -> Any:
