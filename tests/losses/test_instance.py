@@ -44,7 +44,7 @@ def test_renaming_identities_changes_nothing() -> None:
 def test_both_modalities_share_one_classifier() -> None:
     loss, images, groups = _case(3, 4, 3, 5)
     texts = torch.randn_like(images)
-    torch.autograd.backward((loss(images, groups) + loss(texts, groups)))
+    torch.autograd.backward(loss(images, groups) + loss(texts, groups))
     assert loss.weight.grad is not None
     assert len(list(loss.parameters())) == 1
     both = loss.weight.grad.clone()
