@@ -77,6 +77,7 @@ class Engine:
         What one of them raises, a bug's exception among it, is its own result and leaves the others alone.
         """
         limits = [None] * len(queries) if until is None else until
+        # one snapshot for all: a query that reads another would rank other pictures than its neighbours
         snapshot = self.files.snapshot()
         found = self._answers(queries, limits, snapshot)
         for place, one in enumerate(found):
@@ -91,6 +92,7 @@ class Engine:
         try:
             vectors = self._vectors(queries, snapshot)
         except Exception as error:
+            # a batch that fails is asked again one by one, so that the bad query alone has the error
             if len(queries) == 1:
                 return [error]
             alone = zip(queries, until, strict=True)
@@ -119,22 +121,22 @@ class Engine:
 
     @property
     def sentence_count(self) -> int:
-        """How many sentences the store holds."""
+        """The number of sentences in the store."""
         return len(self._sentences)
 
     def explain(self, text: str, key: str) -> Explanation:
-        """Why a picture of the store has its score for a text: what each word adds, and where the matcher looked.
+        """Explain a picture's score for a text: what each word adds, and where the matcher looked.
 
         Raises what `answer` raises.
         """
         return explanation(self.encoder, self._reranker(), self.files, text, key)
 
     def fields(self) -> list[MetadataField]:
-        """What the pictures' metadata tell, by name, with the values of those that have few."""
+        """List the names of the pictures' metadata, with the values of those that have few."""
         return self.files.snapshot().metadata.fields()
 
     def info(self, *, max_k: int | None = None, changes: bool = True, adds: bool = True) -> StoreInfo:
-        """What can be searched, and how; a server tells its own limits."""
+        """Describe the store, its model and its limits; a server passes its own limits."""
         snapshot = self.files.snapshot()
         taken = snapshot.columns["taken"].drop_null().to_pylist()
         sentences = self.sentence_count
@@ -211,6 +213,7 @@ class Engine:
         if query.like is not None:
             rows = rows[rows != snapshot.places[query.like]]
         count = len(rows) if first == "all" else min(first, len(rows))
+        # a probability compares a hit with the first of the ranking, whatever `k` is
         wanted = max(query.k, count, AROUND)
         if self._is_approximate(query, rows, snapshot) and first != "all":
             ranking = self._proposed(vector, snapshot, wanted, query.like)
@@ -240,7 +243,7 @@ class Engine:
         )
 
     def _is_approximate(self, query: Query, rows: Int[np.ndarray, " rows"], snapshot: Snapshot) -> bool:
-        """Whether the graph answers: of a large store, and not for a part of it or groups, which need all scores."""
+        """True if the graph answers: in a large store, without groups and conditions, which need all scores."""
         if self.approximate_from is None or len(snapshot.matrix) < self.approximate_from:
             return False
         return query.group is None and len(rows) + (query.like is not None) == len(snapshot.matrix)
@@ -248,16 +251,17 @@ class Engine:
     def _proposed(
         self, vector: Float[np.ndarray, " dim"], snapshot: Snapshot, count: int, like: str | None
     ) -> Ranking:
-        """What the graph finds, without the picture that others shall be like."""
+        """Rank what the graph finds, without the picture that others shall be like."""
         assert self._approximate is not None
         self._approximate.update(snapshot)
         rows, found = self._approximate.nearest(vector, count + (like is not None))
+        # the rest is never looked at; -inf would show at once if it were
         scores = np.full(len(snapshot.matrix), -np.inf, np.float32)
         scores[rows] = found
         return Ranking(snapshot, rows if like is None else rows[rows != snapshot.places[like]], scores)
 
     def _around(self) -> int:
-        """How many a matcher must judge for the probabilities, as many as when they were fitted."""
+        """The number of pictures that a matcher must judge for the probabilities: as many as when they were fitted."""
         if self.calibration is None or self.calibration.reranker is None:
             return 0
         return AROUND if self.calibration.reranked == "all" else min(AROUND, self.calibration.reranked)

@@ -1,4 +1,4 @@
-"""Why a picture has its score: what each word of the text adds, and where a matcher looked."""
+"""Explanations of scores: what each word of the text adds, and where a matcher looked."""
 
 import io
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ WHOLE: Crop = (0.0, 0.0, 1.0, 1.0)
 def explanation(
     encoder: Encoder, reranker: Reranker | None, files: StoreFiles, text: str, key: str
 ) -> Explanation:
-    """Why a picture of the store has its score for a text.
+    """Explain a picture's score for a text.
 
     A word's weight is how much the cosine falls without it: one more embedding a word, and right for any encoder, where
     gradients would need a network that can be differentiated.
@@ -30,6 +30,7 @@ def explanation(
     snapshot = files.snapshot()
     vector = snapshot.matrix[files.row_of(snapshot, key)]
     shorter = [" ".join(words[:left] + words[left + 1 :]) for left in range(len(words))] if words[1:] else []
+    # in one batch, and by the encoder for queries: its rows do not depend on their neighbours
     scores = encoder.encode_queries([text, *shorter]) @ vector
     weights = tuple(float(scores[0] - score) for score in scores[1:])
     attention, confidence = None, None
@@ -64,7 +65,7 @@ def with_attention(
 
 
 def attention_of(found: RerankScores, place: int, crop: Crop) -> Attention:
-    """Where a matcher looked at one of the pictures that it judged, of which it saw this part."""
+    """The attention of a matcher over one of the pictures that it judged; `crop` is the part that it saw."""
     regions, words = found.of_regions, found.of_words
     return Attention(
         words=found.words,
@@ -76,7 +77,7 @@ def attention_of(found: RerankScores, place: int, crop: Crop) -> Attention:
 
 
 def crop_of(width: int, height: int, settings: ImageSettings) -> Crop:
-    """What `centre_crop(load(…))` of `limner.data.transforms` keeps of an upright picture of this size in pixels.
+    """The part of an upright picture of this size that `centre_crop(load(…))` of `limner.data.transforms` keeps.
 
     >>> crop_of(400, 200, ImageSettings(resize=100, crop=(100, 100)))
     (0.25, 0.0, 0.75, 1.0)

@@ -33,7 +33,7 @@ _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
 
 @dataclass(frozen=True)
 class _Note:
-    """What the metadata say of a picture."""
+    """The metadata of one picture."""
 
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -160,6 +160,7 @@ def index_pictures(
                 if progress:
                     progress(done, len(pictures))
             writer.finish()
+    # told, not refused: one file of metadata may serve several folders
     unused = tuple(sorted(notes.keys() - set(pictures)))
     return IndexReport(**writer.counts, skipped=tuple(skipped), unused_metadata=unused)
 
@@ -263,7 +264,7 @@ def _ahead(
 def _look(
     path: str, stored: StoredImage | None, note: _Note | None, prepare: Callable[[str], Pixels]
 ) -> _Seen | str:
-    """What to do about one picture, or why it cannot be read."""
+    """Decide what to do about one picture; a text is the reason why it cannot be read."""
     try:
         path.encode()
         before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name

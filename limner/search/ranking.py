@@ -64,6 +64,7 @@ class Ranking:
             logits[places] = reranker.rerank(text, maps).logits
             check_time(until)
         scores = reranker.scores(self.scores[rows], logits)
+        # stable: equal scores keep the order of the embedding
         order = np.argsort(-scores[:count], kind="stable")
         self.rows = np.concatenate([rows[order], self.rows[count:]])
         self.judged = dict(zip(rows[order].tolist(), scores[order].tolist(), strict=True))

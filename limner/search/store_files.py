@@ -83,6 +83,7 @@ class StoreFiles:
                 folder.mkdir(parents=True, exist_ok=True)
             check_empty(folder)  # before the lock leaves a file in it
             with lock_of(folder).held():
+                # again: another process may have made a store between the two
                 check_empty(folder)
                 write_manifest(folder, manifest)
         return cls(folder, manifest)
@@ -112,7 +113,7 @@ class StoreFiles:
 
     @property
     def has_table(self) -> bool:
-        """Whether pictures have been added, ever."""
+        """True if pictures have ever been added."""
         return self._table.opened() is not None
 
     def check_model(self, fingerprint: str, dim: int) -> None:
@@ -209,11 +210,11 @@ class StoreFiles:
         return self._table.batches(columns, size)
 
     def entries(self) -> dict[str, StoredImage]:
-        """What is stored, by absolute path, without the vectors."""
+        """All stored images by absolute path, without the vectors."""
         return {row["path"]: StoredImage.from_row(row) for row in self._table.all(FIELDS).to_pylist()}
 
     def entry(self, key: str) -> StoredImage | None:
-        """What is stored of one picture by its key; None = it is not there."""
+        """One stored image by its key; None if it is not there."""
         rows = self._table.rows([key], FIELDS).to_pylist()
         return StoredImage.from_row(rows[0]) if rows else None
 
@@ -236,7 +237,7 @@ class StoreFiles:
     def map_blocks(
         self, ids: Sequence[str], size: int
     ) -> Iterator[tuple[Int[np.ndarray, " block"], RegionFeatures]]:
-        """The same for many pictures, at most `size` at a time in an order of the store's own: their places in `ids`.
+        """Stored maps of many pictures, at most `size` at a time, in the table's order, with their places in `ids`.
 
         Finding rows by their keys looks through all keys each time: of many, the whole table is read once.
         """
@@ -345,7 +346,7 @@ def store_for(encoder: Encoder, run: Path, folder: StorePath) -> StoreFiles:
 
 
 def lock_of(folder: StorePath) -> WriterLock | Lease:
-    """What lets one process write to a store's folder at a time."""
+    """The lock of a store's folder: a file, or a lease on an object storage."""
     return WriterLock(folder) if isinstance(folder, Path) else Lease(folder)
 
 

@@ -191,7 +191,7 @@ def query_from_request(body: SearchBody, settings: ServerSettings) -> Query:
 
 
 def sentences_query_from_request(body: SentencesBody, max_k: int) -> Query:
-    """The same for sentences."""
+    """The query of a body that asks for sentences. Raises what `query_from_request` raises."""
     _check(body, max_k)
     image = None if body.image is None else picture_of(body.image)
     return Query(text=body.text, image=image, like=body.like, text_weight=body.text_weight, k=body.k)
