@@ -35,6 +35,10 @@ class CoAttentionSettings(Settings):
     semantic: bool = True
     """Latent semantic attention and its decoder; off: see `CoAttention` ("w/o SMA")."""
 
+    def parts(self) -> frozenset[str]:
+        """The names of the parts of the network that it is in, with copies of the embedding's CNN and LSTM."""
+        return frozenset({"backbone", "words", "text", "co_attention"})
+
     @model_validator(mode="after")
     def _semantic_needs_spatial(self) -> "CoAttentionSettings":
         if self.semantic and not self.spatial:
