@@ -210,7 +210,7 @@ class PretrainedTokenizer(_RowTokenizer):
         return tokenizer
 
     @cached_property
-    def entries(self) -> tuple[str, ...]:  # type: ignore[override]
+    def entries(self) -> tuple[str, ...]:
         """The text of each token as the tokenizer stores it, e.g. "##ing"; that of token id i is `entries[i - 1]`."""
         by_id = {own: text for text, own in self._fast.get_vocab(with_added_tokens=True).items()}
         # Some vocabularies leave numbers out.
