@@ -243,7 +243,7 @@ class Engine:
         )
 
     def _is_approximate(self, query: Query, rows: Int[np.ndarray, " rows"], snapshot: Snapshot) -> bool:
-        """True if the graph answers: in a large store, for queries without groups and conditions, which need all scores."""
+        """True if the graph answers a query: of a large store, without groups or conditions, which need all scores."""
         if self.approximate_from is None or len(snapshot.matrix) < self.approximate_from:
             return False
         return query.group is None and len(rows) + (query.like is not None) == len(snapshot.matrix)
