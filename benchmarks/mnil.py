@@ -24,10 +24,10 @@ from torch import Tensor
 
 from benchmarks.measuring import memory_above, publish, speeds, taking_turns
 from limner.data.records import Dataset
-from limner.data.vocabulary import Vocabulary
-from limner.models.backbones import BackboneSettings
+from limner.data.tokenizers import WordTokenizer
+from limner.models.image import BackboneSettings
 from limner.models.mnil import MNiLSettings
-from limner.models.systems import build_network
+from limner.models.registry import build_network
 from limner.training.events import silent
 from limner.training.loss_settings import LossSettings
 from limner.training.objective import Objective
@@ -36,6 +36,7 @@ from limner.training.pictures import Pictures
 from limner.training.settings import Recipe, StageSettings
 from limner.training.setup import Prepared
 from limner.training.sextuple_stage import SextupleStage
+from limner.types import TokenBatch
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 SHARES = (0.1, 0.01, 0.001)
@@ -96,8 +97,8 @@ class Trainer:
         pictures = Pictures([Path()], recipe.images)
         few = np.arange(1)
         prepared = Prepared(
-            *(recipe, nothing, nothing, Vocabulary(()), pairs, self.objective, pictures, pictures),
-            *(few[None], few, few),
+            *(recipe, nothing, nothing, WordTokenizer(()), pairs, self.objective, pictures, pictures),
+            *(TokenBatch(few[None], few > 0), few, few),
         )
         self.stage = SextupleStage(prepared, 0, each, Accelerator(cpu=True), "fp32", silent)
         self.stage.train_cached = _Features(table, count)  # type: ignore[assignment]

@@ -26,13 +26,13 @@ import torch
 import uvicorn
 
 from benchmarks.measuring import publish
+from limner.data.tokenizers import WordTokenizer
 from limner.data.transforms import ImageSettings
-from limner.data.vocabulary import Vocabulary
-from limner.models.backbones import BackboneSettings
+from limner.inference.encoding import Encoding
+from limner.inference.trained import TrainedModel
 from limner.models.dual_path import DualPathSettings
-from limner.models.systems import build_network
-from limner.runs.encoding import Encoding
-from limner.runs.run import Run
+from limner.models.image import BackboneSettings
+from limner.models.registry import build_network
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage
 from limner.search.store import Store, open_store
@@ -65,8 +65,8 @@ def main() -> None:
     with TemporaryDirectory() as folder, ExitStack() as servers:
         store = given.store or _random_store(Path(folder) / "store")
         opened = _opened(store, own=given.store is None)
-        assert isinstance(opened.engine.encoder, Run)
-        vocabulary, pictures = opened.engine.encoder.vocabulary.entries, len(opened)
+        assert isinstance(opened.engine.encoder, TrainedModel)
+        vocabulary, pictures = opened.engine.encoder.tokenizer.entries, len(opened)
         urls = {
             name: servers.enter_context(_server(store, given.store is None, most))
             for name, most in ((ALONE, 1), (TOGETHER, 64))
@@ -175,14 +175,14 @@ def _opened(store: Path, *, own: bool) -> Store:
     return Store(Engine(StoreFiles.open(store), _random_run())) if own else open_store(store)
 
 
-def _random_run() -> Run:
+def _random_run() -> TrainedModel:
     """A network of which only the text path, which has the paper's widths, has work to do."""
     torch.manual_seed(0)
     settings = DualPathSettings(backbone=BackboneSettings(name="resnet-18", width=0.125))
     model = build_network(settings, KNOWN).eval()
     description = {"model": settings.model_dump(mode="json"), "recipe": {}}
-    vocabulary = Vocabulary(tuple(f"word{number}" for number in range(KNOWN)))
-    return Run(Path("random"), description, model, vocabulary, ImageSettings(), Encoding(model))
+    vocabulary = WordTokenizer(tuple(f"word{number}" for number in range(KNOWN)))
+    return TrainedModel(Path("random"), description, model, vocabulary, ImageSettings(), Encoding(model))
 
 
 def _random_store(folder: Path) -> Path:

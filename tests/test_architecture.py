@@ -14,15 +14,17 @@ from limner.training.settings import Recipe
 ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
-    {"errors", "types", "tables", "freed_memory", "user_cache"},
-    {"compiled"},
+    {"errors", "types"},
+    {"plugins"},
     {"settings", "wire"},
     {"data"},
     {"models", "losses", "evaluation"},
-    {"runs"},
+    {"inference"},
     {"training", "search"},
     {"recipes", "figures"},
+    {"library"},
     {"server", "client"},
+    {"demo"},
     {"cli"},
 ]
 """Each layer imports from itself and from those above it here; `limner/__init__` re-exports and is nobody's import."""
@@ -53,6 +55,12 @@ def test_imports_point_one_way(file: Path) -> None:
         assert _layer(parts[1]) <= _layer(own), f"{file}: {own} may not import {parts[1]}"
         if parts[1] != own and _layer(parts[1]) == _layer(own):
             pytest.fail(f"{file}: {own} and {parts[1]} are of one layer and may not import each other")
+
+
+def test_only_the_command_line_imports_the_demo() -> None:
+    """Other layers could, by their order; generated people are no part of the library."""
+    others = [file for file in FILES if file.relative_to(ROOT).parts[0] not in {"demo", "cli"}]
+    assert not [file for file in others if any(name.startswith("limner.demo") for name in _imports(file))]
 
 
 def test_no_file_is_a_junk_drawer() -> None:

@@ -9,15 +9,14 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from limner.models.backbones import BackboneSettings, build_backbone
-from limner.models.joint_embedding import JointEmbedding
-from limner.models.text_encoder import TextEncoder, TextEncoderSettings
-from limner.settings import Settings
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
+from limner.models.image import BackboneSettings, build_backbone
+from limner.models.text_cnn import TextEncoder, TextEncoderSettings
 
 Head = Literal["paper", "released", "linear"]
 
 
-class DualPathSettings(Settings):
+class DualPathSettings(DualEncoderSettings):
     """Both paths of the dual-path network and the heads on them."""
 
     system: Literal["dual-path"] = "dual-path"
@@ -32,7 +31,7 @@ class DualPathSettings(Settings):
     """"paper": FC, BN, ReLU, FC; "released": a further BN and ReLU behind; "linear": one FC (not in the paper)."""
 
 
-class DualPath(JointEmbedding):
+class DualPath(DualEncoder):
     """`f_img = F_img(I)` and `f_text = F_text(T)` (Eq. 1 and 3).
 
     Our name = their symbol: `embed_images` = F_img above the pooled feature, `encode_texts` = F_text, `dim` = 2048.
@@ -45,9 +44,9 @@ class DualPath(JointEmbedding):
         self, settings: DualPathSettings, vocabulary_size: int, *, load_weights: bool = True
     ) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
-        image_head = _head(backbone.channels, settings)
+        image_projection = _head(backbone.channels, settings)
         text = TextEncoder(settings.text, vocabulary_size)
-        super().__init__(backbone, image_head, text, _head(text.channels, settings), settings.dim)
+        super().__init__(backbone, image_projection, text, _head(text.channels, settings), settings.dim)
         self.settings = settings
 
 

@@ -14,11 +14,12 @@ from jaxtyping import Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from limner.models.backbones import BackboneSettings, build_backbone
-from limner.models.hierarchical_text import HierarchicalText, HierarchicalTextSettings, SentenceParts
-from limner.models.joint_embedding import JointEmbedding
-from limner.models.local_matching import Halves, LocalMatch, LocalMatching, LocalMatchingSettings
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
+from limner.models.image import LAST_MAP, BackboneSettings, build_backbone
+from limner.models.local_matching import LocalMatch, LocalMatching, LocalMatchingSettings, Projected
+from limner.models.text_hgan import HierarchicalText, HierarchicalTextSettings, SentenceParts
 from limner.settings import Settings
+from limner.types import TextNeed
 
 Level = Literal["word", "phrase"]
 LEVELS: tuple[Level, ...] = ("word", "phrase")
@@ -69,7 +70,7 @@ class ScoreSettings(Settings):
     """Weight of S(V_p, T_p)."""
 
 
-class HGANSettings(Settings):
+class HGANSettings(DualEncoderSettings):
     """HGAN's image parts, text path and levels."""
 
     system: Literal["hgan"] = "hgan"
@@ -137,7 +138,7 @@ class RegionBranch(nn.Module):
         return regions.flatten(2).transpose(1, 2)
 
 
-class HGAN(JointEmbedding):
+class HGAN(DualEncoder):
     """Sentence level as an embedding; word and phrase level as similarities of pairs.
 
     Our name = their symbol: `pool_images` = V_g, `text` = T_g, `cut` = V_w and V_p, `text.encode` = T_w and T_p;
@@ -146,6 +147,10 @@ class HGAN(JointEmbedding):
     **Decided**: one linear layer each takes V_g (2,048) and T_g (1,024) to `dim`. A pair's score at test is the
     weighted sum of their cosine and of both similarities.
     """
+
+    cached_map = LAST_MAP
+    # what a stage's losses do not reach, or a batch without a noun phrase leaves out, has no gradient
+    leaves_parameters_unused = True
 
     settings: HGANSettings
     text: HierarchicalText
@@ -166,6 +171,11 @@ class HGAN(JointEmbedding):
             {level: RegionBranch(settings.regions, backbone.map_channels, width) for level in settings.levels}
         )
         self.local = nn.ModuleDict({level: LocalMatching(settings.local, width) for level in settings.levels})
+
+    @property
+    def reranked_by(self) -> str | None:
+        """Its own words and phrases, where it has either."""
+        return "hgan" if self.settings.levels else None
 
     def read_map(self, pictures: Tensor) -> Float[Tensor, "images channels height width"]:
         """The CNN's last map of pixels, uint8 (images, 3, height, width), or of what the feature cache keeps."""
@@ -189,25 +199,25 @@ class HGAN(JointEmbedding):
 
     def read_sentences(
         self,
-        numbers: Int64[Tensor, "batch words"],
+        token_ids: Int64[Tensor, "batch words"],
         phrases: Int64[Tensor, "batch words"],
         words_below: Float[Tensor, "batch words width"] | None = None,
     ) -> tuple[Float[Tensor, "batch dim"], SentenceParts]:
         """The embeddings of sentences, not normalised, and all of their parts; see `HierarchicalText.encode`."""
-        parts = self.text.encode(numbers, phrases, words_below)
-        return self.text_head(parts.feature), parts
+        parts = self.text.encode(token_ids, phrases, words_below)
+        return self.text_projection(parts.feature), parts
 
-    def halve_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Halves]:
+    def project_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Projected]:
         """What pictures bring to the pairs, by level."""
-        return {level: self._local(level).halve_regions(own) for level, own in regions.items()}
+        return {level: self._local(level).project_regions(own) for level, own in regions.items()}
 
-    def halve_sentences(self, parts: SentenceParts) -> dict[Level, Halves]:
+    def project_sentences(self, parts: SentenceParts) -> dict[Level, Projected]:
         """What sentences bring to the pairs, by level."""
         of_level = {
             "word": (parts.words, parts.words_present),
             "phrase": (parts.phrases, parts.phrases_present),
         }
-        return {level: self._local(level).halve_items(*of_level[level]) for level in self.settings.levels}
+        return {level: self._local(level).project_items(*of_level[level]) for level in self.settings.levels}
 
     def anneal(self, done: float) -> None:
         """Set the temperature of both levels' selection to what it is when a share `done` of a stage is over."""
@@ -216,8 +226,8 @@ class HGAN(JointEmbedding):
 
     def match(
         self,
-        pictures: Mapping[Level, Halves],
-        sentences: Mapping[Level, Halves],
+        pictures: Mapping[Level, Projected],
+        sentences: Mapping[Level, Projected],
         generator: torch.Generator | None = None,
     ) -> dict[Level, LocalMatch]:
         """All pairs at each level."""
@@ -231,15 +241,21 @@ class HGAN(JointEmbedding):
         assert isinstance(found, LocalMatching)
         return found
 
+    @property
+    def needs_of_text(self) -> frozenset[TextNeed]:
+        """Noun phrases, where the phrase level is on, beside what the text path needs."""
+        phrases: frozenset[TextNeed] = frozenset({"phrases"} if "phrase" in self.settings.levels else ())
+        return self.text.needs_of_text | phrases
+
     def modules_of_parts(self) -> dict[str, list[nn.Module]]:
         """BERT with its table is a part of its own, "bert"; branches and perceptrons are "local"."""
         above = [module for name, module in self.text.named_children() if name not in ("bert", "vectors")]
         return {
             "backbone": [self.backbone],
-            "image_head": [self.image_head],
+            "image_projection": [self.image_projection],
             "words": [] if self.text.vectors is None else [self.text.vectors],
             "bert": [] if self.text.bert is None else [self.text.bert],
             "text": above,
-            "text_head": [self.text_head],
+            "text_projection": [self.text_projection],
             "local": [self.branches, self.local],
         }

@@ -9,13 +9,12 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from limner.models.backbones import BackboneSettings, build_backbone
-from limner.models.joint_embedding import JointEmbedding
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
+from limner.models.image import BackboneSettings, build_backbone
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
-from limner.settings import Settings
 
 
-class IdentityAwareSettings(Settings):
+class IdentityAwareSettings(DualEncoderSettings):
     """Both paths of the identity-aware system's stage 1."""
 
     system: Literal["identity-aware"] = "identity-aware"
@@ -28,7 +27,7 @@ class IdentityAwareSettings(Settings):
     """Width of the embedding (section 4.2: 512)."""
 
 
-class IdentityAware(JointEmbedding):
+class IdentityAware(DualEncoder):
     """v = the CNN's feature and s = the LSTM's last hidden state, each through a linear layer.
 
     Our name = their symbol: `embed_images` = v and `encode_texts` = s, before they are L2-normalised; `dim` = D.

@@ -4,9 +4,9 @@ Paper: Zheng et al., "Dual-path convolutional image-text embeddings with instanc
 """
 
 from limner.data.transforms import ImageSettings
-from limner.models.backbones import BackboneSettings
 from limner.models.dual_path import DualPathSettings
-from limner.models.text_encoder import TextEncoderSettings
+from limner.models.image import BackboneSettings
+from limner.models.text_cnn import TextEncoderSettings
 from limner.training.loss_settings import LossSettings
 from limner.training.settings import (
     OptimiserSettings,

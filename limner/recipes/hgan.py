@@ -4,10 +4,10 @@ Paper: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Perso
 """
 
 from limner.data.transforms import ImageSettings
-from limner.models.backbones import BackboneSettings
 from limner.models.hgan import HGANSettings, RegionSettings
-from limner.models.hierarchical_text import HierarchicalTextSettings
+from limner.models.image import BackboneSettings
 from limner.models.local_matching import LocalMatchingSettings
+from limner.models.text_hgan import HierarchicalTextSettings
 from limner.training.loss_settings import LossSettings
 from limner.training.settings import (
     OptimiserSettings,

@@ -4,9 +4,9 @@ Paper: Li et al., "Identity-Aware Textual-Visual Matching with Latent Co-attenti
 """
 
 from limner.data.transforms import ImageSettings
-from limner.models.backbones import BackboneSettings
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.identity_aware import IdentityAwareSettings
+from limner.models.image import BackboneSettings
 from limner.models.text_lstm import TextLSTMSettings
 from limner.training.loss_settings import LossSettings
 from limner.training.settings import (

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
 from limner.evaluation.calibration import AROUND
-from limner.runs.calibration_file import RunCalibration
+from limner.inference.calibration import RunCalibration
 from limner.search.approximate import Approximate
 from limner.search.explain import explanation, with_attention
 from limner.search.query import Query
@@ -16,7 +16,7 @@ from limner.search.ranking import Ranking, best_of_identities, best_of_near_dupl
 from limner.search.sentences import SentenceTable
 from limner.search.snapshot import Snapshot, check_time, top
 from limner.search.store_files import StoreFiles
-from limner.types import Encoder, Judge
+from limner.types import Encoder, Reranker
 from limner.wire import Answer, Explanation, FoundSentence, MetadataField, StoreInfo, StoreModel
 
 _EXAMPLES = 3
@@ -129,7 +129,7 @@ class Engine:
 
         Raises what `answer` raises.
         """
-        return explanation(self.encoder, self._judge(), self.files, text, key)
+        return explanation(self.encoder, self._reranker(), self.files, text, key)
 
     def fields(self) -> list[MetadataField]:
         """List the names of the pictures' metadata, with the values of those that have few."""
@@ -140,7 +140,7 @@ class Engine:
         snapshot = self.files.snapshot()
         taken = snapshot.columns["taken"].drop_null().to_pylist()
         sentences = self.sentence_count
-        reranks = self._judge() is not None
+        reranks = self._reranker() is not None
         description = getattr(self.encoder, "description", {})
         return StoreInfo(
             pictures=len(snapshot.keys),
@@ -171,8 +171,8 @@ class Engine:
             return []
         return list(dict.fromkeys(found))
 
-    def _judge(self) -> Judge | None:
-        return self.encoder.judge if self.files.map_shape is not None else None
+    def _reranker(self) -> Reranker | None:
+        return self.encoder.reranker if self.files.map_shape is not None else None
 
     def _vectors(self, queries: Sequence[Query], snapshot: Snapshot) -> list[np.ndarray | LimnerError]:
         """The embedding of each query, or why it has none."""
@@ -205,7 +205,7 @@ class Engine:
 
     def _answer(self, query: Query, vector: np.ndarray, snapshot: Snapshot, until: float | None) -> Answer:
         check_time(until)
-        judge, first = self._reranking(query)
+        reranker, first = self._reranking(query)
         if not np.isfinite(vector).all():
             raise DataError("the query's embedding holds NaN or infinite values")
         vector = np.ascontiguousarray(vector, np.float32)
@@ -220,16 +220,16 @@ class Engine:
         else:
             scores = snapshot.scores(vector)
             ranking = Ranking(snapshot, rows[top(scores[rows], len(rows) if query.group else wanted)], scores)
-        if judge is not None and count:
+        if reranker is not None and count:
             assert query.text is not None
-            ranking.rerank(judge, query.text, self.files, count, around=self._around(), until=until)
+            ranking.rerank(reranker, query.text, self.files, count, around=self._around(), until=until)
         chosen = _grouped(query, ranking)
         of_text = query.text is not None and query.image is None and query.like is None
         calibration = self.calibration if of_text else None
-        hits = ranking.hits(*chosen, judge, calibration)
-        if judge is not None and query.explain:
+        hits = ranking.hits(*chosen, reranker, calibration)
+        if reranker is not None and query.explain:
             assert query.text is not None
-            hits = with_attention(self.encoder, judge, self.files, query.text, hits)
+            hits = with_attention(self.encoder, reranker, self.files, query.text, hits)
         unknown = () if query.text is None else tuple(self.encoder.unknown_words(query.text))
         best = hits[0].probability if hits else None
         threshold = None if self.calibration is None else self.calibration.threshold
@@ -243,7 +243,7 @@ class Engine:
         )
 
     def _is_approximate(self, query: Query, rows: Int[np.ndarray, " rows"], snapshot: Snapshot) -> bool:
-        """True if the graph answers a query: of a large store, without groups or conditions, which need all scores."""
+        """True if the graph answers: in a large store, without groups and conditions, which need all scores."""
         if self.approximate_from is None or len(snapshot.matrix) < self.approximate_from:
             return False
         return query.group is None and len(rows) + (query.like is not None) == len(snapshot.matrix)
@@ -262,27 +262,27 @@ class Engine:
 
     def _around(self) -> int:
         """The number of pictures that a matcher must judge for the probabilities: as many as when they were fitted."""
-        if self.calibration is None or self.calibration.matcher is None:
+        if self.calibration is None or self.calibration.reranker is None:
             return 0
         return AROUND if self.calibration.reranked == "all" else min(AROUND, self.calibration.reranked)
 
-    def _reranking(self, query: Query) -> tuple[Judge | None, int | Literal["all"]]:
+    def _reranking(self, query: Query) -> tuple[Reranker | None, int | Literal["all"]]:
         """The matcher, and how many of the first it re-ranks for a query."""
         alone = query.image is None and query.like is None
-        judge = self._judge() if alone else None
-        if judge is None:
+        reranker = self._reranker() if alone else None
+        if reranker is None:
             if query.rerank or query.explain:
                 raise SettingsError(f"{self.files.folder}: {self._why_not(alone)}")
             return None, 0
         first = self.encoder.rerank if query.rerank is None else query.rerank
         if first != "all" and first < query.explain:
             raise SettingsError(f"rerank: expected at least 1 or 'all' to explain, got {first}")
-        return judge, first
+        return reranker, first
 
     def _why_not(self, alone: bool) -> str:
         if not alone:
             return "a matcher reads a text without a picture; leave rerank and explain"
-        if self.encoder.judge is None:
+        if self.encoder.reranker is None:
             return "its model has no matcher that could re-rank or explain"
         return "keeps no maps to re-rank from; index into a new folder"
 

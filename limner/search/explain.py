@@ -8,7 +8,7 @@ from PIL import Image
 
 from limner.data.transforms import LONGEST, ImageSettings
 from limner.search.store_files import StoreFiles
-from limner.types import Encoder, Judge, Judgement
+from limner.types import Encoder, Reranker, RerankScores
 from limner.wire import Attention, Explanation, Hit
 
 Crop = tuple[float, float, float, float]
@@ -17,7 +17,9 @@ Crop = tuple[float, float, float, float]
 WHOLE: Crop = (0.0, 0.0, 1.0, 1.0)
 
 
-def explanation(encoder: Encoder, judge: Judge | None, files: StoreFiles, text: str, key: str) -> Explanation:
+def explanation(
+    encoder: Encoder, reranker: Reranker | None, files: StoreFiles, text: str, key: str
+) -> Explanation:
     """Explain a picture's score for a text.
 
     A word's weight is how much the cosine falls without it: one more embedding a word, and right for any encoder, where
@@ -32,11 +34,11 @@ def explanation(encoder: Encoder, judge: Judge | None, files: StoreFiles, text: 
     scores = encoder.encode_queries([text, *shorter]) @ vector
     weights = tuple(float(scores[0] - score) for score in scores[1:])
     attention, confidence = None, None
-    if judge is not None:
-        judgement = judge.judge(text, files.maps([key]))
-        ranked = judge.scores(scores[:1].astype(np.float32), judgement.logits)
+    if reranker is not None:
+        found = reranker.rerank(text, files.maps([key]))
+        ranked = reranker.scores(scores[:1].astype(np.float32), found.logits)
         crop = crops_of(encoder, files, [key])[0]
-        attention, confidence = attention_of(judgement, 0, crop), float(judge.confidences(ranked)[0])
+        attention, confidence = attention_of(found, 0, crop), float(reranker.confidences(ranked)[0])
     return Explanation(
         words=tuple(words),
         weights=weights or None,
@@ -48,28 +50,28 @@ def explanation(encoder: Encoder, judge: Judge | None, files: StoreFiles, text: 
 
 
 def with_attention(
-    encoder: Encoder, judge: Judge, files: StoreFiles, text: str, hits: Sequence[Hit]
+    encoder: Encoder, reranker: Reranker, files: StoreFiles, text: str, hits: Sequence[Hit]
 ) -> list[Hit]:
     """The hits with the attention of those that were re-ranked."""
     judged = [place for place, hit in enumerate(hits) if hit.confidence is not None]
     found = list(hits)
     if judged:
         keys = [hits[place].id for place in judged]
-        judgement, crops = judge.judge(text, files.maps(keys)), crops_of(encoder, files, keys)
+        scores, crops = reranker.rerank(text, files.maps(keys)), crops_of(encoder, files, keys)
         for number, place in enumerate(judged):
-            attention = attention_of(judgement, number, crops[number])
+            attention = attention_of(scores, number, crops[number])
             found[place] = hits[place].model_copy(update={"attention": attention})
     return found
 
 
-def attention_of(judgement: Judgement, place: int, crop: Crop) -> Attention:
+def attention_of(found: RerankScores, place: int, crop: Crop) -> Attention:
     """The attention of a matcher over one of the pictures that it judged; `crop` is the part that it saw."""
-    regions, words = judgement.of_regions, judgement.of_words
+    regions, words = found.of_regions, found.of_words
     return Attention(
-        words=judgement.words,
+        words=found.words,
         of_regions=None if regions is None else regions[place].tolist(),
         of_words=None if words is None else words[place].tolist(),
-        reader=judgement.reader,
+        reader=found.reader,
         crop=crop,
     )
 

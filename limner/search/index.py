@@ -18,15 +18,13 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from limner.data.capture_time import capture_time, local_time
-from limner.data.images import SUFFIXES
-from limner.data.thumbnails import thumbnail
+from limner.data.images import SUFFIXES, capture_time, local_time, thumbnail
 from limner.errors import DataError, ImageError, SettingsError
 from limner.search.entry import StoredImage, to_json
 from limner.search.metadata import read_metadata
 from limner.search.store_files import StoreFiles, store_for
 from limner.search.store_path import StorePath, store_path
-from limner.types import Encoder, Maps, Pixels
+from limner.types import Encoder, Pixels, RegionFeatures
 from limner.wire import IndexReport
 
 _COMPACT_AFTER = 8  # commits; each leaves a small file that every later reader opens
@@ -85,10 +83,10 @@ def index(
     """
     if isinstance(model, str | Path):
         # here, and not above: `limner.search.index` must not take the seconds that torch's import takes
-        from limner.runs.run import load_run
+        from limner.inference.trained import load_model
 
         path: Path | None = Path(model)
-        encoder: Encoder = load_run(model)
+        encoder: Encoder = load_model(model)
     else:
         path, encoder = getattr(model, "path", None), model
     if isinstance(metadata, str | Path):
@@ -173,7 +171,7 @@ class _Batch:
 
     entries: list[StoredImage]
     vectors: np.ndarray
-    maps: Maps | None
+    maps: RegionFeatures | None
     thumbnails: list[bytes | None]
 
 
@@ -224,11 +222,11 @@ class _Writer:
 
     def _encoded(self, seen: list[_Seen]) -> _Batch:
         pixels = np.stack([one.pixels for one in seen if one.pixels is not None])
-        judge = self.encoder.judge if self.store.map_shape is not None else None
+        reranker = self.encoder.reranker if self.store.map_shape is not None else None
         return _Batch(
             [one.entry for one in seen],
             self.encoder.encode_pixels(pixels),
-            None if judge is None else judge.maps(pixels),
+            None if reranker is None else reranker.region_features(pixels),
             [one.thumbnail for one in seen],
         )
 

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any, Literal
 
 from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
-from limner.runs.calibration_file import load_calibration
-from limner.runs.run import Run, load_run
+from limner.inference.calibration import load_calibration
+from limner.inference.trained import TrainedModel, load_model
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage, key_of
@@ -265,7 +265,7 @@ class Store:
 def open_store(
     folder: str | Path | StorePath,
     *,
-    run: Run | str | Path | None = None,
+    run: TrainedModel | str | Path | None = None,
     device: str | None = None,
     approximate_from: int | None = None,
 ) -> Store:
@@ -277,9 +277,9 @@ def open_store(
     a model that the store was not built with.
     """
     files = StoreFiles.open(folder)
-    if not isinstance(run, Run):
+    if not isinstance(run, TrainedModel):
         try:
-            run = load_run(run or files.manifest.run, device=device)
+            run = load_model(run or files.manifest.run, device=device)
         except CheckpointError as error:
             raise StoreError(
                 f"{folder}: the model of this store cannot be loaded: {error}; name it with run="

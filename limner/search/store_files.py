@@ -28,7 +28,7 @@ from limner.search.manifest import FILE, StoreManifest, read_manifest, write_man
 from limner.search.snapshot import Snapshot
 from limner.search.store_path import StorePath, is_remote, reached, store_path
 from limner.search.table import Table, matrix_of, with_vectors
-from limner.types import Encoder, Maps
+from limner.types import Encoder, RegionFeatures
 from limner.wire import Hit
 
 _MANY = 4  # pictures of a store for one that is looked up, below which the table is read from first to last
@@ -153,7 +153,7 @@ class StoreFiles:
         self,
         entries: Sequence[StoredImage],
         vectors: Float[np.ndarray, "images width"],
-        maps: Maps | None = None,
+        maps: RegionFeatures | None = None,
         thumbnails: Sequence[bytes | None] | None = None,
     ) -> None:
         """Add pictures, or replace those of the same path, in one commit; `maps` where the store keeps them.
@@ -229,12 +229,14 @@ class StoreFiles:
         """Stored vectors of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
         return self._table.arrays(ids, "vector")
 
-    def maps(self, ids: Sequence[str]) -> Maps:
+    def maps(self, ids: Sequence[str]) -> RegionFeatures:
         """Stored maps of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
         shape = self._map_shape()
         return self._table.arrays(ids, "map").reshape(len(ids), *shape)
 
-    def map_blocks(self, ids: Sequence[str], size: int) -> Iterator[tuple[Int[np.ndarray, " block"], Maps]]:
+    def map_blocks(
+        self, ids: Sequence[str], size: int
+    ) -> Iterator[tuple[Int[np.ndarray, " block"], RegionFeatures]]:
         """Stored maps of many pictures, at most `size` at a time, in the table's order, with their places in `ids`.
 
         Finding rows by their keys looks through all keys each time: of many, the whole table is read once.
@@ -266,7 +268,7 @@ class StoreFiles:
         found = dict(zip(rows["id"].to_pylist(), rows["thumbnail"].to_pylist(), strict=True))
         return [found.get(one) for one in ids]
 
-    def _checked(self, maps: Maps | None, count: int) -> Maps | None:
+    def _checked(self, maps: RegionFeatures | None, count: int) -> RegionFeatures | None:
         shape = None if self.map_shape is None else (count, *self.map_shape)
         given = None if maps is None else maps.shape
         if given != shape:
@@ -336,7 +338,7 @@ def store_for(encoder: Encoder, run: Path, folder: StorePath) -> StoreFiles:
             fingerprint=encoder.fingerprint,
             dim=encoder.dim,
             run=run.resolve(),
-            map_shape=None if encoder.judge is None else encoder.judge.map_shape,
+            map_shape=None if encoder.reranker is None else encoder.reranker.region_shape,
         )
     files = StoreFiles.open(folder)
     files.check_model(encoder.fingerprint, encoder.dim)

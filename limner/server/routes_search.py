@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field, JsonValue
 from starlette.concurrency import run_in_threadpool
 
-from limner.data.capture_time import local_time
+from limner.data.images import local_time
 from limner.search.engine import Engine
 from limner.search.entry import key_of
 from limner.search.query import Query
@@ -131,7 +131,7 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
             return query
         if query.rerank == "all":
             raise RefusedError(422, f"rerank: this server re-ranks at most {settings.max_rerank:,}")
-        by_matcher = engine.encoder.judge is not None and query.image is None and query.like is None
+        by_matcher = engine.encoder.reranker is not None and query.image is None and query.like is None
         return replace(query, rerank=settings.max_rerank) if by_matcher else query
 
     @routes.post("/v1/search", responses=refusals)

@@ -13,8 +13,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from limner.losses import CMCELoss, InstanceLoss, MatchingLoss, RankingLoss, SextupleLoss
+from limner.models.dual_encoder import DualEncoder
 from limner.models.hgan import HGAN, Level
-from limner.models.joint_embedding import JointEmbedding
 from limner.models.local_matching import LocalMatch
 from limner.training.loss_settings import LossSettings
 from limner.training.violators import RecentBank
@@ -27,7 +27,7 @@ class Objective(nn.Module):
     stage uses.
     """
 
-    def __init__(self, model: JointEmbedding, classes: int, *, compared: int = 0, bias: bool = False) -> None:
+    def __init__(self, model: DualEncoder, classes: int, *, compared: int = 0, bias: bool = False) -> None:
         super().__init__()
         self.model = model
         self.classifier = InstanceLoss(model.dim, classes, bias=bias)
@@ -93,7 +93,7 @@ class Objective(nn.Module):
 
         `groups` say what matches; `classes` what the classifier tells apart: the same unless pseudo-classes are used.
 
-        `pictures` are pixels, uint8 (rows, 3, height, width), or what `JointEmbedding.pool_cached` takes. Rows beyond
+        `pictures` are pixels, uint8 (rows, 3, height, width), or what `DualEncoder.pool_cached` takes. Rows beyond
         the batch, of pictures and of sentences, are mined negatives with groups of their own: they enter the ranking
         loss only, though batch norm sees them.
 
@@ -178,7 +178,7 @@ class Objective(nn.Module):
         texts, parts = model.read_sentences(numbers, phrases, words_below)
         if not self.losses.local:
             return seen.embedding, texts, {}
-        matches = model.match(model.halve_pictures(seen.regions), model.halve_sentences(parts))
+        matches = model.match(model.project_pictures(seen.regions), model.project_sentences(parts))
         return seen.embedding, texts, matches
 
     def remember(self, gather: Callable[[Tensor], Tensor]) -> None:

@@ -9,14 +9,22 @@ from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_path import DualPathSettings
 from limner.models.hgan import HGANSettings
 from limner.models.identity_aware import IdentityAwareSettings
-from limner.models.systems import ModelSettings
+from limner.models.registry import ModelSettings
 from limner.settings import Settings
 from limner.training.loss_settings import LossSettings
 
 Part = Literal[
-    "backbone", "image_head", "words", "bert", "text", "text_head", "local", "classifier", "co_attention"
+    "backbone",
+    "image_projection",
+    "words",
+    "bert",
+    "text",
+    "text_projection",
+    "local",
+    "classifier",
+    "co_attention",
 ]
-_OF_EMBEDDING = {"backbone", "image_head", "words", "text", "text_head"}
+_OF_EMBEDDING = {"backbone", "image_projection", "words", "text", "text_projection"}
 _OF_HGAN = {"bert", "local"}
 _OF_MATCHER = {"backbone", "words", "text", "co_attention"}
 Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_image mAP", "mAP"]
@@ -179,6 +187,22 @@ class VocabularySettings(Settings):
     """Words seen less often in the training sentences are dropped."""
     vectors: str = "random"
     """"random", "captions" (learnt from the training captions), or a word2vec/GloVe file."""
+    tokenizer: str | None = None
+    """A pretrained sub-word tokenizer in place of the captions' words: a folder with tokenizer.json, or a name on the
+    Hugging Face hub. Its tokens' vectors start at random."""
+    special_tokens: bool = False
+    """Put the pretrained tokenizer's special tokens, such as [CLS], around each sentence."""
+
+    @model_validator(mode="after")
+    def _of_words_or_of_a_tokenizer(self) -> "VocabularySettings":
+        if self.tokenizer is None and self.special_tokens:
+            raise ValueError("special_tokens are those of a pretrained tokenizer; set vocabulary.tokenizer")
+        if self.tokenizer is not None and (self.min_count > 1 or self.vectors != "random"):
+            raise ValueError(
+                "min_count and vectors are of the captions' words, whose place tokenizer takes; set min_count=1 and "
+                "vectors=random"
+            )
+        return self
 
 
 class Recipe(Settings):
@@ -282,7 +306,7 @@ class Recipe(Settings):
         losses = stage.losses
         whole = losses.pair or losses.ranking or losses.cmce or losses.classifies
         reached = {"backbone", "text"} | (there - {"local"})
-        reached |= {"image_head", "text_head"} if whole else set()
+        reached |= {"image_projection", "text_projection"} if whole else set()
         reached |= {"local"} & there if losses.local else set()
         return reached | ({"classifier"} if losses.classifies else set())
 

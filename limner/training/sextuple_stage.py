@@ -13,8 +13,8 @@ from accelerate import Accelerator
 from jaxtyping import Int64
 from torch import Tensor
 
-from limner.runs.encoding import evaluating
-from limner.runs.precision import Arithmetic, autocast
+from limner.inference.encoding import evaluating
+from limner.inference.precision import Arithmetic, autocast
 from limner.training.embedding_stage import EmbeddingStage
 from limner.training.events import Listener, Preparing
 from limner.training.pairs import Batch, generator

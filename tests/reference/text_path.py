@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from limner.models.text_encoder import TextBlock, TextEncoder
+from limner.models.text_cnn import TextBlock, TextEncoder
 
 
 class PlainBlock(nn.Module):

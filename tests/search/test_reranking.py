@@ -13,8 +13,8 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import DataError, SearchTimeoutError, SettingsError, StoreError
 from limner.evaluation.calibration import Calibration
-from limner.runs import Run
-from limner.runs.calibration_file import RunCalibration
+from limner.inference import TrainedModel
+from limner.inference.calibration import RunCalibration
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage
@@ -27,12 +27,12 @@ from tests.search.fake import FakeEncoder
 
 
 @pytest.fixture(scope="module")
-def run(matching_run: Path) -> Run:
+def run(matching_run: Path) -> TrainedModel:
     return limner.load(matching_run, stage="stage-2", device="cpu", precision="fp32")
 
 
 @pytest.fixture(scope="module")
-def engine(run: Run, toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Engine:
+def engine(run: TrainedModel, toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Engine:
     folder = tmp_path_factory.mktemp("reranking") / "store"
     store = store_for(run, run.path, folder)
     index_pictures(run, store, [record.image for record in toys.records[:12]], batch_size=5)
@@ -42,7 +42,9 @@ def engine(run: Run, toys: Dataset, tmp_path_factory: pytest.TempPathFactory) ->
 QUERY = "a red bar on white"
 
 
-def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(engine: Engine, run: Run) -> None:
+def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(
+    engine: Engine, run: TrainedModel
+) -> None:
     screened = Store(engine).search(QUERY, k=12, rerank=0)
     assert all(hit.confidence is None for hit in screened)
     hits = Store(engine).search(QUERY, k=12)
@@ -51,9 +53,9 @@ def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(engine: Eng
     assert [hit.id for hit in hits[5:]] == [hit.id for hit in screened[5:]]
     sure = [hit.confidence for hit in hits[:5]]
     assert sure == sorted(sure, reverse=True)  # type: ignore[type-var]
-    maps = run.encode_maps([str(hit.path) for hit in hits[:5]])
-    assert run.judge is not None
-    logits = run.judge.judge(QUERY, maps).logits
+    maps = run.encode_regions([str(hit.path) for hit in hits[:5]])
+    assert run.reranker is not None
+    logits = run.reranker.rerank(QUERY, maps).logits
     np.testing.assert_allclose(sure, 1 / (1 + np.exp(-logits)), rtol=1e-3)  # type: ignore[arg-type]
     assert Store(engine).search(QUERY, k=3).hits == hits[:3]
     assert (
@@ -63,14 +65,16 @@ def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(engine: Eng
 
 
 def test_one_batched_forward_and_no_picture_is_opened(
-    engine: Engine, run: Run, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, run: TrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run.model.matcher is not None
+    assert run.model.cross_encoder is not None
     calls: list[int] = []
-    hook = run.model.matcher.co_attention.register_forward_hook(
+    hook = run.model.cross_encoder.co_attention.register_forward_hook(
         lambda module, given, found: calls.append(len(given[0]))
     )
-    monkeypatch.setattr("limner.runs.run.load", lambda *arguments: pytest.fail("a picture was opened"))
+    monkeypatch.setattr(
+        "limner.inference.trained.load", lambda *arguments: pytest.fail("a picture was opened")
+    )
     Store(engine).search(QUERY, k=3)
     hook.remove()
     assert calls == [5]
@@ -79,7 +83,7 @@ def test_one_batched_forward_and_no_picture_is_opened(
 def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     together = Store(engine).search(QUERY, k=12, rerank="all", explain=True)
     monkeypatch.setattr("limner.search.ranking._BLOCK", 5)
-    monkeypatch.setattr("limner.runs.matching._MEETINGS", 60)
+    monkeypatch.setattr("limner.inference.rerank_co_attention._MEETINGS", 60)
     with monkeypatch.context() as unread:
         unread.setattr(engine.files, "batches", lambda *_: pytest.fail("a scan for a few"))
         unread.setattr("limner.search.store_files._MANY", 1)
@@ -95,21 +99,21 @@ def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(one.attention.of_regions, other.attention.of_regions, rtol=1e-4)  # type: ignore[arg-type]
 
 
-def test_a_sentence_without_a_known_word_has_no_attention(run: Run, engine: Engine) -> None:
-    assert run.judge is not None
-    found = run.judge.judge("zebra", engine.files.maps([Store(engine).search(QUERY, k=1)[0].id]))
+def test_a_sentence_without_a_known_word_has_no_attention(run: TrainedModel, engine: Engine) -> None:
+    assert run.reranker is not None
+    found = run.reranker.rerank("zebra", engine.files.maps([Store(engine).search(QUERY, k=1)[0].id]))
     assert found.words == ()
     assert found.of_regions is not None
     assert found.of_regions.shape[:2] == (1, 0)
 
 
-def test_a_store_without_maps_is_named(run: Run, tmp_path: Path) -> None:
+def test_a_store_without_maps_is_named(run: TrainedModel, tmp_path: Path) -> None:
     store = StoreFiles.create(tmp_path / "store", fingerprint=run.fingerprint, dim=run.dim, run="run")
     with pytest.raises(SettingsError, match="keeps no maps"):
         Store(Engine(store, run)).search(QUERY, rerank=3)
 
 
-def test_attention_comes_back(engine: Engine, run: Run) -> None:
+def test_attention_comes_back(engine: Engine, run: TrainedModel) -> None:
     hits = Store(engine).search(QUERY, k=12, explain=True)
     attention = hits[0].attention
     assert attention is not None
@@ -126,7 +130,7 @@ def test_attention_comes_back(engine: Engine, run: Run) -> None:
     assert "attention" not in Store(engine).search(QUERY, k=1)[0].model_dump(mode="json")
 
 
-def test_maps_survive_a_change_of_metadata(run: Run, toys: Dataset, tmp_path: Path) -> None:
+def test_maps_survive_a_change_of_metadata(run: TrainedModel, toys: Dataset, tmp_path: Path) -> None:
     pictures = [record.image for record in toys.records[:3]]
     store = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, store, pictures)
@@ -155,7 +159,7 @@ def test_re_ranking_stops_between_blocks(engine: Engine, monkeypatch: pytest.Mon
 
 
 def test_a_picture_that_is_deleted_meanwhile_is_left_out(
-    run: Run, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: TrainedModel, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, store, [record.image for record in toys.records[:5]])
@@ -195,7 +199,7 @@ def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
         plain.files.maps(["one"])
 
 
-def calibration(run: Run, reranked: int | Literal["all"]) -> RunCalibration:
+def calibration(run: TrainedModel, reranked: int | Literal["all"]) -> RunCalibration:
     return RunCalibration(
         fingerprint=run.fingerprint,
         checkpoint="c",
@@ -206,13 +210,13 @@ def calibration(run: Run, reranked: int | Literal["all"]) -> RunCalibration:
         sentences=9,
         reranked=reranked,
         embedding=Calibration(of_score=2, of_lead=5, offset=-1, floor=0.1, right=9, wrong=9),
-        matcher=Calibration(of_score=1, of_lead=3, offset=-2, floor=-1, right=9, wrong=9),
+        reranker=Calibration(of_score=1, of_lead=3, offset=-2, floor=-1, right=9, wrong=9),
         reliability={},
         versions={},
     )
 
 
-def test_a_probability_does_not_depend_on_how_many_are_ordered(engine: Engine, run: Run) -> None:
+def test_a_probability_does_not_depend_on_how_many_are_ordered(engine: Engine, run: TrainedModel) -> None:
     calibrated = Engine(engine.files, run, calibration(run, "all"))
     sure = [Store(calibrated).search(QUERY, k=1, rerank=rerank)[0] for rerank in range(1, 7)]
     alike = [hit.probability for hit in sure if hit.id == sure[-1].id]
@@ -225,18 +229,18 @@ def test_a_probability_does_not_depend_on_how_many_are_ordered(engine: Engine, r
     assert calibrated.answer(few).hits[0].probability is not None
 
 
-def test_good_is_what_the_best_answer_says(engine: Engine, run: Run) -> None:
+def test_good_is_what_the_best_answer_says(engine: Engine, run: TrainedModel) -> None:
     unsure = Calibration(of_score=1, of_lead=3, offset=-50, floor=-1, right=9, wrong=9)
     certain = Calibration(of_score=2, of_lead=5, offset=50, floor=0.1, right=9, wrong=9)
-    odd = calibration(run, 5).model_copy(update={"matcher": unsure, "embedding": certain})
+    odd = calibration(run, 5).model_copy(update={"reranker": unsure, "embedding": certain})
     found = Engine(engine.files, run, odd).answer(Query(text=QUERY, k=12))
     assert found.hits[-1].probability == pytest.approx(1)
     assert not found.good
 
 
-def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: Run) -> None:
+def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: TrainedModel) -> None:
     fitted = calibration(run, 5)
-    cosines, judged = fitted.embedding, fitted.matcher
+    cosines, judged = fitted.embedding, fitted.reranker
     assert judged is not None
     hits = Store(Engine(engine.files, run, fitted)).search(QUERY, k=12)
     screened = np.array([hit.score for hit in Store(engine).search(QUERY, k=12, rerank=0)])
