@@ -1,6 +1,7 @@
 """The shape of the code: imports point one way, files are named for what they hold, settings are documented."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,8 @@ from pydantic import BaseModel
 
 import limner
 from limner.settings import Settings
-from limner.training import settings as training_settings  # noqa: F401 - defines settings classes
-from limner.training.settings import Recipe
+from limner.training import recipe as training_settings  # noqa: F401 - defines settings classes
+from limner.training.recipe import Recipe
 
 ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
@@ -89,3 +90,55 @@ def test_every_setting_is_documented() -> None:
         if not field.description
     ]
     assert not missing
+
+
+_OF_ONE_SYSTEM = re.compile(
+    r"\b(DualPath|IdentityAware|MNiL|HGAN|Level(Judge|Matching|sStage))(Settings|Reranker)?\b"
+)
+
+
+@pytest.mark.parametrize("room", ["training", "losses"])
+def test_no_class_of_one_system_is_named_in_shared_code(room: str) -> None:
+    found = [
+        f"{file.relative_to(ROOT)}: {node.id}"
+        for file in sorted((ROOT / room).rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Name) and _OF_ONE_SYSTEM.fullmatch(node.id)
+    ]
+    assert not found
+
+
+_BRANCHES = (
+    ast.If,
+    ast.IfExp,
+    ast.For,
+    ast.While,
+    ast.ExceptHandler,
+    ast.Assert,
+    ast.comprehension,
+    ast.match_case,
+)
+
+
+def _complexity(function: ast.AST) -> int:
+    """Cyclomatic complexity: one, and one more for each branch."""
+    return 1 + sum(
+        len(node.values) - 1 if isinstance(node, ast.BoolOp) else isinstance(node, _BRANCHES)
+        for node in ast.walk(function)
+    )
+
+
+@pytest.mark.parametrize("room", ["training", "losses", "recipes"])
+def test_no_function_has_more_than_twenty_branches(room: str) -> None:
+    found = [
+        f"{file.relative_to(ROOT)}: {node.name} {_complexity(node)}"
+        for file in sorted((ROOT / room).rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _complexity(node) > 20
+    ]
+    assert not found
+
+
+def test_the_objective_knows_no_loss_by_name() -> None:
+    names = {name for name in _imports(ROOT / "training/objective.py") if name.startswith("limner.losses")}
+    assert names == {"limner.losses.loss"}

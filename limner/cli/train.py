@@ -37,7 +37,7 @@ def train_command(
     from limner.inference.trained import checkpoint_path
     from limner.recipes.change import change
     from limner.recipes.registry import get_recipe
-    from limner.training.events import Event, StageEnded
+    from limner.training.log import Event, StageEnded
     from limner.training.loop import train
 
     chosen = change(get_recipe(recipe), settings or [])

@@ -32,7 +32,7 @@ _ASPECT = (3 / 4, 4 / 3)
 
 
 class ImageSettings(Settings):
-    """How a picture becomes what the image path reads."""
+    """How a picture becomes what the image encoder reads."""
 
     resize: Pixel | tuple[Pixel, Pixel] = 256
     """Pixels of the shorter side, the ratio kept; or exact (height, width) in pixels, the ratio given up."""

@@ -33,7 +33,7 @@ from limner.search.manifest import FILE as MANIFEST
 from limner.search.manifest import read_manifest
 from limner.search.store import Store
 from limner.search.store_files import check_empty, store_for
-from limner.training.events import Event
+from limner.training.log import Event
 from limner.training.loop import train
 
 RECIPE = "dual-path-people"

@@ -33,7 +33,7 @@ _MARKERS = "os^Dv*P"  # one more than there are colours, so that no pair of both
 
 @dataclass(frozen=True, eq=False)
 class TwoFeatures:
-    """Features of the same items: what enters the head (or the text path), and the embeddings."""
+    """Features of the same items: what enters the head (or the text encoder), and the embeddings."""
 
     entering: Float[np.ndarray, "items width"]
     embedded: Float[np.ndarray, "items dim"]
@@ -51,7 +51,7 @@ def picture_features(run: TrainedModel, records: Sequence[Record]) -> TwoFeature
 
 
 def sentence_features(run: TrainedModel, sentences: Sequence[str]) -> TwoFeatures:
-    """Features below the projection, and embeddings, of sentences (`TextPath.input_features`)."""
+    """Features below the projection, and embeddings, of sentences (`TextEncoder.input_features`)."""
     # Whole sentences, with what a row of the network would cut: word vectors are not the network's.
     read = run.tokenizer.tokenize(sentences, _UNCUT)
     longest = max((len(sentence.token_ids) for sentence in read), default=1)

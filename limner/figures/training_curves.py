@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from limner.errors import DataError
 from limner.figures.style import DIRECTIONS, FAINT, LINES, legend, panels, styled
-from limner.training.metrics_log import LOG_FILE
+from limner.training.log import LOG_FILE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

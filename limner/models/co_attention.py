@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.image import ImageEncoder
+from limner.models.text_encoder import PartedNetwork
 from limner.models.text_lstm import TextLSTM
-from limner.models.text_path import PartedNetwork
 from limner.settings import Settings
 
 
@@ -34,6 +34,10 @@ class CoAttentionSettings(Settings):
     """Spatial attention; off: every word meets the mean of the regions ("w/o SPA")."""
     semantic: bool = True
     """Latent semantic attention and its decoder; off: see `CoAttention` ("w/o SMA")."""
+
+    def parts(self) -> frozenset[str]:
+        """The names of the parts of the network that it is in, with copies of the embedding's CNN and LSTM."""
+        return frozenset({"backbone", "words", "text", "co_attention"})
 
     @model_validator(mode="after")
     def _semantic_needs_spatial(self) -> "CoAttentionSettings":

@@ -1,6 +1,6 @@
-"""What the systems' embedding networks share: an image path and a text path that end in one space."""
+"""What the systems' embedding networks share: an image encoder and a text encoder that end in one space."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from limner.errors import SettingsError
 from limner.models.co_attention import CoAttentionSettings, CrossEncoder
 from limner.models.image import BackboneSettings, ImageEncoder
-from limner.models.text_path import PartedNetwork, TextPath, TextSettings
+from limner.models.local_matching import LocalMatch
+from limner.models.text_bert import BertWords
+from limner.models.text_encoder import PartedNetwork, TextEncoder, TextSettings
 from limner.settings import Settings
 from limner.types import TextNeed, TokenBatch, Tokenizer
 
@@ -20,7 +22,10 @@ SettingsT = TypeVar("SettingsT", bound="DualEncoderSettings")
 
 
 class DualEncoderSettings(Settings):
-    """The settings that every system's dual encoder has."""
+    """The settings that every system's dual encoder has, and what training asks of them."""
+
+    offers: ClassVar[frozenset[str]] = frozenset({"classes", "labels", "mined", "sextuples"})
+    """What losses may need of the network and its data (see `limner.losses.loss.Need`)."""
 
     system: str
     """The published system."""
@@ -30,6 +35,17 @@ class DualEncoderSettings(Settings):
     """The text encoder."""
     dim: int = Field(ge=1)
     """Width of the embedding."""
+
+    def parts(self) -> frozenset[str]:
+        """The names of the network's parts, which stages freeze and scale rates by."""
+        return frozenset({"backbone", "image_projection", "words", "text", "text_projection"})
+
+    def reached(self, *, embedding: bool, levels: bool) -> frozenset[str]:
+        """The parts behind the embedding of the whole, and behind the levels below it."""
+        return self.parts()
+
+    def check_stage(self, stage: Any) -> None:
+        """Raise `ValueError` for a stage (`limner.training.recipe.StageSettings`) that does not fit the network."""
 
     def with_folders(self: SettingsT, folders: Mapping[str, Path]) -> SettingsT:
         """The same network built from folders that hold, by part, what `DualEncoder.files` gave."""
@@ -47,7 +63,7 @@ class DualEncoderSettings(Settings):
 
 
 class DualEncoder(PartedNetwork):
-    """An image path and a text path; a system says which, by the four modules it is made of.
+    """An image encoder and a text encoder; a system says which, by the four modules it is made of.
 
     `embed_images` is above the backbone's pooled feature, so that a frozen backbone is run once; neither path
     normalises. `dim` is the width of the embedding. `cross_encoder` re-ranks what the embedding finds,
@@ -66,7 +82,7 @@ class DualEncoder(PartedNetwork):
         self,
         backbone: ImageEncoder,
         image_projection: nn.Module,
-        text: TextPath,
+        text: TextEncoder,
         text_projection: nn.Module,
         dim: int,
     ) -> None:
@@ -145,6 +161,29 @@ class DualEncoder(PartedNetwork):
     def needs_of_text(self) -> frozenset[TextNeed]:
         """What the network asks of a tokenizer beyond token ids."""
         return self.text.needs_of_text
+
+    def embed_pairs(
+        self,
+        images: Tensor,
+        token_ids: Int64[Tensor, "rows words"],
+        phrases: Int64[Tensor, "rows words"] | None = None,
+        words_below: Float[Tensor, "rows words width"] | None = None,
+        *,
+        local: bool = False,
+    ) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "texts dim"], Mapping[str, LocalMatch]]:
+        """Embeddings of images and of sentences, not normalised, and, if asked for, all pairs matched at each level.
+
+        `images` are pixels, uint8 (rows, 3, height, width), or what `pool_cached` takes.
+        """
+        pooled = self.pool_cached(images) if images.is_floating_point() else self.pool_images(images)
+        return self.embed_images(pooled), self.encode_texts(token_ids), {}
+
+    def kept_words(self, frozen: Collection[str]) -> BertWords | None:
+        """The layer whose features of words never change while these parts are frozen; None where there is none."""
+        return None
+
+    def anneal(self, done: float) -> None:
+        """Take in the share of the stage that is done, before each step, for what changes over a stage."""
 
     def after_step(self) -> None:
         """Bring the weights back to what a system holds them to, after each step; most hold them to nothing."""

@@ -11,7 +11,7 @@ from torch import nn
 
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
-from limner.models.text_cnn import TextEncoder, TextEncoderSettings
+from limner.models.text_cnn import TextCNN, TextCNNSettings
 
 Head = Literal["paper", "released", "linear"]
 
@@ -23,7 +23,7 @@ class DualPathSettings(DualEncoderSettings):
     """The published system."""
     backbone: BackboneSettings = BackboneSettings(name="resnet-50", weights="imagenet")
     """The image CNN below the head."""
-    text: TextEncoderSettings = TextEncoderSettings()
+    text: TextCNNSettings = TextCNNSettings()
     """The text CNN below the head."""
     dim: int = Field(default=2048, ge=1)
     """Width of both fully connected layers and of the embedding."""
@@ -45,7 +45,7 @@ class DualPath(DualEncoder):
     ) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
         image_projection = _head(backbone.channels, settings)
-        text = TextEncoder(settings.text, vocabulary_size)
+        text = TextCNN(settings.text, vocabulary_size)
         super().__init__(backbone, image_projection, text, _head(text.channels, settings), settings.dim)
         self.settings = settings
 

@@ -4,7 +4,7 @@ Source: Li et al., "Identity-Aware Textual-Visual Matching with Latent Co-attent
 Figure 2, implementation section 4.2.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import nn
@@ -25,6 +25,9 @@ class IdentityAwareSettings(DualEncoderSettings):
     """The LSTM."""
     dim: int = Field(default=512, ge=1)
     """Width of the embedding (section 4.2: 512)."""
+
+    # a matcher reads the states of its LSTM
+    offers: ClassVar[frozenset[str]] = DualEncoderSettings.offers | {"states"}
 
 
 class IdentityAware(DualEncoder):

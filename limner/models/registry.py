@@ -18,6 +18,8 @@ from limner.models.mnil import MNiL, MNiLSettings
 
 DEFAULT = "dual-path"
 """The system of settings that name none."""
+DEFAULT_SETTINGS = DualPathSettings()
+"""The network of a recipe that names none."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ def find_system(name: str) -> System:
     if name not in _SYSTEMS:
         raise SettingsError(f"unknown system '{name}'; there are: {', '.join(_SYSTEMS)}")
     return _SYSTEMS[name]
+
+
+def systems_offering(need: str) -> list[str]:
+    """The systems whose networks offer what a loss needs, by name."""
+    return [name for name, system in _SYSTEMS.items() if need in system.settings.offers]
 
 
 def _of_its_system(values: Any) -> Any:

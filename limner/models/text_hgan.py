@@ -1,4 +1,4 @@
-"""HGAN's text path: word features → self-attention → a bi-LSTM, and noun phrases beside the words.
+"""HGAN's text encoder: word features → self-attention → a bi-LSTM, and noun phrases beside the words.
 
 Source: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Person Search", MM 2020, section 3.2.
 """
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from limner.errors import CheckpointError
 from limner.models.text_bert import BertSettings, BertWords, whole_words
+from limner.models.text_encoder import TextEncoder, TextSettings
 from limner.models.text_lstm import lengths
-from limner.models.text_path import TextPath, TextSettings
 from limner.types import PADDING, TextNeed, Tokenizer
 
 
@@ -46,7 +46,7 @@ class HierarchicalTextSettings(TextSettings):
 
     @property
     def learns_table(self) -> bool:
-        """Whether the path has a table of word vectors that may start from given ones: not above BERT."""
+        """Whether the encoder has a table of word vectors that may start from given ones: not above BERT."""
         return self.bert is None
 
     def further_words(self) -> Sequence[str]:
@@ -79,7 +79,7 @@ class SentenceParts:
     phrases_present: Bool[Tensor, "sentences phrases"]
 
 
-class HierarchicalText(TextPath):
+class HierarchicalText(TextEncoder):
     """Token ids to T_g, and with the phrases' numbers to T_w and T_p.
 
     Our name = their symbol: `forward` = T_g, `encode` = T_g, T_w and T_p; `channels` = the width of T_g, twice that of

@@ -14,7 +14,7 @@ from limner.errors import DataError, SettingsError
 from limner.plugins import find_plugin, nearest, plugins
 
 if TYPE_CHECKING:
-    from limner.training.settings import Recipe
+    from limner.training.recipe import Recipe
 
 PICTURES, PERSONS, PAPER = "Your own pictures", "Persons", "A paper's table"
 PACKAGES = "Of other packages"
@@ -158,7 +158,7 @@ def get_recipe(name: str) -> "Recipe":
     plugin = find_plugin("limner.recipes", name)
     if plugin is None:
         raise SettingsError(f"unknown recipe '{name}'; {nearest('limner.recipes', name, RECIPES)}")
-    from limner.training.settings import Recipe
+    from limner.training.recipe import Recipe
 
     made = plugin.load()()
     if not isinstance(made, Recipe):
@@ -172,7 +172,7 @@ def _read(file: Path) -> "Recipe":
     # the readers' JSON, whose messages name the file and the place in it; they bring numpy, which a list of names
     # does without
     from limner.data.readers.parsing import parse_json, read_text, shown
-    from limner.training.settings import Recipe
+    from limner.training.recipe import Recipe
 
     try:
         if not file.is_file():

@@ -15,13 +15,13 @@ from limner.evaluation.report import Report
 from limner.inference.precision import Arithmetic
 from limner.models.co_attention import CrossEncoder
 from limner.models.image import LAST_MAP
-from limner.training.events import Listener
+from limner.training.hard_negatives import EmbeddingBank
+from limner.training.log import Listener
 from limner.training.matching_pairs import Candidates, epoch_pairs
-from limner.training.mining import Bank
 from limner.training.pairs import generator
 from limner.training.pictures import ahead
-from limner.training.settings import PairSettings
-from limner.training.setup import Prepared
+from limner.training.prepare import Prepared
+from limner.training.recipe import PairSettings
 from limner.training.stage import Stage
 from limner.training.validation import validate_reranked
 
@@ -166,7 +166,7 @@ class RerankStage(Stage):
             self._candidates = turn, Candidates.nearest(self._bank(turn), settings.count)
         return self._candidates[1]
 
-    def _bank(self, turn: int) -> Bank:
+    def _bank(self, turn: int) -> EmbeddingBank:
         """The embedding's view of the training split: of whole pictures, or of one other view at each turn."""
         pairs, pictures, encoding = self.data.pairs, self.data.train_pictures, self._encoding()
         views = self.data.recipe.images.test_views
@@ -177,4 +177,4 @@ class RerankStage(Stage):
             found = found[:, turn % views, None]
         numbers = pairs.layout(np.arange(len(pairs.sentences)), self.data.recipe.model.text.words, None)
         texts = encoding.numbers(numbers)
-        return Bank(encoding.cached(found), pairs.groups, texts, pairs.groups[pairs.sentence_image])
+        return EmbeddingBank(encoding.cached(found), pairs.groups, texts, pairs.groups[pairs.sentence_image])

@@ -7,7 +7,7 @@ from typing import Any
 from limner.inference.checkpoint import write_checkpoint, write_text
 from limner.inference.provenance import versions
 from limner.inference.trained import RUN_FILE
-from limner.training.setup import Prepared
+from limner.training.prepare import Prepared
 from limner.training.state import Progress
 
 
@@ -16,9 +16,9 @@ def stage_file(stage: str) -> str:
     return f"{stage}.safetensors"
 
 
-def classifier_file(stage: str) -> str:
-    """Name of the shared classifier of the same epoch, which the next stage starts from and nothing else needs."""
-    return f"{stage}-classifier.safetensors"
+def handed_file(stage: str, part: str) -> str:
+    """Name of what a loss hands on from the same epoch, e.g. the shared classifier; only the next stage needs it."""
+    return f"{stage}-{part}.safetensors"
 
 
 def write_stage_checkpoint(
@@ -51,7 +51,8 @@ def write_stage_checkpoint(
         "seed": recipe.seed,
         "versions": versions(),
     }
-    write_checkpoint(out / classifier_file(stage), data.objective.classifier.state_dict(), {})
+    for part, module in data.objective.handed_on().items():
+        write_checkpoint(out / handed_file(stage, part), module.state_dict(), {})
     write_checkpoint(out / stage_file(stage), model.state_dict(), description)
 
 

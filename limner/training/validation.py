@@ -9,8 +9,8 @@ from limner.evaluation.report import Report
 from limner.evaluation.reranking import PairReranking, Reranking, remembered
 from limner.inference.encoding import Encoding
 from limner.training.pictures import centred_blocks, encode_all
-from limner.training.settings import Selection
-from limner.training.setup import Prepared
+from limner.training.prepare import Prepared
+from limner.training.recipe import Selection
 from limner.types import Reranker
 
 

@@ -4,7 +4,7 @@ from torch import nn
 
 from limner.models.dual_path import DualPath, DualPathSettings
 from limner.models.image import BackboneSettings
-from limner.models.text_cnn import TextEncoderSettings
+from limner.models.text_cnn import TextCNNSettings
 
 
 def tiny(**changes: object) -> DualPath:
@@ -12,7 +12,7 @@ def tiny(**changes: object) -> DualPath:
     return DualPath(
         DualPathSettings(
             backbone=BackboneSettings(name="resnet-18", width=0.125),
-            text=TextEncoderSettings(words=8, word_dim=12, width=1 / 32),
+            text=TextCNNSettings(words=8, word_dim=12, width=1 / 32),
             dim=16,
         ).replace(**changes),
         30,

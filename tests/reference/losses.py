@@ -195,7 +195,7 @@ def sextuple_gradients(
     }
 
 
-def matching_loss(
+def pair_loss(
     images: list[list[float]], texts: list[list[float]], groups: list[int], epsilon: float = 1e-8
 ) -> float:
     """HGAN, Eq. 11 in both directions: KL(p || q + epsilon), the mean over the rows."""

@@ -15,8 +15,8 @@ from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
 from limner.models.text_bert import BertSettings
 from limner.training.loop import train
-from limner.training.settings import Recipe, VocabularySettings
-from limner.training.setup import prepare
+from limner.training.prepare import prepare
+from limner.training.recipe import Recipe, VocabularySettings
 from tests.data.subwords import word_pieces
 from tests.toy import toy_hgan, toy_matching, toy_recipe
 

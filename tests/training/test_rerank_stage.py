@@ -11,10 +11,10 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.inference.checkpoint import read_description
+from limner.training.hard_negatives import EmbeddingBank
 from limner.training.loop import train
 from limner.training.matching_pairs import Candidates
-from limner.training.mining import Bank
-from limner.training.settings import OptimiserSettings, PairSettings
+from limner.training.recipe import OptimiserSettings, PairSettings
 from tests.toy import toy_matching, toy_recipe
 from tests.training.interrupted import KilledError, in_two_processes, killer, run_apart, same_run
 
@@ -71,10 +71,10 @@ def test_the_log_has_the_loss_and_the_error(matching_run: Path) -> None:
 def test_pairs_are_found_anew_by_other_views(
     toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[Bank] = []
+    found: list[EmbeddingBank] = []
     plain = Candidates.nearest.__func__  # type: ignore[attr-defined]
 
-    def noting(cls: type[Candidates], bank: Bank, count: int) -> Candidates:
+    def noting(cls: type[Candidates], bank: EmbeddingBank, count: int) -> Candidates:
         found.append(bank)
         chosen: Candidates = plain(cls, bank, count)
         return chosen
@@ -116,7 +116,7 @@ import sys
 from pathlib import Path
 import torch
 import limner.training.loop as loop
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 from tests.toy import toy_dataset
 
 torch.set_num_threads(1)
@@ -146,12 +146,11 @@ def test_what_does_not_fit_is_refused() -> None:
     ):
         with pytest.raises(SettingsError, match=message):
             recipe.replace(**changes)
-    with pytest.raises(SettingsError, match="frozen: a stage of the embedding has no part 'co_attention'"):
-        first.replace(frozen=("co_attention",))
+    with pytest.raises(SettingsError, match=r"'stage-1': frozen: .* no part 'co_attention'"):
+        recipe.replace(stages=(first.replace(frozen=("co_attention",)),))
     own = {"image_projection": OptimiserSettings()}
-    with pytest.raises(
-        SettingsError, match="part_optimisers: a stage of a matcher has no part 'image_projection'"
-    ):
-        last.replace(part_optimisers=own)
-    with pytest.raises(SettingsError, match="multipliers: a stage of a matcher has no part 'classifier'"):
-        last.replace(optimiser=OptimiserSettings(multipliers={"classifier": 0.1}))
+    with pytest.raises(SettingsError, match=r"'stage-2': part_optimisers: .* no part 'image_projection'"):
+        recipe.replace(stages=(first, last.replace(part_optimisers=own)))
+    scaled = last.replace(optimiser=OptimiserSettings(multipliers={"classifier": 0.1}))
+    with pytest.raises(SettingsError, match=r"'stage-2': multipliers: .* no part 'classifier'"):
+        recipe.replace(stages=(first, scaled))

@@ -1,33 +1,23 @@
-"""What a training run can be told: stages, optimiser and schedule, and the whole recipe."""
+"""What a training run can be told: stages with their losses, optimiser and schedule, and the whole recipe."""
 
-from typing import Annotated, Any, Literal
+import difflib
+from collections import Counter
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
 from limner.data.transforms import ImageSettings
+from limner.losses.instance import Instance
+from limner.losses.loss import LossSettings, Need
+from limner.losses.registry import AnyLoss
 from limner.models.co_attention import CoAttentionSettings
-from limner.models.dual_path import DualPathSettings
-from limner.models.hgan import HGANSettings
-from limner.models.identity_aware import IdentityAwareSettings
-from limner.models.registry import ModelSettings
+from limner.models.registry import DEFAULT_SETTINGS, ModelSettings, systems_offering
 from limner.settings import Settings
-from limner.training.loss_settings import LossSettings
 
-Part = Literal[
-    "backbone",
-    "image_projection",
-    "words",
-    "bert",
-    "text",
-    "text_projection",
-    "local",
-    "classifier",
-    "co_attention",
-]
-_OF_EMBEDDING = {"backbone", "image_projection", "words", "text", "text_projection"}
-_OF_HGAN = {"bert", "local"}
-_OF_MATCHER = {"backbone", "words", "text", "co_attention"}
 Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_image mAP", "mAP"]
+
+L = TypeVar("L", bound=LossSettings)
 
 
 class OptimiserSettings(Settings):
@@ -43,7 +33,7 @@ class OptimiserSettings(Settings):
     """Nesterov momentum (released code)."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """L2 weight decay on matrices; vectors (biases, batch norm) go without."""
-    multipliers: dict[Part, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(default_factory=dict)
+    multipliers: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(default_factory=dict)
     """Factor on the rate of single parts, e.g. {"words": 0.001}."""
     clip: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Largest norm of the whole gradient; None = unclipped."""
@@ -111,8 +101,8 @@ class StageSettings(Settings):
     """A picture is paired with a sentence of its own, or of any picture of its identity (released code, CUHK-PEDES)."""
     position_shift: bool = True
     """Random padding before and after a sentence; False = left alignment (Table 7)."""
-    frozen: tuple[Part, ...] = ()
-    """Parts that do not learn; their batch norm stays in eval mode."""
+    frozen: tuple[str, ...] = ()
+    """Parts that do not learn; their batch norm stays in eval mode. The networks' pages name the parts."""
     backbone_from: str | None = None
     """First layer of the backbone that learns, e.g. "features.15" (torchvision's names); None = every layer."""
     backbone_statistics: Literal["batch", "fixed"] = "batch"
@@ -120,37 +110,50 @@ class StageSettings(Settings):
     views: int = Field(default=10, ge=0)
     """Cached views of each picture (crops, flips) where the backbone is frozen, also in part; 0 = new every epoch, and
     nothing cached of sentences where BERT is frozen."""
-    losses: LossSettings = LossSettings()
-    """The losses and their weights; a matching stage has binary cross-entropy alone (identity-aware, Eq. 12)."""
+    losses: tuple[AnyLoss, ...] = (Instance(),)
+    """The losses of the weighted sum, each kind once; a stage with `matching` has binary cross-entropy alone
+    (identity-aware, Eq. 12), and none of these."""
     matching: PairSettings | None = None
     """The pairs that the matcher learns; None = the stage learns the embedding. `sentences`, `pairing` and
     `position_shift` do not concern a matching stage."""
     optimiser: OptimiserSettings = OptimiserSettings()
     """The optimiser."""
-    part_optimisers: dict[Part, OptimiserSettings] = Field(default_factory=dict)
+    part_optimisers: dict[str, OptimiserSettings] = Field(default_factory=dict)
     """Parts with an optimiser of their own, e.g. {"backbone": {"name": "sgd"}}; all follow the one schedule."""
     schedule: ScheduleSettings = ScheduleSettings()
     """The learning rate over the stage."""
     validate_every: int = Field(default=1, ge=1)
     """Epochs between two validations; the last epoch always ends with one."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_losses_beside_matching(cls, values: Any) -> Any:
+        """A stage with `matching` has no loss unless it is told one, which is then refused."""
+        if isinstance(values, dict) and values.get("matching") is not None:
+            return {"losses": (), **values}
+        return values
+
     @model_validator(mode="after")
-    def _parts_fit(self) -> "StageSettings":
-        there = _OF_EMBEDDING | _OF_HGAN | {"classifier"} if self.matching is None else _OF_MATCHER
-        optimisers = (self.optimiser, *self.part_optimisers.values())
-        named = {
-            "frozen": set(self.frozen),
-            "part_optimisers": set(self.part_optimisers),
-            "multipliers": {part for optimiser in optimisers for part in optimiser.multipliers},
-        }
-        for where, parts in named.items():
-            if others := parts - there:
-                kind = "the embedding" if self.matching is None else "a matcher"
-                raise ValueError(f"{where}: a stage of {kind} has no part '{min(others)}'")
-        needless = {"bert"} | (set() if self.classifies else {"classifier"})
-        needless |= set() if self.matching is None and self.losses.local else {"local"}
-        if not there - set(self.frozen) - needless:
-            raise ValueError("every part that the losses reach is frozen; nothing is left to learn")
+    def _losses_fit(self) -> "StageSettings":
+        if self.matching is not None:
+            if self.losses:
+                raise ValueError(
+                    "a stage with `matching` has binary cross-entropy alone; set its losses to []"
+                )
+            return self
+        if not self.losses:
+            raise ValueError('a stage needs a loss; give at least one, e.g. losses=[{"kind": "instance"}]')
+        kinds = Counter(loss.kind for loss in self.losses)
+        if twice := [kind for kind, count in kinds.items() if count > 1]:
+            raise ValueError(f"losses: '{twice[0]}' stands there twice")
+        if {"mined", "sextuples"} <= self.needs:
+            raise ValueError(
+                "a stage mines either candidates for the ranking loss or hard negatives for sextuples"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _settings_agree(self) -> "StageSettings":
         if "backbone" in self.frozen and self.backbone_from is not None:
             raise ValueError("frozen holds the whole backbone, backbone_from a part of it; give one of them")
         if self.sentences == "all" and self.pairing == "group":
@@ -160,24 +163,38 @@ class StageSettings(Settings):
         return self
 
     @property
-    def classifies(self) -> bool:
-        """Whether the shared classifier takes part."""
-        return self.matching is None and self.losses.classifies
-
-    @property
-    def compares(self) -> bool:
-        """Whether CMCE's feature buffers take part."""
-        return self.matching is None and bool(self.losses.cmce)
+    def needs(self) -> frozenset[Need]:
+        """What its losses need."""
+        return frozenset(need for loss in self.losses for need in loss.needs)
 
     @property
     def remembers(self) -> bool:
         """Whether features of a step are kept for later ones."""
-        return self.matching is None and bool(self.losses.cmce or self.losses.sextuple)
+        return any(loss.remembers for loss in self.losses)
 
     @property
-    def by_label(self) -> bool:
-        """Whether it learns from shared labels."""
-        return self.matching is None and bool(self.losses.sextuple) and self.losses.relevant == "label"
+    def named_parts(self) -> dict[str, set[str]]:
+        """The parts that its settings name, by setting."""
+        optimisers = (self.optimiser, *self.part_optimisers.values())
+        return {
+            "frozen": set(self.frozen),
+            "part_optimisers": set(self.part_optimisers),
+            "multipliers": {part for optimiser in optimisers for part in optimiser.multipliers},
+        }
+
+    def loss(self, kind: type[L]) -> L | None:
+        """Its loss of a class of settings, e.g. `stage.loss(Ranking)`; None where it has none."""
+        return next((loss for loss in self.losses if isinstance(loss, kind)), None)
+
+    def with_losses(self, *losses: LossSettings) -> "StageSettings":
+        """The same stage with these losses, in place of those of the same kinds or behind the others."""
+        new = {loss.kind: loss for loss in losses}
+        kept = tuple(new.pop(loss.kind, loss) for loss in self.losses)
+        return self.replace(losses=(*kept, *new.values()))
+
+    def without_losses(self, *kinds: type[LossSettings]) -> "StageSettings":
+        """The same stage without its losses of these classes."""
+        return self.replace(losses=tuple(loss for loss in self.losses if not isinstance(loss, kinds)))
 
 
 class VocabularySettings(Settings):
@@ -210,7 +227,7 @@ class Recipe(Settings):
 
     name: str
     """Name of the recipe."""
-    model: ModelSettings = DualPathSettings()
+    model: ModelSettings = DEFAULT_SETTINGS
     """The network; its `system` says which published one."""
     images: ImageSettings = ImageSettings()
     """How pictures are resized, cropped and flipped."""
@@ -219,10 +236,6 @@ class Recipe(Settings):
     classes: Annotated[int, Field(ge=2)] | Literal["images"] | None = None
     """None = each group a class; "images" = each picture with its sentences, whoever is on it ("w/o ID"); a number = so
     many k-means pseudo-classes of pooled features (dual-path, Table 5)."""
-    classifier_bias: bool = False
-    """A bias in the shared classifier (released code, CUHK-PEDES and Flickr30k)."""
-    classifier_start: Literal["random", "images"] = "random"
-    """Rows of the classifier start at random, or at the mean image embedding of their group (a departure)."""
     matcher: CoAttentionSettings | None = None
     """The network of matching stages, which re-ranks what the embedding finds."""
     rerank: Annotated[int, Field(ge=0)] | Literal["all"] = 20
@@ -238,14 +251,6 @@ class Recipe(Settings):
     seed: int = Field(default=0, ge=0)
     """Seed of everything random."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _system_is_the_models(cls, values: Any) -> Any:
-        """Recipes of earlier versions named their system, of which there was one, beside the model."""
-        if isinstance(values, dict) and values.get("system") == "dual-path":
-            return {name: value for name, value in values.items() if name != "system"}
-        return values
-
     @model_validator(mode="after")
     def _names_differ(self) -> "Recipe":
         names = [stage.name for stage in self.stages]
@@ -257,64 +262,71 @@ class Recipe(Settings):
         return self
 
     @model_validator(mode="after")
-    def _levels_fit(self) -> "Recipe":
-        hgan = isinstance(self.model, HGANSettings)
+    def _network_fits(self) -> "Recipe":
+        """What a stage wants of the network is there: the network's settings say."""
+        if not self.model.text.learns_table and self.vocabulary.vectors != "random":
+            raise ValueError(
+                "vocabulary.vectors starts a table of word vectors, and the network brings its own; set it to random"
+            )
         for stage in self.stages:
             if stage.matching is not None:
                 continue
-            named = {*stage.frozen, *stage.part_optimisers}
-            for optimiser in (stage.optimiser, *stage.part_optimisers.values()):
-                named |= set(optimiser.multipliers)
-            if not hgan and (others := named & _OF_HGAN):
-                raise ValueError(f"stage '{stage.name}': only model.system=hgan has a part '{min(others)}'")
-            if not hgan and stage.losses.local:
-                raise ValueError(f"stage '{stage.name}': losses of words and phrases need model.system=hgan")
-            if isinstance(self.model, HGANSettings):
-                if self.model.text.bert is not None and self.vocabulary.vectors != "random":
+            for loss in stage.losses:
+                if lacking := sorted(loss.needs - self.model.offers):
                     raise ValueError(
-                        "vocabulary.vectors starts a table of word vectors, and BERT has its own; set it to random"
+                        f"stage '{stage.name}': losses.{loss.kind} needs {lacking[0]}, which "
+                        f"model.system={self.model.system} does not offer; "
+                        f"{' and '.join(f'model.system={name}' for name in systems_offering(lacking[0]))} does"
                     )
-                there = {"words"} if self.model.text.bert is None else {"bert"}
-                there |= {"local"} if self.model.levels else set()
-                for part in ("words", *sorted(_OF_HGAN)):
-                    if part not in there and part in {*stage.frozen, *stage.part_optimisers}:
-                        raise ValueError(
-                            f"stage '{stage.name}': the network as it is set has no part '{part}'"
-                        )
-                if not self._reached(stage, there) - set(stage.frozen):
-                    raise ValueError(
-                        f"stage '{stage.name}': every part that the losses reach is frozen; nothing is left to learn"
-                    )
-                for level in ("word", "phrase"):
-                    if getattr(stage.losses, level) and level not in self.model.levels:
-                        raise ValueError(
-                            f"stage '{stage.name}': losses.{level} needs '{level}' among model.levels"
-                        )
-                if stage.position_shift:
-                    raise ValueError(
-                        f"stage '{stage.name}': HGAN's sentences stand at the left; set position_shift=false"
-                    )
-                if stage.losses.sextuple or stage.losses.candidates:
-                    raise ValueError(
-                        f"stage '{stage.name}': neither sextuples nor mined candidates are built for HGAN"
-                    )
+            try:
+                self.model.check_stage(stage)
+            except ValueError as error:
+                raise ValueError(f"stage '{stage.name}': {error}") from None
         return self
 
-    @staticmethod
-    def _reached(stage: StageSettings, there: set[str]) -> set[str]:
-        """The parts of HGAN that a stage's losses depend on, of those that there are."""
-        losses = stage.losses
-        whole = losses.pair or losses.ranking or losses.cmce or losses.classifies
-        reached = {"backbone", "text"} | (there - {"local"})
-        reached |= {"image_projection", "text_projection"} if whole else set()
-        reached |= {"local"} & there if losses.local else set()
-        return reached | ({"classifier"} if losses.classifies else set())
+    @model_validator(mode="after")
+    def _parts_fit(self) -> "Recipe":
+        """Parts that a stage names are there, and something of what its losses reach learns."""
+        for stage in self.stages:
+            if stage.matching is None:
+                of_losses = frozenset(loss.part for loss in stage.losses if loss.part is not None)
+                there = self.model.parts() | of_losses
+                reached = of_losses | self.model.reached(
+                    embedding=any(loss.of_embedding for loss in stage.losses), levels="levels" in stage.needs
+                )
+            elif self.matcher is not None:
+                there = reached = self.matcher.parts()
+            else:
+                continue  # `_matching_fits` says what is missing
+            for setting, named in stage.named_parts.items():
+                for part in sorted(named - there):
+                    raise ValueError(f"stage '{stage.name}': {setting}: {_no_part(part, there)}")
+            if not reached - set(stage.frozen):
+                raise ValueError(
+                    f"stage '{stage.name}': every part that the losses reach is frozen; nothing is left to learn"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _lasting_settings_agree(self) -> "Recipe":
+        """What a loss keeps from stage to stage is built once."""
+        before: dict[str, tuple[str, LossSettings]] = {}
+        for stage in self.stages:
+            for loss in stage.losses:
+                name, first = before.setdefault(loss.kind, (stage.name, loss))
+                for setting in loss.lasting:
+                    if getattr(loss, setting) != getattr(first, setting):
+                        raise ValueError(
+                            f"stages '{name}' and '{stage.name}' share what losses.{loss.kind} learns, so its "
+                            f"{setting} is one for both; got {getattr(first, setting)!r} and {getattr(loss, setting)!r}"
+                        )
+        return self
 
     @model_validator(mode="after")
     def _relevant_pairs(self) -> "Recipe":
         for stage in self.stages:
-            whole = self.classes is None and not stage.by_label
-            if stage.matching is None and stage.losses.sextuple and stage.pairing == "group" and not whole:
+            whole = self.classes is None and "labels" not in stage.needs
+            if "sextuples" in stage.needs and stage.pairing == "group" and not whole:
                 raise ValueError(
                     f"stage '{stage.name}': with pairing=group a picture may meet a sentence that is irrelevant to it "
                     "by label or by another class; sextuples then need pairing=image"
@@ -332,6 +344,23 @@ class Recipe(Settings):
             raise ValueError("with rerank=0 validation would not ask the matcher; give --rerank 0 at testing")
         if any(kinds) and self.matcher is None:
             raise ValueError("a stage has `matching`, but there is no `matcher` for it to learn")
-        if any(kinds) and not isinstance(self.model, IdentityAwareSettings):
+        if any(kinds) and "states" not in self.model.offers:
             raise ValueError("a matcher reads the words' states of an LSTM; set model.system=identity-aware")
         return self
+
+    def classes_needed(self) -> bool:
+        """Whether a loss of any stage needs classes."""
+        return any("classes" in stage.needs for stage in self.stages)
+
+    def first_with(self, kind: str) -> int:
+        """Number of the first stage with a loss of a kind."""
+        return next(
+            n for n, stage in enumerate(self.stages) if any(loss.kind == kind for loss in stage.losses)
+        )
+
+
+def _no_part(part: str, there: Iterable[str]) -> str:
+    known = sorted(there)
+    close = difflib.get_close_matches(part, known, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(known)}"
+    return f"the network as it is set has no part '{part}'; {hint}"

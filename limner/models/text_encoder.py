@@ -36,7 +36,7 @@ class PartedNetwork(nn.Module, ABC):
 
 
 class TextSettings(Settings):
-    """What every text path can be asked of its settings."""
+    """What every text encoder can be asked of its settings."""
 
     words: int
     """Length of a sentence in tokens."""
@@ -45,15 +45,15 @@ class TextSettings(Settings):
 
     @property
     def learns_table(self) -> bool:
-        """Whether the path has a table of word vectors that may start from given ones."""
+        """Whether the encoder has a table of word vectors that may start from given ones."""
         return True
 
     def further_words(self) -> Sequence[str]:
-        """The words that the path knows without a training sentence, such as a pretrained BERT's."""
+        """The words that the encoder knows without a training sentence, such as a pretrained BERT's."""
         return ()
 
     def with_folder(self, folder: Path) -> "TextSettings":
-        """The same encoder built from a folder that holds what `TextPath.files` gave."""
+        """The same encoder built from a folder that holds what `TextEncoder.files` gave."""
         raise CheckpointError(f"{folder}: a checkpoint carries files of a text encoder that reads none")
 
     def identity(self) -> dict[str, Any]:
@@ -61,8 +61,8 @@ class TextSettings(Settings):
         return self.model_dump(mode="json")
 
 
-class TextPath(nn.Module, ABC):
-    """A text path up to its feature: a word table, and what is learnt on top of it.
+class TextEncoder(nn.Module, ABC):
+    """A text encoder up to its feature: a word table, and what is learnt on top of it.
 
     - `table`: a word vector a row; row 0 is that of an empty position.
     - `channels`: width of the feature that `forward` gives.
@@ -80,7 +80,7 @@ class TextPath(nn.Module, ABC):
         """Features of token ids."""
 
     def read_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Learn what the token ids stand for; most paths need not know."""
+        """Learn what the token ids stand for; most encoders need not know."""
 
     def files(self) -> dict[str, dict[str, Any]]:
         """By file name, the JSON files that a folder must hold to build the same encoder without its weights."""

@@ -1,5 +1,6 @@
-"""MNiL in the training loop: sextuples, and a bank that lives in the state."""
+"""MNiL in the training loop: sextuples, and a queue that lives in the state."""
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,10 @@ from safetensors.torch import load_file
 import limner
 from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
+from limner.losses import Sextuple
+from limner.losses.sextuple import Direction
 from limner.training.loop import train
-from limner.training.loss_settings import LossSettings
-from limner.training.objective import Objective
+from limner.training.objective import Objective, TrainingBatch
 from tests.toy import toy_mnil
 from tests.training.interrupted import STATE, KilledError, in_two_processes, killer, run_apart, same_run
 
@@ -41,15 +43,15 @@ def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
     same_run(tmp_path / "run", run)
 
 
-def test_kill_9_keeps_the_bank(toys: Dataset, run: Path, tmp_path: Path) -> None:
+def test_kill_9_keeps_the_queue(toys: Dataset, run: Path, tmp_path: Path) -> None:
     run_apart(toys, toy_mnil(), tmp_path / "run", kill_at="stage-2 1 2")
     run_apart(toys, toy_mnil(), tmp_path / "run")
     same_run(tmp_path / "run", run)
     state = load_file(run / STATE)
-    assert state["objective.bank.images"].shape == (9, 16)
-    torch.testing.assert_close(state["objective.bank.texts"].norm(dim=1), torch.ones(9))
+    assert state["objective.losses.sextuple.queue.images"].shape == (9, 16)
+    torch.testing.assert_close(state["objective.losses.sextuple.queue.texts"].norm(dim=1), torch.ones(9))
     pictures = len(toys.split("train"))
-    assert (state["objective.bank.image_numbers"] < pictures).all()
+    assert (state["objective.losses.sextuple.queue.image_numbers"] < pictures).all()
 
 
 def test_the_run_encodes_and_says_its_system(toys: Dataset, run: Path) -> None:
@@ -65,12 +67,12 @@ def test_the_run_encodes_and_says_its_system(toys: Dataset, run: Path) -> None:
 def test_relevant_samples_and_violators_are_what_they_are_called(
     toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = []
+    steps: list[TrainingBatch] = []
     plain = Objective.forward
 
-    def forward(self: Objective, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        steps.append({name: value.clone() for name, value in inputs.items()})
-        return plain(self, **inputs)
+    def forward(self: Objective, batch: TrainingBatch) -> dict[str, torch.Tensor]:
+        steps.append(copy.deepcopy(batch))
+        return plain(self, batch)
 
     monkeypatch.setattr(Objective, "forward", forward)
     data = labelled(toys)
@@ -95,20 +97,21 @@ def test_relevant_samples_and_violators_are_what_they_are_called(
     }
     found = 0
     for step in steps:
-        batch = len(step["groups"])
-        of_sentences = [said[tuple(row)] for row in step["numbers"].tolist()]
-        of_pictures = [shown[row.permute(1, 2, 0).numpy().tobytes()] for row in step["pictures"]]
+        batch = len(step.groups)
+        assert step.sextuples is not None
+        of_sentences = [said[tuple(row)] for row in step.token_ids.tolist()]
+        of_pictures = [shown[row.permute(1, 2, 0).numpy().tobytes()] for row in step.images]
         for row in range(batch):
             assert of_pictures[row] == of_sentences[row]
             for column, labels in enumerate((of_pictures, of_sentences)):
-                assert labels[row] & labels[step["positives"][row, column]]
-                if step["draws"][row, column]:
+                assert labels[row] & labels[step.sextuples.positives[row, column]]
+                if step.sextuples.draws[row, column]:
                     found += 1
                     assert not labels[row] & labels[len(labels) - batch + row]
     assert found > 100
 
 
-def test_the_bank_is_in_eval_mode(toys: Dataset, tmp_path: Path) -> None:
+def test_the_queue_is_in_eval_mode(toys: Dataset, tmp_path: Path) -> None:
     recipe = toy_mnil()
     optimiser = recipe.stages[1].optimiser.replace(rate=1e-12, multipliers={})
     recipe = recipe.replace(
@@ -119,10 +122,10 @@ def test_the_bank_is_in_eval_mode(toys: Dataset, tmp_path: Path) -> None:
     state = load_file(out / STATE)
     records = toys.split("train").records
     loaded = limner.load(out, device="cpu")
-    numbers = state["objective.bank.image_numbers"].tolist()
+    numbers = state["objective.losses.sextuple.queue.image_numbers"].tolist()
     pictures = torch.from_numpy(loaded.encode_images([records[number].image for number in numbers]))
     # nothing was learnt but the statistics of the batch norm; by those of the batch, cosines are 0.7 to 0.8
-    assert ((pictures * state["objective.bank.images"]).sum(dim=1) > 0.85).all()
+    assert ((pictures * state["objective.losses.sextuple.queue.images"]).sum(dim=1) > 0.85).all()
 
 
 def test_labels_choose_the_checkpoint_and_lead_the_learning(toys: Dataset, tmp_path: Path) -> None:
@@ -146,12 +149,12 @@ def test_pictures_without_a_label_are_refused(toys: Dataset, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("direction", ["image_to_text", "text_to_image"])
-def test_one_direction_trains_too(toys: Dataset, tmp_path: Path, direction: str) -> None:
+def test_one_direction_trains_too(toys: Dataset, tmp_path: Path, direction: Direction) -> None:
     recipe = toy_mnil()
     stage = recipe.stages[0]
-    losses = stage.losses.replace(direction=direction)
+    losses = Sextuple(queue=12, direction=direction)
     train(
-        recipe.replace(stages=(stage.replace(losses=losses),)),
+        recipe.replace(stages=(stage.with_losses(losses),)),
         *(toys.split("train"), toys.split("val"), tmp_path / "run"),
         cpu=True,
     )
@@ -174,24 +177,19 @@ def test_pairs_that_may_be_irrelevant_are_refused(toys: Dataset, tmp_path: Path)
         train(recipe, short, data.split("val"), tmp_path / "run", cpu=True)
 
 
-def test_candidates_and_sextuples_do_not_go_together() -> None:
-    with pytest.raises(SettingsError, match="either candidates for the ranking loss or violators"):
-        LossSettings(sextuple=1).replace(ranking=1, candidates=4)
-
-
 _TWO = """
 import os
 import sys
 from pathlib import Path
 import torch
 from limner.training.loop import train
-from limner.training.settings import Recipe
-from limner.training.violators import RecentBank
+from limner.training.recipe import Recipe
+from limner.losses.sextuple import EmbeddingQueue
 from tests.toy import toy_dataset
 
 torch.set_num_threads(1)
 rank = os.environ["RANK"]
-plain = RecentBank.push
+plain = EmbeddingQueue.push
 seen = []
 
 def push(self, images, texts, pictures, sentences):
@@ -199,14 +197,14 @@ def push(self, images, texts, pictures, sentences):
     seen.append(len(pictures))
     torch.save((self.state_dict(), seen), f"{sys.argv[2]}-{rank}.pt")
 
-RecentBank.push = push
+EmbeddingQueue.push = push
 recipe = Recipe.model_validate_json(sys.argv[3])
 data = toy_dataset(Path(sys.argv[1]))
 train(recipe, data.split("train"), data.split("val"), Path(sys.argv[2]), cpu=True)
 """
 
 
-def test_two_processes_hold_the_same_bank(toys: Dataset, tmp_path: Path) -> None:
+def test_two_processes_hold_the_same_queue(toys: Dataset, tmp_path: Path) -> None:
     recipe = toy_mnil()
     recipe = recipe.replace(stages=recipe.stages[:1])
     script = tmp_path / "two.py"

@@ -8,7 +8,7 @@ from limner.data.records import Dataset, Record, label_matrices
 from limner.data.tokenizers import WordTokenizer
 from limner.errors import DataError
 from limner.training.pairs import TrainingPairs
-from limner.training.relevant import Relevant
+from limner.training.positives import PositiveSampler
 
 LABELS = [("dog",), ("dog", "car"), ("car", "tree"), ("tree",), ("dog", "car", "tree"), ("boat",)]
 SENTENCES = (2, 1, 3, 1, 2, 1)
@@ -44,7 +44,7 @@ def even(counts: Counter[int], among: set[int], many: int) -> None:
 
 
 def test_by_class_another_one_is_drawn(pairs: TrainingPairs) -> None:
-    relevant = Relevant.by_class(pairs, pairs.groups)
+    relevant = PositiveSampler.by_class(pairs, pairs.groups)
     for image in range(6):
         even(
             counted(relevant.images, image, 3000),
@@ -61,7 +61,7 @@ def test_by_class_another_one_is_drawn(pairs: TrainingPairs) -> None:
 
 
 def test_of_pairs_that_are_their_own_class_a_picture_is_its_own_neighbour(pairs: TrainingPairs) -> None:
-    relevant = Relevant.by_class(pairs, np.arange(6))
+    relevant = PositiveSampler.by_class(pairs, np.arange(6))
     rng = np.random.default_rng(0)
     assert relevant.images(np.arange(6), rng).tolist() == list(range(6))
     even(counted(relevant.sentences, 3, 2000), {4, 5}, 2000)  # the third picture's other sentences
@@ -71,7 +71,7 @@ def test_of_pairs_that_are_their_own_class_a_picture_is_its_own_neighbour(pairs:
 def test_by_label_everything_that_shares_one_is_equally_likely(
     pairs: TrainingPairs, dataset: Dataset
 ) -> None:
-    relevant = Relevant.by_label(pairs, label_matrices(dataset)[0])
+    relevant = PositiveSampler.by_label(pairs, label_matrices(dataset)[0])
     for image, own in enumerate(LABELS):
         sharing = {i for i, labels in enumerate(LABELS) if set(own) & set(labels)}
         even(counted(relevant.images, image, 4000), sharing, 4000)
@@ -84,15 +84,15 @@ def test_by_label_everything_that_shares_one_is_equally_likely(
 
 def test_masks_say_what_is_relevant(pairs: TrainingPairs, dataset: Dataset) -> None:
     rows, others = np.array([4, 0]), np.array([5, 3, 0])
-    by_label = Relevant.by_label(pairs, label_matrices(dataset)[0]).mask(rows, others)
+    by_label = PositiveSampler.by_label(pairs, label_matrices(dataset)[0]).mask(rows, others)
     assert by_label.tolist() == [[False, True, True], [False, False, True]]
-    by_class = Relevant.by_class(pairs, pairs.groups).mask(rows, others)
+    by_class = PositiveSampler.by_class(pairs, pairs.groups).mask(rows, others)
     assert by_class.tolist() == [[False, False, True], [False, False, True]]
 
 
 def test_where_nothing_is_irrelevant_it_says_so(pairs: TrainingPairs) -> None:
     with pytest.raises(DataError, match="all training pictures are of one class"):
-        Relevant.by_class(pairs, np.zeros(6, np.int64))
+        PositiveSampler.by_class(pairs, np.zeros(6, np.int64))
     labels = np.array([[1, 0], [1, 1], [1, 0], [1, 0], [1, 1], [1, 0]], np.uint8)
     with pytest.raises(DataError, match="all training pictures share a label"):
-        Relevant.by_label(pairs, labels)
+        PositiveSampler.by_label(pairs, labels)

@@ -1,14 +1,66 @@
-"""metrics.jsonl: one line an epoch, and the same numbers for TensorBoard where it is installed."""
+"""What a training run says: its events while it runs, and metrics.jsonl, one line an epoch.
+
+The command line draws the events, tests collect them. The same numbers go to TensorBoard where it is installed.
+"""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from limner.errors import CheckpointError
 
 LOG_FILE = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """Something before the first step: `what` is done for `done` of `total` pictures, or all at once (0 of 1)."""
+
+    what: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """One step is done. `losses` are the mean so far in this epoch; `rate` is pairs per second in it."""
+
+    stage: str
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    losses: Mapping[str, float]
+    rate: float
+
+
+@dataclass(frozen=True)
+class EpochEnded:
+    """A row of metrics.jsonl: losses of the epoch, validation measures where there were any, and the best so far."""
+
+    row: Mapping[str, object]
+    improved: bool
+
+
+@dataclass(frozen=True)
+class StageEnded:
+    """A stage is complete. `reason`: "all epochs" or "no better validation in N"."""
+
+    stage: str
+    reason: str
+    best_epoch: int
+    best_score: float
+
+
+Event = Preparing | Stepped | EpochEnded | StageEnded
+Listener = Callable[[Event], None]
+
+
+def silent(event: Event) -> None:
+    """The listener that says nothing."""
 
 
 class MetricsLog:

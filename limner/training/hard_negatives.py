@@ -1,21 +1,26 @@
-"""Hard negatives: for each anchor, the hardest of a pool of random candidates.
+"""Hard negatives: the hardest of a pool of random candidates, or the first random sample that violates a margin.
 
 The released code of dual-path encodes 256 random sentences for every batch and keeps each image's hardest.
 **Decided**: candidates are compared by a bank of embeddings that is refreshed at the start of each epoch, so that
 mining costs one encoding of the split an epoch instead of one of `candidates` sentences a step; both modalities are
 mined.
+
+MNiL (Zhang et al., MM 2017, section 3.2) draws irrelevant samples of the whole set, one after the other, and encodes
+each until one violates the margin: its "violators". **Decided**: they are drawn from a queue of the pairs seen last
+(`limner.losses.sextuple.EmbeddingQueue`), whose size does not grow with the set, and all of a query's draws are one
+draw from the distribution they have.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Bank:
+class EmbeddingBank:
     """Unit embeddings of a training split, all from one moment, with their groups."""
 
     images: Float[Tensor, "images dim"]
@@ -72,3 +77,41 @@ def nearest(
     step = max(1, (1 << 24) // len(pool))
     found = [(block @ pool.T).topk(count, dim=1).indices for block in torch.split(anchors, step)]
     return torch.cat(found).numpy()
+
+
+@dataclass(frozen=True)
+class HardNegatives:
+    """The first hard negative of each query, and the draw that found it.
+
+    - `places`: in the gallery; 0 where there is none.
+    - `draws`: the v of MNiL's Eq. 1 and 3, from 1; 0 where there is none.
+    - `share`: how much of what is irrelevant violates, from 0 to 1.
+    """
+
+    places: Int64[Tensor, " queries"]
+    draws: Int64[Tensor, " queries"]
+    share: Float[Tensor, " queries"]
+
+
+def find_hard_negatives(
+    queries: Float[Tensor, "queries dim"],
+    positive: Float[Tensor, " queries"],
+    gallery: Float[Tensor, "gallery dim"],
+    relevant: Bool[Tensor, "queries gallery"],
+    margin: float,
+    uniform: Float[Tensor, "queries 2"],
+) -> HardNegatives:
+    """For each query, irrelevant items are drawn until one has `margin + f(query, item) > positive` (WARP).
+
+    Drawn with replacement, as the released code does, the number of draws is geometric with the violators' share of
+    the irrelevant items, and each violator is equally likely to be the one, whatever that number is: so each takes
+    one of the two `uniform` numbers in [0, 1) of the query, and no draw is made.
+    """
+    violates = (margin + queries @ gallery.T > positive[:, None]) & ~relevant
+    violators = violates.sum(dim=1)
+    share = violators / (~relevant).sum(dim=1).clamp(min=1).double()
+    draws = 1 + torch.floor(torch.log1p(-uniform[:, 0]) / torch.log1p(-share))
+    which = 1 + torch.floor(uniform[:, 1] * violators)
+    places = torch.searchsorted(violates.cumsum(dim=1), which.long()[:, None]).squeeze(1)
+    some = violators > 0
+    return HardNegatives(torch.where(some, places, 0), torch.where(some, draws, 0.0).long(), share)

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limner.training.mining import Bank
+from limner.training.hard_negatives import EmbeddingBank
 
 
 class _Drawing(np.random.Generator):
@@ -19,18 +19,18 @@ class _Drawing(np.random.Generator):
         return np.asarray(found)
 
 
-def _bank(images: int, sentences: int, groups: int, seed: int) -> Bank:
+def _bank(images: int, sentences: int, groups: int, seed: int) -> EmbeddingBank:
     rng = np.random.default_rng(seed)
 
     def unit(rows: int) -> torch.Tensor:
         return torch.nn.functional.normalize(torch.from_numpy(rng.normal(size=(rows, 4))).float(), dim=1)
 
-    return Bank(
+    return EmbeddingBank(
         unit(images), rng.integers(0, groups, images), unit(sentences), rng.integers(0, groups, sentences)
     )
 
 
-def _slow(bank: Bank, image: int, drawn: list[int]) -> int:
+def _slow(bank: EmbeddingBank, image: int, drawn: list[int]) -> int:
     """The sentence among the drawn that is most similar and of another group; the first drawn where there is none."""
     best, best_similarity = drawn[0], -2.0
     for sentence in drawn:
@@ -65,7 +65,7 @@ def test_own_group_is_taken_only_where_nothing_else_was_drawn(
 
 def test_mining_sentences_for_pictures_mirrors_the_other_direction() -> None:
     bank = _bank(12, 9, 3, 0)
-    mirrored = Bank(bank.texts, bank.text_groups, bank.images, bank.image_groups)
+    mirrored = EmbeddingBank(bank.texts, bank.text_groups, bank.images, bank.image_groups)
     anchors = np.array([4, 0, 8])
     ours = bank.hard_images(anchors, 6, np.random.default_rng(1))
     theirs = mirrored.hard_texts(anchors, 6, np.random.default_rng(1))

@@ -12,11 +12,11 @@ from limner.errors import DataError
 from limner.training.pairs import TrainingPairs
 
 
-class Relevant(ABC):
+class PositiveSampler(ABC):
     """What is relevant to what in training; sentences are as their pictures are."""
 
     @staticmethod
-    def by_class(pairs: TrainingPairs, classes: Int64[np.ndarray, " images"]) -> "Relevant":
+    def by_class(pairs: TrainingPairs, classes: Int64[np.ndarray, " images"]) -> "PositiveSampler":
         """What is of the same class: an identity, or a picture with its sentences.
 
         Another one than itself is drawn where there is one. So of pairs that are their own class a picture's neighbour
@@ -28,7 +28,7 @@ class Relevant(ABC):
         return _SameClass(pairs, classes)
 
     @staticmethod
-    def by_label(pairs: TrainingPairs, labels: UInt8[np.ndarray, "images labels"]) -> "Relevant":
+    def by_label(pairs: TrainingPairs, labels: UInt8[np.ndarray, "images labels"]) -> "PositiveSampler":
         """What shares a label, of which each picture has one at least; all of it is equally likely to be drawn.
 
         Raises `DataError` for a label that all pictures have.
@@ -56,7 +56,7 @@ class Relevant(ABC):
         """Which pictures are relevant to which."""
 
 
-class _SameClass(Relevant):
+class _SameClass(PositiveSampler):
     """Equal codes."""
 
     def __init__(self, pairs: TrainingPairs, classes: Int64[np.ndarray, " images"]) -> None:
@@ -80,7 +80,7 @@ class _SameClass(Relevant):
         return np.asarray(self._classes[images][:, None] == self._classes[others])
 
 
-class _SharedLabel(Relevant):
+class _SharedLabel(PositiveSampler):
     """At least one label in common."""
 
     def __init__(self, pairs: TrainingPairs, labels: UInt8[np.ndarray, "images labels"]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from limner.data.check import check_dataset
 from limner.data.records import Dataset, Record
 from limner.errors import DataError
-from limner.training.setup import prepare
+from limner.training.prepare import prepare
 from tests.toy import toy_recipe
 
 ROWS = {

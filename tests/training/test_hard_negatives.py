@@ -7,7 +7,8 @@ import torch
 from scipy.stats import chi2_contingency
 from torch.nn.functional import normalize
 
-from limner.training.violators import RecentBank, find_violators
+from limner.losses.sextuple import EmbeddingQueue
+from limner.training.hard_negatives import find_hard_negatives
 from tests.reference.violators import first_violator
 
 
@@ -20,7 +21,7 @@ def test_draws_as_the_one_at_a_time_procedure(positive: float, share: float) -> 
     gallery = torch.tensor([0.9, 0.8, 0.55, 0.5, 0.4, 0.1, 0.0, -0.2, -0.5, 0.7, 0.7, 0.6])[:, None]
     relevant = torch.arange(12) >= 9
     many = 20_000
-    found = find_violators(
+    found = find_hard_negatives(
         *(torch.ones(many, 1), torch.full((many,), positive), gallery),
         *(relevant.expand(many, -1), 0.3, uniform(many)),
     )
@@ -57,7 +58,7 @@ def test_only_irrelevant_items_that_violate_are_found() -> None:
     queries, gallery = (normalize(torch.randn(n, 4), dim=1) for n in (200, 50))
     positive = torch.rand(200)
     relevant = torch.rand(200, 50) < 0.3
-    found = find_violators(queries, positive, gallery, relevant, 0.3, uniform(200))
+    found = find_hard_negatives(queries, positive, gallery, relevant, 0.3, uniform(200))
     rows = torch.arange(200)
     some = found.draws > 0
     violates = 0.3 + (queries @ gallery.T) > positive[:, None]
@@ -67,7 +68,7 @@ def test_only_irrelevant_items_that_violate_are_found() -> None:
 
 
 def test_without_an_irrelevant_item_there_is_no_violator() -> None:
-    found = find_violators(
+    found = find_hard_negatives(
         *(torch.ones(2, 1), torch.zeros(2), torch.ones(3, 1)),
         *(torch.ones(2, 3, dtype=torch.bool), 0.3, uniform(2)),
     )
@@ -76,7 +77,7 @@ def test_without_an_irrelevant_item_there_is_no_violator() -> None:
 
 def test_the_ends_of_the_unit_interval_are_draws_too() -> None:
     ends = torch.tensor([[0.0, 0.0], [1 - 2**-53, 1 - 2**-53]], dtype=torch.float64)
-    found = find_violators(
+    found = find_hard_negatives(
         *(torch.ones(2, 1), torch.full((2,), 1.0), torch.tensor([[0.9], [0.0], [0.8]])),
         *(torch.zeros(2, 3, dtype=torch.bool), 0.3, ends),
     )
@@ -86,7 +87,7 @@ def test_the_ends_of_the_unit_interval_are_draws_too() -> None:
 
 
 def test_the_bank_keeps_the_last_pairs() -> None:
-    bank = RecentBank(2, 5)
+    bank = EmbeddingQueue(2, 5)
     for first in (0, 3, 6):
         numbers = torch.arange(first, first + 3)
         rows = numbers[:, None].float().expand(-1, 2)
@@ -100,9 +101,9 @@ def test_the_bank_keeps_the_last_pairs() -> None:
 
 
 def test_everything_of_the_bank_is_state() -> None:
-    bank = RecentBank(2, 3)
+    bank = EmbeddingQueue(2, 3)
     bank.push(torch.ones(2, 2), torch.ones(2, 2), torch.tensor([4, 5]), torch.tensor([6, 7]))
-    other = RecentBank(2, 3)
+    other = EmbeddingQueue(2, 3)
     other.load_state_dict(bank.state_dict())
     for one in (bank, other):
         one.push(torch.zeros(2, 2), torch.zeros(2, 2), torch.tensor([8, 9]), torch.tensor([1, 2]))

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from limner.errors import CheckpointError
-from limner.training.metrics_log import MetricsLog
+from limner.training.log import MetricsLog
 
 
 def _row(epoch: int) -> dict[str, object]:

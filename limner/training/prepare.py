@@ -21,7 +21,7 @@ from limner.models.registry import build_network
 from limner.training.objective import Objective
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 from limner.types import TokenBatch, Tokenizer
 
 
@@ -75,33 +75,18 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
         raise DataError(f"{train.source}: training was handed pictures of the test split")
     sentences = [sentence for record in train.records for sentence in record.sentences]
     tokenizer, table = build_tokenizer(recipe, sentences)
-    torch.manual_seed(recipe.seed)
-    model = build_network(recipe.model, tokenizer.size)
-    if table is not None:
-        with torch.no_grad():
-            model.text.table.weight[1:] = torch.from_numpy(table)
-    _expect_readable(model, tokenizer)
-    model.text.read_tokenizer(tokenizer)
-    for stage in recipe.stages:
-        if stage.backbone_from is not None:
-            try:
-                model.backbone.find_layer(stage.backbone_from)
-            except SettingsError as error:
-                raise SettingsError(f"setting 'stages.{stage.name}.backbone_from': {error}") from None
+    model = _network(recipe, tokenizer, table)
     length, by_phrase = recipe.model.text.words, "phrases" in model.needs_of_text
     pairs = TrainingPairs.of(train, tokenizer, length, phrases=by_phrase)
     classes = len(train) if recipe.classes == "images" else recipe.classes or pairs.identities
-    objective = Objective(
-        model,
-        classes=classes if any(stage.classifies for stage in recipe.stages) else 0,
-        compared=classes if any(stage.compares for stage in recipe.stages) else 0,
-        bias=recipe.classifier_bias,
-    )
+    # behind the network: what of it starts at random depends on the order
+    objective = Objective(model, [stage.losses for stage in recipe.stages], classes)
     image_groups, sentence_groups = group_numbers(val)
     if not len(sentence_groups):
         raise DataError(f"{val.source}: the validation split has no sentence")
-    by_label = any(stage.by_label for stage in recipe.stages)
-    if by_label or (recipe.classes is not None and any(stage.losses.sextuple for stage in recipe.stages)):
+    needs = frozenset(need for stage in recipe.stages for need in stage.needs)
+    by_label = "labels" in needs
+    if by_label or (recipe.classes is not None and "sextuples" in needs):
         _expect_own_sentences(train)
     val_sentences = [sentence for record in val.records for sentence in record.sentences]
     return Prepared(
@@ -119,6 +104,26 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
         _train_labels(train) if by_label else None,
         label_matrices(val) if by_label else None,
     )
+
+
+def _network(
+    recipe: Recipe, tokenizer: Tokenizer, table: Float[np.ndarray, "vocabulary word_dim"] | None
+) -> DualEncoder:
+    """The network at its start, which depends on the seed alone; raises `SettingsError` for a layer it has not."""
+    torch.manual_seed(recipe.seed)
+    model = build_network(recipe.model, tokenizer.size)
+    if table is not None:
+        with torch.no_grad():
+            model.text.table.weight[1:] = torch.from_numpy(table)
+    _expect_readable(model, tokenizer)
+    model.text.read_tokenizer(tokenizer)
+    for stage in recipe.stages:
+        if stage.backbone_from is not None:
+            try:
+                model.backbone.find_layer(stage.backbone_from)
+            except SettingsError as error:
+                raise SettingsError(f"setting 'stages.{stage.name}.backbone_from': {error}") from None
+    return model
 
 
 def _expect_own_sentences(train: Dataset) -> None:
@@ -168,7 +173,7 @@ def build_tokenizer(
 def _expect_readable(model: DualEncoder, tokenizer: Tokenizer) -> None:
     if "whole words" in model.needs_of_text and not tokenizer.whole_words:
         raise SettingsError(
-            "setting 'vocabulary.tokenizer': the network's text path reads whole words, which it splits itself; "
+            "setting 'vocabulary.tokenizer': the network's text encoder reads whole words, which it splits itself; "
             "leave the tokenizer out, or set model.text.bert=null"
         )
 
