@@ -16,7 +16,7 @@ ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
     {"errors", "types"},
-    {"plugins"},
+    {"plugins", "tables"},
     {"settings", "wire"},
     {"data"},
     {"models", "losses", "evaluation"},
