@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from limner.errors import SettingsError
+from limner.errors import SettingsError, install_hint
 from limner.inference.precision import Arithmetic
 
 
@@ -48,6 +48,6 @@ def require_openvino() -> Any:
         import openvino
     except ImportError:
         raise SettingsError(
-            "engine 'openvino': it is not installed; pip install 'limner[openvino]', or take engine 'torch'"
+            f"engine 'openvino': it is not installed; {install_hint('openvino')}, or take engine 'torch'"
         ) from None
     return openvino
