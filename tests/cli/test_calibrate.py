@@ -9,7 +9,7 @@ from limner.cli.schemas import CalibrationReport
 from limner.data.records import Dataset
 from limner.inference import load_model
 from limner.inference.calibration_file import THRESHOLD
-from limner.inference.trained import Run
+from limner.inference.trained import TrainedModel
 from tests.agreeing import agreeing
 from tests.cli.command import Limner, refused
 
@@ -18,7 +18,7 @@ def test_the_threshold_in_the_help_is_the_library_s() -> None:
     assert calibrate_module._THRESHOLD == THRESHOLD
 
 
-def _written(run: Run, toys: Dataset, folder: Path) -> tuple[str, ...]:
+def _written(run: TrainedModel, toys: Dataset, folder: Path) -> tuple[str, ...]:
     """The options for a set on which the run is right, whose splits val and test are of the same pictures."""
     rows = []
     for split in ("val", "test"):
