@@ -146,6 +146,7 @@ class Client:
 
         Where the server says that these are too many requests a second, it waits as long as it is told to.
         """
+        # the server has no route for many: it answers together what arrives together (limner.server.batching)
         options: dict[str, Any] = {
             "text_weight": text_weight,
             "k": k,
@@ -196,7 +197,7 @@ class Client:
         return self._read(answer, lambda found: list(SentencesAnswer.read(found).sentences))
 
     def explain(self, text: str, id: str) -> Explanation:
-        """Why a picture has its score for a text."""
+        """Explain a picture's score for a text."""
         return self._read(self._ask("POST", "/v1/explain", {"text": text, "id": id}), Explanation.read)
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
@@ -239,11 +240,11 @@ class Client:
         return self._ask("GET", f"/v1/thumbnails/{_key(id)}").content
 
     def info(self) -> StoreInfo:
-        """What can be searched, and how."""
+        """Describe the store, its model and the server's limits."""
         return self._read(self._ask("GET", "/v1/info"), StoreInfo.read)
 
     def health(self) -> bool:
-        """Whether the server is there and says that it is well; needs no token."""
+        """Check that the server is up; needs no token."""
         try:
             return self._read(self._ask("GET", "/health"), lambda found: bool(found["status"] == "ok"))
         except ServerError:
@@ -271,7 +272,7 @@ class Client:
         return answer
 
     def _read(self, answer: "httpx.Response", made: Callable[[Any], T]) -> T:
-        """What an answer's JSON stands for. Raises `ServerError` for one that is not limner's."""
+        """Convert an answer's JSON with `made`. Raises `ServerError` for one that is not limner's."""
         try:
             return made(answer.json())
         except (ValueError, LookupError, TypeError, AttributeError):
@@ -280,7 +281,7 @@ class Client:
 
 
 def _said(answer: "httpx.Response") -> str:
-    """What a refusal says, also one by something that stands before the server."""
+    """The message of a refusal, also one by a proxy before the server."""
     try:
         body = answer.json()
     except ValueError:

@@ -22,7 +22,8 @@ from limner.evaluation.reranking import First
 from limner.inference.evaluate_run import evaluate_run, expect_fit
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel, load_model
-from limner.recipes import change, get_recipe
+from limner.recipes import get_recipe
+from limner.recipes.change import change
 from limner.training.events import Listener, silent
 from limner.training.loop import train as run_stages
 from limner.training.settings import Recipe

@@ -74,7 +74,7 @@ def train_command(
     last = chosen.stages[-1]
     reranks = (
         last.matching is not None
-        and read_description(checkpoint_path(folder, None)).get("matcher") is not None
+        and read_description(checkpoint_path(folder, None))["cross_encoder"] is not None
     )
     if last.matching is not None and not reranks:
         out.print(

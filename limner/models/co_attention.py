@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.image import ImageEncoder
+from limner.models.text_encoder import PartedNetwork
 from limner.models.text_lstm import TextLSTM
-from limner.models.text_path import PartedNetwork
 from limner.settings import Settings
 
 
@@ -156,6 +156,9 @@ class CrossEncoder(PartedNetwork):
     then on they learn apart, since stage 1 goes on screening. Layers behind the last map are not copied. Raises
     `SettingsError` for a text encoder that is no LSTM.
     """
+
+    reranker = "co-attention"
+    """The kind of reranker that uses it; see `DualEncoder.reranked_by`."""
 
     def __init__(self, settings: CoAttentionSettings, backbone: ImageEncoder, text: nn.Module) -> None:
         super().__init__()

@@ -14,8 +14,8 @@ from jaxtyping import Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from limner.models.dual_encoder import DualEncoder
-from limner.models.image import BackboneSettings, build_backbone
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
+from limner.models.image import LAST_MAP, BackboneSettings, build_backbone
 from limner.models.local_matching import LocalMatch, LocalMatching, LocalMatchingSettings, Projected
 from limner.models.text_hgan import HierarchicalText, HierarchicalTextSettings, SentenceParts
 from limner.settings import Settings
@@ -70,15 +70,15 @@ class ScoreSettings(Settings):
     """Weight of S(V_p, T_p)."""
 
 
-class HGANSettings(Settings):
-    """HGAN's image parts, text path and levels."""
+class HGANSettings(DualEncoderSettings):
+    """HGAN's image parts, text encoder and levels."""
 
     system: Literal["hgan"] = "hgan"
     """The published system."""
     backbone: BackboneSettings = BackboneSettings(name="resnet-50", weights="imagenet", last_stride=1)
     """The image CNN (section 4: ResNet-50; its last stage keeps the size of the map, as Table 4 needs)."""
     text: HierarchicalTextSettings = HierarchicalTextSettings()
-    """The text path."""
+    """The text encoder."""
     dim: int = Field(default=512, ge=1)
     """Width of the embedding, in which V_g meets T_g."""
     levels: tuple[Level, ...] = LEVELS
@@ -148,6 +148,10 @@ class HGAN(DualEncoder):
     weighted sum of their cosine and of both similarities.
     """
 
+    cached_map = LAST_MAP
+    # what a stage's losses do not reach, or a batch without a noun phrase leaves out, has no gradient
+    leaves_parameters_unused = True
+
     settings: HGANSettings
     text: HierarchicalText
 
@@ -167,6 +171,11 @@ class HGAN(DualEncoder):
             {level: RegionBranch(settings.regions, backbone.map_channels, width) for level in settings.levels}
         )
         self.local = nn.ModuleDict({level: LocalMatching(settings.local, width) for level in settings.levels})
+
+    @property
+    def reranked_by(self) -> str | None:
+        """Its own words and phrases, where it has either."""
+        return "hgan" if self.settings.levels else None
 
     def read_map(self, pictures: Tensor) -> Float[Tensor, "images channels height width"]:
         """The CNN's last map of pixels, uint8 (images, 3, height, width), or of what the feature cache keeps."""
@@ -196,7 +205,7 @@ class HGAN(DualEncoder):
     ) -> tuple[Float[Tensor, "batch dim"], SentenceParts]:
         """The embeddings of sentences, not normalised, and all of their parts; see `HierarchicalText.encode`."""
         parts = self.text.encode(token_ids, phrases, words_below)
-        return self.text_head(parts.feature), parts
+        return self.text_projection(parts.feature), parts
 
     def project_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Projected]:
         """What pictures bring to the pairs, by level."""
@@ -234,7 +243,7 @@ class HGAN(DualEncoder):
 
     @property
     def needs_of_text(self) -> frozenset[TextNeed]:
-        """Noun phrases, where the phrase level is on, beside what the text path needs."""
+        """Noun phrases, where the phrase level is on, beside what the text encoder needs."""
         phrases: frozenset[TextNeed] = frozenset({"phrases"} if "phrase" in self.settings.levels else ())
         return self.text.needs_of_text | phrases
 
@@ -243,10 +252,10 @@ class HGAN(DualEncoder):
         above = [module for name, module in self.text.named_children() if name not in ("bert", "vectors")]
         return {
             "backbone": [self.backbone],
-            "image_head": [self.image_head],
+            "image_projection": [self.image_projection],
             "words": [] if self.text.vectors is None else [self.text.vectors],
             "bert": [] if self.text.bert is None else [self.text.bert],
             "text": above,
-            "text_head": [self.text_head],
+            "text_projection": [self.text_projection],
             "local": [self.branches, self.local],
         }

@@ -9,13 +9,12 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from limner.models.dual_encoder import DualEncoder
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
-from limner.settings import Settings
 
 
-class IdentityAwareSettings(Settings):
+class IdentityAwareSettings(DualEncoderSettings):
     """Both paths of the identity-aware system's stage 1."""
 
     system: Literal["identity-aware"] = "identity-aware"

@@ -1,50 +1,89 @@
-"""The embedding networks of all systems: which settings build which."""
+"""The systems by name: which settings a name stands for, and which network they build.
 
+A system of another package is added with `add_system` before its recipes are read.
+"""
+
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Tag
+from pydantic import BeforeValidator, SerializeAsAny
+from pydantic_core import PydanticCustomError
 
+from limner.errors import SettingsError
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.dual_path import DualPath, DualPathSettings
 from limner.models.hgan import HGAN, HGANSettings
 from limner.models.identity_aware import IdentityAware, IdentityAwareSettings
 from limner.models.mnil import MNiL, MNiLSettings
 
-OLDEST = "dual-path"
-"""The system of settings that name none: those of checkpoints from before there was a second one."""
+DEFAULT = "dual-path"
+"""The system of settings that name none."""
 
 
-def _system(settings: Any) -> str:
-    named = settings.get("system") if isinstance(settings, dict) else getattr(settings, "system", None)
-    return f"<{named or OLDEST}>"
+@dataclass(frozen=True)
+class System:
+    """A published system: `network` is called as `network(settings, vocabulary_size, load_weights=…)`."""
+
+    settings: type[DualEncoderSettings]
+    network: type[DualEncoder]
 
 
-ModelSettings = Annotated[
-    Annotated[DualPathSettings, Tag("<dual-path>")]
-    | Annotated[IdentityAwareSettings, Tag("<identity-aware>")]
-    | Annotated[MNiLSettings, Tag("<mnil>")]
-    | Annotated[HGANSettings, Tag("<hgan>")],
-    Discriminator(
-        _system,
-        custom_error_type="system",
-        custom_error_message="its system should be 'dual-path', 'identity-aware', 'mnil' or 'hgan'",
-    ),
-]
-"""The settings of any system's embedding network, told apart by their `system`."""
+_SYSTEMS: dict[str, System] = {
+    "dual-path": System(DualPathSettings, DualPath),
+    "identity-aware": System(IdentityAwareSettings, IdentityAware),
+    "mnil": System(MNiLSettings, MNiL),
+    "hgan": System(HGANSettings, HGAN),
+}
 
-Network = DualPath | IdentityAware | MNiL | HGAN
+
+def add_system(name: str, settings: type[DualEncoderSettings], network: type[DualEncoder]) -> None:
+    """Make a system known by its name, which is the default of its settings' field `system`.
+
+    Raises `SettingsError` for a name that another system has.
+    """
+    system = System(settings, network)
+    if settings.model_fields["system"].default != name:
+        raise SettingsError(f"system '{name}': the field `system` of {settings.__name__} should say so")
+    if _SYSTEMS.setdefault(name, system) != system:
+        raise SettingsError(f"system '{name}': there is one of this name already; choose another")
+
+
+def find_system(name: str) -> System:
+    """The system of a name. Raises `SettingsError` that lists the names there are."""
+    if name not in _SYSTEMS:
+        raise SettingsError(f"unknown system '{name}'; there are: {', '.join(_SYSTEMS)}")
+    return _SYSTEMS[name]
+
+
+def _of_its_system(values: Any) -> Any:
+    """Plain values as the settings of the system that they name."""
+    if not isinstance(values, dict):
+        return values
+    name = values.get("system", DEFAULT)
+    if not isinstance(name, str) or name not in _SYSTEMS:
+        *first, last = (f"'{one}'" for one in _SYSTEMS)
+        known = f"{', '.join(first)} or {last}"
+        raise PydanticCustomError("system", "its system should be {known}", {"known": known})
+    # an error inside keeps its place: pydantic joins it to the path of the field
+    return _SYSTEMS[name].settings.model_validate(values)
+
+
+ModelSettings = Annotated[SerializeAsAny[DualEncoderSettings], BeforeValidator(_of_its_system)]
+"""The settings of any system's dual encoder, told apart by their `system`.
+
+A union of the known classes would be simpler, but is fixed when it is imported; here a system may be added later.
+"""
+
+
+def network_class(settings: DualEncoderSettings) -> type[DualEncoder]:
+    """The class of the network that some settings build."""
+    return find_system(settings.system).network
 
 
 def build_network(
-    settings: DualPathSettings | IdentityAwareSettings | MNiLSettings | HGANSettings,
-    vocabulary_size: int,
-    *,
-    load_weights: bool = True,
-) -> Network:
+    settings: DualEncoderSettings, vocabulary_size: int, *, load_weights: bool = True
+) -> DualEncoder:
     """The network of some settings; `load_weights=False` leaves the backbone random, for a checkpoint to fill."""
-    if isinstance(settings, DualPathSettings):
-        return DualPath(settings, vocabulary_size, load_weights=load_weights)
-    if isinstance(settings, MNiLSettings):
-        return MNiL(settings, vocabulary_size, load_weights=load_weights)
-    if isinstance(settings, HGANSettings):
-        return HGAN(settings, vocabulary_size, load_weights=load_weights)
-    return IdentityAware(settings, vocabulary_size, load_weights=load_weights)
+    build: Any = network_class(settings)
+    network: DualEncoder = build(settings, vocabulary_size, load_weights=load_weights)
+    return network

@@ -6,7 +6,7 @@ Paper: Zheng et al., "Dual-path convolutional image-text embeddings with instanc
 from limner.data.transforms import ImageSettings
 from limner.models.dual_path import DualPathSettings
 from limner.models.image import BackboneSettings
-from limner.models.text_cnn import TextEncoderSettings
+from limner.models.text_cnn import TextCNNSettings
 from limner.training.loss_settings import LossSettings
 from limner.training.settings import (
     OptimiserSettings,
@@ -30,7 +30,7 @@ def dual_path() -> Recipe:
         stages=(
             StageSettings(
                 name="stage-1",
-                epochs=240,  # no patience: the text path is at chance for dozens of epochs before it begins to learn
+                epochs=240,  # no patience: the text encoder is at chance for dozens of epochs before it begins to learn
                 frozen=("backbone",),
                 losses=LossSettings(ranking=0, visual=1, textual=1),
             ),
@@ -60,7 +60,7 @@ def dual_path_released() -> Recipe:
     return text.replace(
         name="dual-path-released",
         model=DualPathSettings(
-            head="released", text=TextEncoderSettings(text_blocks="released", test_positions=0)
+            head="released", text=TextCNNSettings(text_blocks="released", test_positions=0)
         ),
         images=ImageSettings(resize=(256, 256), train_crop="scaled"),
         classifier_bias=True,
@@ -86,7 +86,7 @@ def dual_path_cuhk_pedes() -> Recipe:
     text = dual_path()
     return text.replace(
         name="dual-path-cuhk-pedes",
-        model=DualPathSettings(text=TextEncoderSettings(words=56)),
+        model=DualPathSettings(text=TextCNNSettings(words=56)),
         stages=tuple(stage.replace(pairing="group") for stage in text.stages),
         classifier_bias=True,
         select="text_to_image R@1",
@@ -154,7 +154,7 @@ def dual_path_flickr8k_strong() -> Recipe:
         name="dual-path-flickr8k-strong",
         model=DualPathSettings(
             backbone=BackboneSettings(name="mobilenet-v2", weights="imagenet"),
-            text=TextEncoderSettings(
+            text=TextCNNSettings(
                 words=24, text_blocks="released", width=0.5, start="bag-of-words", word_dropout=0.15
             ),
             dim=1024,
@@ -202,7 +202,7 @@ def dual_path_people() -> Recipe:
         name="dual-path-people",
         model=DualPathSettings(
             backbone=BackboneSettings(name="resnet-18", width=0.5),
-            text=TextEncoderSettings(words=40, word_dim=128, width=0.25, start="still"),
+            text=TextCNNSettings(words=40, word_dim=128, width=0.25, start="still"),
             dim=256,
         ),
         images=ImageSettings(resize=(128, 64), crop=(128, 64), train_crop="pad", pad=6),

@@ -41,7 +41,9 @@ def mnil_mscoco() -> Recipe:
                 position_shift=False,
                 losses=_SEXTUPLE.replace(relevant="label"),
                 optimiser=OptimiserSettings(
-                    rate=0.001, weight_decay=5e-5, multipliers={"image_head": 10.0, "text_head": 10.0}
+                    rate=0.001,
+                    weight_decay=5e-5,
+                    multipliers={"image_projection": 10.0, "text_projection": 10.0},
                 ),
             ),
         ),

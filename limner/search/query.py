@@ -1,4 +1,4 @@
-"""What a search is asked."""
+"""Queries: one search with its conditions and options, as a value."""
 
 from dataclasses import dataclass, field
 from datetime import datetime

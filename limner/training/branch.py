@@ -12,7 +12,7 @@ from limner.errors import CheckpointError
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.inference.trained import RUN_FILE
 from limner.training.metrics_log import LOG_FILE
-from limner.training.outcome import classifier_file, stage_file
+from limner.training.run_files import classifier_file, stage_file
 from limner.training.settings import Recipe
 from limner.training.state import STATE_FILE, first_difference, in_full
 

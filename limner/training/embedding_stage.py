@@ -18,15 +18,13 @@ from limner.training.pairs import Batch, epoch_batches, generator, pairs_per_epo
 from limner.training.pictures import ahead, encode_all
 from limner.training.setup import Prepared
 from limner.training.stage import Stage
-from limner.training.validation import validate
+from limner.training.validation import validate, validate_reranked
 
 
 class EmbeddingStage(Stage):
     """A stage of learning the embedding."""
 
     objective: Objective
-    cached_of_frozen: str | None = None
-    """What is cached of a backbone that is held fixed: the map a layer reads, or None, its pooled features."""
 
     def __init__(
         self,
@@ -138,15 +136,23 @@ class EmbeddingStage(Stage):
         self.model.after_step()
 
     def validate(self) -> Report:
-        """Both directions on the validation split, by the network as it stands."""
-        return validate(self.data, self._encoding(), self.val_cached)
+        """Both directions on the validation split, by the network as it stands: re-ranked where it re-ranks itself."""
+        encoding = self._encoding()
+        if self.data.recipe.rerank == 0 or self.model.reranked_by is None:
+            return validate(self.data, encoding, self.val_cached)
+        reranker, texts = self._reranker(), encoding.numbers(self.data.val_tokens.token_ids)
+        if self.val_cached is None:
+            images = encode_all(self.data.val_pictures, encoding)
+            return validate_reranked(self.data, reranker, images, texts, None)
+        images = encoding.cached(self.val_cached[:, : self.data.recipe.images.test_views])
+        return validate_reranked(self.data, reranker, images, texts, self.val_cached[:, 0])
 
     def _cached(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """What is cached of both splits while the backbone is frozen, all or in part, and the stage allows it."""
         stage, data, backbone = self.stage, self.data, self.model.backbone
         if not stage.views or ("backbone" not in stage.frozen and stage.backbone_from is None):
             return None, None
-        until, views = stage.backbone_from or self.cached_of_frozen, data.recipe.images.test_views
+        until, views = stage.backbone_from or self.model.cached_map, data.recipe.images.test_views
         return (
             self._views("training features", backbone, data.train_pictures, stage.views, until),
             self._views("validation features", backbone, data.val_pictures, views, until),

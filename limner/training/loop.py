@@ -20,16 +20,16 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.inference.checkpoint import load_into, read_checkpoint
 from limner.inference.precision import pick_precision
-from limner.models.hgan import HGANSettings
+from limner.models.registry import network_class
 from limner.training.embedding_stage import EmbeddingStage
 from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, Stepped, silent
 from limner.training.feature_cache import cached_views
 from limner.training.levels_stage import LevelsStage
-from limner.training.matching_stage import MatchingStage
 from limner.training.metrics_log import MetricsLog
 from limner.training.optimiser import make_optimisers, rate_at, set_rate
-from limner.training.outcome import classifier_file, stage_file, write_outcome, write_stage_checkpoint
 from limner.training.pseudo_classes import pseudo_classes
+from limner.training.rerank_stage import RerankStage
+from limner.training.run_files import classifier_file, stage_file, write_run_file, write_stage_checkpoint
 from limner.training.settings import Recipe, StageSettings
 from limner.training.setup import Prepared, prepare
 from limner.training.sextuple_stage import SextupleStage
@@ -86,9 +86,9 @@ class _Training:
     ) -> None:
         self.recipe = recipe
         self.out = out
-        # what a stage's losses do not reach, or a batch without a noun phrase leaves out, has no gradient
-        unused = DistributedDataParallelKwargs(find_unused_parameters=isinstance(recipe.model, HGANSettings))
-        self.accelerator = Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[unused])
+        unused = network_class(recipe.model).leaves_parameters_unused
+        kwargs = DistributedDataParallelKwargs(find_unused_parameters=unused)
+        self.accelerator = Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[kwargs])
         self.device = self.accelerator.device
         self.precision = pick_precision(recipe.precision, self.device)
         self.listener = listener if self.accelerator.is_main_process else silent
@@ -243,7 +243,7 @@ class _Training:
         best.epoch, best.score = self.progress.epoch, value
         if self.accelerator.is_main_process:
             write_stage_checkpoint(self.out, self.data, work.stage.name, self.progress, row)
-            write_outcome(self.out, self.data, self.progress)
+            write_run_file(self.out, self.data, self.progress)
         return True
 
     def _of_main(self, found: tuple[float, dict[str, Any]]) -> tuple[float, dict[str, Any]]:
@@ -284,8 +284,8 @@ class _Training:
 def _kind(recipe: Recipe, stage: StageSettings) -> Callable[..., Stage]:
     """What a stage is at work."""
     if stage.matching is not None:
-        return MatchingStage
-    if isinstance(recipe.model, HGANSettings):
+        return RerankStage
+    if recipe.model.system == "hgan":
         return LevelsStage
     return SextupleStage if stage.losses.sextuple else EmbeddingStage
 

@@ -14,9 +14,17 @@ from limner.settings import Settings
 from limner.training.loss_settings import LossSettings
 
 Part = Literal[
-    "backbone", "image_head", "words", "bert", "text", "text_head", "local", "classifier", "co_attention"
+    "backbone",
+    "image_projection",
+    "words",
+    "bert",
+    "text",
+    "text_projection",
+    "local",
+    "classifier",
+    "co_attention",
 ]
-_OF_EMBEDDING = {"backbone", "image_head", "words", "text", "text_head"}
+_OF_EMBEDDING = {"backbone", "image_projection", "words", "text", "text_projection"}
 _OF_HGAN = {"bert", "local"}
 _OF_MATCHER = {"backbone", "words", "text", "co_attention"}
 Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_image mAP", "mAP"]
@@ -298,7 +306,7 @@ class Recipe(Settings):
         losses = stage.losses
         whole = losses.pair or losses.ranking or losses.cmce or losses.classifies
         reached = {"backbone", "text"} | (there - {"local"})
-        reached |= {"image_head", "text_head"} if whole else set()
+        reached |= {"image_projection", "text_projection"} if whole else set()
         reached |= {"local"} & there if losses.local else set()
         return reached | ({"classifier"} if losses.classifies else set())
 

@@ -16,7 +16,8 @@ from limner.data.tokenizers import PretrainedTokenizer, WordTokenizer
 from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.data.words import words
 from limner.errors import DataError, SettingsError
-from limner.models.registry import Network, build_network
+from limner.models.dual_encoder import DualEncoder
+from limner.models.registry import build_network
 from limner.training.objective import Objective
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures
@@ -164,10 +165,10 @@ def build_tokenizer(
     return tokenizer, _scaled(np.stack([vectors[word] for word in tokenizer.entries]))
 
 
-def _expect_readable(model: Network, tokenizer: Tokenizer) -> None:
+def _expect_readable(model: DualEncoder, tokenizer: Tokenizer) -> None:
     if "whole words" in model.needs_of_text and not tokenizer.whole_words:
         raise SettingsError(
-            "setting 'vocabulary.tokenizer': the network's text path reads whole words, which it splits itself; "
+            "setting 'vocabulary.tokenizer': the network's text encoder reads whole words, which it splits itself; "
             "leave the tokenizer out, or set model.text.bert=null"
         )
 

@@ -1,4 +1,4 @@
-"""What the loop asks of a stage, and what the stages of embedding and matcher have in common."""
+"""What the loop asks of a stage, and what the stages of embedding and cross-encoder have in common."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +12,14 @@ from torch import nn
 from limner.evaluation.report import Report
 from limner.inference.encoding import Encoding
 from limner.inference.precision import Arithmetic
+from limner.inference.rerankers import reranker_of
 from limner.models.image import ImageEncoder
 from limner.training.events import Listener, Preparing
 from limner.training.feature_cache import cached_views
 from limner.training.optimiser import freeze_parts
 from limner.training.pictures import Pictures
 from limner.training.setup import Prepared
+from limner.types import Reranker
 
 
 class Stage(ABC):
@@ -93,6 +95,12 @@ class Stage(ABC):
     def _encoding(self) -> Encoding:
         """The embedding as it stands now, at test."""
         return Encoding(self.model, self.precision, flip=self.data.recipe.images.flip)
+
+    def _reranker(self) -> Reranker:
+        """What re-ranks with the network as it stands now."""
+        found = reranker_of(self.model, self.data.tokenizer, self.data.recipe.images, self.precision)
+        assert found is not None
+        return found
 
     def _views(
         self, what: str, backbone: ImageEncoder, pictures: Pictures, views: int, until: str | None

@@ -204,5 +204,5 @@ def test_hgan_table_2_reads_the_layers_of_the_recipes_bert() -> None:
 
 
 def test_hgan_table_4_has_the_papers_numbers_of_regions() -> None:
-    grids = [row.recipe.model.regions.grid for row in _rows("hgan-table-4", "hgan-people").values()]  # type: ignore[union-attr]
+    grids = [row.recipe.model.regions.grid for row in _rows("hgan-table-4", "hgan-people").values()]  # type: ignore[attr-defined]
     assert grids == [(8, 4), (7, 3), (5, 3), (4, 2), (7, 1), (5, 1)]

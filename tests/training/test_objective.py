@@ -132,10 +132,10 @@ def test_gradients_reach_both_paths_and_spare_what_is_frozen(objective: Objectiv
     # the pictures are cached features, so nothing comes down to the backbone
     assert reached == {
         "backbone": False,
-        "image_head": True,
+        "image_projection": True,
         "words": False,
         "text": True,
-        "text_head": True,
+        "text_projection": True,
         "classifier": False,
     }
 

@@ -21,7 +21,7 @@ from limner.training.settings import OptimiserSettings, Recipe, ScheduleSettings
             StageSettings,
             {
                 "name": "s",
-                "frozen": ["backbone", "image_head", "words", "text", "text_head"],
+                "frozen": ["backbone", "image_projection", "words", "text", "text_projection"],
                 "losses": {"ranking": 1, "visual": 0, "textual": 0},
             },
             "nothing is left to learn",
@@ -40,5 +40,5 @@ def test_settings_that_would_fail_later_are_refused_at_once(
 
 
 def test_a_stage_may_teach_the_classifier_alone() -> None:
-    frozen = ("backbone", "image_head", "words", "text", "text_head")
+    frozen = ("backbone", "image_projection", "words", "text", "text_projection")
     assert StageSettings.parse({"name": "s", "frozen": frozen}).frozen == frozen

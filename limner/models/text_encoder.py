@@ -1,13 +1,16 @@
-"""What every text path is: token ids in, a feature of the sentence out."""
+"""What every text encoder is: token ids in, a feature of the sentence out; and networks divided into parts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from limner.errors import CheckpointError
 from limner.settings import Settings
-from limner.types import TextNeed, Tokenizer
+from limner.types import PADDING, TextNeed, Tokenizer
 
 
 class PartedNetwork(nn.Module, ABC):
@@ -33,7 +36,7 @@ class PartedNetwork(nn.Module, ABC):
 
 
 class TextSettings(Settings):
-    """What every text path can be asked of its settings."""
+    """What every text encoder can be asked of its settings."""
 
     words: int
     """Length of a sentence in tokens."""
@@ -42,16 +45,24 @@ class TextSettings(Settings):
 
     @property
     def learns_table(self) -> bool:
-        """Whether the path has a table of word vectors that may start from given ones."""
+        """Whether the encoder has a table of word vectors that may start from given ones."""
         return True
 
     def further_words(self) -> Sequence[str]:
-        """The words that the path knows without a training sentence, such as a pretrained BERT's."""
+        """The words that the encoder knows without a training sentence, such as a pretrained BERT's."""
         return ()
 
+    def with_folder(self, folder: Path) -> "TextSettings":
+        """The same encoder built from a folder that holds what `TextEncoder.files` gave."""
+        raise CheckpointError(f"{folder}: a checkpoint carries files of a text encoder that reads none")
 
-class TextPath(nn.Module, ABC):
-    """A text path up to its feature: a word table, and what is learnt on top of it.
+    def identity(self) -> dict[str, Any]:
+        """The settings as plain values without where weights came from."""
+        return self.model_dump(mode="json")
+
+
+class TextEncoder(nn.Module, ABC):
+    """A text encoder up to its feature: a word table, and what is learnt on top of it.
 
     - `table`: a word vector a row; row 0 is that of an empty position.
     - `channels`: width of the feature that `forward` gives.
@@ -69,7 +80,18 @@ class TextPath(nn.Module, ABC):
         """Features of token ids."""
 
     def read_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Learn what the token ids stand for; most paths need not know."""
+        """Learn what the token ids stand for; most encoders need not know."""
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """By file name, the JSON files that a folder must hold to build the same encoder without its weights."""
+        return {}
+
+    def input_features(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch width"]:
+        """What a figure shows as the sentences before the encoder: the mean vector of their tokens, 0 without any."""
+        vectors = self.word_vectors().float()
+        present = token_ids != PADDING
+        sums = (vectors[token_ids - 1] * present[:, :, None]).sum(dim=1)
+        return sums / present.sum(dim=1, keepdim=True).clamp(min=1)
 
     def word_vectors(self) -> Float[Tensor, "vocabulary width"]:
         """A vector of each token, in the order of `Tokenizer.entries`: what words are compared by."""

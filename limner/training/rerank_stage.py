@@ -1,35 +1,56 @@
-"""One stage of learning a matcher: the pairs that the embedding finds, and validation by re-ranking with it."""
+"""One stage of learning a cross-encoder: the pairs that the embedding finds, and validation by re-ranking with it."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from accelerate import Accelerator
-from jaxtyping import Int, Int64
-from torch import Tensor
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
 
 from limner.data.token_rows import longest
 from limner.evaluation.report import Report
-from limner.evaluation.reranking import PairReranking, remembered
-from limner.inference.matching import Matching
 from limner.inference.precision import Arithmetic
 from limner.models.co_attention import CrossEncoder
 from limner.models.image import LAST_MAP
 from limner.training.events import Listener
-from limner.training.matching_objective import MatchingObjective
 from limner.training.matching_pairs import Candidates, epoch_pairs
 from limner.training.mining import Bank
 from limner.training.pairs import generator
-from limner.training.pictures import ahead, centred_blocks
+from limner.training.pictures import ahead
 from limner.training.settings import PairSettings
 from limner.training.setup import Prepared
 from limner.training.stage import Stage
-from limner.training.validation import evaluate_val
-from limner.types import Maps
+from limner.training.validation import validate_reranked
 
 
-class MatchingStage(Stage):
+class PairObjective(nn.Module):
+    """A cross-encoder and its loss: binary cross-entropy of the matching confidence (Li et al., ICCV 2017, Eq. 12).
+
+    They are one module, since that is what several processes train together.
+    """
+
+    def __init__(self, cross_encoder: CrossEncoder) -> None:
+        super().__init__()
+        self.cross_encoder = cross_encoder
+
+    def forward(
+        self, pictures: Tensor, numbers: Int64[Tensor, "batch words"], labels: Bool[Tensor, " batch"]
+    ) -> dict[str, Float[Tensor, ""]]:
+        """The mean "loss" of a batch of pairs, and again as "matching".
+
+        "matching_error" is the share of pairs on the wrong side of a confidence of 0.5, in percent. `pictures` are what
+        `CrossEncoder.map_pictures` takes.
+        """
+        logits = self.cross_encoder(pictures, numbers).logits.float()
+        loss = F.binary_cross_entropy_with_logits(logits, labels.float())
+        error = 100 * ((logits > 0) != labels).float().mean()
+        return {"loss": loss, "matching": loss.detach(), "matching_error": error}
+
+
+class RerankStage(Stage):
     """A stage with `StageSettings.matching`; the embedding stands still and screens, in training as at testing."""
 
     def __init__(
@@ -42,15 +63,15 @@ class MatchingStage(Stage):
         listener: Listener,
     ) -> None:
         super().__init__(data, index, classes, accelerator, precision, listener)
-        self.matcher = self._matcher()
-        self.objective = MatchingObjective(self.matcher)
-        self.parts = self.matcher.parts()
-        self._freeze(self.matcher.backbone)
+        self.cross_encoder = self._made()
+        self.objective = PairObjective(self.cross_encoder)
+        self.parts = self.cross_encoder.parts()
+        self._freeze(self.cross_encoder.backbone)
         self._candidates: tuple[int, Candidates] | None = None
         self._screening: tuple[Tensor, Tensor] | None = None
 
-    def _matcher(self) -> CrossEncoder:
-        """The network's matcher, made in the first of these stages; its values depend on the seed alone."""
+    def _made(self) -> CrossEncoder:
+        """The network's cross-encoder, made in the first of these stages; its values depend on the seed alone."""
         assert self.data.recipe.matcher is not None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.data.recipe.seed)
@@ -78,7 +99,7 @@ class MatchingStage(Stage):
 
     def read_features(self) -> None:
         """Compute or open the cached maps, where the stage has any."""
-        stage, data, backbone = self.stage, self.data, self.matcher.backbone
+        stage, data, backbone = self.stage, self.data, self.cross_encoder.backbone
         if not stage.views or not (backbone.frozen or backbone.learns_from):
             return
         until = backbone.learns_from or LAST_MAP
@@ -86,12 +107,12 @@ class MatchingStage(Stage):
         self.val_cached = self._views("validation maps", backbone, data.val_pictures, 1, until)
 
     def start(self) -> None:
-        """Nothing: the matcher was made from the embedding as it stands, or goes on from the stage before."""
+        """Nothing: the cross-encoder was made from the embedding as it stands, or goes on from the stage before."""
 
     def train_mode(self) -> None:
         """Training mode, but for what is frozen."""
         self.objective.train()
-        self.matcher.eval_parts(self.stage.frozen)
+        self.cross_encoder.eval_parts(self.stage.frozen)
 
     def inputs(self, epoch: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """The batches of an epoch: pairs and what the objective takes of them; this process's share of each."""
@@ -125,27 +146,15 @@ class MatchingStage(Stage):
         """Nothing is remembered of a batch."""
 
     def validate(self) -> Report:
-        """Both directions on the validation split: the embedding screens, the matcher as it stands re-ranks."""
+        """Both directions on the validation split: the embedding screens, the cross-encoder as it stands re-ranks."""
         if self._screening is None:
             encoding = self._encoding()
             views = self.data.recipe.images.test_views
             pictures = self.data.val_pictures
             found = self._views("validation features", self.model.backbone, pictures, views, None)
             self._screening = encoding.cached(found), encoding.numbers(self.data.val_tokens.token_ids)
-        matching = Matching(self.matcher, self.precision)
-        maps = self._val_maps(matching)
-
-        def match(images: Int[np.ndarray, " pairs"], sentences: Int[np.ndarray, " pairs"]) -> np.ndarray:
-            return matching.logits(maps, self.data.val_tokens.token_ids, images, sentences)
-
-        sides = len(self._screening[0]), len(self._screening[1])
-        reranking = PairReranking(remembered(match, *sides), self.data.recipe.rerank)
-        return evaluate_val(self.data, *self._screening, reranking)
-
-    def _val_maps(self, matching: Matching) -> Maps:
-        if self.val_cached is not None:
-            return matching.maps_of_cached(self.val_cached[:, 0])
-        return np.concatenate([matching.maps(block) for block in centred_blocks(self.data.val_pictures)])
+        cached = None if self.val_cached is None else self.val_cached[:, 0]
+        return validate_reranked(self.data, self._reranker(), *self._screening, cached)
 
     def _candidates_of(self, epoch: int, rng: np.random.Generator) -> Candidates:
         """The pairs to choose from; found once, or every `refresh` epochs, or drawn for each epoch."""

@@ -1,4 +1,4 @@
-"""What a run leaves behind: a checkpoint a stage, and `run.json`, which names the best of them."""
+"""The files of a run: a checkpoint a stage, and `run.json`, which names the best of them."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,6 @@ from typing import Any
 from limner.inference.checkpoint import write_checkpoint, write_text
 from limner.inference.provenance import versions
 from limner.inference.trained import RUN_FILE
-from limner.models.image import AutoEncoder
-from limner.models.text_hgan import HierarchicalText
 from limner.training.setup import Prepared
 from limner.training.state import Progress
 
@@ -29,11 +27,15 @@ def write_stage_checkpoint(
     """The network as it stands, with everything needed to use it and to know where it comes from."""
     recipe = data.recipe
     identity = data.identity
+    model = data.objective.model
     description: dict[str, Any] = {
         "system": recipe.model.system,
         "model": identity["recipe"]["model"],
         "images": identity["recipe"]["images"],
-        "matcher": identity["recipe"]["matcher"] if data.objective.model.cross_encoder is not None else None,
+        "cross_encoder": None
+        if model.cross_encoder is None
+        else model.cross_encoder.settings.model_dump(mode="json"),
+        "files": model.files(),
         "tokenizer": data.tokenizer.to_description(),
         "recipe": identity["recipe"],
         "selected": {
@@ -49,17 +51,11 @@ def write_stage_checkpoint(
         "seed": recipe.seed,
         "versions": versions(),
     }
-    backbone = data.objective.model.backbone
-    if isinstance(backbone, AutoEncoder):
-        description["backbone"] = backbone.files()
-    text = data.objective.model.text
-    if isinstance(text, HierarchicalText) and text.bert is not None and text.bert.settings.model is not None:
-        description["bert"] = text.bert.files()
     write_checkpoint(out / classifier_file(stage), data.objective.classifier.state_dict(), {})
-    write_checkpoint(out / stage_file(stage), data.objective.model.state_dict(), description)
+    write_checkpoint(out / stage_file(stage), model.state_dict(), description)
 
 
-def write_outcome(out: Path, data: Prepared, progress: Progress) -> None:
+def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
     """`run.json`: the stages that have a checkpoint, and the one that validation likes best (a tie: the later)."""
     stages = [
         {"name": stage.name, "file": stage_file(stage.name), "epoch": best.epoch, "score": best.score}

@@ -1,7 +1,8 @@
-"""What a run of HGAN answers, alone and through `evaluate_run` and search."""
+"""What a model of HGAN answers, alone and through `evaluate_run` and search."""
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +13,16 @@ import limner
 from limner.data.records import Dataset
 from limner.evaluation.protocols import find_protocol
 from limner.inference import TrainedModel
-from limner.inference import level_matching as module
+from limner.inference import rerank_hgan as module
 from limner.inference.evaluate_run import evaluate_run
-from limner.inference.level_matching import LevelMatching
+from limner.inference.rerank_hgan import HGANReranker
 from limner.models.hgan import HGAN
 from limner.models.text_bert import BertSettings
 from limner.search.index import index_pictures
 from limner.search.store import open_store
 from limner.search.store_files import store_for
 from limner.training.loop import train
-from limner.types import Encoder, Judge
+from limner.types import Encoder, Reranker, TokenBatch
 from tests.toy import toy_hgan
 
 SENTENCES = ("a red bar on white", "circle", "on grey ground, a square in blue", "", "of")
@@ -37,28 +38,32 @@ def pictures(toys: Dataset) -> list[Path]:
     return [record.image for record in toys.records[:6]]
 
 
-def matching_of(run: TrainedModel) -> LevelMatching:
-    matching = run.expect_matching()
-    assert isinstance(matching, LevelMatching)
-    return matching
+def reranker_of(run: TrainedModel) -> HGANReranker:
+    reranker = run.expect_reranker()
+    assert isinstance(reranker, HGANReranker)
+    return reranker
 
 
-def test_is_an_encoder_with_a_judge(run: TrainedModel) -> None:
+def tokenized(run: TrainedModel, sentences: Sequence[str]) -> TokenBatch:
+    return run.tokenize(sentences)
+
+
+def test_is_an_encoder_with_a_reranker(run: TrainedModel) -> None:
     assert isinstance(run, Encoder)
-    assert isinstance(run.judge, Judge)
+    assert isinstance(run.reranker, Reranker)
     assert run.rerank == "all"
 
 
 def test_blocks_of_all_pairs_are_single_pairs(
     run: TrainedModel, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    matching, model = matching_of(run), run.model
+    reranker, model = reranker_of(run), run.model
     assert isinstance(model, HGAN)
-    maps, read = run.encode_maps(pictures), run.tokenize_for_reranking(SENTENCES)
-    together = matching.similarities(maps, read)
+    maps, read = run.encode_regions(pictures), tokenized(run, SENTENCES)
+    together = reranker.similarities(maps, read)
     for name, size in {"_IMAGES": 2, "_SENTENCES": 3, "_HALVED": 4}.items():
         monkeypatch.setattr(module, name, size)
-    np.testing.assert_allclose(matching.similarities(maps, read), together, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(reranker.similarities(maps, read), together, rtol=1e-4, atol=1e-6)
     assert read.phrases is not None
     for row, picture in enumerate(pictures):
         pixels = torch.from_numpy(run.prepare_image(picture)[None].copy()).permute(0, 3, 1, 2)
@@ -67,11 +72,11 @@ def test_blocks_of_all_pairs_are_single_pairs(
                 torch.from_numpy(part[column][None]) for part in (read.token_ids, read.phrases)
             )
             with torch.inference_mode():
-                halves = (
+                projected = (
                     model.project_pictures(model.read_pictures(pixels).regions),
                     model.project_sentences(model.read_sentences(numbers, phrases)[1]),
                 )
-                matches = model.match(*halves)
+                matches = model.match(*projected)
             levels = [match.similarity.item() for match in matches.values()]
             # without a noun phrase, words count for both
             alone = sum(levels) if read.phrases[column].any() else 2 * levels[0]
@@ -82,11 +87,11 @@ def test_blocks_of_all_pairs_are_single_pairs(
 def test_pairs_asked_for_singly_or_as_a_grid_score_the_same(
     run: TrainedModel, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    matching = matching_of(run)
-    images, texts = run.encode_images(pictures), run.encode_texts(SENTENCES)
-    maps, read = run.encode_maps(pictures), run.tokenize_for_reranking(SENTENCES)
-    score = matching.scorer(images, texts, maps, read)
-    whole = matching.similarities(maps, read) + images @ texts.T
+    reranker = reranker_of(run)
+    images, texts = run.encode_images(pictures), run.encode_texts(SENTENCES, check=False)
+    maps, read = run.encode_regions(pictures), tokenized(run, SENTENCES)
+    score = reranker.pair_scorer(images, texts, maps, SENTENCES)
+    whole = reranker.similarities(maps, read) + images @ texts.T
     rows, columns = (part.ravel() for part in np.indices(whole.shape))
     np.testing.assert_allclose(score(rows, columns), whole.ravel(), rtol=1e-4)
     rng = np.random.default_rng(0)
@@ -107,11 +112,8 @@ def test_evaluation_ranks_by_the_sum_of_the_levels(run: TrainedModel, toys: Data
     assert "all re-ranked" in report.to_dict()["protocol"]
     images = run.encode_images([record.image for record in split.records])
     sentences = [sentence for record in split.records for sentence in record.sentences]
-    maps, read = (
-        run.encode_maps([record.image for record in split.records]),
-        run.tokenize_for_reranking(sentences),
-    )
-    total = images @ run.encode_texts(sentences).T + matching_of(run).similarities(maps, read)
+    maps, read = run.encode_regions([record.image for record in split.records]), tokenized(run, sentences)
+    total = images @ run.encode_texts(sentences).T + reranker_of(run).similarities(maps, read)
     own = [number for number, record in enumerate(split.records) for _ in record.sentences]
     first = np.mean([total[:, column].argmax() == image for column, image in enumerate(own)])
     assert report.text_to_image["R@1"] == pytest.approx(100 * first)
@@ -125,14 +127,14 @@ def test_search_screens_by_the_sentence_and_scores_the_shortlist(
     store = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, store, pictures, batch_size=4)
     assert store.map_shape == (2, 2, 32)
-    engine = open_store(tmp_path / "store", run=run)
+    opened = open_store(tmp_path / "store", run=run)
     for picture in pictures:
         assert picture.exists()
-    hits = engine.search(SENTENCES[0], k=6, rerank=4, explain=True)
-    screened = engine.search(SENTENCES[0], k=6, rerank=0)
+    hits = opened.search(SENTENCES[0], k=6, rerank=4, explain=True)
+    screened = opened.search(SENTENCES[0], k=6, rerank=0)
     assert {hit.id for hit in hits[:4]} == {hit.id for hit in screened[:4]}
-    maps = run.encode_maps([str(hit.path) for hit in hits[:4]])
-    totals = matching_of(run).similarities(maps, run.tokenize_for_reranking(SENTENCES[:1]))[:, 0]
+    maps = run.encode_regions([Path(str(hit.path)) for hit in hits[:4]])
+    totals = reranker_of(run).similarities(maps, tokenized(run, SENTENCES[:1]))[:, 0]
     totals += [hit.score for hit in hits[:4]]
     assert totals.tolist() == sorted(totals, reverse=True)
     assert [hit.confidence for hit in hits[:4]] == pytest.approx((totals / 3).clip(0, 1), abs=1e-3)
@@ -156,9 +158,9 @@ def test_class_queries_are_scored_by_the_mean_over_their_sentences(run: TrainedM
     assert "its mean score" in report.to_dict()["protocol"]
     images = run.encode_images([record.image for record in split.records])
     sentences = [sentence for record in split.records for sentence in record.sentences]
-    maps = run.encode_maps([record.image for record in split.records])
-    total = images @ run.encode_texts(sentences).T + matching_of(run).similarities(
-        maps, run.tokenize_for_reranking(sentences)
+    maps = run.encode_regions([record.image for record in split.records])
+    total = images @ run.encode_texts(sentences).T + reranker_of(run).similarities(
+        maps, tokenized(run, sentences)
     )
     owners = np.array([number for number, record in enumerate(split.records) for _ in record.sentences])
     means = np.stack(
@@ -204,4 +206,4 @@ def test_a_run_with_a_pretrained_bert_needs_its_folder_no_more(toys: Dataset, tm
     np.testing.assert_array_equal(again.encode_texts(asked), before)
     assert again.fingerprint == fingerprint
     assert "zebra" in again.tokenizer.entries  # which no training sentence has
-    assert str(tmp_path / "bert") not in json.dumps(again.description["bert"])
+    assert str(tmp_path / "bert") not in json.dumps(again.description["files"]["text"])

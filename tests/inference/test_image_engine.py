@@ -7,8 +7,7 @@ import torch
 import limner
 from limner.data.records import Dataset
 from limner.errors import SettingsError
-from limner.inference.backbone_pass import BackbonePass
-from limner.inference.openvino_module import OpenVINOModule
+from limner.inference.image_engine import BackbonePass, OpenVINOModule
 from limner.inference.precision import Precision
 from limner.models.image import LAST_MAP, BackboneSettings, build_backbone
 
@@ -47,12 +46,12 @@ def test_embeddings_of_a_run(toy_run: Path, toys: Dataset, precision: Precision,
     assert run.fingerprint == limner.load(toy_run).fingerprint
 
 
-def test_maps_of_a_matcher(matching_run: Path, toys: Dataset) -> None:
+def test_regions_of_a_cross_encoder(matching_run: Path, toys: Dataset) -> None:
     paths = [record.image for record in toys.records[:3]]
     maps = [
-        limner.load(matching_run, stage="stage-2", device="cpu", precision="fp32", engine=engine).encode_maps(
-            paths
-        )
+        limner.load(
+            matching_run, stage="stage-2", device="cpu", precision="fp32", engine=engine
+        ).encode_regions(paths)
         for engine in ("torch", "openvino")
     ]
     np.testing.assert_allclose(maps[1], maps[0], atol=2e-3 * np.abs(maps[0]).max())

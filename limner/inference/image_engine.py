@@ -1,14 +1,53 @@
 """What a backbone makes of decoded pictures at test."""
 
+import threading
+import warnings
+from typing import Any
+
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from limner.errors import DataError, SettingsError
-from limner.inference.openvino_module import OpenVINOModule
-from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
+from limner.errors import DataError, SettingsError, install_hint
+from limner.inference.precision import Arithmetic, InferenceEngine, Precision, autocast, pick_precision
 from limner.models.image import ImageEncoder, folded
+
+
+class OpenVINOModule:
+    """Runs a module of one picture batch (uint8, channels first) that was traced once, for any number of pictures."""
+
+    def __init__(self, module: nn.Module, size: tuple[int, int], precision: Arithmetic) -> None:
+        """`size`: height and width of every picture. Raises `SettingsError` where OpenVINO is not installed."""
+        openvino = require_openvino()
+        example = torch.zeros(2, 3, *size, dtype=torch.uint8)
+        with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
+            # the tracer remarks on each Python condition; those of a backbone are of its layers, not of pictures
+            warnings.simplefilter("ignore")
+            traced = openvino.convert_model(
+                module.eval(), example_input=example, input=[openvino.PartialShape([-1, 3, *size])]
+            )
+        hint = {"fp32": "f32", "bf16": "bf16"}[precision]
+        threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "INFERENCE_PRECISION_HINT": hint}
+        self._compiled: Any = openvino.Core().compile_model(traced, "CPU", threads)
+        self._one_at_a_time = threading.Lock()
+
+    def __call__(self, pictures: UInt8[np.ndarray, "images 3 height width"]) -> Float[Tensor, "images ..."]:
+        """What the module makes of pictures."""
+        with self._one_at_a_time:
+            found = self._compiled(np.ascontiguousarray(pictures))[0]
+            return torch.from_numpy(np.array(found, dtype=np.float32))
+
+
+def require_openvino() -> Any:
+    """The library. Raises `SettingsError` where it is not installed."""
+    try:
+        import openvino
+    except ImportError:
+        raise SettingsError(
+            f"engine 'openvino': it is not installed; {install_hint('openvino')}, or take engine 'torch'"
+        ) from None
+    return openvino
 
 
 class BackbonePass:

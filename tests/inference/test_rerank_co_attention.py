@@ -1,4 +1,4 @@
-"""What a run with a matcher answers, alone and through `evaluate_run`."""
+"""What a model with a cross-encoder answers, alone and through `evaluate_run`."""
 
 import copy
 import json
@@ -15,8 +15,8 @@ from limner.evaluation.measures import RecallAt
 from limner.evaluation.protocols import find_protocol
 from limner.inference import TrainedModel
 from limner.inference.evaluate_run import evaluate_run
-from limner.inference.matching import Matching
-from limner.types import Encoder, Judge
+from limner.inference.rerank_co_attention import CoAttentionReranker
+from limner.types import Encoder, Reranker
 from tests.toy import toy_dataset
 
 
@@ -30,29 +30,30 @@ def test_split(toys: Dataset) -> Dataset:
     return toy_dataset(toys.records[0].image.parent).split("test")
 
 
-def test_is_an_encoder_with_a_judge(run: TrainedModel, matching_run: Path, toy_run: Path) -> None:
+def test_is_an_encoder_with_a_reranker(run: TrainedModel, matching_run: Path, toy_run: Path) -> None:
     assert isinstance(run, Encoder)
-    assert isinstance(run.judge, Judge)
+    assert isinstance(run.reranker, Reranker)
     assert run.rerank == 5
     for other in (limner.load(matching_run, stage="stage-1"), limner.load(toy_run)):
-        assert other.judge is None
+        assert other.reranker is None
         assert other.rerank == 0
-        with pytest.raises(SettingsError, match="no matcher"):
-            other.expect_matching()
+        with pytest.raises(SettingsError, match="no reranker"):
+            other.expect_reranker()
 
 
 def test_logits_are_those_of_single_pairs(
     run: TrainedModel, test_split: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    matching = run.expect_matching()
-    assert isinstance(matching, Matching)
-    maps = run.encode_maps([record.image for record in test_split.records[:4]])
-    numbers = run.tokenize(["a red bar", "blue", "on white ground, a bar in red", "yellow yellow"]).token_ids
+    reranker = run.expect_reranker()
+    regions = run.encode_regions([record.image for record in test_split.records[:4]])
+    said = ["a red bar", "blue", "on white ground, a bar in red", "yellow yellow"]
+    numbers = run.tokenize(said).token_ids
+    scorer = reranker.pair_scorer(np.zeros((4, 1), np.float32), np.zeros((4, 1), np.float32), regions, said)
     rng = np.random.default_rng(0)
     images, sentences = rng.integers(4, size=30), rng.integers(4, size=30)
-    together = matching.logits(maps, numbers, images, sentences)
-    monkeypatch.setattr("limner.inference.matching._MEETINGS", 200)
-    in_parts = matching.logits(maps, numbers, images, sentences)
+    together = scorer(images, sentences)
+    monkeypatch.setattr("limner.inference.rerank_co_attention._MEETINGS", 200)
+    in_parts = scorer(images, sentences)
     np.testing.assert_allclose(in_parts, together, rtol=1e-4, atol=1e-5)
     assert run.model.cross_encoder is not None
     for image, sentence, logit in zip(images, sentences, together, strict=True):
@@ -67,13 +68,11 @@ def test_logits_are_those_of_single_pairs(
         )  # maps are kept in half precision
 
 
-def test_a_judgement_has_the_words_and_attention_that_sums_to_one(
-    run: TrainedModel, test_split: Dataset
-) -> None:
-    assert run.judge is not None
-    maps = run.encode_maps([record.image for record in test_split.records[:3]])
-    assert maps.shape[1:] == run.judge.map_shape
-    found = run.judge.judge("A red, zebra bar", maps)
+def test_scores_have_the_words_and_attention_that_sums_to_one(run: TrainedModel, test_split: Dataset) -> None:
+    assert run.reranker is not None
+    maps = run.encode_regions([record.image for record in test_split.records[:3]])
+    assert maps.shape[1:] == run.reranker.region_shape
+    found = run.reranker.rerank("A red, zebra bar", maps)
     assert found.words == ("a", "red", "bar")
     assert found.of_regions is not None
     assert found.of_words is not None
@@ -107,16 +106,15 @@ def test_evaluation_re_ranks_and_says_so(run: TrainedModel, test_split: Dataset)
 
 def test_maps_beyond_half_precision_are_refused(run: TrainedModel) -> None:
     pixels = np.full((1, 32, 32, 3), 255, np.uint8)
-    matching = run.expect_matching()
-    assert isinstance(matching, Matching)
-    backbone = copy.deepcopy(matching.matcher)
-    for parameter in backbone.backbone.parameters():
+    model = copy.deepcopy(run.model)
+    assert model.cross_encoder is not None
+    for parameter in model.cross_encoder.backbone.parameters():
         parameter.data.mul_(1e3)
     with pytest.raises(DataError, match="half precision"):
-        Matching(backbone, "fp32").maps(pixels)
+        CoAttentionReranker(model, run.tokenizer, run.images, "fp32").region_features(pixels)
 
 
-def test_a_run_without_a_matcher_cannot_re_rank(toy_run: Path, test_split: Dataset) -> None:
+def test_a_model_without_a_reranker_cannot_re_rank(toy_run: Path, test_split: Dataset) -> None:
     told: list[str] = []
     with pytest.raises(SettingsError, match="ranks alone"):
         evaluate_run(

@@ -41,10 +41,10 @@ def test_the_embedding_stands_still_and_the_matcher_learns(matching_run: Path) -
     for name, tensor in first.items():
         assert torch.equal(tensor, language[name])
         assert torch.equal(tensor, last[name])
-    assert not any(name.startswith("matcher.") for name in first)
+    assert not any(name.startswith("cross_encoder.") for name in first)
     for name, tensor in language.items():
-        if name.startswith("matcher.backbone."):
-            assert torch.equal(tensor, first[name.removeprefix("matcher.")])
+        if name.startswith("cross_encoder.backbone."):
+            assert torch.equal(tensor, first[name.removeprefix("cross_encoder.")])
     moved = {name.split(".")[1] for name, tensor in last.items() if not torch.equal(tensor, language[name])}
     assert moved == {"backbone", "text", "co_attention"}
 
@@ -53,7 +53,7 @@ _STAGES = ("stage-1", "stage-2-language", "stage-2")
 
 
 def test_checkpoints_say_whether_they_re_rank(matching_run: Path) -> None:
-    matchers = [read_description(matching_run / f"{name}.safetensors")["matcher"] for name in _STAGES]
+    matchers = [read_description(matching_run / f"{name}.safetensors")["cross_encoder"] for name in _STAGES]
     assert matchers[0] is None
     assert matchers[1] == matchers[2] == json.loads(toy_matching().matcher.model_dump_json())  # type: ignore[union-attr]
 
@@ -138,8 +138,8 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"matcher": None}, "there is no `matcher`"),
         ({"model": toy_recipe().model}, "model.system=identity-aware"),
         (
-            {"stages": (first.replace(frozen=()), {**last.model_dump(), "frozen": ["text_head"]})},
-            "no part 'text_head'",
+            {"stages": (first.replace(frozen=()), {**last.model_dump(), "frozen": ["text_projection"]})},
+            "no part 'text_projection'",
         ),
         ({"rerank": -1}, "rerank"),
         ({"rerank": 0}, "would not ask the matcher"),
@@ -148,8 +148,10 @@ def test_what_does_not_fit_is_refused() -> None:
             recipe.replace(**changes)
     with pytest.raises(SettingsError, match="frozen: a stage of the embedding has no part 'co_attention'"):
         first.replace(frozen=("co_attention",))
-    own = {"image_head": OptimiserSettings()}
-    with pytest.raises(SettingsError, match="part_optimisers: a stage of a matcher has no part 'image_head'"):
+    own = {"image_projection": OptimiserSettings()}
+    with pytest.raises(
+        SettingsError, match="part_optimisers: a stage of a matcher has no part 'image_projection'"
+    ):
         last.replace(part_optimisers=own)
     with pytest.raises(SettingsError, match="multipliers: a stage of a matcher has no part 'classifier'"):
         last.replace(optimiser=OptimiserSettings(multipliers={"classifier": 0.1}))

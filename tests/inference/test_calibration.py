@@ -7,8 +7,9 @@ import pytest
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.calibration import FirstHits, Reliability, fit, measured
-from limner.inference import calibrating, load_model
-from limner.inference.calibrating import calibrate_run, check_calibration
+from limner.inference import calibration as module
+from limner.inference import load_model
+from limner.inference.calibration import calibrate_run, check_calibration
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.trained import TrainedModel
 from tests.agreeing import agreeing
@@ -44,7 +45,7 @@ def test_the_embedding_is_fitted_to_first_hits(toys: Dataset, run: TrainedModel,
     assert made.embedding.right == 72  # each picture is the first for its sentences
     assert made.embedding.wrong == 72 * 9
     assert (made.images, made.sentences) == (len(val), 72) == (36, 72)
-    assert (made.matcher, made.reranked, made.threshold) == (None, 0, 0.5)
+    assert (made.reranker, made.reranked, made.threshold) == (None, 0, 0.5)
     assert (made.fingerprint, made.split_fingerprint) == (run.fingerprint, val.fingerprint)
     assert (made.checkpoint, made.split, made.data) == (run.path.name, "val", val.source)
     assert {what for what, _, _ in seen} == {"pictures", "sentences"}
@@ -72,10 +73,10 @@ def test_small_blocks_change_nothing(
     matcher: TrainedModel, matched: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = calibrate_run(matcher, matched, "val")
-    monkeypatch.setattr(calibrating, "_BLOCK", 200)
-    monkeypatch.setattr(calibrating, "_JUDGED", 17)
+    monkeypatch.setattr(module, "_BLOCK", 200)
+    monkeypatch.setattr(module, "_AT_ONCE", 17)
     parts = calibrate_run(matcher, matched, "val")
-    for one, other in ((whole.embedding, parts.embedding), (whole.matcher, parts.matcher)):
+    for one, other in ((whole.embedding, parts.embedding), (whole.reranker, parts.reranker)):
         assert one is not None
         assert other is not None
         assert one.of_lead == pytest.approx(other.of_lead, rel=0.01)
@@ -83,7 +84,7 @@ def test_small_blocks_change_nothing(
 
 
 @pytest.mark.parametrize("system", ["matcher", "hgan"])
-def test_the_matcher_is_fitted_to_what_the_engine_would_rank_by(
+def test_the_reranker_is_fitted_to_what_the_engine_would_rank_by(
     system: str, toys: Dataset, matching_run: Path, hgan_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gathered: list[np.ndarray] = []
@@ -98,7 +99,7 @@ def test_the_matcher_is_fitted_to_what_the_engine_would_rank_by(
 
     monkeypatch.setattr(FirstHits, "of", listening)
     # a toy may take all sentences for those of one picture, which cannot be cross-validated
-    monkeypatch.setattr(calibrating, "cross_validated", measured_on_itself)
+    monkeypatch.setattr(module, "cross_validated", measured_on_itself)
     run = (
         load_model(hgan_run, device="cpu")
         if system == "hgan"
@@ -107,33 +108,33 @@ def test_the_matcher_is_fitted_to_what_the_engine_would_rank_by(
     count = 36 if system == "hgan" else 5
     val = agreeing(run, toys, "val")
     made = calibrate_run(run, val, "val")
-    assert made.matcher is not None
+    assert made.reranker is not None
     assert made.reranked == run.rerank
-    assert made.matcher.right + made.matcher.wrong == 72 * min(count, 10)
+    assert made.reranker.right + made.reranker.wrong == 72 * min(count, 10)
     report = evaluate_run(run, val, "val")
-    assert 100 * made.reliability["matcher"].right == pytest.approx(report.text_to_image["R@1"])
+    assert 100 * made.reliability["reranker"].right == pytest.approx(report.text_to_image["R@1"])
     similarities, scores = gathered
-    judge, maps = run.judge, run.encode_maps([record.image for record in val.records])
-    assert judge is not None
+    reranker, regions = run.reranker, run.encode_regions([record.image for record in val.records])
+    assert reranker is not None
     for row in (0, 50):
         first = np.argsort(-similarities[row])[:count]
-        logits = judge.judge(_sentences(val)[row], maps[first]).logits
-        expected = judge.scores(similarities[row][first], logits)
+        logits = reranker.rerank(_sentences(val)[row], regions[first]).logits
+        expected = reranker.scores(similarities[row][first], logits)
         np.testing.assert_allclose(np.sort(scores[row]), np.sort(expected), rtol=1e-4, atol=1e-4)
 
 
-def test_a_matcher_judges_no_more_pairs_than_it_may(
+def test_a_reranker_scores_no_more_pairs_than_it_may(
     matcher: TrainedModel, matched: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibrating, "_MOST", 300)
+    monkeypatch.setattr(module, "_MOST", 300)
     told: list[tuple[str, int, int]] = []
     made = calibrate_run(matcher, matched, "val", progress=lambda *said: told.append(said))
-    assert made.matcher is not None
-    assert made.matcher.right + made.matcher.wrong == 300
-    assert made.reliability["matcher"].queries == 60
+    assert made.reranker is not None
+    assert made.reranker.right + made.reranker.wrong == 300
+    assert made.reliability["reranker"].queries == 60
     assert made.reliability["embedding"].queries == made.sentences == 72
     assert told[-1] == ("pairs", 300, 300)
-    assert calibrate_run(matcher, matched, "val", rerank=0).matcher is None
+    assert calibrate_run(matcher, matched, "val", rerank=0).reranker is None
 
 
 def test_pictures_match_by_label_where_the_protocol_says_so(run: TrainedModel, val: Dataset) -> None:
@@ -164,7 +165,7 @@ def test_what_must_not_be_fitted_on_is_refused(toys: Dataset, run: TrainedModel)
     for threshold in (-0.1, 1.1, float("nan")):
         with pytest.raises(SettingsError, match="expected a probability"):
             calibrate_run(run, toys.split("val"), "val", threshold=threshold)
-    with pytest.raises(SettingsError, match="has no matcher"):
+    with pytest.raises(SettingsError, match="has no reranker"):
         calibrate_run(run, toys.split("val"), "val", rerank=3)
     with pytest.raises(SettingsError, match="at least 0 or 'all'"):
         calibrate_run(run, toys.split("val"), "val", rerank=-1)
