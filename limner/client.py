@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from limner.errors import ServerError, SettingsError
+from limner.errors import ServerError, SettingsError, install_hint
 from limner.wire import (
     Answer,
     Explanation,
@@ -59,7 +59,7 @@ class Client:
         try:
             import httpx
         except ImportError:
-            raise SettingsError("the client needs httpx: pip install 'limner[server]'") from None
+            raise SettingsError(f"the client needs httpx: {install_hint('server')}") from None
         self.url = url.rstrip("/")
         token = None if token is None else token.strip()
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
