@@ -21,7 +21,8 @@ from benchmarks.measuring import publish
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.inference.precision import default_device
-from limner.recipes import change, get_recipe
+from limner.recipes import get_recipe
+from limner.recipes.change import change
 from limner.training.events import Event, Stepped
 from limner.training.loop import train
 

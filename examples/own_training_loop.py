@@ -15,8 +15,9 @@ PAIRS, DIM = 64, 32
 
 def recall(images: Tensor, texts: Tensor) -> float:
     """Text→image R@1 of embeddings that belong together row by row."""
-    unit = [nn.functional.normalize(rows, dim=1).detach().numpy() for rows in (images, texts)]
-    return limner.evaluate(limner.Results(np.arange(PAIRS), np.arange(PAIRS), *unit)).text_to_image["R@1"]
+    i, t = (nn.functional.normalize(rows, dim=1).detach().numpy() for rows in (images, texts))
+    results = limner.Results(np.arange(PAIRS), np.arange(PAIRS), images=i, sentences=t)
+    return limner.evaluate(results).text_to_image["R@1"]
 
 
 torch.manual_seed(0)

@@ -5,6 +5,7 @@ import limner
 model = limner.train("dual-path-people", "cuhk-pedes:PEOPLE", "RUN")  # or limner.load("RUN")
 print(limner.evaluate(model, "cuhk-pedes:PEOPLE").text_to_image["R@1"])
 model.encode_texts(["a woman in a blue shirt with a black bag"])  # float32 (1, dim), unit length
+limner.index(model, "STORE", "IMAGES")
 store = limner.open_store("STORE")
 for hit in store.search("a woman in a blue shirt with a black bag", k=10):
     print(hit.rank, hit.score, hit.path)
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from limner.inference.trained import load_model as load
     from limner.library import evaluate, train
     from limner.recipes import get_recipe
-    from limner.search.store import open_store
+    from limner.search.index import index
+    from limner.search.store import Store, open_store
 
     __version__: str
 
@@ -31,9 +33,11 @@ __all__ = [
     "LimnerError",
     "Record",
     "Results",
+    "Store",
     "__version__",
     "evaluate",
     "get_recipe",
+    "index",
     "load",
     "open_dataset",
     "open_store",
@@ -46,8 +50,10 @@ _PLACES = {
     "Dataset": "limner.data.records:Dataset",
     "Record": "limner.data.records:Record",
     "Results": "limner.evaluation.arrays:Results",
+    "Store": "limner.search.store:Store",
     "evaluate": "limner.library:evaluate",
     "get_recipe": "limner.recipes:get_recipe",
+    "index": "limner.search.index:index",
     "load": "limner.inference.trained:load_model",
     "open_dataset": "limner.data.readers:open_dataset",
     "open_store": "limner.search.store:open_store",

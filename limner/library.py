@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from limner.data.drawn_splits import split_source
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset, group_numbers, label_matrices
+from limner.data.splits import split_source
 from limner.errors import DataError, SettingsError
 from limner.evaluation.arrays import Results
-from limner.evaluation.names import parse_measures
+from limner.evaluation.names import AnyMeasure, parse_measures
 from limner.evaluation.protocols import Protocol, find_protocol, protocol_of
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First
-from limner.evaluation.tally import AnyMeasure
 from limner.inference.evaluate_run import evaluate_run, expect_fit
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel, load_model

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, overload
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from limner.errors import SettingsError
+from limner.tables import COLUMNS, arrow_table, text_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -163,14 +164,14 @@ class Answer(ResponseModel):
 
     def __str__(self) -> str:
         """A table for people: the columns that any hit fills."""
-        return _printed(self.to_rows())
+        return text_table(self.to_rows())
 
     def to_rows(self) -> list[dict[str, Any]]:
         """A plain dict a hit, for `csv.DictWriter` or `pandas.DataFrame`; metadata as `metadata.NAME`, no attention."""
         names = sorted({name for hit in self.hits for name in hit.metadata})
         return [
             {
-                **{name: getattr(hit, name) for name in _COLUMNS},
+                **{name: getattr(hit, name) for name in COLUMNS},
                 "path": None if hit.path is None else str(hit.path),
                 **{f"metadata.{name}": hit.metadata.get(name) for name in names},
             }
@@ -179,21 +180,7 @@ class Answer(ResponseModel):
 
     def to_table(self) -> "pa.Table":
         """The hits as a pyarrow table (`.to_pandas()` goes on from there); metadata of mixed kinds as JSON text."""
-        import pyarrow as pa
-
-        rows = self.to_rows()
-        kinds = dict(zip(_COLUMNS, _arrow_kinds(pa), strict=True))
-        columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()}
-        for name in rows[0] if rows else ():
-            if name not in columns:
-                values = [row[name] for row in rows]
-                try:
-                    columns[name] = pa.array(values)
-                except (pa.ArrowInvalid, pa.ArrowTypeError):
-                    columns[name] = pa.array(
-                        [None if value is None else json.dumps(value) for value in values]
-                    )
-        return pa.table(columns)
+        return arrow_table(self.to_rows())
 
 
 class Explanation(ResponseModel):
@@ -471,36 +458,3 @@ _ARGUMENTS = (
     *("group", "rerank", "explain"),
 )
 """What `search` takes."""
-
-_COLUMNS = (
-    *("rank", "score", "id", "name", "path", "identity", "taken"),
-    *("confidence", "probability", "group"),
-)
-"""Columns of `Answer.to_rows` before those of the metadata."""
-
-
-def _arrow_kinds(pa: Any) -> list[Any]:
-    """The arrow type of each of `_COLUMNS`: a column without a value would have none by itself."""
-    text, number, whole = pa.string(), pa.float64(), pa.int64()
-    return [whole, number, text, text, text, text, pa.timestamp("us"), number, number, whole]
-
-
-def _printed(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as a table of text; columns without any value, and the keys, are left out."""
-    if not rows:
-        return "(no hits)"
-    names = [name for name in rows[0] if name != "id" and any(row[name] not in (None, "") for row in rows)]
-    if "path" in names:
-        names.remove("name")
-    lines = [names, *([_cell(row[name]) for name in names] for row in rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(names))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.3f}" if isinstance(value, float) else str(value).replace("\n", " ")

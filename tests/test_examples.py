@@ -74,7 +74,7 @@ def test_inside_another_app(
     monkeypatch.setenv("STORE", str(store))
     monkeypatch.setenv("TOKEN", "secret")
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    from inside_another_app import build  # type: ignore[import-not-found]
+    from inside_another_app import build
 
     with TestClient(build()) as client:
         assert client.get("/").json() == {"pictures": 36}

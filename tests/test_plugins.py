@@ -33,7 +33,7 @@ def test_plugins_say_where_they_come_from_and_import_nothing(
 
 def test_a_reader_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_example(tmp_path / "site", monkeypatch)
-    lines = ["\t".join((row.split, row.file, caption)) for row in trees.ROWS for caption in row.captions]
+    lines = ["\t".join((str(row.split), row.file, caption)) for row in trees.ROWS for caption in row.captions]
     (tmp_path / "captions.tsv").write_text("\n".join(lines), encoding="utf-8")
     dataset = open_dataset(f"tab-lines:{tmp_path}")
     assert [record.sentences for record in dataset.records] == [row.captions for row in trees.ROWS]

@@ -1,45 +1,65 @@
 """`limner demo`: the whole way on generated people, from drawing them to searching for them."""
 
+import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from limner.cli.console import counting, counting_each, err, out
-from limner.cli.training_progress import TrainingProgress
-from limner.demo.walkthrough import PEOPLE, Screen, run_demo
-from limner.training.events import Event
+from limner.cli.contract import command, group
+from limner.cli.options import SetOption
+from limner.cli.schemas import DemoSummary
+
+if TYPE_CHECKING:
+    from limner.training.events import Event
+
+app = group("Demo.")
+
+_PEOPLE = 1800
+"""That of `limner.demo.walkthrough`, whose import takes torch; a test holds them equal."""
 
 
+@command(app, "demo")
 def demo_command(
     folder: Annotated[Path, typer.Option("--out", help="Folder that everything is written to.")] = Path(
         "demo-output"
     ),
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting of the recipe.")
-    ] = None,
+    settings: SetOption = None,
     identities: Annotated[
         int, typer.Option(help="People drawn, 100 for validation and 200 for testing.")
-    ] = PEOPLE,
-) -> None:
+    ] = _PEOPLE,
+) -> DemoSummary:
     """Draw people, train both stages, evaluate, index, and search three times.
 
     Run again, it goes on where it stopped. It writes over nothing that a demo has not made.
     """
+    from limner.demo.walkthrough import Screen, run_demo
+
     screen = Screen(say=out.print, counting=counting, counting_each=counting_each, training=_training)
     done = run_demo(folder, settings or [], identities, screen)
     out.print(f"Done in {done.minutes:.1f} minutes. Try:")
     out.print(f'   {_typed()} search {done.store} "{done.sentence}"')
     out.print(f"   {_typed()} serve {done.store}    # the same in a browser")
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return DemoSummary(
+        store=done.store,
+        sentence=done.sentence,
+        text_to_image=summary["text_to_image R@1"],
+        colours=summary["colours R@1"],
+        minutes=done.minutes,
+    )
 
 
 @contextmanager
-def _training() -> Iterator[Callable[[Event], None]]:
-    with TrainingProgress(err) as bars:
+def _training() -> "Iterator[Callable[[Event], None]]":
+    from limner.cli.training_progress import TrainingProgress
+
+    with TrainingProgress(err.rich) as bars:
         yield bars.listen
 
 

@@ -1,4 +1,4 @@
-"""Picture files to pixels: upright, eight-bit RGB, or refused by name.
+"""Reads image files: upright eight-bit RGB pixels, the time they were taken, thumbnails. Refuses others by name.
 
 Everything a camera, a scanner or a phone may leave in a folder ends as one kind of array. Colour profiles are
 ignored, as the networks' own training did. Only formats of pictures are tried: Pillow would also start
@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -43,7 +44,7 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What undoes each value of the EXIF orientation tag."""
+"""The turn that undoes each value of the EXIF orientation tag."""
 
 _ORIENTATION = 0x0112
 
@@ -66,7 +67,7 @@ def decode(source: str | Path | bytes, *, short_side: int | None = None, name: s
 def open_rgb(
     source: str | Path | bytes, *, short_side: int | None = None, name: str | None = None
 ) -> Image.Image:
-    """The same as `decode`, as a loaded Pillow image of mode RGB, for those who resize it next."""
+    """Decode as `decode` does, to a loaded Pillow image of mode RGB, for a caller that resizes it next."""
     if isinstance(source, bytes):
         named = name or f"picture of {len(source):,} bytes"
         return _read(io.BytesIO(source), named, short_side)
@@ -152,12 +153,12 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     have no agreed white: the smallest becomes black, the largest white.
     """
     values = np.asarray(image).astype(np.float32)
-    shown = np.nan_to_num(values, posinf=0.0, neginf=0.0)
-    low, high = float(shown.min()), float(shown.max())
+    finite = np.nan_to_num(values, posinf=0.0, neginf=0.0)
+    low, high = float(finite.min()), float(finite.max())
     white = 1.0 if image.mode == "F" else 65535.0
     if low >= 0 and high <= white:
         low, high = 0.0, white
-    grey = np.round((shown - low) * (255.0 / (high - low))) if high > low else np.zeros_like(shown)
+    grey = np.round((finite - low) * (255.0 / (high - low))) if high > low else np.zeros_like(finite)
     transparent = image.info.get("transparency")
     if isinstance(transparent, int):
         grey[values == transparent] = 255
@@ -187,3 +188,55 @@ def quiet() -> Iterator[None]:
 def _reason(error: BaseException) -> str:
     lines = str(error).splitlines()
     return lines[0][:120] if lines and lines[0] else type(error).__name__
+
+
+_EXIF = 0x8769
+_ORIGINAL, _DIGITISED = 0x9003, 0x9004
+_FORM = "%Y:%m:%d %H:%M:%S"
+
+
+def capture_time(path: str | Path) -> datetime | None:
+    """The time in a picture's EXIF data (DateTimeOriginal, else DateTimeDigitized), without a time zone.
+
+    None where there is none or it cannot be read: damaged EXIF data are common and no reason to refuse a picture.
+    """
+    try:
+        with quiet(), Image.open(path, formats=formats()) as image:
+            facts = image.getexif().get_ifd(_EXIF)
+    except Exception:  # whatever Pillow raises for what a file may hold
+        return None
+    for tag in (_ORIGINAL, _DIGITISED):
+        try:
+            return datetime.strptime(str(facts.get(tag)).strip("\0 "), _FORM)
+        except ValueError:
+            continue
+    return None
+
+
+def local_time(text: str) -> datetime:
+    """A time in ISO 8601; of one with a zone the clock's own reading is kept. Raises `ValueError`.
+
+    >>> local_time("2026-11-20T08:15+02:00")
+    datetime.datetime(2026, 11, 20, 8, 15)
+    """
+    return datetime.fromisoformat(text.strip()).replace(tzinfo=None)
+
+
+LONG_SIDE = 256
+"""Longer side of a thumbnail in pixels; smaller pictures keep their size."""
+
+_QUALITY = 80  # about 10 kB for a photograph
+
+
+def thumbnail(source: str | Path | bytes) -> bytes:
+    """Upright, without any metadata. Raises `ImageError` as `limner.data.images.decode`."""
+    image = open_rgb(source, short_side=LONG_SIDE)
+    image.thumbnail((LONG_SIDE, LONG_SIDE), Image.Resampling.BILINEAR)
+    return as_jpeg(image, quality=_QUALITY)
+
+
+def as_jpeg(image: Image.Image, *, quality: int = 92) -> bytes:
+    """An RGB picture as the bytes of a JPEG file without metadata."""
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=quality)
+    return file.getvalue()

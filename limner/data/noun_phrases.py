@@ -148,7 +148,7 @@ _IN_CONTEXT = [
         (r"h", "n"),
     ]
 ]
-"""What the neighbours tell, in this order: the match, or its group if it has one, gets the new letter."""
+"""Corrections by neighbours, in this order: the match, or its group if it has one, gets the new letter."""
 
 _ADJECTIVES = "<q|a|k>+((<,><c>?|<c>)<q|a|k>+)*"
 _NOUNS = f"<d|i|D>*({_ADJECTIVES})?<n|N>+"

@@ -97,6 +97,9 @@ def place_evenly(
 def by_word(
     values: Float[np.ndarray, "..."], words: Sequence[Word], axis: int, *, mean: bool = False
 ) -> Float[np.ndarray, "..."]:
-    """What an array holds for each token along an axis, summed or averaged over the tokens of each word."""
+    """Sum or average an array over the tokens of each word; tokens lie along `axis`.
+
+    A word of one token keeps its value to the bit.
+    """
     parts = [values.take(word.tokens, axis) for word in words]
     return np.stack([part.mean(axis) if mean else part.sum(axis) for part in parts], axis)

@@ -23,7 +23,7 @@ from limner.types import TokenBatch, TokenizedSentence, Tokenizer, Word
 
 
 class _RowTokenizer(Tokenizer):
-    """What both tokenizers do alike once they can read a sentence."""
+    """The part that both tokenizers share: rows, and the refusal of sentences without a meaning."""
 
     def encode(
         self,
@@ -47,7 +47,7 @@ class _RowTokenizer(Tokenizer):
 
     @abstractmethod
     def _knows(self) -> str:
-        """What the model can read, to end that error with."""
+        """Say what the model can read, at the end of that error."""
 
 
 class WordTokenizer(_RowTokenizer):
@@ -102,7 +102,7 @@ class WordTokenizer(_RowTokenizer):
         return [self._ids[word] for word in words(sentence) if word in self._ids]
 
     def with_words(self, more: Iterable[str]) -> "WordTokenizer":
-        """The same with further words behind, such as those that a pretrained encoder knows."""
+        """Add words at the end, such as those that a pretrained encoder knows."""
         return WordTokenizer(tuple(dict.fromkeys((*self._entries, *more))))
 
     def tokenize(
@@ -132,7 +132,7 @@ class WordTokenizer(_RowTokenizer):
         return words(sentence)
 
     def known_words(self, sentence: str) -> list[str]:
-        """Those that are in the vocabulary."""
+        """The words that are in the vocabulary."""
         return [word for word in words(sentence) if word in self]
 
     def to_description(self) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class PretrainedTokenizer(_RowTokenizer):
         return [word.text for word in _grouped(sentence, self._encoded([sentence])[0])]
 
     def known_words(self, sentence: str) -> list[str]:
-        """Those with a token that is not the tokenizer's unknown one; all of them where it can spell anything."""
+        """The words with a token other than the tokenizer's unknown one; all of them where it can spell anything."""
         encoding = self._encoded([sentence])[0]
         return [
             word.text

@@ -32,7 +32,7 @@ def words(sentence: str) -> list[str]:
 
 
 def word_spans(sentence: str) -> list[WordSpan]:
-    """The same words with their places in the sentence as it was given; ascending and disjoint.
+    """Split as `words` does, and say where in the given sentence each word stands; ascending and disjoint.
 
     >>> word_spans("A T-shirt")
     [WordSpan(text='a', start=0, stop=1), WordSpan(text='t', start=2, stop=3), WordSpan(text='shirt', start=4, stop=9)]
@@ -88,7 +88,7 @@ def _origins(sentence: str) -> list[tuple[int, int]]:
 
 
 def _composes(before: str, character: str) -> bool:
-    """Whether a character is composed with, or sorted among, those right before it."""
+    """True where NFC composes a character with those right before it, or sorts it among them."""
     # A combining class says "sorted"; but Hangul vowels and some vowel signs have class 0 and compose all the same.
     if unicodedata.combining(character):
         return True

@@ -25,7 +25,8 @@ from limner.inference.calibration_file import load_calibration, write_calibratio
 from limner.inference.checkpoint import write_text
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.trained import RUN_FILE, TrainedModel
-from limner.recipes import change, get_recipe
+from limner.recipes import get_recipe
+from limner.recipes.change import change
 from limner.search.contact_sheet import contact_sheet
 from limner.search.engine import Engine
 from limner.search.index import index_pictures

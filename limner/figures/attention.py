@@ -1,4 +1,4 @@
-"""Where a matcher looks: each word's attention over the picture, and each decoding step's, or region's, over the words.
+"""Attention of a reranker: each word's over the picture, and each decoding step's, or region's, over the words.
 
 Source: Li et al., ICCV 2017, Figure 3 and section 3.2 (Eq. 7 and 10); Zheng et al., MM 2020, Figure 4.
 """

@@ -1,4 +1,4 @@
-"""What the heads make of the features: correlations between pictures, and maps of some groups.
+"""Features below and above the projections: correlations between pictures, and maps of some groups.
 
 At one side stand the backbone's pooled features of pictures, and of sentences an LSTM's features or else the means of
 the word vectors; at the other the embeddings, all of one checkpoint. Where its stage kept the backbone frozen, its
@@ -51,7 +51,7 @@ def picture_features(run: TrainedModel, records: Sequence[Record]) -> TwoFeature
 
 
 def sentence_features(run: TrainedModel, sentences: Sequence[str]) -> TwoFeatures:
-    """What enters the head and embeddings of some sentences; of a text CNN, the means of their word vectors."""
+    """Features below the projection, and embeddings, of sentences; of a text CNN, the means of their word vectors."""
     text = run.model.text
     if isinstance(text, TextLSTM):
         token_ids = torch.from_numpy(run.tokenize(sentences).token_ids)
@@ -81,18 +81,18 @@ def correlation_figure(features: TwoFeatures) -> "Figure":
     if len(features.entering) < 2:
         raise DataError("a correlation is between two pictures at least")
     figure, drawn = panels(2, width=3.2, height=3.0, grid=False)
-    shown = None
+    drawing = None
     for axes, rows, title in zip(
         drawn, (features.entering, features.embedded), ("backbone", "embedding"), strict=True
     ):
         matrix = np.corrcoef(rows)
         apart = matrix[~np.eye(len(matrix), dtype=bool)].mean()
-        shown = axes.imshow(matrix, cmap="PuOr_r", vmin=-1, vmax=1, interpolation="nearest")
+        drawing = axes.imshow(matrix, cmap="PuOr_r", vmin=-1, vmax=1, interpolation="nearest")
         axes.set_title(f"{title}   mean {apart:.3f}", loc="left")
         axes.set_xticks([])
         axes.set_yticks([])
-    assert shown is not None
-    figure.colorbar(shown, ax=drawn, shrink=0.8, label="Pearson correlation")
+    assert drawing is not None
+    figure.colorbar(drawing, ax=drawn, shrink=0.8, label="Pearson correlation")
     return figure
 
 
@@ -121,9 +121,15 @@ def map_figure(
     for axes, (rows, groups, title) in zip(drawn, cases, strict=True):
         points = _two_dimensions(rows, seed)
         for name, colour, marker in zip(names, LINES * len(names), _MARKERS * len(names), strict=False):
-            own = points[np.array(groups) == name]
+            members = points[np.array(groups) == name]
             axes.scatter(
-                own[:, 0], own[:, 1], s=10, color=colour, marker=marker, label=f" {name}", linewidths=0
+                members[:, 0],
+                members[:, 1],
+                s=10,
+                color=colour,
+                marker=marker,
+                label=f" {name}",
+                linewidths=0,
             )
         axes.set_title(title, loc="left")
         axes.set_xticks([])

@@ -1,4 +1,4 @@
-"""What a model makes of words: the nearest ones of each, and those that decide a match.
+"""Words as a model sees them: the nearest ones of each, and those that decide a match.
 
 Sources: dual-path arXiv 1711.05535, Figure 11 (discriminative words: how the similarity falls without a word). MNiL (MM
 2017), Table 3 (nearest words by the outputs of the second LSTM layer).
@@ -80,7 +80,7 @@ def nearest_figure(found: Sequence[tuple[str, Sequence[NamedValue]]]) -> "Figure
     )
     for axes, (word, values) in zip(drawn, found, strict=False):
         _bars(axes, values, [BLUE] * len(values))
-        axes.set_xlim(min([0.0, *(one.value for one in values)]), 1)
+        axes.set_xlim(min([0.0, *(item.value for item in values)]), 1)
         axes.set_title(word, loc="left", fontweight="bold")
         axes.set_xlabel("cosine", fontsize=8)
     for axes in drawn[len(found) :]:
@@ -92,7 +92,7 @@ def nearest_figure(found: Sequence[tuple[str, Sequence[NamedValue]]]) -> "Figure
 def discriminative_figure(values: Sequence[NamedValue], sentence: str) -> "Figure":
     """A bar a word in the order of the sentence; green where the match falls without it, red where it rises."""
     figure, (axes,) = panels(width=4.6, height=_BAR * len(values) + 1.1, grid=False)
-    _bars(axes, values, [GREEN if one.value > 0 else RED for one in values])
+    _bars(axes, values, [GREEN if item.value > 0 else RED for item in values])
     axes.axvline(0, color=FAINT, linewidth=0.8)
     axes.set_xlabel("fall of the cosine without the word")
     axes.set_title(textwrap.fill(" ".join(sentence.split()), 56, max_lines=3), loc="left")
@@ -101,7 +101,7 @@ def discriminative_figure(values: Sequence[NamedValue], sentence: str) -> "Figur
 
 def _bars(axes: "Axes", values: Sequence[NamedValue], colours: Sequence[str]) -> None:
     places = range(len(values))
-    axes.barh(places, [one.value for one in values], color=list(colours), height=0.7)
-    axes.set_yticks(places, [one.word for one in values])
+    axes.barh(places, [item.value for item in values], color=list(colours), height=0.7)
+    axes.set_yticks(places, [item.word for item in values])
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.invert_yaxis()

@@ -11,11 +11,9 @@ from jaxtyping import Bool, Float
 from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.arrays import Results
-from limner.evaluation.calibration import fit
-from limner.evaluation.first_hits import FirstHits
+from limner.evaluation.calibration import FirstHits, Reliability, cross_validated, fit, measured
 from limner.evaluation.protocols import protocol_of
 from limner.evaluation.relevance import Relevance
-from limner.evaluation.reliability import Reliability, cross_validated, measured
 from limner.evaluation.reranking import First, shortlist
 from limner.evaluation.scores import of_embeddings
 from limner.inference.calibration_file import THRESHOLD, Kind, RunCalibration
@@ -23,8 +21,8 @@ from limner.inference.evaluate_run import expect_same_splits
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
 
-Told = Callable[[str, int, int], None]
-"""Told of progress: what is done, how much of it, and its total."""
+ProgressCallback = Callable[[str, int, int], None]
+"""Called with what is done, how much of it, and its total."""
 
 _BLOCK = 1 << 22
 """Similarities held at once."""
@@ -43,7 +41,7 @@ def calibrate_run(
     *,
     threshold: float = THRESHOLD,
     rerank: First | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> RunCalibration:
     """Fit the probabilities of a run's scores to the sentences and pictures of a split that it has not learnt from.
 
@@ -77,7 +75,11 @@ def calibrate_run(
 
 
 def check_calibration(
-    run: TrainedModel, dataset: Dataset, calibration: RunCalibration, *, progress: Told | None = None
+    run: TrainedModel,
+    dataset: Dataset,
+    calibration: RunCalibration,
+    *,
+    progress: ProgressCallback | None = None,
 ) -> dict[Kind, Reliability]:
     """What a calibration's probabilities are worth on the records of another split.
 
@@ -113,7 +115,7 @@ def _expect_unseen(run: TrainedModel, dataset: Dataset, split: str) -> None:
 
 
 def _gather(
-    run: TrainedModel, dataset: Dataset, first: First, progress: Told | None
+    run: TrainedModel, dataset: Dataset, first: First, progress: ProgressCallback | None
 ) -> dict[Kind, FirstHits]:
     """First hits of the sentences among the pictures, the matcher's only where it is to judge any."""
     if first != "all" and first < 0:
@@ -161,7 +163,7 @@ def _of_matcher(
     images: Float[np.ndarray, "images dim"],
     texts: Float[np.ndarray, "sentences dim"],
     first: First,
-    progress: Told | None,
+    progress: ProgressCallback | None,
 ) -> FirstHits:
     """What re-ranking judges, by the matcher's scores, which are those that `Judge.scores` gives."""
     maps = run.encode_maps(paths, progress=progress and partial(progress, "regions"))

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from limner.errors import CheckpointError, SettingsError
-from limner.evaluation.calibration import Calibration
-from limner.evaluation.reliability import Reliability
+from limner.evaluation.calibration import Calibration, Reliability
 from limner.inference.checkpoint import write_text
 from limner.settings import Settings
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from limner.data.drawn_splits import split_source
 from limner.data.records import Dataset, group_numbers, label_matrices
+from limner.data.splits import split_source
 from limner.errors import DataError
 from limner.evaluation.arrays import Results
+from limner.evaluation.names import AnyMeasure
 from limner.evaluation.protocols import Protocol, protocol_of
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First, PairReranking, remembered
-from limner.evaluation.tally import AnyMeasure
 from limner.inference.level_matching import LevelMatching
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel

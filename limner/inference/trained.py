@@ -239,7 +239,7 @@ def load_model(
     path = checkpoint_path(Path(folder), stage)
     tensors, description = read_checkpoint(path)
     try:
-        tokenizer = tokenizer_from_description(description["tokenizer"])
+        tokenizer = tokenizer_from_description(dict(description["tokenizer"]))
         settings = _Model.parse({"model": description["model"]}).model
         images = ImageSettings.parse(dict(description["images"]))
         judge = description.get("matcher")

@@ -19,11 +19,11 @@ from limner.errors import SettingsError
 from limner.models.hgan import HGANSettings
 from limner.models.text_bert import BertSettings
 from limner.recipes.ablation_table import Table
+from limner.recipes.change import change
 from limner.recipes.dual_path_tables import DUAL_PATH_TABLES
 from limner.recipes.hgan_tables import HGAN_TABLES
 from limner.recipes.identity_aware_tables import IDENTITY_AWARE_TABLES
 from limner.recipes.mnil_tables import MNIL_TABLES
-from limner.recipes.registry import change
 from limner.training.ablation import Variant
 from limner.training.settings import Recipe
 

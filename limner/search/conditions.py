@@ -9,7 +9,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from limner.data.capture_time import local_time
+from limner.data.images import local_time
 from limner.errors import SettingsError
 
 _FORM = re.compile(r"\s*([^=!<>~\s][^=!<>~]*?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)

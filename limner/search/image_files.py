@@ -6,8 +6,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from limner.data.images import open_rgb
-from limner.data.thumbnails import as_jpeg, thumbnail
+from limner.data.images import as_jpeg, open_rgb, thumbnail
 from limner.errors import ChangedPictureError
 from limner.search.entry import StoredImage
 

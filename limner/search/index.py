@@ -18,9 +18,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from limner.data.capture_time import capture_time, local_time
-from limner.data.images import SUFFIXES
-from limner.data.thumbnails import thumbnail
+from limner.data.images import SUFFIXES, capture_time, local_time, thumbnail
 from limner.errors import DataError, ImageError, SettingsError
 from limner.search.entry import StoredImage, to_json
 from limner.search.metadata import read_metadata

@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, cast
 
-from limner.data.capture_time import local_time
+from limner.data.images import local_time
 from limner.errors import SettingsError
 from limner.search.conditions import Condition
 from limner.types import Pixels

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int, UInt64
 
 from limner.errors import SearchTimeoutError
-from limner.evaluation.twins import twin_rows
+from limner.evaluation.scores import duplicate_rows
 from limner.search.conditions import Condition
 from limner.search.entry import FIELDS, item_values
 from limner.search.metadata_index import MetadataIndex
@@ -31,13 +31,13 @@ class Vectors:
     """Rows, those of them that repeat an earlier one (`later`), and which (`first`)."""
 
     matrix: Float[np.ndarray, "rows dim"]
-    later: Int[np.ndarray, " twins"]
-    first: Int[np.ndarray, " twins"]
+    later: Int[np.ndarray, " duplicates"]
+    first: Int[np.ndarray, " duplicates"]
 
     @classmethod
     def of(cls, matrix: Float[np.ndarray, "rows dim"]) -> "Vectors":
         """Look for equal rows."""
-        later, first = twin_rows(torch.from_numpy(matrix))
+        later, first = duplicate_rows(torch.from_numpy(matrix))
         return cls(matrix, later.numpy(), first.numpy())
 
     def scores(self, query: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " rows"]:

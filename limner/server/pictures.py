@@ -18,8 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from limner.data.images import formats, open_rgb, quiet
-from limner.data.thumbnails import as_jpeg, thumbnail
+from limner.data.images import as_jpeg, formats, open_rgb, quiet, thumbnail
 from limner.errors import ChangedPictureError
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage

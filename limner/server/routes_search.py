@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field, JsonValue
 from starlette.concurrency import run_in_threadpool
 
-from limner.data.capture_time import local_time
+from limner.data.images import local_time
 from limner.search.engine import Engine
 from limner.search.entry import key_of
 from limner.search.query import Query

@@ -12,8 +12,7 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError
 from limner.inference import load_model
 from limner.inference.evaluate_run import evaluate_run
-from limner.recipes.registry import RECIPES
-from tests.toy import toy_matching, toy_recipe
+from limner.recipes.registry import RECIPES, RecipeEntry
 
 SHORT = (
     "--set",
@@ -27,7 +26,7 @@ SHORT = (
 
 @pytest.fixture(autouse=True)
 def _toy_recipe_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RECIPES, "toy", toy_recipe)
+    monkeypatch.setitem(RECIPES, "toy", RecipeEntry("tests.toy:toy_recipe", "Toys", "A toy."))
 
 
 def _ablate(toys: Dataset, table: str, out: Path, *more: str) -> str:
@@ -150,7 +149,7 @@ def test_mistakes_are_named(toys: Dataset, tmp_path: Path) -> None:
 def test_table_2_of_the_matcher_and_table_3_by_class(
     toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(RECIPES, "toy", toy_matching)
+    monkeypatch.setitem(RECIPES, "toy", RecipeEntry("tests.toy:toy_matching", "Toys", "A toy."))
     short = [
         *("--set", "stages.stage-1.epochs=1", "--set", "stages.stage-1.views=1"),
         *("--set", "stages.stage-2-language.epochs=1", "--set", "stages.stage-2.epochs=1"),

@@ -4,14 +4,21 @@ import json
 import shutil
 from pathlib import Path
 
+from limner.cli import calibrate as calibrate_module
+from limner.cli.schemas import CalibrationReport
 from limner.data.records import Dataset
 from limner.inference import load_model
-from limner.inference.trained import TrainedModel
+from limner.inference.calibration_file import THRESHOLD
+from limner.inference.trained import Run
 from tests.agreeing import agreeing
 from tests.cli.command import Limner, refused
 
 
-def _written(run: TrainedModel, toys: Dataset, folder: Path) -> tuple[str, ...]:
+def test_the_threshold_in_the_help_is_the_library_s() -> None:
+    assert calibrate_module._THRESHOLD == THRESHOLD
+
+
+def _written(run: Run, toys: Dataset, folder: Path) -> tuple[str, ...]:
     """The options for a set on which the run is right, whose splits val and test are of the same pictures."""
     rows = []
     for split in ("val", "test"):
@@ -43,11 +50,22 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
     assert checked.code == 0, checked.err
     assert "· test, fitted on val" in checked.out
     assert "written" not in checked.out
+    told = CalibrationReport.model_validate_json(
+        limner("calibrate", run, *data, "--check", "test", "--json").out
+    )
+    assert (told.split, told.pictures, told.file) == ("test", 36, None)
+    assert told.reliability.keys() == {"embedding"}
     assert (run / "calibration.json").read_bytes() == written
     assert limner("calibrate", run, *data, "--threshold", "0.9").code == 0
     assert json.loads((run / "calibration.json").read_text(encoding="utf-8"))["threshold"] == 0.9
-    refused(limner("calibrate", run, *data, "--check", "test", "--threshold", "0.9"), "are of fitting")
-    refused(limner("calibrate", run, *data, "--check", "test", "--split", "val"), "are of fitting")
+    refused(
+        limner("calibrate", run, *data, "--check", "test", "--threshold", "0.9"),
+        "--rerank fit one",
+    )
+    refused(
+        limner("calibrate", run, *data, "--check", "test", "--split", "val"),
+        "--rerank fit one",
+    )
     refused(limner("calibrate", run, *data, "--split", "test"), "never fitted on test.*--check test")
     refused(limner("calibrate", run, *data, "--threshold", "2"), "expected a probability")
 

@@ -20,7 +20,7 @@ def test_mistakes_on_the_command_line(limner: Limner) -> None:
     refused(limner("train", "dual-path", "--dat", "x"), r"No such option: --dat\b.*--data\b")
     refused(limner("trian"), r"No such command 'trian'\. Did you mean 'train'\?\n$")
     refused(limner("data", "chek", "x"), r"Did you mean 'check'\?\n$")
-    refused(limner("evaluate", "--data", "x"), "Missing argument 'run'; see `limner evaluate --help`")
+    refused(limner("evaluate", "--data", "x"), "Missing argument 'RUN'; see `limner evaluate --help`")
     refused(
         limner("search", "s", "red", "-k", "many"), "Invalid value for '-k': .*; see `limner search --help`"
     )
@@ -83,7 +83,7 @@ def test_mistakes_with_runs(limner: Limner, toy_run: Path, pictures: Path, tmp_p
     )
     refused(limner("evaluate", toy_run, *data, "--stage", "x"), "no checkpoint of stage 'x'")
     nowhere = tmp_path / "not" / "there.json"
-    refused(last_line(limner("evaluate", toy_run, *data, "--json", nowhere)), "cannot be written")
+    refused(last_line(limner("evaluate", toy_run, *data, "--report", nowhere)), "cannot be written")
     damaged = shutil.copytree(toy_run, tmp_path / "damaged")
     for file in damaged.glob("*.safetensors"):
         file.write_bytes(file.read_bytes()[:-100])

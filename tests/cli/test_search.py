@@ -35,8 +35,8 @@ def test_the_same_as_the_library(limner: Limner, store: Path, pictures: Path) ->
             [QUERY, "--where", "identity~red*", "--group", "near"],
         ),
     ):
-        hits = [hit.model_dump(mode="json") for hit in engine.answer(query).hits]
-        assert found(limner, store, *command, "--cpu") == json.loads(json.dumps(hits))
+        answer = engine.engine.answer(query).model_dump(mode="json")
+        assert found(limner, store, *command, "--cpu") == answer["hits"]
 
 
 def test_conditions_and_groups(limner: Limner, store: Path) -> None:
@@ -113,7 +113,9 @@ def test_sentences_of_a_picture(
     assert "2 added, 0 unchanged, 1 left out" in said.out
     assert "knows no word of it: zebra" in said.err
     lines = limner("search", own, "--image", picture, "--sentences", "-k", 4).out.splitlines()
-    told = json.loads(limner("search", own, "--like", picture, "--sentences", "-k", 4, "--json").out)
+    told = json.loads(limner("search", own, "--like", picture, "--sentences", "-k", 4, "--json").out)[
+        "sentences"
+    ]
     assert [line.split()[1] for line in lines] == [f"{hit['score']:+.3f}" for hit in told]
     assert all(hit["text"] in line for hit, line in zip(told, lines, strict=True))
     refused(limner("search", own, "red", "--sentences", "--group", "near"), "goes with a text")

@@ -186,6 +186,15 @@ def test_a_tokenizer_that_takes_a_sentence_for_one_word_has_it_cut_at_blanks() -
     assert PretrainedTokenizer(json.dumps(content)).words("a red  bar") == ["a", "red", "bar"]
 
 
+def test_words_that_share_a_character_are_one() -> None:
+    content = json.loads(word_pieces())
+    # "½" is written as "1⁄2", which this pre-tokenizer takes for three words.
+    content["normalizer"], content["pre_tokenizer"] = {"type": "NFKC"}, {"type": "Whitespace"}
+    (read,) = PretrainedTokenizer(json.dumps(content)).tokenize(["a ½ b"], 9, words=True)
+    assert read.words is not None
+    assert [(word.text, len(word.tokens)) for word in read.words] == [("a", 1), ("½", 3), ("b", 1)]
+
+
 def test_phrases_are_those_of_the_words() -> None:
     pytest.importorskip("textblob")
     sentence = "A man in the black squares, with a red bar"

@@ -6,9 +6,7 @@ import pytest
 
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
-from limner.evaluation.calibration import fit
-from limner.evaluation.first_hits import FirstHits
-from limner.evaluation.reliability import Reliability, measured
+from limner.evaluation.calibration import FirstHits, Reliability, fit, measured
 from limner.inference import calibrating, load_model
 from limner.inference.calibrating import calibrate_run, check_calibration
 from limner.inference.evaluate_run import evaluate_run

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from limner.errors import CheckpointError, SettingsError
-from limner.evaluation.calibration import Calibration
-from limner.evaluation.reliability import Reliability
+from limner.evaluation.calibration import Calibration, Reliability
 from limner.inference.calibration_file import (
     FILE,
     RunCalibration,

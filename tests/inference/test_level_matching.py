@@ -17,7 +17,6 @@ from limner.inference.evaluate_run import evaluate_run
 from limner.inference.level_matching import LevelMatching
 from limner.models.hgan import HGAN
 from limner.models.text_bert import BertSettings
-from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.store import open_store
 from limner.search.store_files import store_for
@@ -126,13 +125,13 @@ def test_search_screens_by_the_sentence_and_scores_the_shortlist(
     store = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, store, pictures, batch_size=4)
     assert store.map_shape == (2, 2, 32)
-    engine: Engine = open_store(tmp_path / "store", run=run)
+    engine = open_store(tmp_path / "store", run=run)
     for picture in pictures:
         assert picture.exists()
     hits = engine.search(SENTENCES[0], k=6, rerank=4, explain=True)
     screened = engine.search(SENTENCES[0], k=6, rerank=0)
     assert {hit.id for hit in hits[:4]} == {hit.id for hit in screened[:4]}
-    maps = run.encode_maps([hit.path for hit in hits[:4]])
+    maps = run.encode_maps([str(hit.path) for hit in hits[:4]])
     totals = matching_of(run).similarities(maps, run.tokenize_for_reranking(SENTENCES[:1]))[:, 0]
     totals += [hit.score for hit in hits[:4]]
     assert totals.tolist() == sorted(totals, reverse=True)
@@ -143,11 +142,12 @@ def test_search_screens_by_the_sentence_and_scores_the_shortlist(
     assert attention.reader == "region"
     assert attention.of_regions is not None
     assert attention.of_words is not None
-    assert attention.of_regions.shape == (5, 2, 2)
-    assert attention.of_words.shape == (4, 5)
-    assert attention.of_words.sum(axis=1) == pytest.approx(np.ones(4), abs=1e-4)
-    assert ((attention.of_words > 0).sum(axis=1) == 4).all()
-    assert ((attention.of_regions > 0).sum(axis=(1, 2)) == 2).all()
+    of_regions, of_words = np.asarray(attention.of_regions), np.asarray(attention.of_words)
+    assert of_regions.shape == (5, 2, 2)
+    assert of_words.shape == (4, 5)
+    assert of_words.sum(axis=1) == pytest.approx(np.ones(4), abs=1e-4)
+    assert ((of_words > 0).sum(axis=1) == 4).all()
+    assert ((of_regions > 0).sum(axis=(1, 2)) == 2).all()
 
 
 def test_class_queries_are_scored_by_the_mean_over_their_sentences(run: TrainedModel, toys: Dataset) -> None:

@@ -4,8 +4,9 @@ import pytest
 
 from limner.errors import SettingsError
 from limner.models.hgan import HGANSettings
-from limner.recipes import RECIPES, change, get_recipe
+from limner.recipes import RECIPES, get_recipe
 from limner.recipes.ablations import TABLES, get_table, scaled_classes, variants
+from limner.recipes.change import change
 from limner.training.ablation import Variant
 from limner.training.loss_settings import LossSettings
 
@@ -21,7 +22,7 @@ def _weights(losses: LossSettings) -> tuple[float, float, float, float]:
 _FITTING = [
     (table, recipe)
     for table in TABLES
-    for recipe, make in RECIPES.items()
+    for recipe, make in ((name, entry.load()) for name, entry in RECIPES.items())
     if (len(make().stages) > 1 and (make().matcher is not None) == TABLES[table].matching)
     and TABLES[table].system in (None, make().model.system)
 ]

@@ -60,7 +60,7 @@ def key(engine: Engine, picture: Path) -> str:
 
 
 def names(answer: Answer) -> list[str]:
-    return [hit.path.name for hit in answer.hits]
+    return [hit.name for hit in answer.hits]
 
 
 def ranked(scores: Rows, rows: list[int] | None = None) -> list[str]:
@@ -136,8 +136,8 @@ def test_conditions_and_times(engine: Engine, vectors: Rows, of_text: Rows) -> N
 
 def test_a_hit_knows_when_it_was_taken(engine: Engine) -> None:
     hit = Store(engine).search("a red coat", k=1)[0]
-    assert hit.taken == datetime(2026, 11, 20, int(hit.path.stem))
-    assert hit.model_dump(mode="json")["taken"] == f"2026-11-20T{hit.path.stem}:00:00"
+    assert hit.taken == datetime(2026, 11, 20, int(Path(hit.name).stem))
+    assert hit.model_dump(mode="json")["taken"] == f"2026-11-20T{Path(hit.name).stem}:00:00"
     entry = engine.files.entry(hit.id)
     assert entry is not None
     assert (entry.taken, entry.path) == (hit.taken, str(hit.path))

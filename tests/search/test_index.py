@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from limner.errors import DataError, SettingsError, StoreError
-from limner.search.index import IndexReport, index_pictures
+from limner.search.index import index_pictures
 from limner.search.store_files import StoreFiles
+from limner.wire import IndexReport
 from tests.search.fake import DIM, FakeEncoder, draw
 
 

@@ -53,7 +53,7 @@ def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(
     assert [hit.id for hit in hits[5:]] == [hit.id for hit in screened[5:]]
     sure = [hit.confidence for hit in hits[:5]]
     assert sure == sorted(sure, reverse=True)  # type: ignore[type-var]
-    maps = run.encode_maps([hit.path for hit in hits[:5]])
+    maps = run.encode_maps([str(hit.path) for hit in hits[:5]])
     assert run.judge is not None
     logits = run.judge.judge(QUERY, maps).logits
     np.testing.assert_allclose(sure, 1 / (1 + np.exp(-logits)), rtol=1e-3)  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ def test_attention_comes_back(engine: Engine, run: TrainedModel) -> None:
     plain = json.loads(json.dumps(hits[0].model_dump(mode="json")))["attention"]
     assert np.asarray(plain["of_regions"]).shape == (5, *engine.files.map_shape[:2])  # type: ignore[index]
     assert np.asarray(plain["of_words"]).shape == (2, 5)
-    with Image.open(hits[0].path) as picture:
+    with Image.open(str(hits[0].path)) as picture:
         assert tuple(plain["crop"]) == attention.crop == crop_of(*picture.size, run.images)
     explained = engine.explain(QUERY, hits[0].id).attention
     assert explained is not None

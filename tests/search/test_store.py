@@ -108,12 +108,13 @@ def test_both_answer_alike(store: Store, client: Client, asked: dict[str, Any]) 
 def test_both_answer_alike_by_pictures(store: Store, client: Client, folder: Path) -> None:
     picture = folder / HOME / "3.png"
     key = store.search(image=picture, k=1)[0].id
-    for asked in (
+    searches: tuple[dict[str, Any], ...] = (
         {"image": picture},
         {"image": str(picture), "text": "a", "text_weight": 0.2},
         {"image": bytearray(picture.read_bytes()), "group": "near"},
         {"like": key, "k": 4},
-    ):
+    )
+    for asked in searches:
         assert comparable(store.search(**asked)) == comparable(client.search(**asked))
         plain = {name: value for name, value in asked.items() if name != "group"}
         assert comparable(store.sentences(**plain)) == comparable(client.sentences(**plain))
@@ -191,9 +192,10 @@ def test_what_a_store_does_not_hold(store: Store, client: Client) -> None:
             one.search("a", like="0" * 32)
     with pytest.raises(UnknownPictureError, match="holds no picture"):
         store.item("nothing")
-    for wrong in ({"offset": -1}, {"limit": -1}):
-        with pytest.raises(SettingsError, match="at least 0"):
-            store.items(**wrong)
+    with pytest.raises(SettingsError, match="at least 0, got -1 and 50"):
+        store.items(offset=-1)
+    with pytest.raises(SettingsError, match="at least 0, got 0 and -1"):
+        store.items(limit=-1)
     with pytest.raises(SettingsError, match="expected 'identity' or 'near', got 'nearly'"):
         store.search_many([{"text": "a", "group": "nearly"}])
     with pytest.raises(SettingsError, match="after: expected a time in ISO 8601"):

@@ -37,7 +37,7 @@ def test_search_equals_a_full_sort_with_ties_by_path(tmp_path: Path) -> None:
         order = sorted(range(300), key=lambda row: (-round(exact[row], 4), names[row]))
         for k in (1, 7, 300, 1000):
             hits = store.search(query, k)
-            assert [hit.path.name for hit in hits] == [names[row] for row in order[:k]]
+            assert [hit.name for hit in hits] == [names[row] for row in order[:k]]
             assert [hit.rank for hit in hits] == list(range(1, min(k, 300) + 1))
             np.testing.assert_allclose([hit.score for hit in hits], exact[order[:k]], rtol=1e-4, atol=1e-5)
 
@@ -45,7 +45,7 @@ def test_search_equals_a_full_sort_with_ties_by_path(tmp_path: Path) -> None:
 def test_equal_scores_beyond_the_last_place_are_cut_by_path(tmp_path: Path) -> None:
     store = store_of(tmp_path)
     store.add([entry(name) for name in "edcba"], np.ones((5, 4), np.float32))
-    assert [hit.path.name for hit in store.search(np.ones(4, np.float32), 3)] == ["a", "b", "c"]
+    assert [hit.name for hit in store.search(np.ones(4, np.float32), 3)] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("count", [301, 1003])
@@ -59,7 +59,7 @@ def test_copies_of_a_picture_score_alike(tmp_path: Path, count: int) -> None:
     for query in rng.standard_normal((6, 515)).astype(np.float32):
         hits = store.search(query, count)
         assert len({hit.score for hit in hits}) == 1
-        assert [hit.path.name for hit in hits] == names
+        assert [hit.name for hit in hits] == names
 
 
 def test_hits_carry_what_was_stored(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_what_another_handle_adds_is_seen(tmp_path: Path) -> None:
     assert reader.search(query) == []
     assert reader.entries() == {}
     StoreFiles.open(tmp_path / "store").add([entry("a")], np.ones((1, 4), np.float32))
-    assert [hit.path.name for hit in reader.search(query)] == ["a"]
+    assert [hit.name for hit in reader.search(query)] == ["a"]
     held = reader.snapshot()
     assert reader.snapshot() is held
     StoreFiles.open(tmp_path / "store").add([entry("b")], np.ones((1, 4), np.float32))
@@ -208,12 +208,12 @@ def test_a_table_that_is_cut_off_is_one_line_whatever_reads_it(tmp_path: Path) -
 def test_a_reader_follows_a_folder_that_was_replaced(tmp_path: Path) -> None:
     store_of(tmp_path).add([entry("old")], np.ones((1, 4), np.float32))
     reader = StoreFiles.open(tmp_path / "store")
-    assert [hit.path.name for hit in reader.search(np.ones(4, np.float32))] == ["old"]
+    assert [hit.name for hit in reader.search(np.ones(4, np.float32))] == ["old"]
     shutil.rmtree(tmp_path / "store")
     with pytest.raises(StoreError, match="no such store"):
         reader.search(np.ones(4, np.float32))
     store_of(tmp_path).add([entry("new")], np.ones((1, 4), np.float32))
-    assert [hit.path.name for hit in reader.search(np.ones(4, np.float32))] == ["new"]
+    assert [hit.name for hit in reader.search(np.ones(4, np.float32))] == ["new"]
     assert list(reader.entries()) == ["/pictures/new"]
     shutil.rmtree(tmp_path / "store")
     StoreFiles.create(tmp_path / "store", fingerprint=OTHER, dim=4, run="r")

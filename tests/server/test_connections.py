@@ -5,6 +5,7 @@ import pytest
 
 from limner.search.engine import Engine
 from limner.search.store import Store
+from limner.server import connections
 from limner.server.app import create_app
 from tests.server.running import running
 

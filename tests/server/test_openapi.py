@@ -67,3 +67,12 @@ def test_the_description_has_this_servers_limits(tmp_path: Path) -> None:
         assert schema["components"]["schemas"][body]["properties"]["k"]["maximum"] == 7
     assert schema["paths"]["/v1/search"]["post"]["security"]
     assert "security" not in schema["paths"]["/health"]["get"]
+
+
+def test_no_answer_has_a_path(client: TestClient) -> None:
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    assert not [name for name, schema in schemas.items() if "path" in schema.get("properties", {})]
+    # what the library leaves open, a server always tells
+    assert schemas["Answer"]["properties"]["took_ms"]["type"] == "number"
+    assert "took_ms" in schemas["Answer"]["required"]
+    assert schemas["StoreInfo"]["properties"]["max_k"]["type"] == "integer"

@@ -12,10 +12,11 @@ from PIL import Image
 from starlette.types import Message
 
 from limner.search.engine import Engine
+from limner.search.image_files import browser_type
 from limner.search.index import index_pictures
 from limner.search.store import Store
 from limner.server.app import create_app
-from limner.server.pictures import Decoding, browser_type, send_picture
+from limner.server.pictures import Decoding, send_picture
 from tests.search.fake import draw
 from tests.server.serving import HOME, problem
 

@@ -7,12 +7,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from limner.data.drawn_splits import draw_splits, split_source
 from limner.data.published import edition_of
 from limner.data.readers import coco, flickr_tokens, folder, karpathy, pedestrians, reed
-from limner.data.readers.annotations import shown
-from limner.data.readers.layout import ANNOTATIONS, is_there
+from limner.data.readers.parsing import ANNOTATIONS, is_there, shown
 from limner.data.records import Dataset
+from limner.data.splits import draw_splits, split_source
 from limner.errors import DataError, SettingsError
 from limner.plugins import find_plugin, nearest
 

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from limner.data.drawn_splits import assign_fold, assign_splits, hold_out
 from limner.data.records import Dataset, Record
+from limner.data.splits import assign_fold, assign_splits, hold_out
 from limner.errors import DataError
 
 

@@ -88,6 +88,6 @@ def hold_out(dataset: Dataset, share: float = 0.05) -> Dataset:
 
 
 def _point(group: str, seed: int) -> float:
-    """Where a group lies in [0, 1)."""
+    """Give each group a fixed place in [0, 1) by a hash of its name."""
     digest = hashlib.sha256(f"{seed}\x1f{group}".encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64

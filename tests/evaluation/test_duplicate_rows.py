@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from limner.evaluation import twins as module
-from limner.evaluation.twins import twin_rows
+from limner.evaluation import scores as module
+from limner.evaluation.scores import duplicate_rows
 
 
 @settings(deadline=None)
@@ -26,7 +26,7 @@ def test_each_repeated_row_is_paired_with_its_first(rows: np.ndarray) -> None:
         if seen.setdefault(row, index) != index:
             expected.append((index, seen[row]))
     for dtype in (torch.float32, torch.float64):
-        later, first = twin_rows(torch.from_numpy(rows).to(dtype))
+        later, first = duplicate_rows(torch.from_numpy(rows).to(dtype))
         assert list(zip(later.tolist(), first.tolist(), strict=True)) == expected
 
 
@@ -35,7 +35,7 @@ def test_round_numbers_are_told_apart(dtype: torch.dtype) -> None:
     # Few set bits, all at the top of the word: the hardest for a product hash.
     values = torch.tensor([0, 1, 2, -2, 4, 0.5, -0.5, 2.0**60], dtype=dtype)
     rows = torch.cartesian_prod(values, values, values)
-    later, first = twin_rows(torch.cat([rows, rows]))
+    later, first = duplicate_rows(torch.cat([rows, rows]))
     assert later.tolist() == list(range(len(rows), 2 * len(rows)))
     assert first.tolist() == list(range(len(rows)))
 
@@ -43,7 +43,7 @@ def test_round_numbers_are_told_apart(dtype: torch.dtype) -> None:
 def test_rows_one_bit_apart_are_not_twins() -> None:
     rows = torch.ones(3, 40)
     rows[1, 39] = torch.nextafter(rows[1, 39], torch.tensor(2.0))
-    assert [part.tolist() for part in twin_rows(rows)] == [[2], [0]]
+    assert [part.tolist() for part in duplicate_rows(rows)] == [[2], [0]]
 
 
 def test_example_in_docstring() -> None:

@@ -1,4 +1,6 @@
-"""Annotation files that may hold anything: read as UTF-8 text, parsed, each value checked where it is taken.
+"""Reads annotation files that may hold anything: text, JSON, entries, split names, and where the images lie.
+
+Each value is checked where it is taken.
 
 Every complaint is one line, `FILE: PLACE: what was expected, what came`.
 """
@@ -6,11 +8,13 @@ Every complaint is one line, `FILE: PLACE: what was expected, what came`.
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
+from limner.data.records import SPLITS
 from limner.errors import DataError
 
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
@@ -74,7 +78,7 @@ def shown(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AnnotationEntry:
     """One object of an annotation file and where it stands, e.g. "images[12]" or "line 7"."""
 
     file: Path
@@ -82,7 +86,7 @@ class Entry:
     values: Mapping[str, Any]
 
     @classmethod
-    def of(cls, file: Path, place: str, value: object) -> "Entry":
+    def of(cls, file: Path, place: str, value: object) -> "AnnotationEntry":
         """Raises `DataError` when the value is not an object."""
         if not isinstance(value, dict):
             raise DataError(f"{file}: {place}: an object was expected, got {shown(value)}")
@@ -169,3 +173,119 @@ def _finite(digits: str) -> float:
 def _cut(text: str, limit: int = 60) -> str:
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+PICTURE_FOLDERS = (
+    "images",
+    "imgs",
+    "Images",
+    "flickr30k-images",
+    "flickr30k_images",
+    "Flicker8k_Dataset",
+    "Flickr8k_Dataset",
+    "Flicker8k_Dataset/Flicker8k_Dataset",
+    "train2014",
+    "val2014",
+    "train2017",
+    "val2017",
+    "jpg",
+    "CUB_200_2011/images",
+    "102flowers/jpg",
+    ".",
+)
+"""Folders that are searched for images, beside the annotations. "Flicker8k" is the archive's own spelling, and
+unpacking it into a folder of its name makes two of them."""
+
+ANNOTATIONS = "annotations"
+"""The folder of a dataset that its annotation files may lie in."""
+
+_SAMPLE = 16
+
+
+class PicturesMissingError(DataError):
+    """None of a set's pictures is where it could be."""
+
+
+def is_there(path: Path) -> bool:
+    """True for the path of a readable file; False also for names that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def one_of(folder: Path, names: Iterable[str], what: str) -> Path:
+    """The one file of these names in a folder. Raises `DataError` when there is none or more than one."""
+    names = list(names)
+    files = [folder / name for name in names if is_there(folder / name)]
+    if not files:
+        raise DataError(f"{folder}: {what} was expected here, found none of {', '.join(names)}")
+    if len(files) > 1:
+        found = ", ".join(file.name for file in files)
+        raise DataError(f"{folder}: one {what} was expected, found {found}; give the path of the one to use")
+    return files[0]
+
+
+def roots_of(file: Path, inner: str = ANNOTATIONS) -> tuple[Path, ...]:
+    """Folders that may be the dataset's: the annotation file's and, where that is called `inner`, the one above."""
+    return (file.parent, file.parent.parent) if file.parent.name == inner else (file.parent,)
+
+
+def locate(
+    file: Path,
+    paths: Sequence[PurePosixPath],
+    *,
+    roots: Sequence[Path] = (),
+    folders: Sequence[str] = PICTURE_FOLDERS,
+) -> Callable[[PurePosixPath], Path]:
+    """Find out in which folder of `roots` (default: that of the annotation file) the pictures lie.
+
+    Sixteen of the paths, spread evenly, are tried in each of `folders`, as they are and by their bare name; the folder
+    with most of them wins, the earlier at a tie. Returns what turns a path of the file into the path of the
+    picture. Raises `PicturesMissingError` when none of them is anywhere.
+    """
+    roots = roots or (file.parent,)
+    count = min(_SAMPLE, len(paths))
+    sample = [paths[index * len(paths) // count] for index in range(count)]
+    best, best_hits, best_bare = roots[0], 0, False
+    for root, bare, name in product(roots, (False, True), folders):
+        folder = root / name
+        hits = sum(is_there(folder / (path.name if bare else path)) for path in sample)
+        if hits > best_hits:
+            best, best_hits, best_bare = folder, hits, bare
+    if best_hits == 0:
+        looked = ", ".join("beside it" if name == "." else f"{name}/" for name in folders)
+        example = shown(str(sample[0]))
+        raise PicturesMissingError(
+            f"{file}: none of its pictures was found, e.g. {example}; looked in {looked}"
+        )
+
+    if best_bare:
+        return lambda path: best / path.name
+    return lambda path: best / path
+
+
+_ALIASES = {
+    **{split: split for split in SPLITS},
+    "training": "train",
+    "restval": "train",
+    "dev": "val",
+    "valid": "val",
+    "validation": "val",
+    "testing": "test",
+}
+
+
+def split_name(entry: AnnotationEntry, key: str = "split") -> str | None:
+    """Our name of an entry's split; None where the entry gives none (no key, null or blank).
+
+    "restval" (the part of MSCOCO's validation pictures that Karpathy's split leaves over) joins "train".
+    Raises `DataError` for a name that no dataset uses.
+    """
+    value = entry.values.get(key)
+    if value is None or value == "":
+        return None
+    known = _ALIASES.get(value.strip().lower()) if isinstance(value, str) else None
+    if known is None:
+        entry.fail(f"'{key}' must be one of {', '.join(_ALIASES)}, got {shown(value)}")
+    return known
