@@ -1,6 +1,7 @@
 """The systems by name: which settings a name stands for, and which network they build.
 
-A system of another package is added with `add_system` before its recipes are read.
+A system of another package is found through its entry point among `limner.encoders` (docs/extend.md), or added with
+`add_system` by a program that uses it.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from limner.models.dual_path import DualPath, DualPathSettings
 from limner.models.hgan import HGAN, HGANSettings
 from limner.models.identity_aware import IdentityAware, IdentityAwareSettings
 from limner.models.mnil import MNiL, MNiLSettings
+from limner.plugins import find_plugin, plugins
 
 DEFAULT = "dual-path"
 """The system of settings that name none."""
@@ -51,10 +53,23 @@ def add_system(name: str, settings: type[DualEncoderSettings], network: type[Dua
 
 
 def find_system(name: str) -> System:
-    """The system of a name. Raises `SettingsError` that lists the names there are."""
-    if name not in _SYSTEMS:
-        raise SettingsError(f"unknown system '{name}'; there are: {', '.join(_SYSTEMS)}")
-    return _SYSTEMS[name]
+    """The system of a name, ours or another package's. Raises `SettingsError` that lists the names there are."""
+    if name in _SYSTEMS:
+        return _SYSTEMS[name]
+    plugin = find_plugin("limner.encoders", name)
+    if plugin is None:
+        raise SettingsError(f"unknown system '{name}'; there are: {', '.join(_names())}")
+    system = plugin.load()
+    if not isinstance(system, System) or system.settings.model_fields["system"].default != name:
+        raise SettingsError(
+            f"limner.encoders: '{name}' of {plugin.package} is no limner.models.registry.System whose settings have "
+            f"system='{name}'; mend it"
+        )
+    return system
+
+
+def _names() -> list[str]:
+    return [*_SYSTEMS, *(name for name in plugins("limner.encoders") if name not in _SYSTEMS)]
 
 
 def systems_offering(need: str) -> list[str]:
@@ -67,12 +82,12 @@ def _of_its_system(values: Any) -> Any:
     if not isinstance(values, dict):
         return values
     name = values.get("system", DEFAULT)
-    if not isinstance(name, str) or name not in _SYSTEMS:
-        *first, last = (f"'{one}'" for one in _SYSTEMS)
+    if not isinstance(name, str) or not (name in _SYSTEMS or name in _names()):
+        *first, last = (f"'{one}'" for one in _names())
         known = f"{', '.join(first)} or {last}"
         raise PydanticCustomError("system", "its system should be {known}", {"known": known})
     # an error inside keeps its place: pydantic joins it to the path of the field
-    return _SYSTEMS[name].settings.model_validate(values)
+    return find_system(name).settings.model_validate(values)
 
 
 ModelSettings = Annotated[SerializeAsAny[DualEncoderSettings], BeforeValidator(_of_its_system)]
