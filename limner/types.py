@@ -152,7 +152,7 @@ class TokenBatch:
     @property
     def mask(self) -> Bool[np.ndarray, "sentences words"]:
         """Which positions hold a token."""
-        return np.not_equal(self.token_ids, PADDING)
+        return np.asarray(self.token_ids != PADDING)
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -26,8 +26,15 @@ Grouping = Literal["identity", "near"]
 Where = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 """Conditions: `"camera=3"`, `{"camera": 3}`, or several of either, which must all be met."""
 
-ImageSource = str | Path | bytes | bytearray
-"""An image to search by or to add: its file, or the bytes of a file."""
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
+
+    ImageInput = str | Path | bytes | bytearray | Image.Image | np.ndarray
+else:
+    # a client that sends files needs neither Pillow nor NumPy
+    ImageInput = Any
+"""An image to search by or to add: its file, the bytes of a file, a Pillow image, or RGB pixels as an array."""
 
 # RFC 3339's `date-time` wants a time zone, which a camera's clock does not have: the schema says no format
 LocalTime = Annotated[datetime, WithJsonSchema({"type": "string"})]

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from limner.data.records import Record
 from limner.data.token_rows import lay_out
-from limner.errors import DataError, SettingsError
+from limner.errors import DataError, SettingsError, install_hint
 from limner.figures.style import LINES, panels, styled
 from limner.inference.trained import TrainedModel
 
@@ -135,7 +135,7 @@ def _two_dimensions(rows: Float[np.ndarray, "items width"], seed: int) -> Float[
     try:
         from sklearn.manifold import TSNE
     except ImportError:
-        raise SettingsError("this figure needs scikit-learn: pip install 'limner[figures]'") from None
+        raise SettingsError(f"this figure needs scikit-learn: {install_hint('figures')}") from None
     if len(rows) < 4:
         raise DataError(f"t-SNE places four items at least, here are {len(rows)}")
     if not np.ptp(rows, axis=0).any():

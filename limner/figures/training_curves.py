@@ -83,7 +83,7 @@ def training_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     starts = [
         epochs[place] for place in range(1, len(rows)) if rows[place]["stage"] != rows[place - 1]["stage"]
     ]
-    for axes, title in zip((*learnt, scores), (*shown, "R@1 on validation, percent"), strict=True):
+    for axes, title in zip((*learnt, scores), (*titles, "R@1 on validation, percent"), strict=True):
         _finish(axes, title, starts)
     return figure
 

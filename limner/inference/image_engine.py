@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from limner.errors import DataError, SettingsError
+from limner.errors import DataError, SettingsError, install_hint
 from limner.inference.precision import Arithmetic, InferenceEngine, Precision, autocast, pick_precision
 from limner.models.image import ImageEncoder, folded
 
@@ -45,7 +45,7 @@ def require_openvino() -> Any:
         import openvino
     except ImportError:
         raise SettingsError(
-            "engine 'openvino': it is not installed; pip install 'limner[openvino]', or take engine 'torch'"
+            f"engine 'openvino': it is not installed; {install_hint('openvino')}, or take engine 'torch'"
         ) from None
     return openvino
 

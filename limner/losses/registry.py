@@ -23,6 +23,7 @@ LOSSES: dict[str, str | type[LossSettings]] = {
     "sextuple": "limner.losses.sextuple:Sextuple",
     "pair": "limner.losses.pair:Pair",
     "levels": "limner.losses.levels:Levels",
+    "sdm": "limner.losses.sdm:SDM",
 }
 """Where the settings class of each kind is, "module:class" as entry points have it, or the class itself."""
 

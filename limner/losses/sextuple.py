@@ -1,4 +1,4 @@
-"""The sextuple loss: a pair of image and sentence, a relevant sample and a violator of each modality.
+"""The sextuple loss: a pair of image and sentence, a positive and a hard negative of each modality.
 
 Source: MNiL (Zhang et al., "Multi-Networks Joint Learning for Large-Scale Cross-Modal Retrieval", MM 2017), section
 3.2, Eq. 1–6, gradients Eq. 7–8. The weights are those of WARP (Weston et al., Machine Learning 2010).
@@ -62,8 +62,8 @@ class Sextuple(LossSettings):
 class SextupleLoss(Loss):
     """`O(X, Y)` of Eq. 6, averaged over the sextuples.
 
-    A picture x_i meets a relevant sentence y_j and a violator y_k, found in the v_x-th draw; its sentence y_i meets a
-    relevant picture x_j and a violator x_k, found in the v_y-th. The same four serve within the modalities:
+    An image x_i meets a relevant sentence y_j and a hard negative y_k (the paper: violator), found in the v_x-th draw;
+    its sentence y_i a relevant image x_j and a hard negative x_k, found in the v_y-th. The same serve within each side:
 
         ℒ(⌊(n−1)/v_x⌋) · [ρ + f(x_i,y_k) − f(x_i,y_j)]₊ + ℒ(⌊(n−1)/v_y⌋) · [ρ + f(x_k,y_i) − f(x_j,y_i)]₊
         + β₁ [τ + f(x_i,x_k) − f(x_i,x_j)]₊ + β₂ [τ + f(y_i,y_k) − f(y_i,y_j)]₊
@@ -74,8 +74,8 @@ class SextupleLoss(Loss):
     product of the rows as they are given, for which unit rows keep f ≤ 1 as section 3.2 has it.
 
     `direction` leaves one direction's terms: MNiL (I→T) the first and the third, MNiL (T→I) the other two. **Decided**:
-    the sum of Eq. 6 is divided by the number of sextuples; where no violator was found (0 draws) there is no term of
-    it, across the modalities or within one.
+    the sum of Eq. 6 is divided by the number of sextuples; where no hard negative was found (0 draws) there is no term
+    of it, across the modalities or within one.
     """
 
     def __init__(

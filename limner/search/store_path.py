@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from limner.errors import SettingsError, StoreError
+from limner.errors import SettingsError, StoreError, install_hint
 
 
 @runtime_checkable
@@ -51,7 +51,7 @@ def store_path(given: "str | Path | StorePath") -> StorePath:
     try:
         from upath import UPath
     except ImportError:
-        raise SettingsError(f"{text}: stores on S3 need more: pip install 'limner[s3]'") from None
+        raise SettingsError(f"{text}: stores on S3 need more: {install_hint('s3')}") from None
     # a listing that was kept would hide what another process has added
     place: StorePath = UPath(text.rstrip("/"), use_listings_cache=False)
     return place

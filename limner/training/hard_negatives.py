@@ -103,15 +103,15 @@ def find_hard_negatives(
 ) -> HardNegatives:
     """For each query, irrelevant items are drawn until one has `margin + f(query, item) > positive` (WARP).
 
-    Drawn with replacement, as the released code does, the number of draws is geometric with the violators' share of
-    the irrelevant items, and each violator is equally likely to be the one, whatever that number is: so each takes
+    Drawn with replacement, as the released code does, the number of draws is geometric with the share that violates of
+    the irrelevant items, and each of these is equally likely to be the one, whatever that number is: so each takes
     one of the two `uniform` numbers in [0, 1) of the query, and no draw is made.
     """
     violates = (margin + queries @ gallery.T > positive[:, None]) & ~relevant
-    violators = violates.sum(dim=1)
-    share = violators / (~relevant).sum(dim=1).clamp(min=1).double()
+    violating = violates.sum(dim=1)
+    share = violating / (~relevant).sum(dim=1).clamp(min=1).double()
     draws = 1 + torch.floor(torch.log1p(-uniform[:, 0]) / torch.log1p(-share))
-    which = 1 + torch.floor(uniform[:, 1] * violators)
+    which = 1 + torch.floor(uniform[:, 1] * violating)
     places = torch.searchsorted(violates.cumsum(dim=1), which.long()[:, None]).squeeze(1)
-    some = violators > 0
+    some = violating > 0
     return HardNegatives(torch.where(some, places, 0), torch.where(some, draws, 0.0).long(), share)

@@ -39,6 +39,7 @@ OTHERS: dict[str, dict[str, Any]] = {
         "queue": 3,
     },
     "pair": {"weight": 2.0},
+    "sdm": {"weight": 2.0, "temperature": 0.5},
     "levels": {"word": 2.0, "phrase": 2.0, "margin": 0.7, "negatives": "hardest"},
 }
 """Another value of each setting. A new loss or setting has to be put here, and then has to do something."""
@@ -82,7 +83,7 @@ def _effect(settings: LossSettings) -> dict[str, Any]:
     )
     terms = loss.terms(batch).losses
     total = torch.stack([settings.weights[name] * value for name, value in terms.items()]).sum()
-    total.backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(total)
     loss.after_step(lambda rows: rows)
     found = {"loss": total.detach(), **loss.state_dict()}
     for name, rows in (("images", images), ("texts", texts), ("similarities", similarity)):

@@ -30,7 +30,10 @@ class FakeEncoder:
         self.rerank: int | Literal["all"] = 0
 
     def prepare_image(self, source: ImageSource) -> Pixels:
-        assert isinstance(source, str | Path | bytes)
+        if isinstance(source, np.ndarray):
+            source = Image.fromarray(source)
+        if isinstance(source, Image.Image):
+            return np.array(source.convert("RGB").resize((8, 8)))
         try:
             with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
                 return np.array(image.convert("RGB").resize((8, 8)))

@@ -96,7 +96,7 @@ def test_re_ranking_explains_by_words_of_several_tokens(toys: Dataset, tmp_path:
     (first, second, _) = recipe.stages
     recipe = recipe.replace(stages=(first.replace(epochs=1), second.replace(epochs=1)))
     out = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
-    run = limner.load(out, device="cpu", precision="fp32")
+    run = limner.load(out, stage=second.name, device="cpu", precision="fp32")
     assert run.reranker is not None
     maps = run.encode_regions([record.image for record in toys.split("test").records[:3]])
     found = run.reranker.rerank("a red bar", maps)
