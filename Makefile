@@ -29,7 +29,7 @@ check: $(VENV)/.limner-dev  ## format, lint, types
 	$(BIN)/mypy
 
 docs: $(VENV)/.limner-dev  ## write the generated pages anew
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.generate
 
 bench: $(VENV)/.limner-dev  ## the benchmarks that need no data
 	$(BIN)/python -m benchmarks.text_path

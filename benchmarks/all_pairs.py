@@ -18,13 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.measuring import memory_above, publish
-from limner.data.read_sentences import ReadSentences
-from limner.models.backbones import BackboneSettings
-from limner.models.gumbel_attention import attention_weights, select_top_k
+from limner.data.tokenizers import WordTokenizer
+from limner.data.transforms import ImageSettings
+from limner.inference.rerank_hgan import HGANReranker
 from limner.models.hgan import HGAN, HGANSettings, Level
-from limner.models.hierarchical_text import HierarchicalTextSettings
-from limner.models.local_matching import LocalMatching
-from limner.runs.level_matching import LevelMatching
+from limner.models.image import BackboneSettings
+from limner.models.local_matching import LocalMatching, attention_weights, select_top_k
+from limner.models.text_hgan import HierarchicalTextSettings
+from limner.types import TokenBatch
 
 VOCABULARY, SAMPLE = 5_000, 300
 PLAIN = "a forward a pair"
@@ -43,15 +44,16 @@ def main() -> None:
         ),
         VOCABULARY,
     ).eval()
-    matching = LevelMatching(model, "fp32")
+    words = WordTokenizer(tuple(f"word{number}" for number in range(VOCABULARY)))
+    reranker = HGANReranker(model, words, ImageSettings(), "fp32")
     rng = np.random.default_rng(0)
-    maps = rng.standard_normal((given.pictures, *matching.map_shape)).astype(np.float16)
+    maps = rng.standard_normal((given.pictures, *reranker.region_shape)).astype(np.float16)
     read = _sentences(given.sentences, rng)
     few = rng.integers(given.pictures, size=SAMPLE), rng.integers(given.sentences, size=SAMPLE)
-    apart, seconds_a_pair = _apart(matching, maps, read, few)
+    apart, seconds_a_pair = _apart(reranker, maps, read, few)
     found: list[np.ndarray] = []
     began = time.perf_counter()
-    memory = memory_above(lambda: found.append(matching.similarities(maps, read)))
+    memory = memory_above(lambda: found.append(reranker.similarities(maps, read)))
     seconds = time.perf_counter() - began
     (whole,) = found
     np.testing.assert_allclose(whole[few], apart, rtol=1e-3, atol=1e-4)
@@ -74,25 +76,25 @@ def main() -> None:
     )
 
 
-def _sentences(count: int, rng: np.random.Generator) -> ReadSentences:
+def _sentences(count: int, rng: np.random.Generator) -> TokenBatch:
     """Random words, a phrase every four of them."""
     lengths = rng.integers(12, 29, size=(count, 1))
-    there = np.arange(64) < lengths
-    numbers = np.where(there, rng.integers(1, VOCABULARY, size=(count, 64)), 0)
-    phrases = np.where(there & (np.arange(64) % 4 > 0), np.arange(64) // 4 + 1, 0)
-    return ReadSentences(numbers, phrases)
+    present = np.arange(64) < lengths
+    token_ids = np.where(present, rng.integers(1, VOCABULARY, size=(count, 64)), 0)
+    phrases = np.where(present & (np.arange(64) % 4 > 0), np.arange(64) // 4 + 1, 0)
+    return TokenBatch(token_ids, np.zeros(count, np.bool_), phrases)
 
 
 @torch.inference_mode()
 def _apart(
-    matching: LevelMatching, maps: np.ndarray, read: ReadSentences, pairs: tuple[np.ndarray, np.ndarray]
+    reranker: HGANReranker, maps: np.ndarray, read: TokenBatch, pairs: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, float]:
     """Similarities of single pairs, both levels added, and seconds a pair."""
-    model = matching.model
-    numbers, phrases = (torch.from_numpy(part) for part in (read.numbers, read.phrases))
+    model = reranker.model
+    token_ids, phrases = (torch.from_numpy(part) for part in (read.token_ids, read.phrases))
     found, seconds = [], 0.0
     for image, sentence in zip(*pairs, strict=True):
-        parts = model.text.encode(numbers[sentence][None], phrases[sentence][None])
+        parts = model.text.encode(token_ids[sentence][None], phrases[sentence][None])
         of_level: dict[Level, Tensor] = {
             "word": parts.words[0][parts.words_present[0]],
             "phrase": parts.phrases[0][parts.phrases_present[0]],

@@ -16,9 +16,8 @@ import numpy as np
 from benchmarks.measuring import publish, speeds, taking_turns
 from limner.data.readers import open_dataset
 from limner.search.approximate import Approximate
-from limner.search.opening import open_store
-from limner.search.snapshot import Snapshot
-from limner.search.vectors import Vectors
+from limner.search.snapshot import Snapshot, Vectors
+from limner.search.store import open_store
 
 TIMES = 20
 """Copies of the store with a little noise, for a store as large as those that need a graph."""
@@ -34,13 +33,13 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--split", default="test")
     options = parser.parse_args()
-    engine = open_store(options.store, device="cpu")
+    engine = open_store(options.store, device="cpu").engine
     records = open_dataset(options.data).split(options.split).records
     sentences = [sentence for record in records for sentence in record.sentences]
     rng = np.random.default_rng(0)
     chosen = [sentences[place] for place in rng.choice(len(sentences), QUERIES, replace=False)]
     queries = engine.encoder.encode_texts(chosen)
-    small = engine.store.snapshot()
+    small = engine.files.snapshot()
     groups, recall, seconds = {}, {}, {}
     for snapshot in (small, _larger(small, rng)):
         graph = Approximate(small.matrix.shape[1])

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measuring import publish, repeats, speeds, taking_turns
-from limner.freed_memory import keep_freed_memory
-from limner.models.backbones import BackboneSettings, ImageEncoder, build_backbone, folded
-from limner.models.backbones.strided import StridedConvolution
+from limner.models.image import BackboneSettings, ImageEncoder, build_backbone, folded
+from limner.models.image.mobilenet import StridedConvolution
 
 BATCH = 16
 SIZE = 224
@@ -22,7 +21,6 @@ REFERENCE = "plain, fp32"
 
 
 def main() -> None:
-    keep_freed_memory()  # as `limner train` does
     torch.manual_seed(0)
     pixels = torch.randint(0, 256, (BATCH, 3, SIZE, SIZE), dtype=torch.uint8)
     turns = repeats(3)

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import publish, speeds, taking_turns
-from limner.models.backbones import BackboneSettings, build_backbone
-from limner.runs.backbone_pass import BackbonePass
-from limner.runs.precision import Precision, pick_precision
+from limner.inference.image_engine import BackbonePass
+from limner.inference.precision import Precision, pick_precision
+from limner.models.image import BackboneSettings, build_backbone
 
 PICTURES, TURNS = 32, 5
 PLAIN = "torch"

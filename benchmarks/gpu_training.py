@@ -20,8 +20,9 @@ import limner
 from benchmarks.measuring import publish
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
-from limner.recipes import change, get_recipe
-from limner.runs.precision import default_device
+from limner.inference.precision import default_device
+from limner.recipes import get_recipe
+from limner.recipes.change import change
 from limner.training.log import Event, Stepped
 from limner.training.loop import train
 
@@ -127,7 +128,7 @@ def _random_bert(folder: Path, dataset: Dataset) -> Path:
     """A BERT-base of random weights that knows the captions' words."""
     from transformers import BertConfig, BertModel, BertTokenizer
 
-    from limner.data.vocabulary import words
+    from limner.data.words import words
 
     known = sorted({word for record in dataset.records for said in record.sentences for word in words(said)})
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *known]

@@ -5,7 +5,7 @@ two of which are selected: the loss is the squared distance of their mean from a
 noise is the sum over all ordered selections, whose probabilities are those of drawing without replacement (Kool et
 al., ICML 2019). Its exact gradient with respect to the scores γ, through their L2 norm, is what both estimate:
 
-    straight-through   limner.models.gumbel_attention.select_top_k at several temperatures
+    straight-through   limner.models.local_matching.select_top_k at several temperatures
     REINFORCE          (loss − baseline) · ∇ log P(selection), the baseline 0 or the mean loss of the other samples
 
 Printed is the mean over ten random problems: the bias as a share of the true gradient's length, its cosine with
@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.measuring import RESULTS, machine
-from limner.models.gumbel_attention import gumbel_noise, select_top_k
+from limner.models.local_matching import gumbel_noise, select_top_k
 
 ITEMS, WIDTH, K, SAMPLES, PROBLEMS = 8, 4, 2, 50_000, 10
 TEMPERATURES = (0.1, 0.3, 1.0, 3.0)

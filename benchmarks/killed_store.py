@@ -24,8 +24,8 @@ import numpy as np
 
 from benchmarks.measuring import RESULTS, machine
 from limner.errors import StoreError
-from limner.search.files import find_pictures
-from limner.search.store import Store
+from limner.search.index import find_pictures
+from limner.search.store_files import StoreFiles
 
 BATCH = 64
 
@@ -43,7 +43,7 @@ class Reader(threading.Thread):
     def run(self) -> None:
         while not self._ends.wait(0.05):
             try:
-                snapshot = Store.open(self.folder).snapshot()
+                snapshot = StoreFiles.open(self.folder).snapshot()
             except StoreError as error:
                 if "no such store" not in str(error) and "not a store" not in str(error):
                     self.wrong.append(str(error))
@@ -84,7 +84,7 @@ def killed_at(process: "subprocess.Popen[bytes]", folder: Path, rows: int) -> bo
     """Kill it once the store has so many rows; whether it had not ended by itself."""
     while process.poll() is None:
         try:
-            if len(Store.open(folder)) >= rows:
+            if len(StoreFiles.open(folder)) >= rows:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 return True
@@ -125,8 +125,8 @@ def main() -> int:
         ]
         if reader.states != sorted(reader.states):
             complaints.append(f"pictures went while they were added: {reader.states}")
-        if len(Store.open(store)) != len(names):
-            complaints.append(f"{len(Store.open(store))} of {len(names)} pictures")
+        if len(StoreFiles.open(store)) != len(names):
+            complaints.append(f"{len(StoreFiles.open(store))} of {len(names)} pictures")
 
         doomed, changed = names[::10], names[5::10]
         for seconds_left in (0.5, 1.0, 1.5, 2.0, None):
@@ -140,7 +140,7 @@ def main() -> int:
             shutil.copyfile(folder / names[(10 * number + 7) % len(names)], folder / name)
         kills += killed_at_change(limner(*index), store, len(changed) // 2, names, folder)
         limner(*index).wait()
-        left = {Path(path).name for path in Store.open(store).entries()}
+        left = {Path(path).name for path in StoreFiles.open(store).entries()}
         if left != set(names) - set(doomed):
             complaints.append(f"{len(left)} pictures after deletes, expected {len(names) - len(doomed)}")
         verified = subprocess.run(
@@ -175,9 +175,9 @@ def killed_at_change(
     process: "subprocess.Popen[bytes]", store: Path, wanted: int, names: list[str], folder: Path
 ) -> bool:
     """Kill an update once so many changed pictures are written; whether it had not ended by itself."""
-    before = {path: entry.sha256 for path, entry in Store.open(store).entries().items()}
+    before = {path: entry.sha256 for path, entry in StoreFiles.open(store).entries().items()}
     while process.poll() is None:
-        now = Store.open(store).entries()
+        now = StoreFiles.open(store).entries()
         if sum(entry.sha256 != before.get(path) for path, entry in now.items()) >= wanted:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from limner.runs.provenance import processor
+from limner.inference.provenance import processor
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -24,12 +24,12 @@ from torch import Tensor
 
 from benchmarks.measuring import memory_above, publish, speeds, taking_turns
 from limner.data.records import Dataset
-from limner.data.vocabulary import Vocabulary
+from limner.data.tokenizers import WordTokenizer
 from limner.losses import Sextuple
 from limner.losses.loss import Sextuples
-from limner.models.backbones import BackboneSettings
+from limner.models.image import BackboneSettings
 from limner.models.mnil import MNiLSettings
-from limner.models.systems import build_network
+from limner.models.registry import build_network
 from limner.training.log import silent
 from limner.training.objective import Objective, TrainingBatch
 from limner.training.pairs import TrainingPairs
@@ -38,6 +38,7 @@ from limner.training.prepare import Prepared
 from limner.training.recipe import Recipe, StageSettings
 from limner.training.samplers import SextupleSampler
 from limner.training.stage import EmbeddingStage
+from limner.types import TokenBatch
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 SHARES = (0.1, 0.01, 0.001)
@@ -98,8 +99,8 @@ class Trainer:
         pictures = Pictures([Path()], recipe.images)
         few = np.arange(1)
         prepared = Prepared(
-            *(recipe, nothing, nothing, Vocabulary(()), pairs, self.objective, pictures, pictures),
-            *(few[None], few, few),
+            *(recipe, nothing, nothing, WordTokenizer(()), pairs, self.objective, pictures, pictures),
+            *(TokenBatch(few[None], few > 0), few, few),
         )
         self.stage = EmbeddingStage(prepared, 0, each, Accelerator(cpu=True), "fp32", silent)
         self.stage.source.cached = _Features(table, count)  # type: ignore[assignment]

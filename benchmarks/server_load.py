@@ -26,20 +26,19 @@ import torch
 import uvicorn
 
 from benchmarks.measuring import publish
+from limner.data.tokenizers import WordTokenizer
 from limner.data.transforms import ImageSettings
-from limner.data.vocabulary import Vocabulary
-from limner.models.backbones import BackboneSettings
+from limner.inference.encoding import Encoding
+from limner.inference.trained import TrainedModel
 from limner.models.dual_path import DualPathSettings
-from limner.models.systems import build_network
-from limner.runs.encoding import Encoding
-from limner.runs.run import Run
+from limner.models.image import BackboneSettings
+from limner.models.registry import build_network
 from limner.search.engine import Engine
-from limner.search.entry import Entry
-from limner.search.opening import open_store
-from limner.search.store import Store
+from limner.search.entry import StoredImage
+from limner.search.store import Store, open_store
+from limner.search.store_files import StoreFiles
 from limner.server.app import create_app
-from limner.server.heads import HeadLimit
-from limner.server.listening import listen, url_of
+from limner.server.connections import HeaderTimeout, listen, url_of
 from limner.server.settings import ServerSettings
 
 PICTURES, WORDS, KNOWN, K = 10_000, 8, 5_000, 10
@@ -65,9 +64,9 @@ def main() -> None:
     given = parser.parse_args()
     with TemporaryDirectory() as folder, ExitStack() as servers:
         store = given.store or _random_store(Path(folder) / "store")
-        engine = _engine(store, own=given.store is None)
-        assert isinstance(engine.encoder, Run)
-        vocabulary, pictures = engine.encoder.vocabulary.entries, len(engine.store)
+        opened = _opened(store, own=given.store is None)
+        assert isinstance(opened.engine.encoder, TrainedModel)
+        vocabulary, pictures = opened.engine.encoder.tokenizer.entries, len(opened)
         urls = {
             name: servers.enter_context(_server(store, given.store is None, most))
             for name, most in ((ALONE, 1), (TOGETHER, 64))
@@ -165,34 +164,34 @@ def _server(store: Path, own: bool, most: int) -> Iterator[str]:
 
 
 def _serve(store: Path, own: bool, most: int, tell: Connection) -> None:
-    app = create_app(_engine(store, own=own), ServerSettings(rate=0, max_batch=most))
-    server = uvicorn.Server(uvicorn.Config(app, http=HeadLimit, log_level="warning", access_log=False))
+    app = create_app(_opened(store, own=own), ServerSettings(rate=0, max_batch=most))
+    server = uvicorn.Server(uvicorn.Config(app, http=HeaderTimeout, log_level="warning", access_log=False))
     with listen("127.0.0.1", 0) as listening:
         tell.send(url_of(listening))
         server.run(sockets=[listening])
 
 
-def _engine(store: Path, *, own: bool) -> Engine:
-    return Engine(Store.open(store), _random_run()) if own else open_store(store)
+def _opened(store: Path, *, own: bool) -> Store:
+    return Store(Engine(StoreFiles.open(store), _random_run())) if own else open_store(store)
 
 
-def _random_run() -> Run:
+def _random_run() -> TrainedModel:
     """A network of which only the text path, which has the paper's widths, has work to do."""
     torch.manual_seed(0)
     settings = DualPathSettings(backbone=BackboneSettings(name="resnet-18", width=0.125))
     model = build_network(settings, KNOWN).eval()
     description = {"model": settings.model_dump(mode="json"), "recipe": {}}
-    vocabulary = Vocabulary(tuple(f"word{number}" for number in range(KNOWN)))
-    return Run(Path("random"), description, model, vocabulary, ImageSettings(), Encoding(model))
+    vocabulary = WordTokenizer(tuple(f"word{number}" for number in range(KNOWN)))
+    return TrainedModel(Path("random"), description, model, vocabulary, ImageSettings(), Encoding(model))
 
 
 def _random_store(folder: Path) -> Path:
     run = _random_run()
-    store = Store.create(folder, fingerprint=run.fingerprint, dim=run.dim, run="random")
+    store = StoreFiles.create(folder, fingerprint=run.fingerprint, dim=run.dim, run="random")
     rows = np.random.default_rng(0).standard_normal((PICTURES, run.dim)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     names = [f"/pictures/{number:05}.jpg" for number in range(PICTURES)]
-    store.add([Entry(name, "0" * 64, 1, 1, metadata={"camera": 1}) for name in names], rows)
+    store.add([StoredImage(name, "0" * 64, 1, 1, metadata={"camera": 1}) for name in names], rows)
     return folder
 
 

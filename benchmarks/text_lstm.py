@@ -1,6 +1,6 @@
 """The recurrent text path against `nn.LSTM` on the same sentences: padded to the longest, and as packed sequences.
 
-The claim (`limner.models.packed_lstm`): on a CPU an LSTM over the words that are there learns faster than either. Two
+The claim (`limner.models.text_lstm`): on a CPU an LSTM over the words that are there learns faster than either. Two
 layers of 512, word vectors of 300, 384 sentences of 4 to 24 words, 11 on average, forward and backward, in bf16 where
 the processor has it.
 """
@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchmarks.measuring import publish, repeats, speeds, taking_turns
+from limner.inference.precision import autocast, pick_precision
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
-from limner.runs.precision import autocast, pick_precision
 
 SENTENCES, LONGEST, VOCABULARY = 384, 24, 8_000
 PADDED, PACKED = "nn.LSTM, padded", "nn.LSTM, packed"

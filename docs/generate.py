@@ -1,6 +1,6 @@
-"""Write the generated pages: `docs/cli.md`, `docs/settings.md` and `docs/recipes.md`.
+"""Write the generated pages: `docs/cli.md`, `docs/settings.md`, `docs/recipes.md` and `docs/code-map.md`.
 
-    python docs/generate.py        (or `make docs`)
+    python -m docs.generate        (or `make docs`)
 
 What they say is taken from the code alone, so that the same code gives the same bytes on every machine. A test
 compares them with the files (`tests/test_docs.py`).
@@ -9,117 +9,164 @@ compares them with the files (`tests/test_docs.py`).
 import inspect
 import json
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-import typer
-from pydantic import BaseModel
+import typer.main
+from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
-from typer.models import ArgumentInfo, OptionInfo
 
+from docs.code_map import code_map
 from limner.cli import app
+from limner.cli.contract import schema_of
+from limner.cli.schemas import ErrorReport
 from limner.losses.loss import LossSettings
 from limner.losses.registry import LOSSES, loss_settings
 from limner.recipes import RECIPES
-from limner.search.place import Place
 from limner.settings import Settings
 from limner.training.recipe import Recipe, StageSettings
 
 DOCS = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py; change the code and run `make docs`. -->"
 
-_KINDS = {str: "text", int: "integer", float: "number", Path: "path", Place: "path or URL"}
+_KINDS = {str: "text", int: "integer", float: "number", Path: "path"}
 _LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def pages() -> dict[str, str]:
-    """Name of each generated page and what belongs into it."""
-    return {"cli.md": cli_page(), "settings.md": settings_page(), "recipes.md": recipes_page()}
+    """The text of each generated page, by its name."""
+    return {
+        "cli.md": cli_page(),
+        "settings.md": settings_page(),
+        "recipes.md": recipes_page(),
+        "code-map.md": code_map(NOTE),
+    }
 
 
 def cli_page() -> str:
-    """Every command with all that its `--help` says."""
+    """Every command with all that its `--help` says, and the schemas of what it prints under `--json`."""
+    root = typer.main.get_command(app)
     parts = [
         NOTE,
         "# The command line",
-        (app.info.help or "") + " `limner COMMAND --help` prints what stands here.",
-        "A mistake of the user, and a file or disk that the system refuses, end in one line on stderr and exit code 2; "
-        "`limner data check` ends with 1 when it finds errors; Ctrl-C ends with 130; a reader that has gone (`| head`) "
-        "with 141. Results go to stdout, progress and complaints to stderr.",
+        (root.help or "") + " `limner COMMAND -h` prints what stands here.",
+        "## What all commands have",
+        "| Option | What it does |\n|---|---|\n"
+        "| `-h`, `--help` | Prints the help of a command. |\n"
+        "| `--json` | Prints the result as JSON, by the schema that stands with each command, and nothing else on "
+        "stdout. An error is [JSON](#errors) too. |\n"
+        "| `--quiet` | Prints no progress and no notes on stderr; results and errors stay. |\n"
+        "| `--verbose` | Prints time and memory on stderr, and the stack trace of an error. |",
+        "Results go to stdout, progress and notes to stderr. Exit codes: 0 when all went well; 1 when a result says "
+        "that something is wrong (`limner data check`, `limner store verify`, a query of `limner search --queries` "
+        "that could not be answered); 2 for a mistake of the user, and for a file or disk that the system refuses; 130 "
+        "after Ctrl-C; 141 when the reader has gone (`| head`).",
+        "`limner --install-completion` makes the shell (bash, zsh, fish, PowerShell) complete commands and options; "
+        "`limner --show-completion` prints what it would install.",
+        "## Errors",
+        "An error is one line on stderr: what was expected, what came, and the next step. Under `--json` the last "
+        "line of stderr is an object, and stdout is empty:",
+        '```json\n{"error": {"type": "StoreError", "message": "STORE: no such store; …", "exit_code": 2}}\n```',
+        _schema(TypeAdapter(ErrorReport).json_schema(mode="serialization")),
+        _command("limner", root, about=False),
     ]
-    assert app.registered_callback is not None
-    parts += [_command("limner", app.registered_callback.callback, heading="limner", about=False)]
-    for path, callback in _commands(app, "limner"):
-        parts.append(_command(path, callback, heading=path))
+    parts += [_command(path, built) for path, built in _commands(root, "limner")]
     return "\n\n".join(parts) + "\n"
 
 
-def _commands(group: typer.Typer, path: str) -> Iterator[tuple[str, Callable[..., Any]]]:
-    for command in group.registered_commands:
-        assert command.callback is not None
-        yield f"{path} {command.name}", command.callback
-    for child in group.registered_groups:
-        assert child.typer_instance is not None
-        yield from _commands(child.typer_instance, f"{path} {child.name}")
+def _commands(built: Any, path: str) -> Iterator[tuple[str, Any]]:
+    for name in built.list_commands(None):
+        child = built.get_command(None, name)
+        if hasattr(child, "list_commands"):
+            yield from _commands(child, f"{path} {name}")
+        else:
+            yield f"{path} {name}", child
 
 
-def _command(path: str, callback: Callable[..., Any] | None, *, heading: str, about: bool = True) -> str:
-    assert callback is not None
-    hints = get_type_hints(callback, include_extras=True)
+def _command(path: str, built: Any, *, about: bool = True) -> str:
+    """A command as typer has built it: its help, usage, arguments, options and the schema of its result."""
     usage, arguments, options = [path], [], []
-    for name, parameter in inspect.signature(callback).parameters.items():
-        kind, info = get_args(hints[name])
-        required = parameter.default is inspect.Parameter.empty
-        default = "" if required else _shown_default(parameter.default)
-        if isinstance(info, ArgumentInfo):
-            written = name.upper() + ("…" if _many(kind) else "")
-            usage.append(written if required else f"[{written}]")
-            arguments.append(
-                f"| `{written}` | {_kind(kind)} | {'required' if required else default} | {info.help} |"
-            )
-        elif isinstance(info, OptionInfo):
-            # inside Annotated, typer takes the first declaration for `default` until it builds the command
-            declared = [info.default] if isinstance(info.default, str) else []
-            flags = ", ".join([*declared, *(info.param_decls or ())] or [_flag(name, kind)])
-            if required:
-                usage.append(f"{flags} {flags.lstrip('-').upper()}")
-            options.append(
-                f"| `{flags}` | {_kind(kind)} | {'required' if required else default} | {info.help} |"
-            )
-    if options:
-        usage.insert(1, "[OPTIONS]")
-    lines = [f"## `{heading}`", ""]
+    for param in built.params:
+        default = "required" if param.required else _shown_default(param.default)
+        if param.param_type_name == "argument":
+            written = param.metavar + ("…" if param.nargs != 1 else "")
+            usage.append(written if param.required else f"[{written}]")
+            arguments.append(f"| `{written}` | {default} | {param.help} |")
+        elif not set(param.opts) & {"--json", "--quiet", "--verbose"}:
+            flags = ", ".join([*param.opts, *param.secondary_opts])
+            value = "" if param.is_flag else f" {param.metavar or 'TEXT'}"
+            if param.required:
+                usage.append(f"{param.opts[0]}{value}")
+            repeated = ", may be repeated" if getattr(param, "multiple", False) else ""
+            kind = "switch" if param.is_flag else f"{value.strip()}{repeated}"
+            options.append(f"| `{flags}` | {kind} | {default} | {param.help} |")
+    usage.insert(1, "[OPTIONS]")
+    lines = [f"## `{path}`", ""]
     if about:
-        lines += [inspect.getdoc(callback) or "", ""]
+        lines += [built.help or "", ""]
     lines += ["```text", " ".join(usage if about else [path, "[OPTIONS]", "COMMAND …"]), "```"]
-    for title, rows in (("Argument", arguments), ("Option", options)):
-        if rows:
-            lines += ["", f"| {title} | Kind | Default | What it is |", "|---|---|---|---|", *rows]
+    if arguments:
+        lines += ["", "| Argument | Default | What it is |", "|---|---|---|", *arguments]
+    if options:
+        lines += ["", "| Option | Kind | Default | What it is |", "|---|---|---|---|", *options]
+    if about:
+        lines += [
+            "",
+            "Also `--json`, `--quiet` and `--verbose`. Under `--json`:",
+            "",
+            _schema(schema_of(built)),
+        ]
     return "\n".join(lines)
 
 
-def _flag(name: str, kind: Any) -> str:
-    option = "--" + name.replace("_", "-")
-    return f"{option}, --no-{option[2:]}" if kind is bool else option
+def _schema(schema: Mapping[str, Any]) -> str:
+    """A JSON schema as a table of fields; those of what it refers to follow below."""
+    known = schema.get("$defs", {})
+    whole = {name: part for name, part in schema.items() if name != "$defs"}
+    if "anyOf" in whole:
+        titles = [reference["$ref"].split("/")[-1] for reference in whole["anyOf"]]
+        first = f"One of {', '.join(f'`{title}`' for title in titles)}."
+    else:
+        first, known = "", {whole.get("title", ""): whole, **known}
+    tables = [first] if first else []
+    for title, part in known.items():
+        if title == "JsonValue":
+            continue
+        tables.append(f"`{title}`: {' '.join(part.get('description', '').split())}")
+        rows = [
+            f"| `{name}` | {_cell(_json_type(field))} | {_cell(field.get('description', ''))} |"
+            for name, field in part.get("properties", {}).items()
+        ]
+        if rows:
+            tables.append("\n".join(["| Field | Type | What it is |", "|---|---|---|", *rows]))
+        elif part.get("type") == "array":
+            tables.append(f"A list of {_json_type(part['items'])}.")
+    return "\n\n".join(tables)
 
 
-def _many(kind: Any) -> bool:
-    return get_origin(kind) is list or any(get_origin(part) is list for part in get_args(kind))
-
-
-def _kind(kind: Any) -> str:
-    if kind is bool:
-        return "switch"
-    plain = [part for part in (get_args(kind) or (kind,)) if part is not type(None)]
-    inner = plain[0]
-    if get_origin(inner) is list:
-        return f"{_KINDS[get_args(inner)[0]]}, may be repeated"
-    return _KINDS[inner] + (", several" if _many(kind) else "")
+def _json_type(field: Mapping[str, Any]) -> str:
+    """The type of a field of a JSON schema, in words."""
+    if "$ref" in field:
+        name = field["$ref"].split("/")[-1]
+        return "any" if name == "JsonValue" else f"`{name}`"
+    if "anyOf" in field:
+        return " or ".join(_json_type(part) for part in field["anyOf"])
+    if "enum" in field or "const" in field:
+        return " or ".join(f"`{json.dumps(value)}`" for value in field.get("enum", [field.get("const")]))
+    kind = field.get("type", "any")
+    if kind == "array":
+        if "prefixItems" in field:
+            return f"[{', '.join(_json_type(part) for part in field['prefixItems'])}]"
+        return f"list of {_json_type(field.get('items', {}))}"
+    if kind == "object" and isinstance(field.get("additionalProperties"), dict):
+        return f"object of {_json_type(field['additionalProperties'])}"
+    return str(kind)
 
 
 def _shown_default(value: Any) -> str:
-    return "off" if value is False else "" if value is None else f"`{value}`"
+    # typer has a mark of its own for "no default", which is falsy or None by version
+    return "off" if value is False else f"`{value}`" if isinstance(value, str | int | float | Path) else ""
 
 
 def settings_page() -> str:
@@ -248,10 +295,18 @@ def recipes_page() -> str:
         "write them; `limner recipes show RECIPE` prints all of them. A file of that form, with the ending `.json`, "
         "can be named wherever a recipe can: `limner recipes show dual-path > mine.json`, change it, and `limner train "
         "mine.json --data FORMAT:PATH --out RUN`. A setting that it leaves out has its default.",
-        "| Recipe | What it is |\n|---|---|\n"
-        + "\n".join(f"| [`{name}`](#{name}) | {_paragraphs(make)[0]} |" for name, make in RECIPES.items()),
+        *(
+            f"**{group}**\n\n| Recipe | What it is |\n|---|---|\n"
+            + "\n".join(
+                f"| [`{name}`](#{name}) | {entry.about} |"
+                for name, entry in RECIPES.items()
+                if entry.group == group
+            )
+            for group in dict.fromkeys(entry.group for entry in RECIPES.values())
+        ),
     ]
-    for name, make in RECIPES.items():
+    for name, entry in RECIPES.items():
+        make = entry.load()
         recipe = make()
         changes = "\n".join(f"{key}={_plain(value)}" for key, value in differences(recipe))
         parts += [f"## {name}", *_paragraphs(make), f"```text\n{changes}\n```"]

@@ -1,33 +1,78 @@
-"""Find pictures by their description and descriptions by their picture.
+"""Find images by their description and descriptions by their image.
 
 import limner
 
-run = limner.load("RUN")
-run.encode_texts(["a woman in a blue shirt with a black bag"])  # float32 (1, dim), unit length
+model = limner.train("dual-path-people", "cuhk-pedes:PEOPLE", "RUN")  # or limner.load("RUN")
+print(limner.evaluate(model, "cuhk-pedes:PEOPLE").text_to_image["R@1"])
+model.encode_texts(["a woman in a blue shirt with a black bag"])  # float32 (1, dim), unit length
+limner.index(model, "STORE", "IMAGES")
 store = limner.open_store("STORE")
 for hit in store.search("a woman in a blue shirt with a black bag", k=10):
     print(hit.rank, hit.score, hit.path)
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from limner.errors import LimnerError
 
 if TYPE_CHECKING:
-    from limner.runs.run import load_run as load
-    from limner.search.opening import open_store
+    from limner.data.readers import open_dataset
+    from limner.data.records import Dataset, Record
+    from limner.evaluation.arrays import Results
+    from limner.inference.trained import load_model as load
+    from limner.library import evaluate, train
+    from limner.recipes import get_recipe
+    from limner.search.index import index
+    from limner.search.store import Store, open_store
 
-__all__ = ["LimnerError", "load", "open_store"]
+    __version__: str
+
+__all__ = [
+    "Dataset",
+    "LimnerError",
+    "Record",
+    "Results",
+    "Store",
+    "__version__",
+    "evaluate",
+    "get_recipe",
+    "index",
+    "load",
+    "open_dataset",
+    "open_store",
+    "train",
+]
+
+# Imported when first asked for (PEP 562): torch and LanceDB take seconds, and a script that only reads a dataset, or a
+# command that prints its help, needs neither.
+_PLACES = {
+    "Dataset": "limner.data.records:Dataset",
+    "Record": "limner.data.records:Record",
+    "Results": "limner.evaluation.arrays:Results",
+    "Store": "limner.search.store:Store",
+    "evaluate": "limner.library:evaluate",
+    "get_recipe": "limner.recipes:get_recipe",
+    "index": "limner.search.index:index",
+    "load": "limner.inference.trained:load_model",
+    "open_dataset": "limner.data.readers:open_dataset",
+    "open_store": "limner.search.store:open_store",
+    "train": "limner.library:train",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch and LanceDB, which take seconds, only for those who use them."""
-    if name == "load":
-        from limner.runs.run import load_run
+    if name == "__version__":
+        from importlib.metadata import version
 
-        return load_run
-    if name == "open_store":
-        from limner.search.opening import open_store
+        return version("limner")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'limner' has no attribute '{name}'")
+    module, _, attribute = _PLACES[name].partition(":")
+    found = getattr(import_module(module), attribute)
+    globals()[name] = found  # the next time without this function
+    return found
 
-        return open_store
-    raise AttributeError(f"module 'limner' has no attribute '{name}'")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

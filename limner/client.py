@@ -1,113 +1,54 @@
 """A Python client of the search server.
 
     with Client("http://127.0.0.1:8000") as server:
-        for hit in server.search("a woman in a green coat", k=5).hits:
+        for hit in server.search("a woman in a green coat", k=5):
             print(hit.rank, hit.score, hit.name)
 
 It needs httpx and nothing else of limner, neither torch nor a store.
 """
 
 import base64
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import io
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from limner.errors import ServerError, SettingsError
+from limner.errors import ServerError, SettingsError, install_hint
+from limner.wire import (
+    Answer,
+    Explanation,
+    FoundSentence,
+    Grouping,
+    ImageInput,
+    Item,
+    Items,
+    SentencesAnswer,
+    StoreInfo,
+    Where,
+    query_arguments,
+    where_strings,
+)
 
 if TYPE_CHECKING:
     import httpx
 
 T = TypeVar("T")
 
+_AT_ONCE = 8
+"""Requests of `search_many` that are under way: the server answers together what arrives together."""
 
-@dataclass(frozen=True)
-class Attention:
-    """Where the matcher looked: see `limner.search.hits.Attention`."""
-
-    words: list[str]
-    of_regions: list[list[list[float]]] | None
-    of_words: list[list[float]] | None
-    reader: Literal["step", "region"]
-    crop: tuple[float, float, float, float]
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A picture that a search found: as `limner.search.hits.Hit`, with the `name` of its file in place of its path."""
-
-    rank: int
-    score: float
-    id: str
-    name: str
-    identity: str | None
-    metadata: dict[str, Any]
-    taken: datetime | None
-    confidence: float | None
-    probability: float | None
-    group: int | None
-    attention: Attention | None = None
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a search found: as `limner.search.query.Answer`; `took_ms` on the server, waiting included."""
-
-    hits: list[Hit]
-    total: int
-    matching: int
-    good: bool | None
-    threshold: float | None
-    unknown: list[str]
-    took_ms: float
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why a picture has its score: see `limner.search.query.Explanation`."""
-
-    words: list[str]
-    weights: list[float] | None
-    attention: Attention | None
-    score: float
-    confidence: float | None
-    unknown: list[str]
-
-
-@dataclass(frozen=True)
-class Item:
-    """A picture of the server's store."""
-
-    id: str
-    name: str
-    identity: str | None
-    metadata: dict[str, Any]
-    taken: datetime | None
-
-
-@dataclass(frozen=True)
-class Items:
-    """A part of the server's pictures, and how many there are in all."""
-
-    items: list[Item]
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
-class FoundSentence:
-    """A sentence of the store: its rank from 1, its cosine, and the key of its picture, where the store holds that."""
-
-    rank: int
-    score: float
-    text: str
-    id: str | None
+_PAGE = 500
+"""Pictures that iteration asks for at once; a server gives no more."""
 
 
 class Client:
-    """A connection to a server.
+    """A connection to a server, with the methods of `limner.search.store.Store`.
+
+    `len(client)` is the number of the store's pictures, iteration goes through them in the order of their paths.
 
     `url` is what `limner serve` printed; `token` is what its token file holds, with or without a line end;
     `timeout` is in seconds, for each request. Every method raises `ServerError` with the server's own words where it
@@ -118,7 +59,7 @@ class Client:
         try:
             import httpx
         except ImportError:
-            raise SettingsError("the client needs httpx: pip install 'limner[server]'") from None
+            raise SettingsError(f"the client needs httpx: {install_hint('server')}") from None
         self.url = url.rstrip("/")
         token = None if token is None else token.strip()
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -130,6 +71,7 @@ class Client:
             raise SettingsError(f"expected a URL such as http://127.0.0.1:8000, got {url[:80]!a}")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise SettingsError("token: expected letters, digits and signs of ASCII")
+        self._seconds = timeout
         self._http = httpx.Client(base_url=address, headers=headers, timeout=timeout)
 
     def __enter__(self) -> "Client":
@@ -140,6 +82,19 @@ class Client:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"Client({self.url!r})"
+
+    def __len__(self) -> int:
+        return self.items(limit=1).total
+
+    def __iter__(self) -> Iterator[Item]:
+        # page by page: a picture that is added or deleted meanwhile may move one past the border of a page
+        offset = 0
+        while (page := self.items(offset=offset, limit=_PAGE)).items:
+            yield from page
+            offset += len(page)
+
     def close(self) -> None:
         """Close its connections."""
         self._http.close()
@@ -148,44 +103,85 @@ class Client:
         self,
         text: str | None = None,
         *,
-        image: str | Path | bytes | bytearray | None = None,
+        image: ImageInput | None = None,
         like: str | None = None,
         text_weight: float = 0.5,
         k: int = 10,
-        where: Sequence[str] = (),
+        where: Where = (),
         after: datetime | str | None = None,
         before: datetime | str | None = None,
-        group: Literal["identity", "near"] | None = None,
+        group: Grouping | None = None,
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> Answer:
-        """The pictures that fit best: see `limner.search.query.Query`. `image` is a file, or a file's bytes.
-
-        `after` and `before` are times or their text in ISO 8601.
-        """
+        """The pictures that fit best: see `limner.search.store.Store.search`. `image` is a file, or a file's bytes."""
         body = {
             "text": text,
             "image": None if image is None else _in_base64(image),
             "like": like,
             "text_weight": text_weight,
             "k": k,
-            "where": list(where),
+            "where": where_strings(where),
             "after": after.isoformat() if isinstance(after, datetime) else after,
             "before": before.isoformat() if isinstance(before, datetime) else before,
             "group": group,
             "rerank": rerank,
             "explain": explain,
         }
-        answer = self._ask("POST", "/v1/search", body)
-        return self._read(
-            answer, lambda found: _made(Answer, {**found, "hits": [_hit(one) for one in found["hits"]]})
-        )
+        return self._read(self._ask("POST", "/v1/search", body), Answer.read)
+
+    def search_many(
+        self,
+        queries: Iterable[str | Mapping[str, Any]],
+        *,
+        text_weight: float = 0.5,
+        k: int = 10,
+        where: Where = (),
+        after: datetime | str | None = None,
+        before: datetime | str | None = None,
+        group: Grouping | None = None,
+        rerank: int | Literal["all"] | None = None,
+        explain: bool = False,
+    ) -> list[Answer]:
+        """`search` for each of many queries, several at once: see `limner.search.store.Store.search_many`.
+
+        Where the server says that these are too many requests a second, it waits as long as it is told to.
+        """
+        # the server has no route for many: it answers together what arrives together (limner.server.batching)
+        options: dict[str, Any] = {
+            "text_weight": text_weight,
+            "k": k,
+            "where": where,
+            "after": after,
+            "before": before,
+            "group": group,
+            "rerank": rerank,
+            "explain": explain,
+        }
+        asked = [{**options, **query_arguments(query)} for query in queries]
+        threads = ThreadPoolExecutor(_AT_ONCE, "limner-client")
+        try:
+            return list(threads.map(self._patiently, asked))
+        finally:
+            # after an error those that have not begun need not be asked
+            threads.shutdown(cancel_futures=True)
+
+    def _patiently(self, arguments: Mapping[str, Any]) -> Answer:
+        """`search`, again and again while the server answers 429, as long as any request may take."""
+        until = time.monotonic() + self._seconds
+        while True:
+            try:
+                return self.search(**arguments)
+            except ServerError as error:
+                if error.status != 429 or time.monotonic() + error.retry_after > until:
+                    raise
+                time.sleep(error.retry_after)
 
     def sentences(
         self,
         text: str | None = None,
         *,
-        image: str | Path | bytes | bytearray | None = None,
+        image: ImageInput | None = None,
         like: str | None = None,
         text_weight: float = 0.5,
         k: int = 10,
@@ -199,28 +195,24 @@ class Client:
             "k": k,
         }
         answer = self._ask("POST", "/v1/sentences", body)
-        return self._read(answer, lambda found: [_made(FoundSentence, one) for one in found["sentences"]])
+        return self._read(answer, lambda found: list(SentencesAnswer.read(found).sentences))
 
     def explain(self, text: str, id: str) -> Explanation:
-        """Why a picture has its score for a text."""
-        answer = self._ask("POST", "/v1/explain", {"text": text, "id": id})
-        return self._read(
-            answer, lambda found: _made(Explanation, {**found, "attention": _attention(found["attention"])})
-        )
+        """Explain a picture's score for a text."""
+        return self._read(self._ask("POST", "/v1/explain", {"text": text, "id": id}), Explanation.read)
 
-    def items(self, *, offset: int = 0, limit: int = 50, where: Sequence[str] = ()) -> Items:
+    def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
         """Some of the pictures that meet conditions, in the order of their paths."""
-        query = {"offset": offset, "limit": limit, "where": list(where)}
-        answer = self._ask("GET", "/v1/items", query=query)
-        return self._read(answer, lambda found: Items([_item(one) for one in found["items"]], found["total"]))
+        query = {"offset": offset, "limit": limit, "where": where_strings(where)}
+        return self._read(self._ask("GET", "/v1/items", query=query), Items.read)
 
     def item(self, id: str) -> Item:
         """One picture."""
-        return self._read(self._ask("GET", f"/v1/items/{_key(id)}"), _item)
+        return self._read(self._ask("GET", f"/v1/items/{_key(id)}"), Item.read)
 
     def add(
         self,
-        image: str | Path | bytes | bytearray,
+        image: ImageInput,
         *,
         name: str | None = None,
         identity: str | None = None,
@@ -234,7 +226,7 @@ class Client:
             "identity": identity,
             "metadata": dict(metadata or {}),
         }
-        return self._read(self._ask("POST", "/v1/items", body), _item)
+        return self._read(self._ask("POST", "/v1/items", body), Item.read)
 
     def delete(self, id: str) -> None:
         """Take a picture out of the store, where the server lets one."""
@@ -248,12 +240,12 @@ class Client:
         """A small JPEG of a picture."""
         return self._ask("GET", f"/v1/thumbnails/{_key(id)}").content
 
-    def info(self) -> dict[str, Any]:
-        """What can be searched, and how: the fields of `/v1/info`."""
-        return self._read(self._ask("GET", "/v1/info"), dict)
+    def info(self) -> StoreInfo:
+        """Describe the store, its model and the server's limits."""
+        return self._read(self._ask("GET", "/v1/info"), StoreInfo.read)
 
     def health(self) -> bool:
-        """Whether the server is there and says that it is well; needs no token."""
+        """Check that the server is up; needs no token."""
         try:
             return self._read(self._ask("GET", "/health"), lambda found: bool(found["status"] == "ok"))
         except ServerError:
@@ -275,11 +267,13 @@ class Client:
         except (TypeError, ValueError) as error:
             raise SettingsError(f"the request cannot be written as JSON ({error})") from None
         if not answer.is_success:
-            raise ServerError(f"{self.url}: {_said(answer)}", answer.status_code)
+            wait = answer.headers.get("Retry-After", "")
+            seconds = float(wait) if wait.isdigit() else 1.0
+            raise ServerError(f"{self.url}: {_said(answer)}", answer.status_code, seconds)
         return answer
 
     def _read(self, answer: "httpx.Response", made: Callable[[Any], T]) -> T:
-        """What an answer's JSON stands for. Raises `ServerError` for one that is not limner's."""
+        """Convert an answer's JSON with `made`. Raises `ServerError` for one that is not limner's."""
         try:
             return made(answer.json())
         except (ValueError, LookupError, TypeError, AttributeError):
@@ -288,7 +282,7 @@ class Client:
 
 
 def _said(answer: "httpx.Response") -> str:
-    """What a refusal says, also one by something that stands before the server."""
+    """The message of a refusal, also one by a proxy before the server."""
     try:
         body = answer.json()
     except ValueError:
@@ -297,13 +291,29 @@ def _said(answer: "httpx.Response") -> str:
     return str(detail or f"refused with status {answer.status_code}")
 
 
-def _in_base64(image: str | Path | bytes | bytearray) -> str:
-    if isinstance(image, bytes | bytearray | memoryview):
-        return base64.b64encode(image).decode()
+def _in_base64(image: ImageInput) -> str:
+    if isinstance(image, str | Path):
+        try:
+            image = Path(image).read_bytes()
+        except OSError as error:
+            raise SettingsError(f"{image}: cannot be read ({error.strerror})") from None
+    elif not isinstance(image, bytes | bytearray | memoryview):
+        image = _as_png(image)
+    return base64.b64encode(image).decode()
+
+
+def _as_png(image: Any) -> bytes:
+    """A Pillow image or an array as the bytes of a file; PNG loses nothing."""
+    from PIL import Image
+
+    file = io.BytesIO()
     try:
-        return base64.b64encode(Path(image).read_bytes()).decode()
-    except OSError as error:
-        raise SettingsError(f"{image}: cannot be read ({error.strerror})") from None
+        (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(file, "PNG")
+    except (AttributeError, OSError, TypeError, ValueError) as error:
+        raise SettingsError(
+            f"image: expected a file, bytes, a Pillow image or an array of one, got {type(image).__name__} ({error})"
+        ) from None
+    return file.getvalue()
 
 
 def _key(id: str) -> str:
@@ -311,27 +321,3 @@ def _key(id: str) -> str:
     if not id.isalnum():
         raise SettingsError(f"expected a picture's id of 32 hex digits, got {id[:80]!a}")
     return id
-
-
-def _made(cls: type[T], values: Mapping[str, Any]) -> T:
-    """A dataclass of those values that it knows: a later server may tell more."""
-    known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    return cls(**{name: value for name, value in values.items() if name in known})
-
-
-def _hit(values: Mapping[str, Any]) -> Hit:
-    return _made(
-        Hit, {**values, "taken": _time(values["taken"]), "attention": _attention(values.get("attention"))}
-    )
-
-
-def _item(values: Mapping[str, Any]) -> Item:
-    return _made(Item, {**values, "taken": _time(values["taken"])})
-
-
-def _attention(values: Mapping[str, Any] | None) -> Attention | None:
-    return None if values is None else _made(Attention, {**values, "crop": tuple(values["crop"])})
-
-
-def _time(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)

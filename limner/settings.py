@@ -103,7 +103,9 @@ def _of_tag(model: type[BaseModel], tag: str) -> list[type[BaseModel]]:
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
+        # a field of a base class takes the settings of any class below it (`limner.models.registry`)
+        below = [model for child in annotation.__subclasses__() for model in _models_in(child)]
+        return [annotation, *below]
     return [model for part in getattr(annotation, "__args__", ()) for model in _models_in(part)]
 
 

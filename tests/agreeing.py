@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from limner.data.records import Dataset
-from limner.runs.run import Run
+from limner.inference.trained import TrainedModel
 
 
-def agreeing(run: Run, dataset: Dataset, split: str) -> Dataset:
+def agreeing(run: TrainedModel, dataset: Dataset, split: str) -> Dataset:
     """All pictures of a set as one split, each an identity, with the sentences that it fits best.
 
     Of the three that the embedding finds first, a matcher has the last word; a picture may be left with no sentence.
@@ -18,8 +18,8 @@ def agreeing(run: Run, dataset: Dataset, split: str) -> Dataset:
     images, texts = run.encode_images(paths), run.encode_texts(sentences)
     first = np.argsort(-(texts @ images.T), axis=1)[:, :3]
     every = np.arange(len(texts))
-    if run.matching is not None:
-        score = run.matching.scorer(images, texts, run.encode_maps(paths), run.read(sentences))
+    if run.reranker is not None:
+        score = run.reranker.pair_scorer(images, texts, run.encode_regions(paths), sentences)
         judged = score(first.ravel(), every.repeat(3)).reshape(first.shape)
         first = np.take_along_axis(first, np.argsort(-judged, axis=1), axis=1)
     chosen = first[:, 0]

@@ -12,6 +12,7 @@ from limner.errors import LimnerError, ServerError, SettingsError
 from limner.search.engine import Engine
 from limner.search.query import Query
 from limner.search.sentences import Sentence, SentenceTable
+from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from tests.search.fake import draw
@@ -32,7 +33,7 @@ def engine(folder: Path) -> Engine:
 @pytest.fixture(scope="module")
 def server(engine: Engine, folder: Path) -> Iterator[Client]:
     settings = ServerSettings(changes=True, uploads=folder / "uploads", rate=0)
-    with running(create_app(engine, settings)) as url, Client(f"{url}/") as client:
+    with running(create_app(Store(engine), settings)) as url, Client(f"{url}/") as client:
         yield client
 
 
@@ -55,7 +56,7 @@ def test_search_as_the_library(server: Client, engine: Engine, folder: Path) -> 
             (hit.id, hit.score, hit.taken) for hit in expected.hits
         ]
         assert (answer.total, answer.matching) == (expected.total, expected.matching)
-    assert server.search("a zxqv").unknown == ["zxqv"]
+    assert server.search("a zxqv").unknown == ("zxqv",)
     some = server.search("a", where=["camera=1", "identity=even"])
     assert {hit.metadata["camera"] for hit in some.hits} == {1}
     like = server.search("a", like=some.hits[0].id, text_weight=0.1, k=2)
@@ -64,7 +65,7 @@ def test_search_as_the_library(server: Client, engine: Engine, folder: Path) -> 
 
 def test_sentences(server: Client, engine: Engine, folder: Path) -> None:
     picture = folder / HOME / "3.png"
-    SentenceTable(engine.store).index(
+    SentenceTable(engine.files).index(
         engine.encoder, [Sentence("a red coat", str(picture)), Sentence("blue")]
     )
     found = server.sentences(image=picture)
@@ -84,11 +85,11 @@ def test_the_other_calls(server: Client, engine: Engine, folder: Path) -> None:
     assert server.image(first.id) == (folder / HOME / "0.png").read_bytes()
     assert server.thumbnail(first.id).startswith(b"\xff\xd8")
     explanation = server.explain("a red coat", first.id)
-    assert explanation.words == ["a", "red", "coat"]
+    assert explanation.words == ("a", "red", "coat")
     assert explanation.score == engine.explain("a red coat", first.id).score
     added = server.add(draw(folder / "new.png", 99), identity="9", metadata={"camera": 3})
     assert (added.name, added.identity, added.metadata["camera"]) == ("new.png", "9", 3)
-    assert server.info()["pictures"] == COUNT + 1
+    assert server.info().pictures == COUNT + 1
     server.delete(added.id)
     assert server.items().total == COUNT
 
@@ -106,6 +107,8 @@ def test_refusals(server: Client, folder: Path) -> None:
             server.item(key)
     with pytest.raises(SettingsError, match="cannot be read"):
         server.search(image=folder / "missing.png")
+    with pytest.raises(SettingsError, match="a Pillow image or an array of one, got dict"):
+        server.search(image={})  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="JSON"):
         server.add(b"", metadata={"a": object()})
 

@@ -1,52 +1,39 @@
 """What the documentation says is true: generated pages are current, links lead somewhere, examples run.
 
-A fenced ```python block is run when the line `<!-- run -->` stands before it. The blocks of a page run in order and
-share their names, in a folder with `RUN` (a trained run), `STORE` (its index) and `PICTURES` (pictures with
-`captions.jsonl`), all of toys.
+Every fenced ```python block is run, unless the line `<!-- not run: REASON -->` stands before it. The blocks of a page
+run in order and share their names, in a folder with `RUN` (a trained run), `STORE` (its index) and `PICTURES`
+(pictures with `captions.jsonl`), all of toys. `test_docs_commands.py` does the same with commands.
 """
 
-import importlib.util
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
 
+from docs import generate as generator
+from docs.code_map import READ_FIRST, code_map
 from limner.cli import app
 from limner.data.check_report import KINDS
 from limner.data.readers import FORMATS
 from limner.data.records import Dataset
 from limner.evaluation.curves import CURVES
 from limner.evaluation.measures import NAMED, OF_K
-from limner.evaluation.overlap import Overlap
 from limner.evaluation.protocols import PROTOCOLS
-from limner.recipes import RECIPES
-from limner.runs import load_run
+from limner.evaluation.scores import Overlap
+from limner.inference import load_model
+from limner.recipes import RECIPES, get_recipe
 from limner.search.index import index_pictures
-from limner.search.store import Store
+from limner.search.store_files import StoreFiles
 from limner.training.recipe import Recipe
+from tests.test_architecture import LAYERS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
-GENERATED = ("cli.md", "settings.md", "recipes.md")
-WRITTEN = ("index", "start", "concepts", "data-formats", "measures", "figures", "server", "dual-path")
-
-
-def _load_generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-generator = _load_generator()
+GENERATED = ("cli.md", "settings.md", "recipes.md", "code-map.md")
 
 
 def _text(page: Path) -> str:
@@ -75,24 +62,26 @@ def test_every_command_and_option_is_documented() -> None:
         assert shown.exit_code == 0
         title = " ".join(["limner", *path])
         section = page.split(f"## `{title}`\n")[1].split("\n## ")[0] if f"## `{title}`\n" in page else ""
-        rows = re.findall(
-            r"^[│|]\s+(?:\*\s+)?(-{1,2}[a-z][a-z-]*|[a-z]+)\s", shown.output, flags=re.MULTILINE
-        )
+        # the headings are "Arguments:", "Options:" and those of the commands; what goes on is indented further
+        _, *parts = re.split(r"^[A-Z][a-z ]+:$", shown.output, flags=re.MULTILINE)
+        rows = re.findall(r"^  (-{1,2}[a-z][a-z-]*|[A-Za-z][A-Za-z-]*)", "".join(parts), flags=re.MULTILINE)
         assert rows, shown.output
         for row in rows:
-            if row.startswith("-") and row != "--help":
+            if row.startswith("-") and row not in ("-h", "--help"):
                 assert f"`{row}`" in section, f"{title}: {row} is not in docs/cli.md"
-            elif not row.startswith("-") and f"`{row.upper()}" not in section:
+            elif row.islower() and not row.startswith("-"):
                 check([*path, row])
+            elif row.isupper():
+                assert f"`{row}" in section, f"{title}: {row} is not in docs/cli.md"
 
     check([])
 
 
 def test_every_recipe_is_documented() -> None:
     page = _text(DOCS / "recipes.md")
-    for name, make in RECIPES.items():
+    for name in RECIPES:
         assert f"\n## {name}\n" in page
-        of_system = f"{make().model.system}.md"
+        of_system = f"{get_recipe(name).model.system}.md"
         assert f"`{name}`" in _text(DOCS / of_system), f"docs/{of_system} does not name recipe {name}"
 
 
@@ -128,9 +117,13 @@ def test_every_format_and_problem_is_documented() -> None:
 
 
 def test_every_page_is_reached_from_the_index() -> None:
+    """Each page is of one of the four kinds: its link stands below one of these headings."""
     index = _text(DOCS / "index.md")
-    for name in [*GENERATED, *(f"{name}.md" for name in WRITTEN if name != "index")]:
-        assert f"]({name})" in index
+    kinds = re.findall(r"^## (.+)$", index, flags=re.MULTILINE)
+    assert kinds == ["Tutorial", "How-to", "Reference", "Explanation"]
+    for page in DOCS.glob("*.md"):
+        if page.name != "index.md":
+            assert index.count(f"]({page.name})") == 1, page.name
 
 
 def _anchors(page: Path) -> set[str]:
@@ -155,69 +148,62 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
     assert not broken
 
 
+def test_the_log_index_has_a_row_for_each_entry() -> None:
+    """Newest first, with a question, an answer and a link whose anchor `test_relative_links` follows."""
+    folder = DOCS / "log"
+    days = sorted((page for page in folder.glob("*.md") if page.name != "index.md"), reverse=True)
+    written = []
+    for page in days:
+        first, *_ = _text(page).splitlines()
+        assert first == f"# {page.stem}"
+        written += [
+            (page.stem, title) for title in re.findall(r"^## (.+)$", _prose(page), flags=re.MULTILINE)
+        ]
+    rows = re.findall(
+        r"^\| (\d{4}-\d\d-\d\d) \| (.+) \| (.+) \| \[(.+)\]\(", _text(folder / "index.md"), flags=re.MULTILINE
+    )
+    assert [(date, title) for date, _, _, title in rows] == written
+    assert all(question.endswith("?") and answer for _, question, answer, _ in rows)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_no_path_of_a_machine_is_on_a_page(page: Path) -> None:
     assert not re.search(r"(?<![\w.])/(work|home|root|Users|tmp|mnt)/", _text(page))
 
 
-def _tree_entries(text: str) -> Iterator[str]:
-    """Paths in fenced blocks that draw a file tree: a first line ending in "/" and deeper lines below it.
-
-    A line is its depth (blanks and box-drawing signs), one or more names separated by " · " or ", ", and after two
-    blanks what it is about.
-    """
-    # every fence is matched, whatever its language, so that the end of one is not taken for the start of the next
-    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
-        if language not in {"", "text"}:
-            continue
-        lines = [line for line in block.splitlines() if line.strip()]
-        parents: list[tuple[int, str]] = []
-        if not any(re.match(r"limner/(\s|$)", line.strip(" │├└─")) for line in lines):
-            continue
-        for line in lines:
-            depth = len(line) - len(line.lstrip(" │├└─"))
-            names = re.split(r" · |, ", re.split(r"\s{2,}", line[depth:].strip())[0])
-            while parents and parents[-1][0] >= depth:
-                parents.pop()
-            above = "".join(name for _, name in parents)
-            yield from (above + name for name in names)
-            if names[0].endswith("/"):
-                parents.append(
-                    (depth, names[0] if names[0] != f"{ROOT.name}/" or (ROOT / names[0]).exists() else "")
-                )
+def test_the_code_map_names_every_file_and_what_it_is() -> None:
+    page = code_map("")
+    for file in [*(ROOT / "limner").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]:
+        if file.name != "__init__.py":
+            assert re.search(rf"\(\.\./{re.escape(file.relative_to(ROOT).as_posix())}\) \| \S", page), file
+    for folder in {file.parent for file in (ROOT / "limner").rglob("__init__.py")}:
+        assert re.search(
+            rf"^## {folder.relative_to(ROOT).as_posix()}/\n\n[^|\s]", page, flags=re.MULTILINE
+        ), folder
+    assert all((ROOT / path).is_file() for path in READ_FIRST)
 
 
-def test_the_file_tree_of_the_readme_is_there() -> None:
-    readme = ROOT / "README.md"
-    entries = list(_tree_entries(_text(readme))) if readme.exists() else []
-    missing = [entry for entry in entries if not (ROOT / entry).exists()]
-    assert not missing, f"README's file tree names {missing}"
-    shown = {entry.rstrip("/") for entry in entries}
-    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "limner").rglob("[a-z]*.py")}
-    unnamed = {
-        name
-        for name in modules - shown
-        if name.rpartition("/")[0] in {one.rpartition("/")[0] for one in shown}
-    }
-    assert not unnamed, f"README's file tree leaves out {sorted(unnamed)}"
+def test_contributing_draws_the_layers_that_the_architecture_test_holds() -> None:
+    drawn = re.search(r"^```text\n(.* ← .*)\n```$", _text(ROOT / "CONTRIBUTING.md"), flags=re.MULTILINE)
+    assert drawn
+    assert [set(layer.split(", ")) for layer in drawn[1].split(" ← ")] == LAYERS
 
 
-def test_file_trees_are_read_as_they_are_drawn() -> None:
-    drawn = "limner/          the package\n├── data/\n│   ├── records.py · images.py   two\n├── types.py\n"
-    assert list(_tree_entries(f"```text\n{drawn}docs/\n  start.md  first\n```\n")) == [
-        "limner/",
-        "limner/data/",
-        "limner/data/records.py",
-        "limner/data/images.py",
-        "limner/types.py",
-        "docs/",
-        "docs/start.md",
-    ]
+def test_the_readme_has_one_line_a_folder() -> None:
+    """The README lists the packages; the files are in the generated code map, which no commit edits by hand."""
+    readme = _text(ROOT / "README.md")
+    folders = {file.parent.name for file in (ROOT / "limner").glob("*/__init__.py")}
+    assert (
+        set(re.findall(r"^\| \[`limner/(\w+)/`\]\(limner/\1\) \| \S", readme, flags=re.MULTILINE)) == folders
+    )
+    assert not re.findall(r"\b\w+\.py\b", readme), "the README names files; they belong in the code map"
 
 
 def _examples(page: Path) -> list[str]:
-    marked = re.findall(r"^<!-- run -->\n+```python\n(.*?)^```$", _text(page), flags=re.MULTILINE | re.DOTALL)
-    return [str(block) for block in marked]
+    blocks = re.findall(
+        r"^(<!-- not run: .+ -->\n+)?```python\n(.*?)^```$", _text(page), flags=re.MULTILINE | re.DOTALL
+    )
+    return [block for excused, block in blocks if not excused]
 
 
 @pytest.fixture(scope="module")
@@ -225,8 +211,8 @@ def workplace(toys: Dataset, toy_run: Path, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("docs")
     shutil.copytree(toy_run, folder / "RUN")
     shutil.copytree(toys.records[0].image.parent, folder / "PICTURES")
-    run = load_run(folder / "RUN")
-    store = Store.create(folder / "STORE", fingerprint=run.fingerprint, dim=run.dim, run=folder / "RUN")
+    run = load_model(folder / "RUN")
+    store = StoreFiles.create(folder / "STORE", fingerprint=run.fingerprint, dim=run.dim, run=folder / "RUN")
     index_pictures(run, store, [folder / "PICTURES"])
     return folder
 

@@ -8,15 +8,15 @@ from PIL import Image, ImageDraw
 from limner.data.records import Dataset, Record
 from limner.data.transforms import ImageSettings
 from limner.losses import CMCE, Instance, Levels, Pair, Ranking, Sextuple
-from limner.models.backbones import BackboneSettings
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_path import DualPathSettings
 from limner.models.hgan import HGANSettings, RegionSettings
-from limner.models.hierarchical_text import HierarchicalTextSettings
 from limner.models.identity_aware import IdentityAwareSettings
+from limner.models.image import BackboneSettings
 from limner.models.local_matching import LocalMatchingSettings
 from limner.models.mnil import MNiLSettings
-from limner.models.text_encoder import TextEncoderSettings
+from limner.models.text_cnn import TextCNNSettings
+from limner.models.text_hgan import HierarchicalTextSettings
 from limner.models.text_lstm import TextLSTMSettings
 from limner.training.recipe import OptimiserSettings, PairSettings, Recipe, StageSettings
 
@@ -73,7 +73,7 @@ def toy_identity_aware() -> Recipe:
     first, second = (
         stage.replace(losses=losses, position_shift=False, pairing="group") for stage in dual.stages
     )
-    own = {"image_head": OptimiserSettings(name="sgd", rate=0.01)}
+    own = {"image_projection": OptimiserSettings(name="sgd", rate=0.01)}
     return dual.replace(
         name="toy-identity-aware",
         model=IdentityAwareSettings(
@@ -83,7 +83,7 @@ def toy_identity_aware() -> Recipe:
         ),
         stages=(
             first.replace(epochs=2, part_optimisers=own),
-            second.replace(part_optimisers={"backbone": own["image_head"]}),
+            second.replace(part_optimisers={"backbone": own["image_projection"]}),
         ),
     )
 
@@ -141,7 +141,7 @@ def toy_recipe() -> Recipe:
         name="toy",
         model=DualPathSettings(
             backbone=BackboneSettings(name="resnet-18", width=0.125),
-            text=TextEncoderSettings(words=10, word_dim=12, width=1 / 32),
+            text=TextCNNSettings(words=10, word_dim=12, width=1 / 32),
             dim=16,
         ),
         images=ImageSettings(resize=(36, 36), crop=(32, 32)),
@@ -172,7 +172,9 @@ def toy_mnil(*, by_label: bool = False) -> Recipe:
     """Sextuples in seconds: a frozen backbone and feature maps at ten times the rate, then everything."""
     dual = toy_recipe()
     sextuple = Sextuple(queue=12, relevant="label" if by_label else "class")
-    sgd = OptimiserSettings(name="sgd", rate=0.05, multipliers={"image_head": 10, "text_head": 10})
+    sgd = OptimiserSettings(
+        name="sgd", rate=0.05, multipliers={"image_projection": 10, "text_projection": 10}
+    )
     first, second = (
         stage.replace(losses=(sextuple,), position_shift=False, optimiser=sgd) for stage in dual.stages
     )

@@ -1,5 +1,6 @@
 """The command line: `limner COMMAND`."""
 
-from limner.cli.main import app, main
+from limner.cli.main import main
+from limner.cli.root import app
 
 __all__ = ["app", "main"]

@@ -1,33 +1,31 @@
 """`limner ablate`: a table of a paper, trained and measured here, beside the published figures."""
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table as Grid
 
 from limner.cli.console import counting_each, err, out
-from limner.cli.options import Cpu
-from limner.cli.training_progress import TrainingProgress
-from limner.data.readers import open_dataset
-from limner.data.records import Dataset
+from limner.cli.contract import command, group
+from limner.cli.options import Cpu, DataSource
+from limner.cli.schemas import AblationTable
 from limner.errors import SettingsError
-from limner.evaluation.measures import STANDARD
-from limner.evaluation.protocols import PROTOCOLS, Protocol, find_protocol, protocol_of
-from limner.figures.ablation_bars import ablation_figure, read_table
-from limner.figures.style import write_figure
-from limner.recipes import change, get_recipe
-from limner.recipes.ablations import TABLES, get_table, variants
-from limner.runs.checkpoint import write_text
-from limner.runs.evaluating import expect_fit
-from limner.training.ablation import Outcome, Variant, measure_variant, train_variant
-from limner.training.ablation_report import AblationReport
+
+if TYPE_CHECKING:
+    from limner.data.records import Dataset
+    from limner.evaluation.protocols import Protocol
+    from limner.training.ablation import Variant
+    from limner.training.ablation_report import AblationReport
+
+app = group("Ablate.")
 
 
+@command(app, "ablate")
 def ablate_command(
-    table: Annotated[str, typer.Argument(help=f"One of {', '.join(TABLES)}.")],
-    data: Annotated[str, typer.Option("--data", help="FORMAT:PATH of the dataset.")],
+    table: Annotated[str, typer.Argument(help="Name of a table, see `limner recipes tables`.")],
+    data: DataSource,
     folder: Annotated[Path, typer.Option("--out", help="Folder of the runs and of the table.")],
     recipe: Annotated[
         str | None,
@@ -56,12 +54,24 @@ def ablate_command(
         str | None, typer.Option(help="Protocol to measure by (default: the table's, or the dataset's own).")
     ] = None,
     cpu: Cpu = False,
-) -> None:
-    """Train each row of a paper's table with each seed, measure it, and set it beside the paper's figures.
+) -> AblationTable:
+    """Train and measure the rows of a paper's table.
 
-    Run it again to go on where it stopped: finished runs are kept. Writes table.md, table.csv and table.json, and
-    table.png and table.svg where the extra `figures` is installed.
+    Each row is trained with each seed and set beside the paper's figures. Run it again to go on where it stopped:
+    finished runs are kept. Writes table.md, table.csv and table.json, and table.png and table.svg where the extra
+    `figures` is installed.
     """
+    from limner.cli.training_progress import TrainingProgress
+    from limner.data.readers import open_dataset
+    from limner.figures.ablation_bars import ablation_figure, read_table
+    from limner.figures.style import write_figure
+    from limner.inference.checkpoint import write_text
+    from limner.recipes.ablations import get_table, variants
+    from limner.recipes.change import change
+    from limner.recipes.registry import get_recipe
+    from limner.training.ablation import Outcome, measure_variant, train_variant
+    from limner.training.ablation_report import AblationReport
+
     chosen, given = get_table(table), tuple(settings or ())
     if stage is not None and stage not in chosen.stages:
         raise SettingsError(f"--stage {stage}: {table} has rows of stage {' and '.join(chosen.stages)}")
@@ -79,8 +89,8 @@ def ablate_command(
     for key, variant in _asked(table, rows, stage, row).items():
         trials = []
         for seed in numbers:
-            err.print(f"{variant.label}, stage {variant.stage}, seed {seed}", style="bold")
-            with TrainingProgress(err) as progress:
+            err.print(f"{variant.label}, stage {variant.stage}, seed {seed}")
+            with TrainingProgress(err.rich) as progress:
                 run = train_variant(rows, key, seed, dataset, folder, listener=progress.listen, cpu=cpu)
             with counting_each("pictures") as count:
                 trials.append(
@@ -111,14 +121,20 @@ def ablate_command(
     _show(report)
     if find_spec("matplotlib") is not None:
         write_figure(ablation_figure(read_table(folder)), folder / "table")
+    return AblationTable(json.loads(report.to_json()))
 
 
-def _rules(table: str, protocol: str | None, dataset: Dataset) -> Protocol | None:
+def _rules(table: str, protocol: str | None, dataset: "Dataset") -> "Protocol | None":
     """The protocol of the rows; None = the dataset's own, with the measures of every report.
 
     Raises `SettingsError` for one that does not measure what the table prints, `DataError` for one that the dataset
     does not fit.
     """
+    from limner.evaluation.measures import STANDARD
+    from limner.evaluation.protocols import PROTOCOLS, find_protocol, protocol_of
+    from limner.inference.evaluate_run import expect_fit
+    from limner.recipes.ablations import get_table
+
     chosen = get_table(table)
     printed = {name for row in chosen.rows for name in row.published}
     name = protocol or chosen.protocol
@@ -140,8 +156,8 @@ def _listed(printed: set[str]) -> str:
 
 
 def _asked(
-    table: str, rows: dict[str, Variant], stage: str | None, keys: list[str] | None
-) -> dict[str, Variant]:
+    table: str, rows: "dict[str, Variant]", stage: str | None, keys: list[str] | None
+) -> "dict[str, Variant]":
     """The rows of a stage and of some keys, in the table's order."""
     if unknown := [key for key in keys or () if key not in rows]:
         raise SettingsError(f"--row {unknown[0]}: {table} has no such row; there are: {', '.join(rows)}")
@@ -155,7 +171,9 @@ def _asked(
     return found
 
 
-def _show(report: AblationReport) -> None:
+def _show(report: "AblationReport") -> None:
+    from rich.table import Table as Grid
+
     grid = Grid(title=report.title)
     for index, title in enumerate(report.header):
         grid.add_column(title, justify="left" if index < 2 else "right")

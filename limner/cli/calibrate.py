@@ -1,34 +1,40 @@
 """`limner calibrate`: probabilities of a run's scores, fitted on validation."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from limner.cli.console import counting_each, err, out
-from limner.cli.options import Cpu, Rerank, device, first
-from limner.data.readers import open_dataset
+from limner.cli.contract import command, group
+from limner.cli.options import Cpu, DataSource, Rerank, RunFolder, Stage, device, first
+from limner.cli.schemas import CalibrationReport
 from limner.errors import CheckpointError, SettingsError
-from limner.evaluation.reliability import Reliability
-from limner.runs import Run, load_run
-from limner.runs.calibrating import calibrate_run, check_calibration
-from limner.runs.calibration_file import FILE, THRESHOLD, Kind, read_calibration, write_calibration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.table import Table
+
+    from limner.evaluation.calibration import Reliability
+    from limner.inference import TrainedModel
+    from limner.inference.calibration import Kind
+
+app = group("Calibrate.")
+
+_THRESHOLD = 0.5
+"""That of `limner.inference.calibration`, whose import takes torch; a test holds them equal."""
 
 
+@command(app, "calibrate")
 def calibrate_command(
-    run: Annotated[Path, typer.Argument(help="Run folder, or a checkpoint file.")],
-    data: Annotated[str, typer.Option("--data", help="FORMAT:PATH of the dataset.")],
+    run: RunFolder,
+    data: DataSource,
     split: Annotated[str | None, typer.Option(help="Split to fit on; never test; val if not given.")] = None,
-    stage: Annotated[
-        str | None, typer.Option(help="Checkpoint of this stage instead of the best one.")
-    ] = None,
+    stage: Stage = None,
     threshold: Annotated[
         float | None,
         typer.Option(
-            help=f"Probability below which the first hit is no good match; {THRESHOLD} if not given."
+            help=f"Probability below which the first hit is no good match; {_THRESHOLD} if not given."
         ),
     ] = None,
     rerank: Rerank = None,
@@ -37,14 +43,28 @@ def calibrate_command(
         typer.Option(help="Measure the calibration that the run has on this split, and fit nothing."),
     ] = None,
     cpu: Cpu = False,
-) -> None:
-    """Fit the probabilities of a run's scores and write them into its folder, with what they are worth."""
+) -> CalibrationReport:
+    """Fit probabilities to a run's scores, on validation.
+
+    Writes them into the run's folder, with what they are worth.
+    """
+    from limner.data.readers import open_dataset
+    from limner.inference import load_model
+    from limner.inference.calibration import (
+        FILE,
+        THRESHOLD,
+        calibrate_run,
+        check_calibration,
+        read_calibration,
+        write_calibration,
+    )
+
     if check is not None and (threshold is not None or rerank is not None or split is not None):
         raise SettingsError(
-            "--check measures what was fitted; --split, --threshold and --rerank are of fitting"
+            "--check measures the calibration of a run; --split, --threshold and --rerank fit one"
         )
     fit_on = split or "val"
-    loaded = load_run(run, stage=stage, device=device(cpu))
+    loaded = load_model(run, stage=stage, device=device(cpu))
     fitted = None if check is None else read_calibration(loaded.path.parent)
     if check is not None and fitted is None:
         raise CheckpointError(f"{run}: has no {FILE} to measure; fit it first, without --check")
@@ -53,18 +73,34 @@ def calibrate_command(
         if check is not None and fitted is not None:
             found = check_calibration(loaded, dataset, fitted, progress=progress)
             out.print(_table(check, "fitted on " + fitted.split, len(dataset), fitted.threshold, found))
-            return
+            return _result(check, len(dataset), fitted.threshold, found)
         chosen = THRESHOLD if threshold is None else threshold
         made = calibrate_run(
             loaded, dataset, fit_on, threshold=chosen, rerank=first(rerank), progress=progress
         )
     out.print(_table(fit_on, "by cross-validation", len(dataset), made.threshold, made.reliability))
     _say_what_is_replaced(loaded)
-    out.print(f"written to {write_calibration(loaded.path.parent, made)}")
+    written = write_calibration(loaded.path.parent, made)
+    out.print(f"written to {written}")
+    return _result(fit_on, len(dataset), made.threshold, made.reliability, written)
 
 
-def _say_what_is_replaced(run: Run) -> None:
+def _result(
+    split: str, gallery: int, threshold: float, measured: "Mapping[Kind, Reliability]", file: Any = None
+) -> CalibrationReport:
+    return CalibrationReport(
+        split=split,
+        pictures=gallery,
+        threshold=threshold,
+        reliability={kind: one.model_dump() for kind, one in measured.items()},
+        file=file,
+    )
+
+
+def _say_what_is_replaced(run: "TrainedModel") -> None:
     """A run folder has one calibration: that of another checkpoint goes."""
+    from limner.inference.calibration import read_calibration
+
     try:
         before = read_calibration(run.path.parent)
     except CheckpointError:
@@ -76,9 +112,12 @@ def _say_what_is_replaced(run: Run) -> None:
 
 
 def _table(
-    split: str, how: str, gallery: int, threshold: float, measured: Mapping[Kind, Reliability]
-) -> Table:
+    split: str, how: str, gallery: int, threshold: float, measured: "Mapping[Kind, Reliability]"
+) -> "Table":
     """A column a kind of score; shares in percent, both errors from 0 to 1."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(
         title=Text(f"first hits of {gallery:,} pictures · {split}, {how}"),
         caption=Text("* as first hits where the right pictures are taken out of the gallery"),

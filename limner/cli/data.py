@@ -1,6 +1,5 @@
 """`limner data`: look at a dataset, or draw one."""
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -8,36 +7,34 @@ from typing import Annotated
 import typer
 
 from limner.cli.console import counting, out
-from limner.data.check import check_dataset, render
-from limner.data.people import generate_people
-from limner.data.readers import FORMATS, open_dataset
+from limner.cli.contract import UnsoundError, command, group
+from limner.cli.schemas import DataReport, PeopleDrawn
 
-app = typer.Typer(help="Check a dataset, or draw one of generated people.", no_args_is_help=True)
-
-Data = Annotated[str, typer.Argument(help=f"FORMAT:PATH with FORMAT one of {', '.join(FORMATS)}.")]
+app = group("Check a dataset, or draw one of generated people.")
 
 
-@app.command("check")
+@command(app, "check")
 def check_command(
-    data: Data,
+    data: Annotated[str, typer.Argument(metavar="FORMAT:PATH", help="The dataset (docs/data-formats.md).")],
     fast: Annotated[
         bool, typer.Option("--fast", help="Only look for the pictures, do not open them.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-) -> None:
+) -> DataReport:
     """Find what is wrong with a dataset before training does: exit code 1 when there are errors."""
+    from limner.data.check import check_dataset, render
+    from limner.data.readers import open_dataset
+
     dataset = open_dataset(data)
     with counting("pictures") as progress:
         report = check_dataset(dataset, workers=os.cpu_count() or 1, progress=progress, open_images=not fast)
-    if as_json:
-        typer.echo(json.dumps(report.to_json(), indent=2))
-    else:
-        out.print(render(report))
-    if not report.sound:
-        raise typer.Exit(1)
+    out.print(render(report))
+    result = DataReport.model_validate(report.to_json())
+    if not result.sound:
+        raise UnsoundError(result)
+    return result
 
 
-@app.command("people")
+@command(app, "people")
 def people_command(
     folder: Annotated[Path, typer.Argument(help="Folder to draw into.")],
     identities: Annotated[int, typer.Option(help="How many different people.")] = 800,
@@ -45,8 +42,10 @@ def people_command(
     val: Annotated[int | None, typer.Option(help="People for validation (default: a tenth).")] = None,
     test: Annotated[int | None, typer.Option(help="People for testing (default: a fifth).")] = None,
     workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
-) -> None:
+) -> PeopleDrawn:
     """Draw people and describe them, in the form of CUHK-PEDES."""
+    from limner.demo.people import generate_people
+
     with counting("people") as progress:
         summary = generate_people(
             folder,
@@ -60,4 +59,11 @@ def people_command(
     out.print(
         f"{folder}: {summary.identities} people, {summary.images} pictures, {summary.sentences} sentences; "
         f"use it as cuhk-pedes:{folder}"
+    )
+    return PeopleDrawn(
+        folder=folder,
+        identities=summary.identities,
+        images=summary.images,
+        sentences=summary.sentences,
+        drawn=summary.drawn,
     )

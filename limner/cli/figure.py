@@ -6,115 +6,119 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from limner.cli.console import err, out
-from limner.cli.options import Cpu, device
-from limner.data.readers import open_dataset
-from limner.data.records import Dataset
+from limner.cli.console import out, working
+from limner.cli.contract import command, group
+from limner.cli.options import Cpu, DataSource, RunFolder, Stage, device
+from limner.cli.schemas import FigureFiles
 from limner.errors import DataError, SettingsError
-from limner.evaluation.arrays import read_results
-from limner.figures import (
-    ablation_bars,
-    attention,
-    features,
-    precision_curves,
-    rank_lists,
-    similarities,
-    training_curves,
-    word_bars,
-)
-from limner.figures.style import check_path, labels_of, write_figure
-from limner.runs import load_run
-from limner.runs.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-app = typer.Typer(help="Draw the figures of the papers from runs, results and reports.", no_args_is_help=True)
+    from limner.data.records import Dataset
+    from limner.inference.trained import TrainedModel
+
+app = group("Draw the figures of the papers from runs, results and reports.")
+
+
+def _checked(path: Path) -> Path:
+    from limner.figures.style import check_path
+
+    return check_path(path)
+
 
 Out = Annotated[
     Path,
     typer.Option(
         "--out",
         help="File to write: .png, .svg or .pdf; without an ending both .png and .svg.",
-        callback=check_path,
+        callback=_checked,
     ),
 ]
-RunFolder = Annotated[Path, typer.Argument(help="Run folder, or a checkpoint file.")]
-Data = Annotated[str, typer.Option("--data", help="FORMAT:PATH of the dataset.")]
 Split = Annotated[str, typer.Option(help="Split to draw from.")]
-Stage = Annotated[str | None, typer.Option(help="Checkpoint of this stage instead of the best one.")]
 Titles = Annotated[list[str] | None, typer.Option("--title", help="Name in the figure, one for each file.")]
 Seed = Annotated[int, typer.Option(help="Another seed draws other items.")]
 
 
-@app.command("training")
+@command(app, "training")
 def training_command(
     run: Annotated[Path, typer.Argument(help="Run folder, or its metrics.jsonl.")], file: Out
-) -> None:
+) -> FigureFiles:
     """Losses of both paths and R@1 on validation, epoch by epoch."""
-    _write(training_curves.training_curves(training_curves.read_log(run)), file)
+    from limner.figures import training_curves
+
+    return _write(training_curves.training_curves(training_curves.read_log(run)), file)
 
 
-@app.command("ablation")
+@command(app, "ablation")
 def ablation_command(
     table: Annotated[Path, typer.Argument(help="Folder of `limner ablate`, or its table.json.")], file: Out
-) -> None:
+) -> FigureFiles:
     """An ablation table as bars, ours beside the paper's."""
-    _write(ablation_bars.ablation_figure(ablation_bars.read_table(table)), file)
+    from limner.figures import ablation_bars
+
+    return _write(ablation_bars.ablation_figure(ablation_bars.read_table(table)), file)
 
 
-@app.command("similarities")
+@command(app, "similarities")
 def similarities_command(
     results: Annotated[
         list[Path], typer.Argument(help="Results in .npz files, of `limner evaluate --save` or others.")
     ],
     file: Out,
     titles: Titles = None,
-) -> None:
+) -> FigureFiles:
     """Distributions of the cosines of true and of wrong pairs, with their overlap S."""
+    from limner.evaluation.arrays import read_results
+    from limner.figures import similarities
+
     names = _titles(results, titles)
-    with err.status("counting"):
+    with working("counting"):
         counted = [similarities.similarities_of(read_results(path)) for path in results]
-    _write(similarities.similarity_figure(counted, names), file)
+    return _write(similarities.similarity_figure(counted, names), file)
 
 
-@app.command("precision")
+@command(app, "precision")
 def precision_command(
     reports: Annotated[list[Path], typer.Argument(help="Reports in JSON, with curves.")],
     file: Out,
     titles: Titles = None,
-) -> None:
+) -> FigureFiles:
     """Precision over recall and over scope."""
+    from limner.figures import precision_curves
+
     names = _titles(reports, titles)
-    _write(
+    return _write(
         precision_curves.precision_figure([precision_curves.read_curves(path) for path in reports], names),
         file,
     )
 
 
-@app.command("correlation")
+@command(app, "correlation")
 def correlation_command(
     run: RunFolder,
-    data: Data,
+    data: DataSource,
     file: Out,
     split: Split = "val",
     images: Annotated[int, typer.Option(help="Pictures, drawn at random.")] = 100,
     stage: Stage = None,
     seed: Seed = 0,
     cpu: Cpu = False,
-) -> None:
+) -> FigureFiles:
     """Pearson's correlation between pictures, of the backbone's features and of the embeddings."""
+    from limner.figures import features
+
     loaded, dataset = _opened(run, data, split, stage, cpu)
     drawn = _drawn(dataset, images, seed)
-    with err.status("encoding"):
+    with working("encoding"):
         found = features.picture_features(loaded, drawn.records)
-    _write(features.correlation_figure(found), file)
+    return _write(features.correlation_figure(found), file)
 
 
-@app.command("map")
+@command(app, "map")
 def map_command(
     run: RunFolder,
-    data: Data,
+    data: DataSource,
     file: Out,
     groups: Annotated[
         list[str], typer.Option("--group", help="Group or label to show; give it twice or more.")
@@ -124,8 +128,10 @@ def map_command(
     stage: Stage = None,
     seed: Seed = 0,
     cpu: Cpu = False,
-) -> None:
+) -> FigureFiles:
     """t-SNE of the pictures and sentences of some groups: features that enter, and embeddings."""
+    from limner.figures import features
+
     if len(set(groups)) < 2:
         raise SettingsError("a map is of two groups or more; give --group twice")
     loaded, dataset = _opened(run, data, split, stage, cpu)
@@ -134,7 +140,7 @@ def map_command(
     said = [(sentence, group) for group, own in parts for record in own for sentence in record.sentences[:1]]
     if not said:
         raise DataError(f"{dataset.source}: the pictures of these groups have no sentence")
-    with err.status("encoding and placing"):
+    with working("encoding and placing"):
         figure = features.map_figure(
             features.picture_features(loaded, records),
             features.sentence_features(loaded, [sentence for sentence, _ in said]),
@@ -142,13 +148,13 @@ def map_command(
             [group for _, group in said],
             seed=seed,
         )
-    _write(figure, file)
+    return _write(figure, file)
 
 
-@app.command("ranks")
+@command(app, "ranks")
 def ranks_command(
     run: RunFolder,
-    data: Data,
+    data: DataSource,
     file: Out,
     split: Split = "test",
     queries: Annotated[int, typer.Option(min=1, max=50, help="Queries, drawn at random.")] = 5,
@@ -157,32 +163,37 @@ def ranks_command(
     stage: Stage = None,
     seed: Seed = 0,
     cpu: Cpu = False,
-) -> None:
+) -> FigureFiles:
     """Rank lists of random queries, true matches in green and wrong ones in red."""
+    from limner.figures import rank_lists
+
     loaded, dataset = _opened(run, data, split, stage, cpu)
-    with err.status("encoding and ranking"):
+    with working("encoding and ranking"):
         lists = rank_lists.rank_lists(
             loaded, dataset.records, to_text=to_text, queries=queries, first=k, seed=seed
         )
-    _write(rank_lists.rank_list_figure(lists), file)
+    return _write(rank_lists.rank_list_figure(lists), file)
 
 
-@app.command("nearest")
+@command(app, "nearest")
 def nearest_command(
     run: RunFolder,
     words: Annotated[list[str], typer.Argument(help="Words to find the neighbours of.")],
     file: Out,
     k: Annotated[int, typer.Option("-k", help="Neighbours of each.")] = 8,
     stage: Stage = None,
-) -> None:
+) -> FigureFiles:
     """The nearest words of some words: by an LSTM's output for each, else by the model's word table."""
-    loaded = load_run(run, stage=stage, device="cpu")
-    _write(
+    from limner.figures import word_bars
+    from limner.inference import load_model
+
+    loaded = load_model(run, stage=stage, device="cpu")
+    return _write(
         word_bars.nearest_figure([(word, word_bars.nearest_words(loaded, word, k)) for word in words]), file
     )
 
 
-@app.command("words")
+@command(app, "words")
 def words_command(
     run: RunFolder,
     image: Annotated[Path, typer.Argument(help="Picture.")],
@@ -190,16 +201,19 @@ def words_command(
     file: Out,
     stage: Stage = None,
     cpu: Cpu = False,
-) -> None:
+) -> FigureFiles:
     """Which words of a sentence decide its match with a picture."""
-    loaded = load_run(run, stage=stage, device=device(cpu))
-    _write(
+    from limner.figures import word_bars
+    from limner.inference import load_model
+
+    loaded = load_model(run, stage=stage, device=device(cpu))
+    return _write(
         word_bars.discriminative_figure(word_bars.discriminative_words(loaded, image, sentence), sentence),
         file,
     )
 
 
-@app.command("attention")
+@command(app, "attention")
 def attention_command(
     run: RunFolder,
     image: Annotated[Path, typer.Argument(help="Picture.")],
@@ -210,24 +224,30 @@ def attention_command(
         bool, typer.Option("--bare", help="Leave the picture itself out, for one that may not be shown.")
     ] = False,
     cpu: Cpu = False,
-) -> None:
+) -> FigureFiles:
     """Where a matcher looks: each word's attention over the picture, each step's over the words."""
-    loaded = load_run(run, stage=stage, device=device(cpu))
-    _write(attention.attention_figure(attention.attended(loaded, image, sentence), bare=bare), file)
+    from limner.figures import attention
+    from limner.inference import load_model
+
+    loaded = load_model(run, stage=stage, device=device(cpu))
+    return _write(attention.attention_figure(attention.attended(loaded, image, sentence), bare=bare), file)
 
 
-def _opened(run: Path, data: str, split: str, stage: str | None, cpu: bool) -> tuple[Run, Dataset]:
+def _opened(run: Path, data: str, split: str, stage: str | None, cpu: bool) -> "tuple[TrainedModel, Dataset]":
+    from limner.data.readers import open_dataset
+    from limner.inference import load_model
+
     dataset = open_dataset(data).split(split)
-    return load_run(run, stage=stage, device=device(cpu)), dataset
+    return load_model(run, stage=stage, device=device(cpu)), dataset
 
 
-def _drawn(dataset: Dataset, count: int, seed: int) -> Dataset:
+def _drawn(dataset: "Dataset", count: int, seed: int) -> "Dataset":
     if count < 1:
         raise SettingsError(f"expected at least one picture, got {count}")
     return dataset.sample(count, seed)
 
 
-def _of_group(dataset: Dataset, name: str) -> Dataset:
+def _of_group(dataset: "Dataset", name: str) -> "Dataset":
     chosen = tuple(record for record in dataset.records if name == record.group or name in record.labels)
     if not chosen:
         example = dataset.records[0]
@@ -239,6 +259,8 @@ def _of_group(dataset: Dataset, name: str) -> Dataset:
 
 
 def _titles(files: list[Path], titles: list[str] | None) -> list[str]:
+    from limner.figures.style import labels_of
+
     if titles is None:
         return labels_of(files)
     if len(titles) != len(files):
@@ -246,6 +268,10 @@ def _titles(files: list[Path], titles: list[str] | None) -> list[str]:
     return titles
 
 
-def _write(figure: "Figure", file: Path) -> None:
-    for written in write_figure(figure, file):
+def _write(figure: "Figure", file: Path) -> FigureFiles:
+    from limner.figures.style import write_figure
+
+    files = tuple(write_figure(figure, file))
+    for written in files:
         out.print(str(written))
+    return FigureFiles(files=files)

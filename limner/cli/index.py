@@ -2,27 +2,28 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from limner.cli.console import counting, err, out
-from limner.cli.options import Cpu, Engine, StoreFolder, device
+from limner.cli.contract import command, group
+from limner.cli.options import Batch, Cpu, Engine, NewStoreFolder, Stage, StoreFolder, device
 from limner.cli.options import engine as chosen_engine
-from limner.data.readers import open_dataset
+from limner.cli.schemas import Indexed, SentencesIndexed
 from limner.errors import DataError, SettingsError
-from limner.runs import load_run
-from limner.search.index import IndexSummary, index_pictures
-from limner.search.metadata import read_metadata
-from limner.search.opening import store_for
-from limner.search.place import Place, place_of
-from limner.search.reindexing import reindex
-from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store import Store
+
+if TYPE_CHECKING:
+    from limner.search.sentences import Sentence
+    from limner.wire import IndexReport
+
+app = group("Index.")
 
 _SHOWN = 20
+"""Pictures and sentences left out that are named one by one; `--json` has all."""
 
 
+@command(app, "index")
 def index_command(
     run: Annotated[Path, typer.Argument(help="Run folder of the model.")],
     store: StoreFolder,
@@ -31,29 +32,37 @@ def index_command(
         Path | None,
         typer.Option(help="CSV or JSONL with a column 'file', optionally 'identity', and any others."),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Pictures encoded and committed at once.")] = 256,
-    stage: Annotated[
-        str | None, typer.Option(help="Checkpoint of this stage instead of the best one.")
-    ] = None,
+    batch: Batch = 256,
+    stage: Stage = None,
     engine: Engine = "torch",
     cpu: Cpu = False,
-) -> None:
-    """Add pictures to a store. Running it again adds only what is new; what cannot be read is skipped and listed."""
+) -> Indexed:
+    """Add pictures to a store.
+
+    Running it again adds only what is new; what cannot be read is skipped and listed.
+    """
+    from limner.inference import load_model
+    from limner.search.index import index_pictures
+    from limner.search.metadata import read_metadata
+    from limner.search.store_files import store_for
+
     notes = read_metadata(metadata) if metadata is not None else None
-    encoder = load_run(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
+    encoder = load_model(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
     opened = store_for(encoder, run if stage is None else encoder.path, store)
     with counting("pictures") as progress:
         summary = index_pictures(
             encoder, opened, pictures, metadata=notes, batch_size=batch, progress=progress
         )
-    _say(summary, store, opened)
+    _say(summary, store, len(opened))
     if summary.unused_metadata:
         err.print(
             f"{metadata}: {len(summary.unused_metadata)} of its rows name none of these pictures, e.g. "
             f"{summary.unused_metadata[0]}; paths are relative to the file's own folder"
         )
+    return _indexed(summary, store, len(opened))
 
 
+@command(app, "index-sentences")
 def index_sentences_command(
     run: Annotated[Path, typer.Argument(help="Run folder of the model.")],
     store: StoreFolder,
@@ -62,10 +71,17 @@ def index_sentences_command(
     ],
     split: Annotated[str | None, typer.Option(help="Only the sentences of this split.")] = None,
     cpu: Cpu = False,
-) -> None:
-    """Add sentences to a store, to be found by a picture (`limner search STORE --image FILE --sentences`)."""
+) -> SentencesIndexed:
+    """Add sentences to a store, to be found by a picture.
+
+    `limner search STORE --image FILE --sentences` finds them.
+    """
+    from limner.inference import load_model
+    from limner.search.sentences import SentenceTable
+    from limner.search.store_files import store_for
+
     sentences = _sentences(data, split)
-    encoder = load_run(run, device=device(cpu))
+    encoder = load_model(run, device=device(cpu))
     opened = SentenceTable(store_for(encoder, run, store))
     with counting("sentences") as progress:
         summary = opened.index(encoder, sentences, progress=progress)
@@ -75,9 +91,20 @@ def index_sentences_command(
         f"{store}: {len(opened)} sentences; {summary.added} added, {summary.unchanged} unchanged, "
         f"{len(summary.unknown)} left out, {summary.removed} removed"
     )
+    return SentencesIndexed(
+        store=str(store),
+        sentences=len(opened),
+        added=summary.added,
+        unchanged=summary.unchanged,
+        unknown=summary.unknown,
+        removed=summary.removed,
+    )
 
 
-def _sentences(data: str, split: str | None) -> list[Sentence]:
+def _sentences(data: str, split: str | None) -> "list[Sentence]":
+    from limner.data.readers import open_dataset
+    from limner.search.sentences import Sentence
+
     if data.endswith(".txt"):
         if split is not None:
             raise SettingsError("--split: a text file has no splits")
@@ -95,31 +122,50 @@ def _sentences(data: str, split: str | None) -> list[Sentence]:
     ]
 
 
+@command(app, "reindex")
 def reindex_command(
     store: StoreFolder,
     run: Annotated[Path, typer.Argument(help="Run folder of the other model.")],
-    new: Annotated[
-        Place, typer.Argument(metavar="NEW", parser=place_of, help="Folder of the new store, or s3://…")
-    ],
-    batch: Annotated[int, typer.Option(help="Pictures encoded and committed at once.")] = 256,
+    new: NewStoreFolder,
+    batch: Batch = 256,
     engine: Engine = "torch",
     cpu: Cpu = False,
-) -> None:
-    """Move to another model: the pictures of a store, and what is known of them, into a new one."""
-    old = Store.open(store)
-    encoder = load_run(run, device=device(cpu), engine=chosen_engine(engine))
+) -> Indexed:
+    """Copy a store for another model: encode its pictures anew.
+
+    What is known of the pictures is copied; the old store stays as it is.
+    """
+    from limner.inference import load_model
+    from limner.search.index import reindex
+    from limner.search.store_files import StoreFiles, store_for
+
+    old = StoreFiles.open(store)
+    encoder = load_model(run, device=device(cpu), engine=chosen_engine(engine))
     opened = store_for(encoder, run, new)
     with counting("pictures") as progress:
         summary = reindex(old, encoder, opened, batch_size=batch, progress=progress)
-    _say(summary, new, opened)
+    _say(summary, new, len(opened))
+    return _indexed(summary, new, len(opened))
 
 
-def _say(summary: IndexSummary, folder: Place, store: Store) -> None:
+def _say(summary: "IndexReport", folder: object, pictures: int) -> None:
     for path, reason in summary.skipped[:_SHOWN]:
         err.print(f"skipped {path}: {reason}")
     if len(summary.skipped) > _SHOWN:
         err.print(f"… and {len(summary.skipped) - _SHOWN} more skipped")
     out.print(
-        f"{folder}: {len(store)} pictures; {summary.added} added, {summary.updated} updated, "
+        f"{folder}: {pictures} pictures; {summary.added} added, {summary.updated} updated, "
         f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped"
+    )
+
+
+def _indexed(summary: "IndexReport", folder: object, pictures: int) -> Indexed:
+    return Indexed(
+        store=str(folder),
+        pictures=pictures,
+        added=summary.added,
+        updated=summary.updated,
+        unchanged=summary.unchanged,
+        skipped=summary.skipped,
+        unused_metadata=summary.unused_metadata,
     )

@@ -1,73 +1,21 @@
-"""The root command and the one error boundary: a user's mistake is one line and exit code 2."""
+"""The one error boundary: a user's mistake is one line and exit code 2, or one line of JSON under `--json`."""
 
 import errno
+import json
 import os
+import signal
 import sys
-from contextlib import suppress
-from importlib.metadata import version
-from typing import Annotated, Any
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
 
 import typer
 
-from limner.cli import (
-    ablate,
-    calibrate,
-    data,
-    demo,
-    evaluate,
-    figure,
-    index,
-    recipes,
-    score,
-    search,
-    serve,
-    store,
-    train,
-)
-from limner.cli.console import err
+from limner.cli.commands import COMMANDS
+from limner.cli.root import app
 from limner.errors import LimnerError
-from limner.freed_memory import keep_freed_memory
-
-app = typer.Typer(
-    name="limner",
-    help="Find pictures by their description and descriptions by their picture.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
-app.add_typer(data.app, name="data")
-app.add_typer(recipes.app, name="recipes")
-app.add_typer(figure.app, name="figure")
-app.add_typer(store.app, name="store")
-app.command("train")(train.train_command)
-app.command("evaluate")(evaluate.evaluate_command)
-app.command("calibrate")(calibrate.calibrate_command)
-app.command("score")(score.score_command)
-app.command("ablate")(ablate.ablate_command)
-app.command("index")(index.index_command)
-app.command("index-sentences")(index.index_sentences_command)
-app.command("reindex")(index.reindex_command)
-app.command("search")(search.search_command)
-app.command("explain")(search.explain_command)
-app.command("serve")(serve.serve_command)
-app.command("demo")(demo.demo_command)
-
-
-def _version(wanted: bool) -> bool:
-    if wanted:
-        typer.echo(f"limner {version('limner')}")
-        raise typer.Exit
-    return wanted
-
-
-@app.callback()
-def _root(
-    show: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
-    ] = False,
-) -> None:
-    pass
-
 
 # typer has a copy of click of its own from 0.26 on, and names the base of these errors in neither
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -79,6 +27,8 @@ _OF_THE_DISK = {
 }
 """What the system refuses to a file that is open already, and so without its name."""
 
+_STOPPED = 130
+
 
 def main() -> None:
     """Run a command.
@@ -86,9 +36,10 @@ def main() -> None:
     A mistake of the user's, and what the system refuses to do with a file, become one line on stderr and exit code
     2; Ctrl-C exit code 130; a reader that has gone (`| head`) exit code 141 without a word.
     """
-    keep_freed_memory()
+    given = sys.argv[1:]
     try:
-        code = _run()
+        with _interrupts() as seen:
+            code = _run(given, seen)
     except BrokenPipeError:
         code = _unread()
     except SystemExit as stop:
@@ -100,45 +51,96 @@ def main() -> None:
         sys.exit(code)
 
 
-def _run() -> int:
+def _run(given: Sequence[str], seen: list[int]) -> int:
     try:
         # what a command gave to `typer.Exit`; 130 of a Ctrl-C, about which typer says nothing
         code = app(standalone_mode=False) or 0
-    except LimnerError as error:
-        return _complain(str(error))
-    except _UsageError as error:
-        return _misused(error)
     except KeyboardInterrupt:
-        code = 130
+        code = _STOPPED
     except BrokenPipeError:
         raise
-    except OSError as error:
-        if not _refused_by_system(error):
-            raise
-        return _complain(_refusal(error))
-    if code == 130:
-        err.print("limner: stopped; what was finished is kept")
+    except Exception as error:
+        if seen:
+            # an interrupt among imports comes out as an ImportError, or worse, of the library that it hit
+            code = _STOPPED
+        else:
+            return _explained(error, given)
+    if code == _STOPPED:
+        exec("")  # see limner/__main__.py
+        _complain(_stopped(given), given, kind="Interrupted", code=_STOPPED)
     return int(code)
 
 
-def _complain(message: str) -> int:
+def _explained(error: Exception, given: Sequence[str]) -> int:
+    """The exit code of an error whose line is printed. Raises what is a bug of ours."""
+    if isinstance(error, LimnerError):
+        if "--verbose" in _options(given):
+            traceback.print_exception(error)
+        return _complain(str(error), given, kind=type(error).__name__)
+    if isinstance(error, _UsageError):
+        return _misused(error, given)
+    if isinstance(error, OSError) and _refused_by_system(error):
+        return _complain(_refusal(error), given, kind="OSError")
+    raise error
+
+
+def _complain(message: str, given: Sequence[str], *, kind: str, code: int = 2) -> int:
     # a file name in the message may hold a line break
-    err.print(f"limner: {' '.join(message.split())}", style="red")
-    return 2
+    line = " ".join(message.split())
+    if "--json" in _options(given):
+        said = json.dumps({"error": {"type": kind, "message": line, "exit_code": code}})
+    else:
+        said = f"limner: {line}"
+        if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
+            said = f"\x1b[31m{said}\x1b[0m"
+    with suppress(OSError):  # a terminal that is gone
+        sys.stderr.write(said + "\n")
+        sys.stderr.flush()
+    return code
 
 
-def _misused(error: Any) -> int:
+def _options(given: Sequence[str]) -> Sequence[str]:
+    """The part of a command line that may hold options; one that cannot be parsed has no more structure."""
+    return given[: given.index("--")] if "--" in given else given
+
+
+def _misused(error: Any, given: Sequence[str]) -> int:
     """A command line that cannot be read: an unknown option, one that is missing, a word for a number."""
     message = error.format_message().strip()
     if type(error).__name__ == "NoArgsIsHelpError":
-        # a group alone asks for its help, which typer has printed if it prints with rich, and else is the message
-        if message:
-            typer.echo(message, err=True)
+        # a group alone asks for its help, which is the message
+        typer.echo(message)
         return 2
     if error.ctx is not None and not message.endswith("?"):  # did you mean …?
         command = error.ctx.command_path.removeprefix(error.ctx.find_root().command_path)
         message = f"{message.removesuffix('.')}; see `limner{command} --help`"
-    return _complain(message)
+    return _complain(message, given, kind="UsageError")
+
+
+def _stopped(given: Sequence[str]) -> str:
+    """What is said of Ctrl-C: whether anything is lost, and how to go on."""
+    listed = COMMANDS.get(given[0]) if given else None
+    return "; ".join(filter(None, ("stopped", "what was finished is kept", listed.goes_on if listed else "")))
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Notes each Ctrl-C, which is a `KeyboardInterrupt` as ever."""
+    seen: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGINT, note)
+    except ValueError:  # not in the main thread, which alone is interrupted
+        yield seen
+        return
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _refused_by_system(error: OSError) -> bool:

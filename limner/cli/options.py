@@ -1,23 +1,56 @@
-"""Options that several commands have."""
+"""Arguments and options that several commands have."""
 
-from typing import Annotated, cast, get_args
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
 from limner.errors import SettingsError
-from limner.evaluation.reranking import First
-from limner.runs.precision import InferenceEngine
-from limner.search.place import Place, place_of
+
+InferenceEngine = Literal["torch", "openvino"]
+
+
+def _store_folder(given: str) -> Any:
+    from limner.search.store_path import store_path
+
+    return store_path(given)
+
 
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")]
 
+# Any: a folder is a `Path`, one of an object storage a `UPath`, which is an extra
 StoreFolder = Annotated[
-    Place,
-    typer.Argument(metavar="STORE", parser=place_of, help="Folder of the store, or s3://BUCKET/FOLDER."),
+    Any,
+    typer.Argument(metavar="STORE", parser=_store_folder, help="Folder of the store, or s3://BUCKET/FOLDER."),
+]
+NewStoreFolder = Annotated[
+    Any,
+    typer.Argument(
+        metavar="NEW", parser=_store_folder, help="Folder of the new store, or s3://BUCKET/FOLDER."
+    ),
 ]
 
+RunFolder = Annotated[Path, typer.Argument(help="Run folder, or a checkpoint file.")]
+MovedRun = Annotated[Path | None, typer.Option("--run", help="Run folder of the model, if it has moved.")]
+Stage = Annotated[
+    str | None, typer.Option("--stage", help="Checkpoint of this stage instead of the best one.")
+]
+DataSource = Annotated[
+    str, typer.Option("--data", metavar="FORMAT:PATH", help="The dataset (docs/data-formats.md).")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe; may be repeated."),
+]
+Report = Annotated[Path | None, typer.Option("--report", help="Write the report to this JSON file, too.")]
+
+Batch = Annotated[int, typer.Option("--batch", help="Pictures encoded and committed at once.")]
 Engine = Annotated[
-    str, typer.Option(help="What runs the image backbone: torch, or openvino (CPU only, limner[openvino]).")
+    str,
+    typer.Option(
+        "--engine",
+        help="What runs the image backbone: torch, or openvino (CPU only; needs limner[openvino]).",
+    ),
 ]
 
 ProtocolName = Annotated[
@@ -29,23 +62,28 @@ ProtocolName = Annotated[
 Measures = Annotated[
     str | None,
     typer.Option(
-        help="What to measure instead of the protocol's: names with blanks between them (docs/measures.md), or 'all'."
+        "--measures",
+        help="What to measure instead of the protocol's: names with blanks between them (docs/measures.md), or 'all'.",
     ),
 ]
 Folds = Annotated[
     int | None,
-    typer.Option(help="Mean over so many equal runs of images instead of the protocol's (MSCOCO 1K: 5)."),
+    typer.Option(
+        "--folds",
+        help="Mean over so many equal parts of the images instead of the protocol's (MSCOCO 1K: 5).",
+    ),
 ]
 
 Rerank = Annotated[
     str | None,
     typer.Option(
-        help="How many of the first the run's matcher re-ranks, in place of its recipe's number; 0 = none, or 'all'."
+        "--rerank",
+        help="How many of the first hits are re-ranked, in place of the recipe's number: 0 = none, or 'all'.",
     ),
 ]
 
 
-def first(rerank: str | None) -> First | None:
+def first(rerank: str | None) -> int | Literal["all"] | None:
     """What `--rerank` asks for. Raises `SettingsError`."""
     if rerank is None or rerank.isdecimal():
         return None if rerank is None else int(rerank)
@@ -55,12 +93,13 @@ def first(rerank: str | None) -> First | None:
 
 
 def device(cpu: bool) -> str | None:
-    """The device that `load_run` is asked for; None lets it choose."""
+    """The device that `load_model` is asked for; None lets it choose."""
     return "cpu" if cpu else None
 
 
 def engine(name: str) -> InferenceEngine:
     """The engine of `--engine`. Raises `SettingsError` for another name."""
-    if name not in get_args(InferenceEngine):
-        raise SettingsError(f"--engine: expected 'torch' or 'openvino', got {name[:40]!r}")
-    return cast(InferenceEngine, name)
+    for known in get_args(InferenceEngine):
+        if name == known:
+            return known  # type: ignore[no-any-return]
+    raise SettingsError(f"--engine: expected 'torch' or 'openvino', got {name[:40]!r}")

@@ -5,24 +5,50 @@ from typing import Annotated
 import typer
 
 from limner.cli.console import out
-from limner.recipes import RECIPES, change, get_recipe
+from limner.cli.contract import command, group
+from limner.cli.options import SetOption
+from limner.cli.schemas import RecipeList, RecipeListed, RecipeShown, TableList, TableListed
+from limner.recipes.registry import all_recipes, get_recipe
 
-app = typer.Typer(help="List and show the recipes that `limner train` knows.", no_args_is_help=True)
-
-
-@app.command("list")
-def list_command() -> None:
-    """Print each recipe's name and what it is."""
-    width = max(map(len, RECIPES))
-    for name, make in RECIPES.items():
-        first = (make.__doc__ or "").strip().splitlines()[0]
-        out.print(f"{name:<{width}}  {first}")
+app = group("List and show the recipes that `limner train` knows.")
 
 
-@app.command("show")
+@command(app, "list")
+def list_command() -> RecipeList:
+    """Print each recipe's name and one line about it, by what it is for."""
+    recipes = all_recipes()
+    width = max(map(len, recipes))
+    for heading in dict.fromkeys(listed.group for listed in recipes.values()):
+        out.print(heading)
+        for name, listed in recipes.items():
+            if listed.group == heading:
+                out.print(f"  {name:<{width}}  {listed.about}")
+    return RecipeList(
+        [RecipeListed(name=name, group=listed.group, about=listed.about) for name, listed in recipes.items()]
+    )
+
+
+@command(app, "show")
 def show_command(
     recipe: Annotated[str, typer.Argument(help="Name of a recipe, or a .json file of one.")],
-    settings: Annotated[list[str] | None, typer.Option("--set", help="Change a setting, key=value.")] = None,
-) -> None:
+    settings: SetOption = None,
+) -> RecipeShown:
     """Print a recipe's whole configuration as JSON."""
-    typer.echo(change(get_recipe(recipe), settings or []).model_dump_json(indent=2))
+    from limner.recipes.change import change
+
+    chosen = change(get_recipe(recipe), settings or [])
+    out.print(chosen.model_dump_json(indent=2))
+    return RecipeShown(chosen.model_dump(mode="json"))
+
+
+@command(app, "tables")
+def tables_command() -> TableList:
+    """Print the tables of the papers that `limner ablate` trains."""
+    from limner.recipes.ablations import TABLES
+
+    width = max(map(len, TABLES))
+    for name, table in TABLES.items():
+        out.print(f"{name:<{width}}  {table.title}")
+    return TableList(
+        [TableListed(name=name, title=table.title, recipe=table.recipe) for name, table in TABLES.items()]
+    )

@@ -4,27 +4,27 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
-from rich.table import Table
 
-from limner.cli.console import err, out
-from limner.cli.options import Folds, Measures, ProtocolName
+from limner.cli.console import out, working
+from limner.cli.contract import command, group
+from limner.cli.options import Folds, Measures, ProtocolName, Report
+from limner.cli.schemas import EvaluationReport, TrecReport, of_report
 from limner.errors import SettingsError
-from limner.evaluation.arrays import Results, read_results
-from limner.evaluation.measures import STANDARD
-from limner.evaluation.names import parse_measures
-from limner.evaluation.overlap import Overlap
-from limner.evaluation.protocols import find_protocol
-from limner.evaluation.report import render, shown
-from limner.evaluation.scores import of_embeddings, of_matrix
-from limner.evaluation.trec import RunMeasures, score_run, write_qrels, write_run
-from limner.runs.checkpoint import write_text
-from limner.runs.provenance import versions
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from limner.evaluation.arrays import Results
+    from limner.evaluation.trec import RunMeasures
+
+app = group("Score.")
 
 
+@command(app, "score")
 def score_command(
     file: Annotated[
         Path,
@@ -39,14 +39,22 @@ def score_command(
         Path | None, typer.Option(help="Write TREC runs and qrels of both directions to this folder.")
     ] = None,
     depth: Annotated[int, typer.Option(min=1, help="Items a query in these runs.")] = 1000,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the report to this file, too.")
-    ] = None,
-) -> None:
+    report_file: Report = None,
+) -> EvaluationReport | TrecReport:
     """Measure somebody else's embeddings, scores or TREC run."""
+    from limner.evaluation.arrays import read_results
+    from limner.evaluation.measures import STANDARD
+    from limner.evaluation.names import parse_measures
+    from limner.evaluation.protocols import find_protocol
+    from limner.evaluation.report import render
+    from limner.evaluation.scores import Overlap
+    from limner.evaluation.trec import score_run
+    from limner.inference.checkpoint import write_text
+    from limner.inference.provenance import versions
+
     asked = None if measures is None else parse_measures(measures)
-    if json_file is not None and not json_file.parent.is_dir():
-        raise SettingsError(f"{json_file.parent}: there is no such folder to write the report to")
+    if report_file is not None and not report_file.parent.is_dir():
+        raise SettingsError(f"{report_file.parent}: there is no such folder to write the report to")
     if qrels is not None:
         if trec is not None or folds is not None or cosine or protocol is not None:
             raise SettingsError(
@@ -56,16 +64,17 @@ def score_command(
             asked = [measure for measure in asked if not isinstance(measure, Overlap)]
         found = score_run(file, qrels, STANDARD if asked is None else asked)
         out.print(_table(found, file))
-        if json_file is not None:
-            write_text(json_file, _json(found, file, qrels))
-        return
+        measured = _result(found, file, qrels)
+        if report_file is not None:
+            write_text(report_file, json.dumps(measured.model_dump(), indent=2) + "\n")
+        return measured
     rules = find_protocol(protocol or "plain")
     if trec is not None and (rules.folds if folds is None else folds) > 1:
         raise SettingsError("--trec writes runs of the whole set, and folds are ranked apart; give --folds 1")
     results = read_results(file)
     if cosine:
         results = results.unit()
-    with err.status("ranking"):
+    with working("ranking"):
         report = rules.report(
             results,
             asked,
@@ -73,14 +82,18 @@ def score_command(
             provenance={"file": file.name, "sha256": _sha256(file), "versions": versions()},
         )
     out.print(render(report))
-    if json_file is not None:
-        write_text(json_file, report.to_json())
+    if report_file is not None:
+        write_text(report_file, report.to_json())
     if trec is not None:
         _write_trec(rules.applied(results), trec, depth)
         out.print(f"runs and qrels in {trec}")
+    return of_report(report)
 
 
-def _write_trec(results: Results, folder: Path, depth: int) -> None:
+def _write_trec(results: "Results", folder: Path, depth: int) -> None:
+    from limner.evaluation.scores import of_embeddings, of_matrix
+    from limner.evaluation.trec import write_qrels, write_run
+
     images = results.image_names or [f"image{number}" for number in range(len(results.image_groups))]
     sentences = results.sentence_names or [
         f"sentence{number}" for number in range(len(results.sentence_groups))
@@ -106,7 +119,11 @@ def _write_trec(results: Results, folder: Path, depth: int) -> None:
         write_qrels(folder / f"{name}.qrels", queries, items, relevance)
 
 
-def _table(found: RunMeasures, file: Path) -> Table:
+def _table(found: "RunMeasures", file: Path) -> "Table":
+    from rich.table import Table
+
+    from limner.evaluation.report import shown
+
     table = Table(title=file.name)
     if found.without_match:
         table.caption = f"{found.without_match:,} queries without a true match are not scored"
@@ -117,16 +134,17 @@ def _table(found: RunMeasures, file: Path) -> Table:
     return table
 
 
-def _json(found: RunMeasures, run: Path, qrels: Path) -> str:
-    content = {
-        "run": {"file": run.name, "sha256": _sha256(run)},
-        "qrels": {"file": qrels.name, "sha256": _sha256(qrels)},
-        "counts": {"queries": found.queries, "queries_without_match": found.without_match},
-        "values": found.values,
-        "curves": {name: curve.to_dict() for name, curve in found.curves.items()},
-        "versions": versions(),
-    }
-    return json.dumps(content, indent=2) + "\n"
+def _result(found: "RunMeasures", run: Path, qrels: Path) -> TrecReport:
+    from limner.inference.provenance import versions
+
+    return TrecReport(
+        run={"file": run.name, "sha256": _sha256(run)},
+        qrels={"file": qrels.name, "sha256": _sha256(qrels)},
+        counts={"queries": found.queries, "queries_without_match": found.without_match},
+        values=found.values,
+        curves={name: curve.to_dict() for name, curve in found.curves.items()},
+        versions=versions(),
+    )
 
 
 def _sha256(file: Path) -> str:

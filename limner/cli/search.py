@@ -1,33 +1,33 @@
 """`limner search` and `limner explain`: a store asked from the command line."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from limner.cli.console import err, out
-from limner.cli.options import Cpu, Rerank, StoreFolder, device, first
-from limner.data.capture_time import local_time
+from limner.cli.contract import as_json, command, group
+from limner.cli.options import Cpu, MovedRun, Rerank, StoreFolder, device, first
+from limner.cli.schemas import QueryAnswer
+from limner.cli.search_queries import answer_queries
 from limner.errors import DataError, SettingsError
-from limner.search.conditions import Condition
-from limner.search.engine import Engine
-from limner.search.entry import key_of
-from limner.search.facts import OWN
-from limner.search.hits import Hit
-from limner.search.opening import open_store
-from limner.search.place import Place
-from limner.search.query import Answer, Grouping, Query
-from limner.search.sentences import SentenceHit
-from limner.search.sheet import contact_sheet
+from limner.wire import Answer, Explanation, Grouping, Hit, SentencesAnswer
 
-_BAR = 24  # characters of the longest bar
+if TYPE_CHECKING:
+    from limner.search.engine import Engine
+    from limner.search.query import Query
+
+app = group("Search.")
+
+_BAR = 24
+"""Characters of the longest bar."""
 
 
+@command(app, "search", schema=Answer | SentencesAnswer | QueryAnswer)
 def search_command(
     store: StoreFolder,
     text: Annotated[str | None, typer.Argument(help="What to look for.")] = None,
@@ -39,7 +39,7 @@ def search_command(
         str | None, typer.Option(help="Search by a picture of the store: its path, or its key.")
     ] = None,
     text_weight: Annotated[
-        float, typer.Option(help="Of the text beside a picture, in [0, 1]; the picture has the rest.")
+        float, typer.Option(help="Weight of the text beside a picture, in [0, 1]; the picture has the rest.")
     ] = 0.5,
     where: Annotated[
         list[str] | None,
@@ -54,7 +54,6 @@ def search_command(
     sentences: Annotated[
         bool, typer.Option("--sentences", help="Find sentences of the store in place of pictures.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
     sheet: Annotated[Path | None, typer.Option(help="Draw the ranked pictures into this file.")] = None,
     truth: Annotated[
         str | None, typer.Option(help="The identity that is right: frames its pictures green, others red.")
@@ -63,20 +62,37 @@ def search_command(
     explain: Annotated[
         bool, typer.Option("--explain", help="With --json: where the matcher looked, word by word.")
     ] = False,
-    run: Annotated[Path | None, typer.Option(help="Run folder of the model, if it has moved.")] = None,
+    queries: Annotated[
+        str | None,
+        typer.Option(
+            "--queries",
+            metavar="FILE",
+            help="Answer each line of a file, or of stdin (-): a text, or NAME, a tab and a text.",
+        ),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="What --queries prints: jsonl (one answer a line) or trec (a TREC run)."
+        ),
+    ] = None,
+    run: MovedRun = None,
     cpu: Cpu = False,
-) -> None:
-    """Find the pictures of a store that fit a description, that are like a picture, or both."""
-    if explain and not as_json:
-        raise SettingsError(
-            "--explain: attention comes with --json; `limner explain` says what each word adds"
-        )
-    if truth is not None and sheet is None:
-        raise SettingsError("--truth: frames the pictures of a sheet; name one with --sheet")
+) -> Answer | SentencesAnswer | None:
+    """Find the pictures of a store by a description, by a picture, or by both.
+
+    With --queries, many descriptions are answered by one process. `--format trec` names pictures by their path, with
+    blanks and percent signs as in URLs.
+    """
+    _check(text, sentences=sentences, sheet=sheet, truth=truth, explain=explain, queries=queries, form=form)
     if group not in (None, "identity", "near"):
         raise SettingsError(f"--group: expected 'identity' or 'near', got {group!r}")
+    from limner.search.conditions import Condition
+    from limner.search.query import Query
+    from limner.search.store import open_store
+
     query = Query(
-        text=text,
+        text=text if queries is None else "",
         image=image,
         like=like,
         text_weight=text_weight,
@@ -88,42 +104,71 @@ def search_command(
         rerank=first(rerank),
         explain=explain,
     )
-    engine = open_store(store, run=run, device=device(cpu))
+    if sentences and (where or after or before or group or rerank):
+        raise SettingsError("--sentences: goes with a text, --image, --like, -k and --json only")
+    engine = open_store(store, run=run, device=device(cpu)).engine
     if like is not None:
         query = replace(query, like=_key(engine, like))
+    if queries is not None:
+        answer_queries(engine, query, queries, form or "jsonl")
+        return None
     if sentences:
-        if where or after or before or group or rerank or explain or sheet or truth:
-            raise SettingsError("--sentences: goes with a text, --image, --like, -k and --json only")
-        _print_sentences(engine.sentences(query), as_json, store)
-        return
-    answer = engine.answer(query)
-    if as_json:
-        typer.echo(json.dumps(answer.to_dict(), indent=2))
-    else:
-        _print(answer, store)
-        _say_unknown(answer.unknown)
-        if not answer.matching and answer.total:
-            err.print(_known_fields(engine, query))
+        return _sentences(engine, query, store)
+    found = engine.answer(query)
+    _print(found, store)
+    _say_unknown(found.unknown)
+    if not found.matching and found.total:
+        err.print(_known_fields(engine, query))
     if sheet is not None:
-        _draw(answer, query, truth, sheet)
+        _draw(found, query, truth, sheet)
+    return found
 
 
+def _check(
+    text: str | None,
+    *,
+    sentences: bool,
+    sheet: Path | None,
+    truth: str | None,
+    explain: bool,
+    queries: str | None,
+    form: str | None,
+) -> None:
+    """Refuse options that have no meaning together, before the model is loaded, which takes seconds."""
+    if explain and not (as_json() or queries):
+        raise SettingsError(
+            "--explain: attention comes with --json; `limner explain` says what each word adds"
+        )
+    if truth is not None and sheet is None:
+        raise SettingsError("--truth: frames the pictures of a sheet; name one with --sheet")
+    if sentences and (explain or sheet or truth or queries):
+        raise SettingsError("--sentences: goes with a text, --image, --like, -k and --json only")
+    if queries is not None and (text is not None or sheet is not None):
+        raise SettingsError("--queries: the texts are in the file; leave out the text and --sheet")
+    if form is not None and queries is None:
+        raise SettingsError("--format: is of the answers to --queries FILE")
+    if form not in (None, "jsonl", "trec"):
+        raise SettingsError(f"--format: expected 'jsonl' or 'trec', got {form[:40]!r}")
+    if form == "trec" and as_json():
+        raise SettingsError("--format trec: a TREC run is no JSON; leave out --json, or take --format jsonl")
+
+
+@command(app, "explain")
 def explain_command(
     store: StoreFolder,
     text: Annotated[str, typer.Argument(help="The description.")],
     picture: Annotated[str, typer.Argument(help="A picture of the store: its path, or its key.")],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, with the matcher's attention.")
-    ] = False,
-    run: Annotated[Path | None, typer.Option(help="Run folder of the model, if it has moved.")] = None,
+    run: MovedRun = None,
     cpu: Cpu = False,
-) -> None:
-    """Say why a picture has its score for a description: how much the cosine falls without each word."""
-    engine = open_store(store, run=run, device=device(cpu))
+) -> Explanation:
+    """Show how much each word adds to a picture's score for a description.
+
+    That is how much the cosine falls without the word. With --json, a matcher's attention stands beside it.
+    """
+    from limner.search.store import open_store
+
+    engine = open_store(store, run=run, device=device(cpu)).engine
     found = engine.explain(text, _key(engine, picture))
-    if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=2))
-        return
     sure = "" if found.confidence is None else f", the matcher is sure by {found.confidence:.1%}"
     out.print(f"cosine {found.score:+.3f}{sure}")
     weights = found.weights or ()
@@ -136,11 +181,14 @@ def explain_command(
         err.print(
             "with --json: where the matcher looked; `limner figure attention RUN PICTURE TEXT` draws it"
         )
+    return found
 
 
 def _time(option: str, text: str | None) -> datetime | None:
     if text is None:
         return None
+    from limner.data.images import local_time
+
     try:
         return local_time(text)
     except ValueError:
@@ -149,18 +197,20 @@ def _time(option: str, text: str | None) -> datetime | None:
         ) from None
 
 
-def _key(engine: Engine, name: str) -> str:
+def _key(engine: "Engine", name: str) -> str:
     """The key of a picture that is named by its path or its key."""
+    from limner.search.entry import key_of
+
     try:
         for key in (name, key_of(os.path.abspath(name))):  # noqa: PTH100 - resolve() would follow links
-            if engine.store.entry(key) is not None:
+            if engine.files.entry(key) is not None:
                 return key
     except UnicodeEncodeError:  # bytes that are no text, which no picture of a store is named by
         name = ascii(name)
     raise DataError(f"{name}: the store holds no picture of this path or key; see `limner store list`")
 
 
-def _print(answer: Answer, store: Place) -> None:
+def _print(answer: Answer, store: object) -> None:
     for hit in answer.hits:
         out.print(_line(hit))
     if not answer.total:
@@ -176,23 +226,24 @@ def _say_unknown(words: Sequence[str]) -> None:
         err.print(f"the model does not know, and left out: {', '.join(words)}")
 
 
-def _known_fields(engine: Engine, query: Query) -> str:
+def _known_fields(engine: "Engine", query: "Query") -> str:
     """What conditions could ask for, beside what they asked for in vain."""
+    from limner.search.metadata_index import OWN
+
     known = [field.name for field in engine.fields()]
     asked = [condition.name for condition in query.where if condition.name not in (*known, *OWN)]
     missing = f"none has {', '.join(map(repr, asked))}; " if asked else ""
     return f"{missing}conditions can ask for {', '.join((*OWN, *known))}"
 
 
-def _print_sentences(found: Sequence[SentenceHit], as_json: bool, store: Place) -> None:
-    if as_json:
-        typer.echo(json.dumps([hit.to_dict() for hit in found], indent=2))
-        return
+def _sentences(engine: "Engine", query: "Query", store: object) -> SentencesAnswer:
+    found = engine.sentences(query)
     for hit in found:
         of = "" if hit.path is None else f"  [{hit.path}]"
         out.print(f"{hit.rank:>3}  {hit.score:+.3f}  {hit.text}{of}")
     if not found:
         err.print(f"{store}: the store holds no sentences; add some with `limner index-sentences`")
+    return SentencesAnswer(sentences=tuple(found), total=engine.sentence_count)
 
 
 def _line(hit: Hit) -> str:
@@ -209,7 +260,9 @@ def _line(hit: Hit) -> str:
     return "  ".join(parts)
 
 
-def _draw(answer: Answer, query: Query, truth: str | None, sheet: Path) -> None:
+def _draw(answer: Answer, query: "Query", truth: str | None, sheet: Path) -> None:
+    from limner.search.contact_sheet import contact_sheet
+
     asked = query.text or query.image or f"like {query.like}"
     assert isinstance(asked, str | Path)
     try:

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Annotated
 import typer
 
 from limner.cli.console import err, out
-from limner.cli.options import Cpu, StoreFolder, device
-from limner.errors import SettingsError
-from limner.search.opening import open_store
+from limner.cli.contract import as_json, command, emit, group
+from limner.cli.options import Cpu, MovedRun, StoreFolder, device
+from limner.cli.schemas import Served
+from limner.errors import SettingsError, install_hint
+
+app = group("Serve.")
 
 _CONNECTIONS = 1000
 _GRACE = 10
@@ -22,6 +26,7 @@ _LAST = 2
 """Seconds more after which what is still not answered is cut off."""
 
 
+@command(app, "serve", schema=Served)
 def serve_command(
     store: StoreFolder,
     host: Annotated[
@@ -31,7 +36,7 @@ def serve_command(
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that clients must send.")
     ] = None,
-    run: Annotated[Path | None, typer.Option(help="Run folder of the model, if it has moved.")] = None,
+    run: MovedRun = None,
     allow_changes: Annotated[
         bool,
         typer.Option("--allow-changes", help="Let clients delete pictures, and add them with --uploads."),
@@ -46,44 +51,47 @@ def serve_command(
     max_rerank: Annotated[
         int, typer.Option(min=0, help="Most pictures that a query may have re-ranked.")
     ] = 10_000,
-    query_seconds: Annotated[
-        float, typer.Option(min=0.1, help="Seconds after which a query is given up.")
-    ] = 30,
+    query_seconds: Annotated[float, typer.Option(min=0.1, help="Seconds that a query may take.")] = 30,
     rate: Annotated[
-        float, typer.Option(min=0, help="Requests a second that one client may go on sending; 0 = no limit.")
+        float, typer.Option(min=0, help="Requests a second that one client may send; 0 = no limit.")
     ] = 50,
     max_body: Annotated[int, typer.Option(min=1, help="Largest body of a request, in MiB.")] = 12,
     max_batch: Annotated[
-        int, typer.Option(min=1, help="Most queries that are answered together; 1 = each by itself.")
+        int, typer.Option(min=1, help="Most queries that are answered together; 1 = each on its own.")
     ] = 64,
     approximate_from: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Pictures from which on a graph proposes what is scored (limner[approximate])."
+            min=1,
+            help="From so many pictures on, a graph proposes what is scored (needs limner[approximate]).",
         ),
     ] = None,
     behind_proxy: Annotated[
         str | None,
-        typer.Option(help="Address of a reverse proxy, whose word on who the client is is believed."),
+        typer.Option(help="Address of a reverse proxy; its X-Forwarded-For header names the client."),
     ] = None,
     docs: Annotated[
-        bool, typer.Option("--docs", help="Show the API at /docs, by scripts from the web.")
+        bool, typer.Option("--docs", help="Show the API at /docs; the page loads scripts from the web.")
     ] = False,
     cpu: Cpu = False,
 ) -> None:
-    """Serve a store's search page and API until Ctrl-C (docs/server.md)."""
+    """Serve a store's search page and API until Ctrl-C.
+
+    docs/server.md tells of tokens, limits and the audit log.
+    """
     try:
         import uvicorn
 
         from limner.server.access import LOCAL, is_loopback, read_token
         from limner.server.app import create_app
-        from limner.server.heads import HeadLimit
-        from limner.server.listening import listen, url_of
+        from limner.server.connections import HeaderTimeout, listen, url_of
         from limner.server.settings import ServerSettings
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("limner"):
             raise
-        raise SettingsError(f"the server needs {error.name}: pip install 'limner[server]'") from None
+        raise SettingsError(f"the server needs {error.name}: {install_hint('server')}") from None
+    from limner.search.store import open_store
+
     if token_file is None and not is_loopback(host):
         raise SettingsError(
             f"--host {host}: other machines may reach it, which needs --token-file FILE; "
@@ -110,9 +118,9 @@ def serve_command(
             rate=rate,
             burst=max(1, round(2 * rate)),
         )
-        engine = open_store(store, run=run, device=device(cpu), approximate_from=approximate_from)
-        engine.prepare()
-        app = create_app(engine, settings)
+        opened = open_store(store, run=run, device=device(cpu), approximate_from=approximate_from)
+        opened.engine.prepare()
+        app = create_app(opened, settings)
 
         class Server(uvicorn.Server):
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -124,7 +132,7 @@ def serve_command(
         server = Server(
             uvicorn.Config(
                 app,
-                http=HeadLimit,
+                http=HeaderTimeout,
                 log_level="warning",
                 access_log=False,
                 server_header=False,
@@ -139,7 +147,12 @@ def serve_command(
             err.print(
                 "without a TLS proxy before it, others on the network can read the token and the answers"
             )
-        out.print(f"{store}: {len(engine.store)} pictures at {url_of(listening)} (Ctrl-C stops)")
+        served = Served(store=str(store), pictures=len(opened), url=url_of(listening))
+        out.print(f"{store}: {served.pictures} pictures at {served.url} (Ctrl-C stops)")
+        if as_json():  # on one line: who starts a server reads it to learn the port
+            emit(served, lines=True)
+        # a reader behind a pipe waits for it
+        sys.stdout.flush()
         with _ending_well():
             server.run(sockets=[listening])
 

@@ -1,69 +1,67 @@
 """`limner store`: what a search store holds, and looking after it."""
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from limner.cli.console import counting, err, out
+from limner.cli.contract import UnsoundError, command, group
 from limner.cli.options import StoreFolder
+from limner.cli.schemas import Compacted, Deleted, StoredPicture, StoredPictures, StoreFacts
 from limner.errors import DataError, SettingsError
-from limner.search.entry import Entry
-from limner.search.place import size_of
-from limner.search.store import Store
-from limner.search.verifying import DAMAGE, STALE, verify
+from limner.wire import Verification
 
-app = typer.Typer(help="List, delete, verify and compact the pictures of a store.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from limner.search.entry import StoredImage
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+app = group("List, delete, verify and compact the pictures of a store.")
 
 
-@app.command("info")
-def info_command(store: StoreFolder, as_json: Json = False) -> None:
-    """Say what a store is: its model, how many pictures, its size on disk."""
-    opened = Store.open(store)
-    size = size_of(store)
-    facts = {
-        "pictures": len(opened),
-        "run": opened.card.run,
-        "fingerprint": opened.fingerprint,
-        "created": opened.card.created,
-        "dim": opened.dim,
-        "map": opened.map_shape,
-        "bytes": size,
-    }
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2))
-        return
-    regions = "" if opened.map_shape is None else f", with maps of {' × '.join(map(str, opened.map_shape))}"
-    out.print(f"{store}: {facts['pictures']} pictures, {size / 1e6:.1f} MB{regions}")
-    out.print(f"model {opened.fingerprint[:12]} of run {opened.card.run}, made {opened.card.created}")
+@command(app, "info")
+def info_command(store: StoreFolder) -> StoreFacts:
+    """Print what a store is: its model, how many pictures, its size on disk."""
+    from limner.search.store_files import StoreFiles
+    from limner.search.store_path import size_of
+
+    opened = StoreFiles.open(store)
+    facts = StoreFacts(
+        pictures=len(opened),
+        run=opened.manifest.run,
+        fingerprint=opened.fingerprint,
+        created=opened.manifest.created,
+        dim=opened.dim,
+        map=opened.map_shape,
+        bytes=size_of(store),
+    )
+    regions = "" if facts.map is None else f", with maps of {' × '.join(map(str, facts.map))}"
+    out.print(f"{store}: {facts.pictures} pictures, {facts.bytes / 1e6:.1f} MB{regions}")
+    out.print(f"model {facts.fingerprint[:12]} of run {facts.run}, made {facts.created}")
+    return facts
 
 
-@app.command("list")
+@command(app, "list")
 def list_command(
     store: StoreFolder,
     identity: Annotated[str | None, typer.Option(help="Only pictures of this identity.")] = None,
-    as_json: Json = False,
-) -> None:
+) -> StoredPictures:
     """Print the pictures of a store in the order of their paths: key, path, identity."""
-    entries = sorted(Store.open(store).entries().values(), key=lambda entry: entry.path)
+    from limner.search.store_files import StoreFiles
+
+    entries = sorted(StoreFiles.open(store).entries().values(), key=lambda entry: entry.path)
     chosen = [entry for entry in entries if identity is None or entry.identity == identity]
-    if as_json:
-        typer.echo(json.dumps([_facts(entry) for entry in chosen], indent=2))
-        return
     for entry in chosen:
         out.print(
             f"{entry.id}  {entry.path}" + (f"  [{entry.identity}]" if entry.identity is not None else "")
         )
     if not chosen:
         err.print(f"{store}: no such picture" if entries else f"{store}: the store is empty")
+    return StoredPictures([_stored(entry) for entry in chosen])
 
 
-@app.command("delete")
+@command(app, "delete")
 def delete_command(
     store: StoreFolder,
     pictures: Annotated[
@@ -74,11 +72,16 @@ def delete_command(
     ] = None,
     missing: Annotated[bool, typer.Option("--missing", help="All pictures whose file is gone.")] = False,
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
-) -> None:
-    """Take pictures out of a store. Their files are left alone; `limner index` would add them again."""
+) -> Deleted:
+    """Take pictures out of a store.
+
+    Their files are left alone; `limner index` would add them again.
+    """
+    from limner.search.store_files import StoreFiles
+
     if not (pictures or ids or missing):
         raise SettingsError("name pictures to delete: their paths, --id KEY or --missing")
-    opened = Store.open(store)
+    opened = StoreFiles.open(store)
     entries = list(opened.entries().values())
     doomed = {entry.id: entry for entry in _named(entries, pictures or [], ids or [])}
     if missing:
@@ -87,38 +90,41 @@ def delete_command(
         for entry in doomed.values():
             out.print(entry.path)
         out.print(f"{store}: would delete {len(doomed)} of {len(entries)} pictures")
-        return
-    count = opened.delete(list(doomed))
-    out.print(f"{store}: {count} deleted, {len(opened)} left")
+    else:
+        count = opened.delete(list(doomed))
+        out.print(f"{store}: {count} deleted, {len(opened)} left")
+    paths = tuple(entry.path for entry in doomed.values())
+    return Deleted(deleted=paths, left=len(entries) - len(doomed), dry_run=dry)
 
 
-@app.command("verify")
+@command(app, "verify")
 def verify_command(
     store: StoreFolder,
     hashes: Annotated[
         bool, typer.Option("--hashes", help="Read every picture file and compare its bytes.")
     ] = False,
-    as_json: Json = False,
-) -> None:
+) -> Verification:
     """Read all of a store, and look at each picture's file: exit code 1 when the store is damaged."""
-    opened = Store.open(store)
+    from limner.search.store_files import StoreFiles
+    from limner.search.verify import DAMAGE, STALE, verify
+
+    opened = StoreFiles.open(store)
     with counting("pictures") as progress:
         report = verify(opened, hashes=hashes, workers=min(16, 2 * (os.cpu_count() or 1)), progress=progress)
-    if as_json:
-        typer.echo(json.dumps(report.to_dict(), indent=2))
-    else:
-        for kind, said in {**DAMAGE, **STALE}.items():
-            if kind in report.found:
-                count, path = report.found[kind]
-                out.print(f"{'damaged' if kind in DAMAGE else 'stale'}: {said}: {count}, e.g. {path}")
-        whole = "whole, each picture once" if report.sound else "damaged: index into a new folder"
-        sentences = f" and {report.sentences} sentences" if report.sentences else ""
-        out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
+    for kind, about in {**DAMAGE, **STALE}.items():
+        if kind in report.found:
+            found = report.found[kind]
+            state = "damaged" if kind in DAMAGE else "stale"
+            out.print(f"{state}: {about}: {found.count}, e.g. {found.example}")
+    whole = "whole, each picture once" if report.sound else "damaged: index into a new folder"
+    sentences = f" and {report.sentences} sentences" if report.sentences else ""
+    out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
     if not report.sound:
-        raise typer.Exit(1)
+        raise UnsoundError(report)
+    return report
 
 
-@app.command("compact")
+@command(app, "compact")
 def compact_command(
     store: StoreFolder,
     purge: Annotated[
@@ -127,31 +133,37 @@ def compact_command(
             "--purge", help="Remove deleted pictures from the disk now; servers must open the store again."
         ),
     ] = False,
-) -> None:
+) -> Compacted:
     """Join the small files that many changes leave; searches go on meanwhile."""
-    opened = Store.open(store)
+    from limner.search.store_files import StoreFiles
+    from limner.search.store_path import size_of
+
+    opened = StoreFiles.open(store)
     before = size_of(store)
     opened.compact(purge=purge)
     after = size_of(store)
     out.print(f"{store}: {len(opened)} pictures, {after / 1e6:.1f} MB where it was {before / 1e6:.1f} MB")
     if not purge:
         out.print("what is replaced or deleted stays on the disk for seven days, or until --purge")
+    return Compacted(pictures=len(opened), bytes_before=before, bytes_after=after)
 
 
-def _facts(entry: Entry) -> dict[str, object]:
-    return {
-        "id": entry.id,
-        "path": entry.path,
-        "identity": entry.identity,
-        "metadata": dict(entry.metadata),
-        "size": entry.size,
-        "sha256": entry.sha256,
-    }
+def _stored(entry: "StoredImage") -> StoredPicture:
+    return StoredPicture(
+        id=entry.id,
+        path=entry.path,
+        identity=entry.identity,
+        metadata=dict(entry.metadata),
+        size=entry.size,
+        sha256=entry.sha256,
+    )
 
 
-def _named(entries: Sequence[Entry], paths: Sequence[Path], ids: Sequence[str]) -> list[Entry]:
+def _named(
+    entries: "Sequence[StoredImage]", paths: Sequence[Path], ids: Sequence[str]
+) -> "list[StoredImage]":
     """The entries of paths, of all below them, and of keys. Raises `DataError` for one that names none."""
-    found: list[Entry] = []
+    found: list[StoredImage] = []
     by_path = {entry.path: entry for entry in entries}
     by_key = {entry.id: entry for entry in entries}
     for path in paths:

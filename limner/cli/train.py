@@ -7,55 +7,79 @@ from typing import Annotated
 import typer
 
 from limner.cli.console import err, out
-from limner.cli.options import Cpu
-from limner.cli.training_progress import TrainingProgress
-from limner.data.readers import open_dataset
+from limner.cli.contract import command, group
+from limner.cli.options import Cpu, DataSource, SetOption
+from limner.cli.schemas import Trained, TrainedStage
 from limner.errors import SettingsError
-from limner.recipes import change, get_recipe
-from limner.runs.checkpoint import read_description
-from limner.runs.run import checkpoint_path
-from limner.training.loop import train
+
+app = group("Train.")
 
 
+@command(app, "train")
 def train_command(
     recipe: Annotated[
         str, typer.Argument(help="Name of a recipe, see `limner recipes list`, or a .json file of one.")
     ],
-    data: Annotated[str, typer.Option("--data", help="FORMAT:PATH of the dataset.")],
+    data: DataSource,
     out_folder: Annotated[Path, typer.Option("--out", help="Folder of the run.")],
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting, key=value; may be repeated.")
-    ] = None,
+    settings: SetOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
     cpu: Cpu = False,
-) -> None:
-    """Train a recipe on a dataset's training split, choosing the checkpoint on its validation split.
+) -> Trained | None:
+    """Train a recipe on a dataset's training split.
 
-    Stop it at any moment and go on with --resume. On several processes: `torchrun -m limner train …`.
+    The checkpoint is chosen on the validation split. Stop the training at any moment and go on with --resume. On
+    several processes: `torchrun -m limner train …`.
     """
+    from limner.cli.training_progress import TrainingProgress
+    from limner.data.readers import open_dataset
+    from limner.inference.checkpoint import read_description
+    from limner.inference.trained import checkpoint_path
+    from limner.recipes.change import change
+    from limner.recipes.registry import get_recipe
+    from limner.training.log import Event, StageEnded
+    from limner.training.loop import train
+
     chosen = change(get_recipe(recipe), settings or [])
     if out_folder.exists() and not out_folder.is_dir():
         raise SettingsError(f"{out_folder}: a folder for the run was expected, this is a file")
     dataset = open_dataset(data)
-    with TrainingProgress(err) as progress:
+    stages: list[TrainedStage] = []
+    with TrainingProgress(err.rich) as progress:
+
+        def listen(event: Event) -> None:
+            progress.listen(event)
+            if isinstance(event, StageEnded):
+                stages.append(
+                    TrainedStage(
+                        name=event.stage,
+                        reason=event.reason,
+                        best_epoch=event.best_epoch,
+                        best_score=event.best_score,
+                    )
+                )
+
         folder = train(
             chosen,
             dataset.split("train"),
             dataset.split("val"),
             out_folder,
             resume=resume,
-            listener=progress.listen,
+            listener=listen,
             cpu=cpu,
         )
     # of several processes, the launcher's first one speaks
-    if os.environ.get("RANK", "0") == "0":
-        last = chosen.stages[-1]
-        if (
-            last.matching is not None
-            and read_description(checkpoint_path(folder, None)).get("matcher") is None
-        ):
-            out.print(
-                f"{folder}: validation prefers a stage before the matcher's, so nothing will be re-ranked; "
-                f"--stage {last.name} takes the matcher"
-            )
-        out.print(f"{folder}: trained; next: limner evaluate {folder} --data {data} --split test")
+    if os.environ.get("RANK", "0") != "0":
+        return None
+    last = chosen.stages[-1]
+    reranks = (
+        last.matching is not None
+        and read_description(checkpoint_path(folder, None))["cross_encoder"] is not None
+    )
+    if last.matching is not None and not reranks:
+        out.print(
+            f"{folder}: validation prefers a stage before the matcher's, so nothing will be re-ranked; "
+            f"--stage {last.name} takes the matcher"
+        )
+    out.print(f"{folder}: trained; next: limner evaluate {folder} --data {data} --split test")
+    return Trained(run=folder, recipe=chosen.name, stages=tuple(stages), reranks=reranks)

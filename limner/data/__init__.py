@@ -1,1 +1,1 @@
-"""Pictures and captions: records, readers, decoding, vocabulary, batches, generated people."""
+"""Pictures and captions: records, readers, decoding, vocabulary, batches."""

@@ -4,13 +4,277 @@ report = check_dataset(open_dataset("flickr8k:data/flickr8k"))
 print(render(report))
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+import hashlib
+import math
+import os
+import stat
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Literal
 
-from limner.data.check_captions import caption_facts, caption_problems
-from limner.data.check_pictures import Progress, file_problems
 from limner.data.check_report import KINDS, Facts, Problem, Report, Severity, SplitFacts, render
-from limner.data.records import SPLITS, TRAINING_SPLITS, Dataset
+from limner.data.images import SUFFIXES, decode
+from limner.data.published import nearest_edition
+from limner.data.records import SPLITS, TRAINING_SPLITS, Dataset, Record
+from limner.data.splits import split_source
+from limner.data.words import words
+from limner.errors import ImageError
+
+_LONG = 0.98
+
+
+def caption_facts(dataset: Dataset, *, opened: bool) -> Facts:
+    """Count pictures, sentences, groups and words of the dataset and of each split."""
+    by_split: dict[str, list[Record]] = {}
+    for record in dataset.records:
+        by_split.setdefault(record.split or "none", []).append(record)
+    order = [name for name in (*SPLITS, "none") if name in by_split]
+    counts = {name: _word_counts(by_split[name]) for name in order}
+    train = counts.get("train", Counter())
+    edition, deviations = nearest_edition(dataset) or (None, ())
+    lengths = sorted(len(words(text)) for record in dataset.records for text in record.sentences)
+    return Facts(
+        group_kind=dataset.group_kind,
+        pictures=len(dataset.records),
+        sentences=len(lengths),
+        groups=_groups(dataset.records),
+        splits={name: _split_facts(name, by_split[name], counts[name], train) for name in order},
+        vocabulary=len(train),
+        median_length=float(median(lengths)) if lengths else None,
+        long_length=lengths[math.ceil(_LONG * len(lengths)) - 1] if lengths else None,
+        opened=opened,
+        edition=edition.name if edition else None,
+        deviations=deviations,
+    )
+
+
+def caption_problems(dataset: Dataset) -> Iterator[Problem]:
+    """Sentences without a word, what has no sentence at all, and sentences that cannot tell groups apart."""
+    empty = [
+        f"{record.image.name}, sentence {number} of {len(record.sentences)}: {text[:40]!r}"
+        for record in dataset.records
+        for number, text in enumerate(record.sentences, start=1)
+        if not words(text)
+    ]
+    if empty:
+        yield Problem("empty-caption", "error", len(empty), empty[0])
+    yield from _without_sentence(dataset.records)
+    groups: dict[str, set[str]] = {}
+    for record in dataset.records:
+        for text in record.sentences:
+            groups.setdefault(text.strip(), set()).add(record.group)
+    shared = {text: names for text, names in groups.items() if len(names) > 1 and words(text)}
+    if shared:
+        text, names = max(shared.items(), key=lambda item: len(item[1]))
+        line = " ".join(text.split())
+        example = f'"{line if len(line) <= 60 else line[:59] + "…"}" ({len(names)} groups)'
+        yield Problem("shared-caption", "warning", len(shared), example)
+
+
+def _without_sentence(records: Sequence[Record]) -> Iterator[Problem]:
+    """Splits, training groups and pictures without a sentence; a picture of such a split or group is named with it.
+
+    Errors are what `limner.training` refuses.
+    """
+    silent = _silent((record.split or "none", record) for record in records)
+    splits = [name for name in SPLITS if name in silent]
+    if splits:
+        severity: Severity = "error" if splits[0] in TRAINING_SPLITS else "warning"
+        yield Problem("split-without-caption", severity, len(splits), splits[0])
+    others = [record for record in records if record.split not in splits]
+    groups = _silent((record.group, record) for record in others if record.split == "train")
+    if groups:
+        yield Problem("group-without-caption", "error", len(groups), groups[0])
+    known = {("train", group) for group in groups}
+    bare = [
+        record.image.name
+        for record in others
+        if not record.sentences and (record.split, record.group) not in known
+    ]
+    if bare:
+        yield Problem("no-caption", "warning", len(bare), bare[0])
+
+
+def _silent(records: Iterable[tuple[str, Record]]) -> list[str]:
+    """The names none of whose records has a sentence, in order of first appearance."""
+    has_sentence: dict[str, bool] = {}
+    for name, record in records:
+        has_sentence[name] = has_sentence.get(name, False) or bool(record.sentences)
+    return [name for name, has_one in has_sentence.items() if not has_one]
+
+
+def _split_facts(
+    name: str, records: Sequence[Record], counts: Counter[str], train: Counter[str]
+) -> SplitFacts:
+    tokens = types = None
+    if name != "train" and train and counts:
+        tokens = sum(count for word, count in counts.items() if word in train) / counts.total()
+        types = sum(word in train for word in counts) / len(counts)
+    sentences = sum(len(record.sentences) for record in records)
+    return SplitFacts(len(records), sentences, _groups(records), tokens, types)
+
+
+def _word_counts(records: Iterable[Record]) -> Counter[str]:
+    return Counter(word for record in records for text in record.sentences for word in words(text))
+
+
+def _groups(records: Iterable[Record]) -> int:
+    return len({record.group for record in records})
+
+
+Progress = Callable[[int, int], None]
+"""Called with (pictures done, pictures in all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The state of one picture file; `digest` of its bytes where it was opened, `reason` where unreadable."""
+
+    state: Literal["sound", "missing", "unreadable"]
+    digest: bytes = b""
+    reason: str = ""
+
+
+def inspect_pictures(
+    paths: Sequence[Path], *, workers: int, progress: Progress | None, open_images: bool
+) -> list[Finding]:
+    """Look at each file, on `workers` threads (0: on this one): decoding and hashing leave Python free.
+
+    Pictures are decoded to their end, JPEGs at an eighth of their size, since only there a file that was cut
+    off shows it. Without `open_images` only their presence is tested.
+    """
+
+    def look(path: Path) -> Finding:
+        return _inspect(path, open_images)
+
+    findings: list[Finding] = []
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        for finding in pool.map(look, paths) if workers > 0 else map(look, paths):
+            findings.append(finding)
+            if progress is not None:
+                progress(len(findings), len(paths))
+    return findings
+
+
+def _inspect(path: Path, open_images: bool) -> Finding:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return Finding("unreadable", reason=f"{path}: not a file")
+        if not open_images:
+            return Finding("sound")
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").digest()
+        decode(path, short_side=1)
+    except (FileNotFoundError, NotADirectoryError):
+        return Finding("missing")
+    except ImageError as error:
+        return Finding("unreadable", reason=str(error))
+    except (OSError, ValueError) as error:
+        return Finding("unreadable", reason=f"{path}: {error}")
+    return Finding("sound", digest=digest)
+
+
+def file_problems(
+    dataset: Dataset, *, workers: int, progress: Progress | None, open_images: bool
+) -> Iterator[Problem]:
+    """The problems of a dataset's picture files. A file that is listed twice is looked at once."""
+    listed: dict[Path, list[Record]] = defaultdict(list)
+    for record in dataset.records:
+        listed[record.image].append(record)
+    root = _root(list(listed))
+    findings = dict(
+        zip(
+            listed,
+            inspect_pictures(list(listed), workers=workers, progress=progress, open_images=open_images),
+            strict=True,
+        )
+    )
+    missing = [path for path in listed if findings[path].state == "missing"]
+    if missing:
+        yield Problem("missing-picture", "error", len(missing), _short(missing[0], root))
+    broken = [finding for finding in findings.values() if finding.state == "unreadable"]
+    if broken:
+        yield Problem(
+            "unreadable-picture", "error", len(broken), broken[0].reason.replace(f"{root}{os.sep}", "")
+        )
+    repeated = [path for path, records in listed.items() if len(records) > 1]
+    if repeated:
+        times = len(listed[repeated[0]])
+        example = f"{_short(repeated[0], root)} ({times} times)"
+        yield Problem("listed-twice", "error", len(repeated), example)
+    yield from _duplicates(listed, findings, root)
+    unlisted = _unlisted(dataset, set(listed))
+    if unlisted:
+        yield Problem("unlisted-picture", "warning", len(unlisted), _short(unlisted[0], root))
+
+
+def _duplicates(
+    listed: dict[Path, list[Record]], findings: dict[Path, Finding], root: Path
+) -> Iterator[Problem]:
+    """Of k files with the same bytes, k − 1 are duplicates; across splits they are a leak, and only that."""
+    same: dict[bytes, list[Path]] = defaultdict(list)
+    for path, finding in findings.items():
+        if finding.digest:
+            same[finding.digest].append(path)
+    across, within = 0, 0
+    leak, twin = "", ""
+    for paths in same.values():
+        first, rest = paths[0], paths[1:]
+        if not rest:
+            continue
+        names = {path: f"{_short(path, root)} ({listed[path][0].split or 'no split'})" for path in paths}
+        elsewhere = next((path for path in rest if listed[path][0].split != listed[first][0].split), None)
+        if elsewhere is not None:
+            across += len(rest)
+            leak = leak or f"{names[first]} = {names[elsewhere]}"
+        else:
+            within += len(rest)
+            twin = twin or f"{names[first]} = {names[rest[0]]}"
+    if across:
+        yield Problem("duplicate-across-splits", "error", across, leak)
+    if within:
+        yield Problem("duplicate-picture", "warning", within, twin)
+
+
+def _unlisted(dataset: Dataset, listed: set[Path]) -> list[Path]:
+    """Pictures beside the listed ones; for a captions file, also anywhere below it."""
+    if dataset.source.startswith("mscoco-labels:"):
+        return []  # its reader leaves out the pictures without a label, and most of the validation part
+    folders = {path.parent for path in listed}
+    name, _, rest = split_source(dataset.source)[0].partition(":")
+    if name == "folder":
+        base = Path(rest).expanduser()
+        folders |= {Path(at) for at, _, _ in os.walk(base if base.is_dir() else base.parent)}
+    names = {os.path.normpath(path) for path in listed}
+    return sorted(
+        path for folder in folders for path in _pictures_in(folder) if os.path.normpath(path) not in names
+    )
+
+
+def _pictures_in(folder: Path) -> Iterator[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                # macOS leaves "._photo.jpg" beside each photo.
+                hidden = entry.name.startswith(".")
+                if not hidden and Path(entry.name).suffix.lower() in SUFFIXES and entry.is_file():
+                    yield folder / entry.name
+    except OSError:
+        return
+
+
+def _root(paths: Sequence[Path]) -> Path:
+    """The deepest folder that all pictures are in, for names that fit a line."""
+    return Path(os.path.commonpath([path.parent for path in paths])) if paths else Path()
+
+
+def _short(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
 
 __all__ = ["KINDS", "Facts", "Problem", "Report", "SplitFacts", "check_dataset", "render"]
 
@@ -42,23 +306,23 @@ def _split_problems(dataset: Dataset) -> Iterator[Problem]:
     Where a group is one image, it lies in two splits only when its file is listed twice, which is named
     already.
     """
-    there = {record.split for record in dataset.records}
+    splits = {record.split for record in dataset.records}
     without = [record.image.name for record in dataset.records if record.split is None]
     if without:
         # Nothing can be trained on without any split; beside others, such pictures are merely left out.
-        severity: Severity = "error" if there == {None} else "warning"
+        severity: Severity = "error" if splits == {None} else "warning"
         yield Problem("no-split", severity, len(without), without[0])
-    empty = [name for name in SPLITS if name not in there]
-    if empty and there != {None}:
+    empty = [name for name in SPLITS if name not in splits]
+    if empty and splits != {None}:
         yield Problem(
             "split-missing", "error" if empty[0] in TRAINING_SPLITS else "warning", len(empty), empty[0]
         )
     if dataset.group_kind == "identity":
-        splits: dict[str, set[str]] = {}
+        splits_of: dict[str, set[str]] = {}
         for record in dataset.records:
             if record.split is not None:
-                splits.setdefault(record.group, set()).add(record.split)
-        torn = {group: names for group, names in splits.items() if len(names) > 1}
+                splits_of.setdefault(record.group, set()).add(record.split)
+        torn = {group: names for group, names in splits_of.items() if len(names) > 1}
         if torn:
             group, names = next(iter(torn.items()))
             example = f"{group} ({', '.join(name for name in SPLITS if name in names)})"

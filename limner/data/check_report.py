@@ -1,4 +1,4 @@
-"""What the dataset doctor says: facts, and every problem named once with how many and an example."""
+"""The dataset doctor's report: facts, and each problem once with a count and an example."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -97,7 +97,7 @@ class Report:
 
     @property
     def sound(self) -> bool:
-        """Whether no problem is an error."""
+        """True unless a problem is an error."""
         return all(problem.severity != "error" for problem in self.problems)
 
     def to_json(self) -> dict[str, Any]:

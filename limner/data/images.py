@@ -1,4 +1,4 @@
-"""Picture files to pixels: upright, eight-bit RGB, or refused by name.
+"""Reads image files: upright eight-bit RGB pixels, the time they were taken, thumbnails. Refuses others by name.
 
 Everything a camera, a scanner or a phone may leave in a folder ends as one kind of array. Colour profiles are
 ignored, as the networks' own training did. Only formats of pictures are tried: Pillow would also start
@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from limner.errors import ImageError
-from limner.types import Pixels
+from limner.types import ImageSource, Pixels
 
 MAX_PIXELS = 2**27
 """Largest picture that is decoded, in pixels: above a camera's single shot (about 100 million), while its
@@ -43,14 +44,14 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What undoes each value of the EXIF orientation tag."""
+"""The turn that undoes each value of the EXIF orientation tag."""
 
 _ORIENTATION = 0x0112
 
 _FILTERS = threading.Lock()
 
 
-def decode(source: str | Path | bytes, *, short_side: int | None = None, name: str | None = None) -> Pixels:
+def decode(source: ImageSource, *, short_side: int | None = None, name: str | None = None) -> Pixels:
     """Decode a picture file, or the bytes of one, to upright RGB.
 
     With `short_side` a JPEG may come out at 1/2, 1/4 or 1/8 of its size, several times faster, but never
@@ -63,10 +64,12 @@ def decode(source: str | Path | bytes, *, short_side: int | None = None, name: s
     return np.array(open_rgb(source, short_side=short_side, name=name), dtype=np.uint8)
 
 
-def open_rgb(
-    source: str | Path | bytes, *, short_side: int | None = None, name: str | None = None
-) -> Image.Image:
-    """The same as `decode`, as a loaded Pillow image of mode RGB, for those who resize it next."""
+def open_rgb(source: ImageSource, *, short_side: int | None = None, name: str | None = None) -> Image.Image:
+    """Decode as `decode` does, to a loaded Pillow image of mode RGB, for a caller that resizes it next."""
+    if isinstance(source, np.ndarray):
+        return _of_pixels(source, name or "array")
+    if isinstance(source, Image.Image):
+        return _of_pillow(source, name or "image")
     if isinstance(source, bytes):
         named = name or f"picture of {len(source):,} bytes"
         return _read(io.BytesIO(source), named, short_side)
@@ -81,6 +84,28 @@ def open_rgb(
         raise ImageError(f"{named}: there is no such file") from None
     except (OSError, ValueError) as error:
         raise ImageError(f"{named}: cannot be opened ({_reason(error)})") from None
+
+
+def _of_pixels(pixels: np.ndarray, named: str) -> Image.Image:
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
+        raise ImageError(
+            f"{named}: RGB pixels, uint8 (height, width, 3), were expected, got {pixels.dtype} {pixels.shape}"
+        )
+    return _of_pillow(Image.fromarray(pixels), named)
+
+
+def _of_pillow(image: Image.Image, named: str) -> Image.Image:
+    """An upright RGB copy; the caller's image stays open."""
+    width, height = image.size
+    if not width or not height:
+        raise ImageError(f"{named}: it has no pixels")
+    if width * height > MAX_PIXELS:
+        size = f"{width}×{height} pixels"
+        raise ImageError(f"{named}: {size} are more than {MAX_PIXELS:,}; scale it down first")
+    try:
+        return _upright_rgb(image)
+    except Exception as error:  # A lazily opened file fails here, in as many ways as `_read` knows.
+        raise ImageError(f"{named}: cut off or damaged ({_reason(error)})") from None
 
 
 def _read(file: io.BytesIO | io.BufferedReader, named: str, short_side: int | None) -> Image.Image:
@@ -152,12 +177,12 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     have no agreed white: the smallest becomes black, the largest white.
     """
     values = np.asarray(image).astype(np.float32)
-    shown = np.nan_to_num(values, posinf=0.0, neginf=0.0)
-    low, high = float(shown.min()), float(shown.max())
+    finite = np.nan_to_num(values, posinf=0.0, neginf=0.0)
+    low, high = float(finite.min()), float(finite.max())
     white = 1.0 if image.mode == "F" else 65535.0
     if low >= 0 and high <= white:
         low, high = 0.0, white
-    grey = np.round((shown - low) * (255.0 / (high - low))) if high > low else np.zeros_like(shown)
+    grey = np.round((finite - low) * (255.0 / (high - low))) if high > low else np.zeros_like(finite)
     transparent = image.info.get("transparency")
     if isinstance(transparent, int):
         grey[values == transparent] = 255
@@ -187,3 +212,55 @@ def quiet() -> Iterator[None]:
 def _reason(error: BaseException) -> str:
     lines = str(error).splitlines()
     return lines[0][:120] if lines and lines[0] else type(error).__name__
+
+
+_EXIF = 0x8769
+_ORIGINAL, _DIGITISED = 0x9003, 0x9004
+_FORM = "%Y:%m:%d %H:%M:%S"
+
+
+def capture_time(path: str | Path) -> datetime | None:
+    """The time in a picture's EXIF data (DateTimeOriginal, else DateTimeDigitized), without a time zone.
+
+    None where there is none or it cannot be read: damaged EXIF data are common and no reason to refuse a picture.
+    """
+    try:
+        with quiet(), Image.open(path, formats=formats()) as image:
+            facts = image.getexif().get_ifd(_EXIF)
+    except Exception:  # whatever Pillow raises for what a file may hold
+        return None
+    for tag in (_ORIGINAL, _DIGITISED):
+        try:
+            return datetime.strptime(str(facts.get(tag)).strip("\0 "), _FORM)
+        except ValueError:
+            continue
+    return None
+
+
+def local_time(text: str) -> datetime:
+    """A time in ISO 8601; of one with a zone the clock's own reading is kept. Raises `ValueError`.
+
+    >>> local_time("2026-11-20T08:15+02:00")
+    datetime.datetime(2026, 11, 20, 8, 15)
+    """
+    return datetime.fromisoformat(text.strip()).replace(tzinfo=None)
+
+
+LONG_SIDE = 256
+"""Longer side of a thumbnail in pixels; smaller pictures keep their size."""
+
+_QUALITY = 80  # about 10 kB for a photograph
+
+
+def thumbnail(source: str | Path | bytes) -> bytes:
+    """Upright, without any metadata. Raises `ImageError` as `limner.data.images.decode`."""
+    image = open_rgb(source, short_side=LONG_SIDE)
+    image.thumbnail((LONG_SIDE, LONG_SIDE), Image.Resampling.BILINEAR)
+    return as_jpeg(image, quality=_QUALITY)
+
+
+def as_jpeg(image: Image.Image, *, quality: int = 92) -> bytes:
+    """An RGB picture as the bytes of a JPEG file without metadata."""
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=quality)
+    return file.getvalue()

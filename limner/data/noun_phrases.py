@@ -18,8 +18,8 @@ from functools import cache, lru_cache, partial
 from threading import Lock
 from typing import NamedTuple
 
-from limner.data.vocabulary import fold, words
-from limner.errors import SettingsError
+from limner.data.words import fold, words
+from limner.errors import SettingsError, install_hint
 
 _OF_TAG = {
     tag: letter
@@ -148,7 +148,7 @@ _IN_CONTEXT = [
         (r"h", "n"),
     ]
 ]
-"""What the neighbours tell, in this order: the match, or its group if it has one, gets the new letter."""
+"""Corrections by neighbours, in this order: the match, or its group if it has one, gets the new letter."""
 
 _ADJECTIVES = "<q|a|k>+((<,><c>?|<c>)<q|a|k>+)*"
 _NOUNS = f"<d|i|D>*({_ADJECTIVES})?<n|N>+"
@@ -290,7 +290,7 @@ def _tagger() -> Callable[[str], str]:
         try:
             from textblob.en import tag
         except ImportError:
-            raise SettingsError("noun phrases need TextBlob: pip install 'limner[hgan]'") from None
+            raise SettingsError(f"noun phrases need TextBlob: {install_hint('hgan')}") from None
         tag("a", tokenize=False)
     return lambda word: str(tag(word, tokenize=False)[0][1])
 

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from limner.data.drawn_splits import split_source
 from limner.data.records import Dataset
+from limner.data.splits import split_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Edition:
                 len({record.group for record in records}),
             )
             for kind in ("pictures", "sentences", "groups"):
-                here, there = getattr(found, kind), getattr(expected, kind)
-                if there is not None and here != there:
-                    lines.append(f"{names}: {here:,} {kind}, published {there:,}")
+                here, published = getattr(found, kind), getattr(expected, kind)
+                if published is not None and here != published:
+                    lines.append(f"{names}: {here:,} {kind}, published {published:,}")
         return tuple(lines)
 
     def distance(self, dataset: Dataset) -> float:
@@ -137,7 +137,7 @@ EDITIONS: Mapping[str, tuple[Edition, ...]] = {
 
 
 def edition_of(dataset: Dataset) -> str:
-    """What a report says of where a dataset's splits come from; "" for the user's own pictures."""
+    """Say where a dataset's splits come from, for a report; "" for the user's own pictures."""
     drawn = split_source(dataset.source)[1]
     if drawn:
         return f"drawn splits, {drawn}"

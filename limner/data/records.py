@@ -68,8 +68,8 @@ class Dataset:
         """
         chosen = tuple(record for record in self.records if record.split == name)
         if not chosen:
-            there = ", ".join(f"{split} ({count})" for split, count in self.split_counts.items()) or "none"
-            raise DataError(f"{self.source}: no picture in split '{name}'; splits here: {there}")
+            splits = ", ".join(f"{split} ({count})" for split, count in self.split_counts.items()) or "none"
+            raise DataError(f"{self.source}: no picture in split '{name}'; splits here: {splits}")
         return replace(self, records=chosen)
 
     def sample(self, count: int, seed: int) -> "Dataset":

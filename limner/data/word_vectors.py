@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from limner.data.vocabulary import Vocabulary, fold, words
-from limner.errors import DataError, SettingsError
+from limner.data.tokenizers import WordTokenizer
+from limner.data.words import fold
+from limner.errors import DataError, SettingsError, install_hint
 
 _MOST_WORDS = 30_000
 """Largest vocabulary that vectors are learnt for: a float32 for each two words, 3.6 GB."""
@@ -96,16 +97,16 @@ def _binary_rows(path: Path) -> Iterator[tuple[int, str, Float[np.ndarray, " wor
     try:
         from gensim.models import KeyedVectors
     except ImportError:
-        raise DataError(f"{path}: binary word2vec needs gensim; pip install 'limner[vectors]'") from None
+        raise DataError(f"{path}: binary word2vec needs gensim; {install_hint('vectors')}") from None
     table = KeyedVectors.load_word2vec_format(str(path), binary=True)
     for number, word in enumerate(table.index_to_key, start=1):
         yield number, word, table[word]
 
 
 def learn_word_vectors(
-    sentences: Iterable[str], vocabulary: Vocabulary, *, dim: int = 300, window: int = 5, seed: int = 0
+    sentences: Iterable[str], tokenizer: WordTokenizer, *, dim: int = 300, window: int = 5, seed: int = 0
 ) -> Float[np.ndarray, "vocabulary word_dim"]:
-    """Vectors of a vocabulary's words from the captions they stand in, row i for word number i + 1.
+    """Vectors of a tokenizer's words from the captions they stand in, row i for token id i + 1.
 
     Positive pointwise mutual information of words within `window` positions (a pair d apart counts 1/d, contexts
     smoothed by the power 0.75), factored by a truncated singular value decomposition, U·√Σ: Levy, Goldberg and Dagan,
@@ -114,7 +115,7 @@ def learn_word_vectors(
 
     Takes one matrix of vocabulary² float32. Raises `SettingsError` for more than 30,000 words.
     """
-    size = len(vocabulary)
+    size = tokenizer.size
     if size > _MOST_WORDS:
         raise SettingsError(
             f"setting 'vocabulary.vectors': captions can give vectors to at most {_MOST_WORDS:,} words, and the "
@@ -122,11 +123,9 @@ def learn_word_vectors(
         )
     counts = np.zeros((size, size), dtype=np.float32)
     for sentence in sentences:
-        numbers = np.array(
-            [vocabulary.numbers(word)[0] - 1 for word in words(sentence) if word in vocabulary]
-        )
-        for distance in range(1, min(window, len(numbers) - 1) + 1):
-            np.add.at(counts, (numbers[:-distance], numbers[distance:]), 1.0 / distance)
+        rows = np.array(tokenizer.token_ids(sentence), np.int64) - 1
+        for distance in range(1, min(window, len(rows) - 1) + 1):
+            np.add.at(counts, (rows[:-distance], rows[distance:]), 1.0 / distance)
     _to_information(counts)
     positive = torch.from_numpy(counts)
     rank = min(dim, size)

@@ -57,7 +57,7 @@ class Results:
             np.savez(file, **arrays)
 
     def unit(self) -> "Results":
-        """The same with L2-normalised embeddings, so that their dot products are cosines.
+        """L2-normalise the embeddings, so that their dot products are cosines.
 
         Raises `DataError` for scores, which are compared as they are, and for a row of zeros, which has no direction.
         """
@@ -76,13 +76,13 @@ class Results:
     def relevance(self) -> tuple[Relevance, Relevance]:
         """The true matches of images among sentences, and of sentences among images."""
         if self.labels is not None:
-            shown, said = self.labels
-            return Relevance.from_labels(shown, said), Relevance.from_labels(said, shown)
+            images, sentences = self.labels
+            return Relevance.from_labels(images, sentences), Relevance.from_labels(sentences, images)
         groups = self.image_groups, self.sentence_groups
         return Relevance.from_groups(*groups), Relevance.from_groups(*groups[::-1])
 
     def with_sentences(self, chosen: Int[np.ndarray, " chosen"]) -> "Results":
-        """The same with some of the sentences, by position."""
+        """Keep some of the sentences, by position."""
         return replace(
             self,
             sentence_groups=self.sentence_groups[chosen],
@@ -147,7 +147,7 @@ _DAMAGED = (
     *(ValueError, TypeError, KeyError, EOFError, OSError, NotImplementedError, SyntaxError),
     *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
 )
-"""What numpy and the standard library raise for archives that are broken in one way or another."""
+"""The errors of numpy and the standard library for archives that are broken in one way or another."""
 
 _KINDS = {
     **dict.fromkeys(("images", "sentences"), (2, "f", "floats")),

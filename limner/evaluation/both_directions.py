@@ -10,17 +10,16 @@ from jaxtyping import Float
 from limner.errors import DataError
 from limner.evaluation.curves import Curve, CurveMeasure
 from limner.evaluation.measures import STANDARD, Measure
-from limner.evaluation.overlap import Overlap
-from limner.evaluation.ranking import rank_embeddings, rank_scores
+from limner.evaluation.names import AnyMeasure
+from limner.evaluation.ranking import RankingResult, rank_embeddings, rank_scores
 from limner.evaluation.relevance import Relevance, group_codes
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import Reranking, reranked
-from limner.evaluation.scores import Array
-from limner.evaluation.tally import AnyMeasure, Ranking
+from limner.evaluation.scores import Array, Overlap
 
 Rows = slice | np.ndarray
 """Positions of some of the images or sentences."""
-Rank = Callable[[bool, Rows, Rows, Relevance, Sequence[AnyMeasure]], Ranking]
+Rank = Callable[[bool, Rows, Rows, Relevance, Sequence[AnyMeasure]], RankingResult]
 """Ranks some sentences for some images, or the other way round, by their positions."""
 
 
@@ -44,9 +43,8 @@ def evaluate(
     Embeddings have one row an image (**each image once**, however many sentences it has) and one a
     sentence; group codes are integers, one a row, and equal ones are true matches: a query image counts any
     of its sentences. With `labels`, matrices of 0 and 1 of the images and of the sentences, items match that share a
-    label, and groups only say what belongs together. With `reranking`, the first of each ranking are ordered by a judge
-    of pairs. `extra` is the report's provenance (see `Report`). Memory and
-    ties: `limner.evaluation.ranking`.
+    label, and groups only say what belongs together. With `reranking`, a scorer of pairs orders the first of each
+    ranking. `extra` is the report's provenance (see `Report`). Memory and ties: `limner.evaluation.ranking`.
 
     With `folds`, the images are cut into so many equal runs in their order, each is ranked with the sentences of its
     groups alone, and every value is the mean over the folds (MSCOCO's "1K": five folds of 1,000). Sentences of groups
@@ -59,7 +57,7 @@ def evaluate(
 
     def rank(
         to_text: bool, images: Rows, sentences: Rows, relevance: Relevance, taken: Sequence[AnyMeasure]
-    ) -> Ranking:
+    ) -> RankingResult:
         pair = image_embeddings[images], sentence_embeddings[sentences]
         queries, gallery = pair if to_text else pair[::-1]
         places = _places(len(image_embeddings), images), _places(len(sentence_embeddings), sentences)
@@ -96,7 +94,7 @@ def evaluate_scores(
 
     def rank(
         to_text: bool, images: Rows, sentences: Rows, relevance: Relevance, taken: Sequence[AnyMeasure]
-    ) -> Ranking:
+    ) -> RankingResult:
         part = scores[images][:, sentences]
         return rank_scores(part if to_text else part.T, relevance, taken, block=block)
 
@@ -106,7 +104,7 @@ def evaluate_scores(
 
 @dataclass(frozen=True)
 class _Measured:
-    """What a report says of a ranking."""
+    """The parts of a report that come from the rankings."""
 
     counts: dict[str, int]
     image_to_text: dict[str, float]
@@ -130,8 +128,8 @@ class _Both:
         self.of_sentences = group_codes(sentence_groups, "sentence groups")
         self.labels = None if labels is None else (np.asarray(labels[0]), np.asarray(labels[1]))
         self.measures = measures
-        self.values = [one for one in measures if isinstance(one, Measure | Overlap)]
-        self.drawn = [one for one in measures if isinstance(one, CurveMeasure)]
+        self.values = [measure for measure in measures if isinstance(measure, Measure | Overlap)]
+        self.drawn = [measure for measure in measures if isinstance(measure, CurveMeasure)]
 
     def measured(self, folds: int) -> _Measured:
         parts = [self._part(images, sentences) for images, sentences in self._folds(folds)]
@@ -179,11 +177,11 @@ class _Both:
             forward = Relevance.from_groups(of_images, of_sentences)
             backward = Relevance.from_groups(of_sentences, of_images)
         else:
-            shown, said = self.labels[0][images], self.labels[1][sentences]
-            forward, backward = Relevance.from_labels(shown, said), Relevance.from_labels(said, shown)
+            labels = self.labels[0][images], self.labels[1][sentences]
+            forward, backward = Relevance.from_labels(*labels), Relevance.from_labels(*labels[::-1])
         to_text = self.rank(True, images, sentences, forward, self.measures)
-        # the overlap is of pairs, which both directions share: counted in one
-        ranked = [one for one in self.measures if not isinstance(one, Overlap)]
+        # The overlap is of pairs, which both directions share, so it is counted in one.
+        ranked = [measure for measure in self.measures if not isinstance(measure, Overlap)]
         to_image = self.rank(False, images, sentences, backward, ranked)
         curves = {"image_to_text": self._curves(to_text), "text_to_image": self._curves(to_image)}
         return _Measured(
@@ -194,16 +192,16 @@ class _Both:
                 "images_without_match": to_text.without_match,
                 "sentences_without_match": to_image.without_match,
             },
-            image_to_text={str(one): to_text.value(one) for one in self.values},
+            image_to_text={str(measure): to_text.value(measure) for measure in self.values},
             text_to_image={
-                str(one): (to_text if isinstance(one, Overlap) else to_image).value(one)
-                for one in self.values
+                str(measure): (to_text if isinstance(measure, Overlap) else to_image).value(measure)
+                for measure in self.values
             },
             curves=curves if self.drawn else {},
         )
 
-    def _curves(self, ranking: Ranking) -> dict[str, Curve]:
-        return {str(one): ranking.curve(one) for one in self.drawn}
+    def _curves(self, ranking: RankingResult) -> dict[str, Curve]:
+        return {str(measure): ranking.curve(measure) for measure in self.drawn}
 
 
 def _places(count: int, rows: Rows) -> np.ndarray:

@@ -1,14 +1,74 @@
-"""Calibrated scores: how probable it is that a hit which a search shows matches its sentence."""
+"""Calibration: how probable it is that a hit of a search matches its sentence, and what that is worth."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 
 from limner.errors import DataError
-from limner.evaluation.first_hits import FirstHits
 from limner.settings import Settings
+
+HITS = 10
+"""Hits of a query that are kept: as many as a search shows unless told otherwise."""
+
+
+@dataclass(frozen=True, eq=False)
+class FirstHits:
+    """The first ten of each query, best first; fewer in a gallery of fewer.
+
+    - `scores`: what they score; `right`: which match. Of equal scores those that do not match stand first.
+    - `without`: the scores of the first hits where the right pictures are taken out of the gallery; −∞ where there is
+      none left.
+    - `groups`: the query's group, e.g. the number of its identity.
+    """
+
+    scores: Float[np.ndarray, "queries hits"]
+    right: Bool[np.ndarray, "queries hits"]
+    without: Float[np.ndarray, "queries hits"]
+    groups: Int[np.ndarray, " queries"]
+
+    @classmethod
+    def of(
+        cls,
+        scores: Float[np.ndarray, "queries gallery"],
+        right: Bool[np.ndarray, "queries gallery"],
+        groups: Int[np.ndarray, " queries"],
+    ) -> "FirstHits":
+        """Take them from a block of scores; `right` says which items match. Raises `DataError` for NaN or infinity.
+
+        >>> hits = FirstHits.of(np.array([[0.1, 0.4, 0.4]]), np.array([[True, True, False]]), np.array([0]))
+        >>> hits.scores.tolist(), hits.right.tolist(), hits.without.tolist()
+        ([[0.4, 0.4, 0.1]], [[False, True, True]], [[0.4, -inf, -inf]])
+        """
+        if not np.isfinite(scores).all():
+            raise DataError("scores hold NaN or infinite values; the model has diverged")
+        without = _best(np.where(right, -np.inf, scores))
+        both = np.concatenate([without, _best(np.where(right, scores, -np.inf))], axis=1)
+        matching = np.broadcast_to(np.arange(both.shape[1]) >= without.shape[1], both.shape)
+        # stable, so that those that do not match stay before equal ones that do
+        order = np.argsort(-both, axis=1, kind="stable")[:, : without.shape[1]]
+        return cls(
+            np.take_along_axis(both, order, 1), np.take_along_axis(matching, order, 1), without, groups
+        )
+
+    @classmethod
+    def joined(cls, parts: "Sequence[FirstHits]") -> "FirstHits":
+        """The queries of all parts, one after the other; at least one part, all of one gallery's size."""
+        names = ("scores", "right", "without", "groups")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+    def of_queries(self, chosen: Bool[np.ndarray, " queries"]) -> "FirstHits":
+        """Keep some of the queries."""
+        return FirstHits(self.scores[chosen], self.right[chosen], self.without[chosen], self.groups[chosen])
+
+
+def _best(scores: Float[np.ndarray, "queries gallery"]) -> Float[np.ndarray, "queries hits"]:
+    """The highest of each row, descending."""
+    count = min(HITS, scores.shape[1])
+    return -np.sort(np.partition(-scores, count - 1, axis=1)[:, :count], axis=1)
+
 
 AROUND = 6
 """First hits whose mean score is a hit's surroundings."""
@@ -46,11 +106,11 @@ class Calibration(Settings):
     """
 
     of_score: float = Field(allow_inf_nan=False)
-    """What the score is multiplied with."""
+    """Factor of the score."""
     of_lead: float = Field(allow_inf_nan=False)
-    """What the lead is multiplied with."""
+    """Factor of the lead."""
     offset: float = Field(allow_inf_nan=False)
-    """What is added."""
+    """Constant that is added."""
     floor: float = Field(allow_inf_nan=False)
     """Lowest surroundings, a score."""
     right: int = Field(ge=1)
@@ -112,8 +172,8 @@ def fit(hits: FirstHits) -> Calibration:
     features = np.concatenate([_features(scores, floor), _features(without, floor)])
     matches = np.concatenate([hits.right.ravel(), np.zeros(without.size, bool)])
     weights = np.repeat([1.0, ABSENT / (1 - ABSENT)], [scores.size, without.size])
-    there = np.isfinite(features[:, 0])
-    features, matches, weights = features[there], matches[there], weights[there] / weights[there].sum()
+    finite = np.isfinite(features[:, 0])
+    features, matches, weights = features[finite], matches[finite], weights[finite] / weights[finite].sum()
     # centred and scaled, the parameters are of one size and the ridge means the same for any model
     centre = weights @ features
     spread = np.sqrt(weights @ (features - centre) ** 2)
@@ -178,3 +238,103 @@ def _minimum(loss: _Loss) -> Float[np.ndarray, "3"]:
         at = at - share * step
         now = loss.value(at)
     return at
+
+
+BINS = 10
+"""Bins of equal width over probabilities from 0 to 1."""
+
+FOLDS = 5
+"""Parts of the queries, by group, for cross-validation."""
+
+
+class Reliability(Settings):
+    """How far the probabilities of first hits could be trusted on some queries; all but `queries` are from 0 to 1.
+
+    `ece` is the expected calibration error (Naeini, Cooper and Hauskrecht, AAAI 2015) over ten bins of equal width: the
+    mean over hits of the difference between the share of right ones in a bin and their mean probability. `brier` is the
+    mean of (probability − right)² (Brier, Monthly Weather Review 78, 1950). Lower is better; whoever gives every hit
+    the probability `right` has a Brier score of right · (1 − right).
+    """
+
+    queries: int = Field(ge=1)
+    """Sentences that were searched for."""
+    right: float = Field(ge=0, le=1)
+    """Share of first hits that match: R@1."""
+    probability: float = Field(ge=0, le=1)
+    """Mean probability of the first hits."""
+    ece: float = Field(ge=0, le=1)
+    """Expected calibration error."""
+    brier: float = Field(ge=0, le=1)
+    """Brier score."""
+    good: float = Field(ge=0, le=1)
+    """Share of first hits that reach the threshold."""
+    good_right: float | None = Field(ge=0, le=1)
+    """Share of these that match; None without any."""
+    good_astray: float = Field(ge=0, le=1)
+    """Share that would reach it, all of them wrongly, with the right pictures taken out of the gallery."""
+
+    @classmethod
+    def of(
+        cls,
+        probabilities: Float[np.ndarray, " queries"],
+        right: Bool[np.ndarray, " queries"],
+        astray: Float[np.ndarray, " queries"],
+        threshold: float,
+    ) -> "Reliability":
+        """Measure first hits; `astray` are the probabilities of the best pictures that do not match.
+
+        Raises `DataError` without a query.
+
+        >>> probabilities, right = np.array([0.9, 0.8, 0.3, 0.2]), np.array([True, True, False, True])
+        >>> measured = Reliability.of(probabilities, right, np.array([0.1, 0.1, 0.3, 0.6]), 0.5)
+        >>> round(measured.ece, 3), round(measured.brier, 3), measured.good, measured.good_right, measured.good_astray
+        (0.35, 0.195, 0.5, 1.0, 0.25)
+        """
+        if not len(probabilities):
+            raise DataError("reliability is measured over queries, and there are none")
+        bins = np.minimum((probabilities * BINS).astype(np.int64), BINS - 1)
+        missed = np.bincount(bins, weights=right - probabilities, minlength=BINS)
+        good = probabilities >= threshold
+        return cls(
+            queries=len(right),
+            right=float(right.mean()),
+            probability=float(probabilities.mean()),
+            ece=float(np.abs(missed).sum() / len(right)),
+            brier=float(np.mean((right - probabilities) ** 2)),
+            good=float(good.mean()),
+            good_right=float(right[good].mean()) if good.any() else None,
+            good_astray=float((astray >= threshold).mean()),
+        )
+
+
+def measured(hits: FirstHits, calibration: Calibration, threshold: float) -> Reliability:
+    """Measure a calibration on first hits that it was not fitted to."""
+    likely, astray = _first(hits, calibration)
+    return Reliability.of(likely, hits.right[:, 0], astray, threshold)
+
+
+def cross_validated(hits: FirstHits, threshold: float) -> Reliability:
+    """Measure a calibration of these hits: each query by a fit without its fold, which has all of its group.
+
+    Raises `DataError` for queries of one fold, and as `limner.evaluation.calibration.fit` does.
+    """
+    folds = hits.groups % FOLDS
+    if len(np.unique(folds)) < 2:
+        raise DataError("a calibration is measured by cross-validation, for which one group is not enough")
+    likely, astray = np.zeros(len(folds)), np.zeros(len(folds))
+    for fold in np.unique(folds):
+        inside = folds == fold
+        calibration = fit(hits.of_queries(~inside))
+        likely[inside], astray[inside] = _first(hits.of_queries(inside), calibration)
+    return Reliability.of(likely, hits.right[:, 0], astray, threshold)
+
+
+def _first(
+    hits: FirstHits, calibration: Calibration
+) -> tuple[Float[np.ndarray, " queries"], Float[np.ndarray, " queries"]]:
+    """Probabilities of the first hits, and of those that are first without the right pictures."""
+    found = []
+    for rankings in (hits.scores, hits.without):
+        scores = rankings.astype(np.float64)
+        found.append(calibration.of_rankings(scores[:, :1], surroundings(scores, calibration.floor))[:, 0])
+    return found[0], found[1]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from limner.evaluation.matches import Matches
+from limner.evaluation.measures import Matches
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class Curve:
 
 @runtime_checkable
 class CurveMeasure(Protocol):
-    """What every curve has."""
+    """The interface of a curve."""
 
     @property
     def x(self) -> str:
-        """What it is drawn over."""
+        """Name of the quantity on the x axis."""
 
     def places(self, gallery_size: int) -> Sequence[int | float]:
-        """Where it has values, in a gallery of that size."""
+        """The x values in a gallery of that size."""
 
     def each(self, matches: Matches) -> Float[np.ndarray, "queries places"]:
         """The values of each query; the curve is their mean."""

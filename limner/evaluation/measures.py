@@ -2,20 +2,66 @@
 
 A measure gives each query a value, from the ranks of all its true matches (`Matches`), and one value over the queries
 that have a true match in the gallery; how many have none is reported beside it, never scored. Curves and the overlap
-of similarities are in `limner.evaluation.curves` and `limner.evaluation.overlap`.
+of similarities are in `limner.evaluation.curves` and `limner.evaluation.scores`.
 
 The examples are of three queries in a gallery of 20, with their matches at ranks 1, at 3 and 4, and at 8, 9 and 20.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
 from limner.errors import SettingsError
-from limner.evaluation.matches import Matches
+
+VOID = np.iinfo(np.int64).max
+"""The rank of a match that a query does not have: behind every item."""
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """The ranks of all true matches of some queries; queries without a match are left out.
+
+    - `ranks`: from 1, ascending, ties against the model; `VOID` behind a query's last match.
+    - `counts`: number of true matches of each query, at least 1.
+    - `gallery_size`: number of items ranked.
+    """
+
+    ranks: Int[np.ndarray, "queries most"]
+    counts: Int[np.ndarray, " queries"]
+    gallery_size: int
+
+    @classmethod
+    def of(cls, ranks: Sequence[Sequence[int]], gallery_size: int) -> "Matches":
+        """From a list of ascending ranks for each query.
+
+        >>> Matches.of([[1, 4], [2]], gallery_size=5).counts.tolist()
+        [2, 1]
+        """
+        counts = np.array([len(row) for row in ranks], dtype=np.int64)
+        table = np.full((len(ranks), max(counts, default=0)), VOID)
+        for row, listed in zip(table, ranks, strict=True):
+            row[: len(listed)] = listed
+        return cls(table, counts, gallery_size)
+
+    @cached_property
+    def listed(self) -> Bool[np.ndarray, "queries most"]:
+        """Which ranks are those of a match."""
+        return np.arange(self.ranks.shape[1]) < self.counts[:, None]
+
+    @cached_property
+    def precisions(self) -> Float[np.ndarray, "queries most"]:
+        """Precision at the rank of each match: its position among the matches, from 1, by its rank; 0 where void."""
+        position = np.arange(1, self.ranks.shape[1] + 1)
+        return np.where(self.listed, position / self.ranks, 0.0)
+
+    def among(self, k: int) -> Int[np.ndarray, " queries"]:
+        """How many matches each query has among the first `k` items."""
+        return np.asarray(np.count_nonzero(self.ranks <= k, axis=1))
+
 
 Values = Float[np.ndarray, " queries"]
 Unit = Literal["percent", "rank"]
@@ -23,11 +69,11 @@ Unit = Literal["percent", "rank"]
 
 @runtime_checkable
 class Measure(Protocol):
-    """What every measure has; two of one name are equal."""
+    """The interface of a measure; two of one name are equal."""
 
     @property
     def unit(self) -> Unit:
-        """Whether the value is in percent (0–100) or a rank, from 1."""
+        """Unit of the value: percent (0–100), or a rank from 1."""
 
     def each(self, matches: Matches) -> Values:
         """The value of each query: a share from 0 to 1, or a rank."""
@@ -293,7 +339,7 @@ STANDARD: tuple[Measure, ...] = (
     MeanRank(),
     MeanAveragePrecision(),
 )
-"""What a report holds unless it is asked for something else."""
+"""The measures of a report unless others are asked for."""
 
 NAMED: tuple[Measure, ...] = (
     MedianRank(),

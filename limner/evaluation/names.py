@@ -4,10 +4,12 @@ import difflib
 import re
 
 from limner.errors import SettingsError
-from limner.evaluation.curves import CURVES
-from limner.evaluation.measures import NAMED, OF_K, STANDARD
-from limner.evaluation.overlap import Overlap
-from limner.evaluation.tally import AnyMeasure
+from limner.evaluation.curves import CURVES, CurveMeasure
+from limner.evaluation.measures import NAMED, OF_K, STANDARD, Measure
+from limner.evaluation.scores import Overlap
+
+AnyMeasure = Measure | CurveMeasure | Overlap
+"""Whatever can be asked of a ranking: a value a query, a curve, or how far true and wrong pairs overlap."""
 
 _ALL: tuple[AnyMeasure, ...] = (*NAMED, *CURVES, Overlap())
 _BY_NAME = {str(measure): measure for measure in _ALL}

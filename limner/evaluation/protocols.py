@@ -19,10 +19,9 @@ from limner.errors import DataError, SettingsError
 from limner.evaluation.arrays import Results
 from limner.evaluation.both_directions import evaluate, evaluate_scores
 from limner.evaluation.measures import STANDARD
-from limner.evaluation.names import parse_measures
+from limner.evaluation.names import AnyMeasure, parse_measures
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import ClassReranking, PairReranking
-from limner.evaluation.tally import AnyMeasure
 
 Texts = Literal["sentences", "one sentence an image", "class means"]
 Match = Literal["groups", "labels"]
@@ -57,11 +56,13 @@ class Protocol:
     def by_direction(self) -> dict[str, list[str]]:
         """The names of what each direction is measured by."""
         names = {"image_to_text": self.measures, "text_to_image": self.to_image or self.measures}
-        return {direction: [str(one) for one in parse_measures(own)] for direction, own in names.items()}
+        return {way: [str(measure) for measure in parse_measures(listed)] for way, listed in names.items()}
 
     def measures_all(self, names: Collection[str]) -> bool:
-        """Whether it reports measures given as "direction measure"."""
-        return set(names) <= {f"{way} {one}" for way, own in self.by_direction.items() for one in own}
+        """True where the protocol reports all of these measures, given as "direction measure"."""
+        return set(names) <= {
+            f"{way} {measure}" for way, measures in self.by_direction.items() for measure in measures
+        }
 
     def applied(self, results: Results) -> Results:
         """The results as they are ranked. Raises `DataError` for labels where there are none."""

@@ -1,4 +1,4 @@
-"""Ranks of true matches and average precision, in blocks of queries.
+"""Ranks the gallery for each query in blocks of queries, and gathers what the measures make of it.
 
 The gallery is never sorted by index and the queries × gallery matrix never exists: a block of scores is
 computed, the wrong items at or above each true match are counted, and the block is overwritten.
@@ -7,24 +7,101 @@ computed, the wrong items at or above each true match are counted, and the block
 Constant scores thus give the worst ranks possible, not a perfect result.
 
 **Equality of scores.** Gallery rows that are equal bit for bit get the same score exactly (see
-`limner.evaluation.twins`). Scores of different rows that agree to within float32 rounding (about 1e-7 for
+`limner.evaluation.scores`). Scores of different rows that agree to within float32 rounding (about 1e-7 for
 normalised rows) may fall to either side when block size, device or number of threads changes.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from limner.errors import DataError, SettingsError
-from limner.evaluation.matches import VOID, Matches
-from limner.evaluation.measures import STANDARD, MeanAveragePrecision
+from limner.evaluation.curves import Curve, CurveMeasure
+from limner.evaluation.measures import STANDARD, VOID, Matches, MeanAveragePrecision, Measure
+from limner.evaluation.names import AnyMeasure
 from limner.evaluation.relevance import Relevance
-from limner.evaluation.scores import Array, Scores, of_embeddings, of_matrix
-from limner.evaluation.tally import AnyMeasure, Ranking, Tally
+from limner.evaluation.scores import Array, Overlap, Scores, Similarities, of_embeddings, of_matrix
+
+
+@dataclass(frozen=True, eq=False)
+class RankingResult:
+    """The values of the measures, query by query and over the queries that have a true match.
+
+    - `first_ranks`: rank of each query's first true match, from 1; 0 for a query that has none in the gallery.
+    - `gallery_size`: number of items ranked.
+    """
+
+    first_ranks: Int[np.ndarray, " queries"]
+    gallery_size: int
+    _each: dict[str, Float[np.ndarray, " queries"]]
+    _curves: dict[str, Float[np.ndarray, " places"]]
+    similarities: Similarities | None
+
+    @property
+    def matched(self) -> Bool[np.ndarray, " queries"]:
+        """Which queries have a true match; measures are taken over these alone."""
+        return self.first_ranks > 0
+
+    @property
+    def without_match(self) -> int:
+        """Number of queries that no gallery item matches."""
+        return int(np.count_nonzero(self.first_ranks == 0))
+
+    def each(self, measure: Measure) -> Float[np.ndarray, " queries"]:
+        """The value of each query, a share from 0 to 1 or a rank; NaN without a match."""
+        return self._each[str(measure)]
+
+    def value(self, measure: Measure | Overlap) -> float:
+        """A measure over the queries. Raises `DataError` where no query has a match."""
+        self._expect_matches()
+        if isinstance(measure, Overlap):
+            assert self.similarities is not None
+            return self.similarities.overlap
+        return measure.over(self._each[str(measure)][self.matched])
+
+    def curve(self, measure: CurveMeasure) -> Curve:
+        """A curve over the queries. Raises `DataError` where no query has a match."""
+        self._expect_matches()
+        mean = self._curves[str(measure)] / np.count_nonzero(self.matched)
+        return Curve(measure.x, tuple(measure.places(self.gallery_size)), tuple(mean.tolist()))
+
+    def _expect_matches(self) -> None:
+        if not self.matched.any():
+            raise DataError(
+                "no query has a true match in the gallery; are the group codes of both sides the same?"
+            )
+
+
+class RankingAccumulator:
+    """Gathers blocks: a value a query for measures, a sum for curves, counts for similarities."""
+
+    def __init__(self, measures: Sequence[AnyMeasure], queries: int, gallery_size: int) -> None:
+        self._measures = [measure for measure in measures if isinstance(measure, Measure)]
+        self._drawn = [measure for measure in measures if isinstance(measure, CurveMeasure)]
+        overlaps = any(isinstance(measure, Overlap) for measure in measures)
+        self.similarities = Similarities() if overlaps else None
+        self._first = np.zeros(queries, dtype=np.int64)
+        self._each = {str(measure): np.full(queries, np.nan) for measure in self._measures}
+        self._curves = {str(curve): np.zeros(len(curve.places(gallery_size))) for curve in self._drawn}
+        self._gallery_size = gallery_size
+
+    def add(self, queries: Int[np.ndarray, " block"], matches: Matches) -> None:
+        """The matches of some queries, each of which has one."""
+        self._first[queries] = matches.ranks[:, 0]
+        for measure in self._measures:
+            self._each[str(measure)][queries] = measure.each(matches)
+        for curve in self._drawn:
+            self._curves[str(curve)] += curve.each(matches).sum(0)
+
+    def result(self) -> RankingResult:
+        """The result of all blocks."""
+        return RankingResult(self._first, self._gallery_size, self._each, self._curves, self.similarities)
+
 
 _BLOCK = 1 << 24
 """Scores held at once: 64 MiB of float32."""
@@ -44,7 +121,7 @@ def rank_embeddings(
     *,
     block: int | None = None,
     rescored: Callable[[Scores], Scores] | None = None,
-) -> Ranking:
+) -> RankingResult:
     """Rank the gallery for each query by dot product, and measure.
 
     `rescored` makes other scores of these, block by block (`limner.evaluation.reranking`).
@@ -67,7 +144,7 @@ def rank_scores(
     measures: Sequence[AnyMeasure] = STANDARD,
     *,
     block: int | None = None,
-) -> Ranking:
+) -> RankingResult:
     """Rank the gallery for each query by given scores, higher is better, and measure.
 
     For rankings made elsewhere: the matrix (an `np.memmap` too) is read block by block and left as it is.
@@ -112,10 +189,10 @@ def average_precisions(
 
 def _rank(
     similarities: Scores, relevance: Relevance, measures: Sequence[AnyMeasure], block: int | None
-) -> Ranking:
-    """Tally blocks of queries."""
+) -> RankingResult:
+    """Gather blocks of queries."""
     _expect(relevance, similarities.queries, similarities.gallery)
-    tally = Tally(measures, relevance.queries, relevance.gallery_size)
+    accumulator = RankingAccumulator(measures, relevance.queries, relevance.gallery_size)
     size = _block_size(relevance, block)
     # One block for all: fresh memory would cost a page fault every thousand scores.
     room = torch.empty(
@@ -130,8 +207,8 @@ def _rank(
         scores = room[: stop - start]
         similarities.write(start, stop, scores)
         trues = _true_scores(scores, *relevance.listed(start, stop), counts)
-        if tally.similarities is not None:
-            tally.similarities.add(scores, trues[trues > -torch.inf])
+        if accumulator.similarities is not None:
+            accumulator.similarities.add(scores, trues[trues > -torch.inf])
         if similarities.rescore is not None:
             similarities.rescore(start, stop, scores)
             trues = _true_scores(scores, *relevance.listed(start, stop), counts)
@@ -141,8 +218,8 @@ def _rank(
         ranks = np.arange(1, wrong.shape[1] + 1) + wrong
         ranks[np.arange(wrong.shape[1]) >= counts[:, None]] = VOID
         found = np.flatnonzero(counts)
-        tally.add(start + found, Matches(ranks[found], counts[found], relevance.gallery_size))
-    return tally.ranking()
+        accumulator.add(start + found, Matches(ranks[found], counts[found], relevance.gallery_size))
+    return accumulator.result()
 
 
 def _true_scores(
@@ -177,7 +254,7 @@ def _at_least(scores: Tensor, trues: Tensor) -> Tensor:
         room = torch.empty_like(scores[:rows])
         counts = torch.empty(trues.shape, dtype=exact, device=scores.device)
         for chunk, of_rows, counted in zip(
-            *(torch.split(one, rows) for one in (scores, trues, counts)), strict=True
+            *(torch.split(values, rows) for values in (scores, trues, counts)), strict=True
         ):
             reached = room[: len(chunk)]
             for place, true in enumerate(of_rows.T):

@@ -13,12 +13,11 @@ import torch
 
 from limner.errors import DataError, SettingsError
 from limner.evaluation.curves import Curve, CurveMeasure
-from limner.evaluation.matches import VOID, Matches
-from limner.evaluation.measures import STANDARD, Measure
-from limner.evaluation.overlap import Overlap
+from limner.evaluation.measures import STANDARD, VOID, Matches, Measure
+from limner.evaluation.names import AnyMeasure
+from limner.evaluation.ranking import RankingAccumulator
 from limner.evaluation.relevance import Relevance
-from limner.evaluation.scores import Scores
-from limner.evaluation.tally import AnyMeasure, Tally
+from limner.evaluation.scores import Overlap, Scores
 
 _BLOCK = 1 << 22
 
@@ -48,7 +47,7 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
         )
     rows = []
     for query, matches in relevant.items():
-        order = sorted(listed.get(query, {}).items(), key=lambda one: (-one[1], one[0] in matches))
+        order = sorted(listed.get(query, {}).items(), key=lambda scored: (-scored[1], scored[0] in matches))
         ranks = [rank for rank, (item, _) in enumerate(order, start=1) if item in matches]
         rows.append(ranks + [VOID] * (len(matches) - len(ranks)))
     if not rows:
@@ -56,9 +55,9 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
     if not relevant.keys() & listed.keys():
         raise DataError(f"{run} and {qrels} have no query in common; is the run of the other direction?")
     table = Matches.of(rows, max(map(len, listed.values())))
-    tally = Tally(measures, len(rows), table.gallery_size)
-    tally.add(np.arange(len(rows)), table)
-    ranking = tally.ranking()
+    accumulator = RankingAccumulator(measures, len(rows), table.gallery_size)
+    accumulator.add(np.arange(len(rows)), table)
+    ranking = accumulator.result()
     lost = int(np.count_nonzero(ranking.first_ranks == VOID))
     values = [measure for measure in measures if isinstance(measure, Measure)]
     for measure in values:
@@ -71,7 +70,9 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
         queries=len(rows),
         without_match=len(listed.keys() - relevant.keys()),
         values={str(measure): ranking.value(measure) for measure in values},
-        curves={str(one): ranking.curve(one) for one in measures if isinstance(one, CurveMeasure)},
+        curves={
+            str(measure): ranking.curve(measure) for measure in measures if isinstance(measure, CurveMeasure)
+        },
     )
 
 

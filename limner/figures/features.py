@@ -1,4 +1,4 @@
-"""What the heads make of the features: correlations between pictures, and maps of some groups.
+"""Features below and above the projections: correlations between pictures, and maps of some groups.
 
 At one side stand the backbone's pooled features of pictures, and of sentences an LSTM's features or else the means of
 the word vectors; at the other the embeddings, all of one checkpoint. Where its stage kept the backbone frozen, its
@@ -17,26 +17,29 @@ import torch
 from jaxtyping import Float
 
 from limner.data.records import Record
-from limner.errors import DataError, SettingsError
+from limner.data.token_rows import lay_out
+from limner.errors import DataError, SettingsError, install_hint
 from limner.figures.style import LINES, panels, styled
-from limner.models.text_lstm import TextLSTM
-from limner.runs.run import Run
+from limner.inference.trained import TrainedModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_UNCUT = 1 << 20
+"""More tokens than any sentence has: sentences are not padded to it."""
 
 _MARKERS = "os^Dv*P"  # one more than there are colours, so that no pair of both comes twice in 42 groups
 
 
 @dataclass(frozen=True, eq=False)
 class TwoFeatures:
-    """Features of the same items: what enters the head (or the text path), and the embeddings."""
+    """Features of the same items: what enters the head (or the text encoder), and the embeddings."""
 
     entering: Float[np.ndarray, "items width"]
     embedded: Float[np.ndarray, "items dim"]
 
 
-def picture_features(run: Run, records: Sequence[Record]) -> TwoFeatures:
+def picture_features(run: TrainedModel, records: Sequence[Record]) -> TwoFeatures:
     """Pooled backbone features and embeddings of some pictures. Raises `ImageError`."""
     entering, embedded = [], []
     batch = run.encoding.batch
@@ -47,20 +50,18 @@ def picture_features(run: Run, records: Sequence[Record]) -> TwoFeatures:
     return TwoFeatures(np.concatenate(entering), np.concatenate(embedded))
 
 
-def sentence_features(run: Run, sentences: Sequence[str]) -> TwoFeatures:
-    """What enters the head and embeddings of some sentences; of a text CNN, the means of their word vectors."""
-    text = run.model.text
-    if isinstance(text, TextLSTM):
-        numbers = torch.from_numpy(run.vocabulary.encode(list(sentences), text.settings.words))
-        with torch.inference_mode():
-            blocks = [
-                text(block.to(run.encoding.device)).float().cpu() for block in torch.split(numbers, 256)
-            ]
-        return TwoFeatures(torch.cat(blocks).numpy(), run.encode_texts(sentences))
-    table = run.model.text.table.weight.detach().float().cpu().numpy()
-    rows = [run.vocabulary.numbers(sentence) for sentence in sentences]
-    means = [table[numbers].mean(0) if numbers else np.zeros(table.shape[1], np.float32) for numbers in rows]
-    return TwoFeatures(np.stack(means), run.encode_texts(sentences))
+def sentence_features(run: TrainedModel, sentences: Sequence[str]) -> TwoFeatures:
+    """Features below the projection, and embeddings, of sentences (`TextEncoder.input_features`)."""
+    # Whole sentences, with what a row of the network would cut: word vectors are not the network's.
+    read = run.tokenizer.tokenize(sentences, _UNCUT)
+    longest = max((len(sentence.token_ids) for sentence in read), default=1)
+    token_ids = torch.from_numpy(lay_out([sentence.token_ids for sentence in read], max(1, longest)))
+    with torch.inference_mode():
+        blocks = [
+            run.model.text.input_features(block.to(run.encoding.device)).float().cpu()
+            for block in torch.split(token_ids, 256)
+        ]
+    return TwoFeatures(torch.cat(blocks).numpy(), run.encode_texts(sentences, check=False))
 
 
 @styled
@@ -72,18 +73,18 @@ def correlation_figure(features: TwoFeatures) -> "Figure":
     if len(features.entering) < 2:
         raise DataError("a correlation is between two pictures at least")
     figure, drawn = panels(2, width=3.2, height=3.0, grid=False)
-    shown = None
+    drawing = None
     for axes, rows, title in zip(
         drawn, (features.entering, features.embedded), ("backbone", "embedding"), strict=True
     ):
         matrix = np.corrcoef(rows)
         apart = matrix[~np.eye(len(matrix), dtype=bool)].mean()
-        shown = axes.imshow(matrix, cmap="PuOr_r", vmin=-1, vmax=1, interpolation="nearest")
+        drawing = axes.imshow(matrix, cmap="PuOr_r", vmin=-1, vmax=1, interpolation="nearest")
         axes.set_title(f"{title}   mean {apart:.3f}", loc="left")
         axes.set_xticks([])
         axes.set_yticks([])
-    assert shown is not None
-    figure.colorbar(shown, ax=drawn, shrink=0.8, label="Pearson correlation")
+    assert drawing is not None
+    figure.colorbar(drawing, ax=drawn, shrink=0.8, label="Pearson correlation")
     return figure
 
 
@@ -112,9 +113,15 @@ def map_figure(
     for axes, (rows, groups, title) in zip(drawn, cases, strict=True):
         points = _two_dimensions(rows, seed)
         for name, colour, marker in zip(names, LINES * len(names), _MARKERS * len(names), strict=False):
-            own = points[np.array(groups) == name]
+            members = points[np.array(groups) == name]
             axes.scatter(
-                own[:, 0], own[:, 1], s=10, color=colour, marker=marker, label=f" {name}", linewidths=0
+                members[:, 0],
+                members[:, 1],
+                s=10,
+                color=colour,
+                marker=marker,
+                label=f" {name}",
+                linewidths=0,
             )
         axes.set_title(title, loc="left")
         axes.set_xticks([])
@@ -128,7 +135,7 @@ def _two_dimensions(rows: Float[np.ndarray, "items width"], seed: int) -> Float[
     try:
         from sklearn.manifold import TSNE
     except ImportError:
-        raise SettingsError("this figure needs scikit-learn: pip install 'limner[figures]'") from None
+        raise SettingsError(f"this figure needs scikit-learn: {install_hint('figures')}") from None
     if len(rows) < 4:
         raise DataError(f"t-SNE places four items at least, here are {len(rows)}")
     if not np.ptp(rows, axis=0).any():

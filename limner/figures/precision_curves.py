@@ -38,7 +38,7 @@ def read_curves(file: Path) -> Mapping[str, Any]:
         found = {}
     if not found or not all(found.values()):
         raise DataError(
-            f"{file}: no curves are in it; evaluate with --measures 'PR-curve scope-curve' --json {file.name}"
+            f"{file}: no curves are in it; evaluate with --measures 'PR-curve scope-curve' --report {file.name}"
         )
     return found
 
@@ -54,7 +54,7 @@ def _points(curve: Mapping[str, Any], x: str) -> dict[str, list[float]]:
 @styled
 def precision_figure(reports: Sequence[Mapping[str, Any]], titles: Sequence[str]) -> "Figure":
     """A row a direction, a column a kind of curve, a line a report; precision is a share, 0 to 1."""
-    directions = [one for one in ("", *DIRECTIONS) if all(one in report for report in reports)]
+    directions = [way for way in ("", *DIRECTIONS) if all(way in report for report in reports)]
     kinds = [
         curve
         for name, curve in _KINDS.items()

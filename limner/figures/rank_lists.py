@@ -16,8 +16,8 @@ from limner.data.images import open_rgb
 from limner.data.records import Record
 from limner.errors import DataError, SettingsError
 from limner.figures.style import FAINT, GREEN, INK, RED, panels, styled
-from limner.runs.evaluating import reranking_of
-from limner.runs.run import Run
+from limner.inference.evaluate_run import reranking_of
+from limner.inference.trained import TrainedModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ class RankList:
 
 
 def rank_lists(
-    run: Run, records: Sequence[Record], *, to_text: bool, queries: int, first: int, seed: int = 0
+    run: TrainedModel, records: Sequence[Record], *, to_text: bool, queries: int, first: int, seed: int = 0
 ) -> list[RankList]:
     """Queries drawn at random from a split, and their first items in the whole split.
 
@@ -49,19 +49,19 @@ def rank_lists(
     """
     if queries < 1 or first < 1:
         raise SettingsError(f"expected at least one query and one item of each, got {queries} and {first}")
-    said = [(sentence, record.group) for record in records for sentence in record.sentences]
-    if not said:
+    sentences = [(sentence, record.group) for record in records for sentence in record.sentences]
+    if not sentences:
         raise DataError("the pictures of this split have no sentence")
     pictures = [(record.image, record.group) for record in records]
     images = run.encode_images([path for path, _ in pictures])
-    texts = run.encode_texts([sentence for sentence, _ in said])
-    asked, gallery = (pictures, said) if to_text else (said, pictures)
+    texts = run.encode_texts([sentence for sentence, _ in sentences], check=False)
+    asked, gallery = (pictures, sentences) if to_text else (sentences, pictures)
     rows, columns = (images, texts) if to_text else (texts, images)
     drawn = np.random.default_rng(seed).choice(len(asked), size=min(queries, len(asked)), replace=False)
     drawn.sort()
     scores = torch.from_numpy(rows[drawn] @ columns.T)
     if run.rerank != 0:
-        names = [path for path, _ in pictures], [text for text, _ in said]
+        names = [path for path, _ in pictures], [text for text, _ in sentences]
         reranking = reranking_of(run, *names, (images, texts), run.rerank)
         reranking.rescore(to_text, drawn, np.arange(len(gallery)), scores)
     lists = []
@@ -76,9 +76,9 @@ def rank_lists(
 def rank_list_figure(lists: Sequence[RankList]) -> "Figure":
     """A row a query: the query at the left, what was found beside it. Raises `ImageError`."""
     of_text = not isinstance(lists[0].found[0][0], Path)
-    columns = 2 if of_text else 1 + max(len(one.found) for one in lists)
+    columns = 2 if of_text else 1 + max(len(row.found) for row in lists)
     if of_text:
-        tall = max(_TALL, 0.25 * max(len(one.found) for one in lists))
+        tall = max(_TALL, 0.25 * max(len(row.found) for row in lists))
         figure, drawn = panels(2, len(lists), width=3.6, height=tall, grid=False, shares=[1.2, 6.0])
     else:
         across = _TALL * _widest(lists)
@@ -86,18 +86,18 @@ def rank_list_figure(lists: Sequence[RankList]) -> "Figure":
         figure, drawn = panels(
             columns, len(lists), width=sum(shares) / columns + 0.05, height=_TALL, grid=False, shares=shares
         )
-    for row, one in enumerate(lists):
-        cells = drawn[row * columns : (row + 1) * columns]
+    for number, row in enumerate(lists):
+        cells = drawn[number * columns : (number + 1) * columns]
         for axes in cells:
             axes.set_xticks([])
             axes.set_yticks([])
             for spine in axes.spines.values():
                 spine.set_visible(False)
-        _query(cells[0], one.query)
+        _query(cells[0], row.query)
         if of_text:
-            _sentences(cells[1], one.found)
+            _sentences(cells[1], row.found)
             continue
-        for axes, (item, true) in zip(cells[1:], one.found, strict=False):
+        for axes, (item, true) in zip(cells[1:], row.found, strict=False):
             assert isinstance(item, Path)
             _picture(axes, item, GREEN if true else RED)
     return figure
@@ -106,7 +106,7 @@ def rank_list_figure(lists: Sequence[RankList]) -> "Figure":
 def _widest(lists: Sequence[RankList]) -> float:
     """Width by height of the widest picture, at most 1.5."""
     sizes = [
-        open_rgb(item, short_side=1).size for one in lists for item, _ in one.found if isinstance(item, Path)
+        open_rgb(item, short_side=1).size for row in lists for item, _ in row.found if isinstance(item, Path)
     ]
     return min(1.5, max(width / height for width, height in sizes))
 

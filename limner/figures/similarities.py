@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from limner.evaluation.arrays import Results
-from limner.evaluation.overlap import Overlap, Similarities
 from limner.evaluation.protocols import PROTOCOLS
 from limner.evaluation.ranking import rank_embeddings, rank_scores
+from limner.evaluation.scores import Overlap, Similarities
 from limner.figures.style import BLUE, RED, legend, panels, styled
 
 if TYPE_CHECKING:

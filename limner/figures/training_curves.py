@@ -65,9 +65,9 @@ def training_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     has, e.g. a classification error without an instance loss, has no panel.
     """
     epochs = list(range(1, len(rows) + 1))
-    shown = [title for title, names in _LEARNT.items() if any(name in row for row in rows for name in names)]
-    figure, (*learnt, scores) = panels(len(shown) + 1)
-    for axes, title in zip(learnt, shown, strict=True):
+    titles = [title for title, names in _LEARNT.items() if any(name in row for row in rows for name in names)]
+    figure, (*learnt, scores) = panels(len(titles) + 1)
+    for axes, title in zip(learnt, titles, strict=True):
         names = [name for name in _LEARNT[title] if any(name in row for row in rows)]
         for name, colour in zip(names, itertools.cycle(LINES), strict=False):
             found = [row.get(name, math.nan) for row in rows]
@@ -83,7 +83,7 @@ def training_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     starts = [
         epochs[place] for place in range(1, len(rows)) if rows[place]["stage"] != rows[place - 1]["stage"]
     ]
-    for axes, title in zip((*learnt, scores), (*shown, "R@1 on validation, percent"), strict=True):
+    for axes, title in zip((*learnt, scores), (*titles, "R@1 on validation, percent"), strict=True):
         _finish(axes, title, starts)
     return figure
 

@@ -1,4 +1,4 @@
-"""What a model makes of words: the nearest ones of each, and those that decide a match.
+"""Words as a model sees them: the nearest ones of each, and those that decide a match.
 
 Sources: dual-path arXiv 1711.05535, Figure 11 (discriminative words: how the similarity falls without a word). MNiL (MM
 2017), Table 3 (nearest words by the outputs of the second LSTM layer).
@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from limner.data.vocabulary import words
 from limner.errors import DataError, SettingsError
 from limner.figures.style import BLUE, FAINT, GREEN, INK, RED, panels, styled
-from limner.runs.run import Run
+from limner.inference.trained import TrainedModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,39 +33,40 @@ class NamedValue:
     value: float
 
 
-def nearest_words(run: Run, word: str, count: int = 8) -> list[NamedValue]:
+def nearest_words(run: TrainedModel, word: str, count: int = 8) -> list[NamedValue]:
     """The words whose vectors have the highest cosines with that of a word, best first.
 
-    Vectors are those of `TextPath.word_vectors`: an LSTM's output for the word alone, of other text paths the rows of
-    the word table. Raises `DataError` for a word that the model does not know, `SettingsError` for a count below 1.
+    Vectors are those of `TextEncoder.word_vectors`: an LSTM's output for the word alone, of other text encoders the
+    rows of the word table. Raises `DataError` for an unknown word, `SettingsError` for a count below 1.
     """
     if count < 1:
         raise SettingsError(f"expected at least one neighbour of each word, got {count}")
-    numbers = run.vocabulary.numbers(word)
-    if len(numbers) != 1:
-        raise DataError(f"'{word}' is no word that the model knows; it has learnt {len(run.vocabulary)}")
+    (read,) = run.tokenizer.tokenize([word], run.model.settings.text.words)
+    if len(read.token_ids) != 1 or not run.tokenizer.known_words(word):
+        raise DataError(f"'{word}' is no word that the model knows; it has learnt {run.tokenizer.size}")
     with torch.inference_mode():
         table = run.model.text.word_vectors().float().cpu().numpy()
     unit = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-    cosines = unit @ unit[numbers[0] - 1]
-    cosines[numbers[0] - 1] = -np.inf
+    row = read.token_ids[0] - 1
+    cosines = unit @ unit[row]
+    cosines[row] = -np.inf
     best = np.argsort(-cosines, kind="stable")[: min(count, len(table) - 1)]
-    return [NamedValue(run.vocabulary.entries[place], float(cosines[place])) for place in best]
+    return [NamedValue(run.tokenizer.entries[place], float(cosines[place])) for place in best]
 
 
-def discriminative_words(run: Run, image: Path, sentence: str) -> list[NamedValue]:
+def discriminative_words(run: TrainedModel, image: Path, sentence: str) -> list[NamedValue]:
     """How far the cosine of a picture and a sentence falls when each word is left out, in the order of the words.
 
     A negative value: the match is better without it. Words that the model does not know make no difference and are left
     out of the list. Raises `DataError` for a sentence with fewer than two known words, `ImageError`.
     """
-    said = [word for word in words(sentence) if word in run.vocabulary]
-    if len(said) < 2:
+    known = run.tokenizer.known_words(sentence)
+    if len(known) < 2:
         raise DataError(f"two words that the model knows are needed to leave one out, got {sentence!r}")
-    without = [" ".join(said[:place] + said[place + 1 :]) for place in range(len(said))]
-    cosines = run.encode_texts([" ".join(said), *without]) @ run.encode_images([image])[0]
+    without = [" ".join(known[:place] + known[place + 1 :]) for place in range(len(known))]
+    cosines = run.encode_texts([" ".join(known), *without]) @ run.encode_images([image])[0]
     return [
-        NamedValue(word, float(cosines[0] - fallen)) for word, fallen in zip(said, cosines[1:], strict=True)
+        NamedValue(word, float(cosines[0] - fallen)) for word, fallen in zip(known, cosines[1:], strict=True)
     ]
 
 
@@ -80,7 +80,7 @@ def nearest_figure(found: Sequence[tuple[str, Sequence[NamedValue]]]) -> "Figure
     )
     for axes, (word, values) in zip(drawn, found, strict=False):
         _bars(axes, values, [BLUE] * len(values))
-        axes.set_xlim(min([0.0, *(one.value for one in values)]), 1)
+        axes.set_xlim(min([0.0, *(item.value for item in values)]), 1)
         axes.set_title(word, loc="left", fontweight="bold")
         axes.set_xlabel("cosine", fontsize=8)
     for axes in drawn[len(found) :]:
@@ -92,7 +92,7 @@ def nearest_figure(found: Sequence[tuple[str, Sequence[NamedValue]]]) -> "Figure
 def discriminative_figure(values: Sequence[NamedValue], sentence: str) -> "Figure":
     """A bar a word in the order of the sentence; green where the match falls without it, red where it rises."""
     figure, (axes,) = panels(width=4.6, height=_BAR * len(values) + 1.1, grid=False)
-    _bars(axes, values, [GREEN if one.value > 0 else RED for one in values])
+    _bars(axes, values, [GREEN if item.value > 0 else RED for item in values])
     axes.axvline(0, color=FAINT, linewidth=0.8)
     axes.set_xlabel("fall of the cosine without the word")
     axes.set_title(textwrap.fill(" ".join(sentence.split()), 56, max_lines=3), loc="left")
@@ -101,7 +101,7 @@ def discriminative_figure(values: Sequence[NamedValue], sentence: str) -> "Figur
 
 def _bars(axes: "Axes", values: Sequence[NamedValue], colours: Sequence[str]) -> None:
     places = range(len(values))
-    axes.barh(places, [one.value for one in values], color=list(colours), height=0.7)
-    axes.set_yticks(places, [one.word for one in values])
+    axes.barh(places, [item.value for item in values], color=list(colours), height=0.7)
+    axes.set_yticks(places, [item.word for item in values])
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.invert_yaxis()

@@ -1,16 +1,21 @@
-"""The identity-aware system's stage-2 network: does this sentence describe this picture?
+"""The identity-aware system's stage-2 network: co-attention between words and regions, and the cross-encoder with it.
 
 Source: Li et al., "Identity-Aware Textual-Visual Matching with Latent Co-attention", ICCV 2017, section 3.2, Figure 3.
 """
 
+import copy
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from limner.errors import SettingsError
+from limner.models.image import ImageEncoder
+from limner.models.text_encoder import PartedNetwork
+from limner.models.text_lstm import TextLSTM
 from limner.settings import Settings
 
 
@@ -44,7 +49,7 @@ class CoAttentionSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Match:
+class PairMatch:
     """What the network says of pairs of a picture and a sentence.
 
     - `logits`: the matching confidence C before its sigmoid.
@@ -97,7 +102,7 @@ class CoAttention(nn.Module):
         regions: Float[Tensor, "batch regions region_dim"],
         words: Float[Tensor, "batch words word_dim"],
         present: Bool[Tensor, "batch words"],
-    ) -> Match:
+    ) -> PairMatch:
         """Match row i of `regions` with row i of `words`; `present` is False behind the end of a sentence.
 
         Every sentence needs at least one position that is present.
@@ -110,7 +115,7 @@ class CoAttention(nn.Module):
         # bf16 has 128 values between 2 and 4: candidates of a query would tie
         with torch.autocast(features.device.type, enabled=False):
             logits = self.confidence(features.to(self.confidence.weight.dtype)).squeeze(1)
-        return Match(logits, of_regions, of_words)
+        return PairMatch(logits, of_regions, of_words)
 
     def _joint(self, regions: Tensor, words: Tensor) -> tuple[Tensor, Tensor | None]:
         """x_t = [ĩ_t, h_t] for each word, and the attention that made ĩ_t (Eq. 6–8)."""
@@ -144,3 +149,69 @@ class CoAttention(nn.Module):
             return (weights[:, None] @ joint).squeeze(1)
         last = present.long().cumsum(1).argmax(1)
         return joint[torch.arange(len(joint), device=joint.device), last]
+
+
+class CrossEncoder(PartedNetwork):
+    """A CNN up to its last map, a word LSTM, and the co-attention above both.
+
+    Our name = their symbol: `regions` = I, the CNN's map cut into its places; `encode_words` = H.
+
+    CNN and LSTM start as copies of the dual encoder's, which is how stage 2 "starts from stage 1" (section 4.2). From
+    then on they learn apart, since stage 1 goes on screening. Layers behind the last map are not copied. Raises
+    `SettingsError` for a text encoder that is no LSTM.
+    """
+
+    reranker = "co-attention"
+    """The kind of reranker that uses it; see `DualEncoder.reranked_by`."""
+
+    def __init__(self, settings: CoAttentionSettings, backbone: ImageEncoder, text: nn.Module) -> None:
+        super().__init__()
+        if not isinstance(text, TextLSTM):
+            raise SettingsError(
+                "a cross-encoder reads the words' states of an LSTM; set model.system=identity-aware"
+            )
+        self.settings = settings
+        self.backbone = copy.deepcopy(backbone).set_frozen(False).requires_grad_(True).drop_head()
+        self.text = copy.deepcopy(text).requires_grad_(True)
+        self.co_attention = CoAttention(settings, backbone.map_channels, text.channels)
+
+    def map_pictures(self, pictures: Tensor) -> Float[Tensor, "batch channels height width"]:
+        """The last map of pixels, or of what the feature cache keeps of them.
+
+        That is uint8 (batch, 3, height, width), or a map with channels last: for the layer `backbone.learns_from`, the
+        last one where the backbone does not learn.
+        """
+        if not pictures.is_floating_point():
+            found: Tensor = self.backbone.forward_map(pictures)
+            return found
+        cached = pictures.permute(0, 3, 1, 2).float()
+        if self.backbone.learns_from is None:
+            return cached
+        return self.backbone.map_from(cached, self.backbone.learns_from)
+
+    def encode_words(
+        self, numbers: Int64[Tensor, "batch words"]
+    ) -> tuple[Float[Tensor, "batch words word_dim"], Bool[Tensor, "batch words"]]:
+        """The LSTM's state at each word, and which positions are before the sentence's end."""
+        return self.text.encode_words(numbers)
+
+    def forward(self, pictures: Tensor, numbers: Int64[Tensor, "batch words"]) -> PairMatch:
+        """Match row i of the pictures (as `map_pictures` takes them) with row i of the sentences."""
+        return self.co_attention(regions(self.map_pictures(pictures)), *self.encode_words(numbers))  # type: ignore[no-any-return]
+
+    def modules_of_parts(self) -> dict[str, list[nn.Module]]:
+        """CNN, word table, LSTM and co-attention."""
+        above = [module for module in self.text.children() if module is not self.text.table]
+        return {
+            "backbone": [self.backbone],
+            "words": [self.text.table],
+            "text": above,
+            "co_attention": [self.co_attention],
+        }
+
+
+def regions(
+    feature_map: Float[Tensor, "batch channels height width"],
+) -> Float[Tensor, "batch regions channels"]:
+    """The places of a map as regions, row by row."""
+    return feature_map.flatten(2).transpose(1, 2)

@@ -9,9 +9,9 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from limner.models.backbones import BackboneSettings, build_backbone
-from limner.models.joint_embedding import DualEncoderSettings, JointEmbedding
-from limner.models.text_encoder import TextEncoder, TextEncoderSettings
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
+from limner.models.image import BackboneSettings, build_backbone
+from limner.models.text_cnn import TextCNN, TextCNNSettings
 
 Head = Literal["paper", "released", "linear"]
 
@@ -23,7 +23,7 @@ class DualPathSettings(DualEncoderSettings):
     """The published system."""
     backbone: BackboneSettings = BackboneSettings(name="resnet-50", weights="imagenet")
     """The image CNN below the head."""
-    text: TextEncoderSettings = TextEncoderSettings()
+    text: TextCNNSettings = TextCNNSettings()
     """The text CNN below the head."""
     dim: int = Field(default=2048, ge=1)
     """Width of both fully connected layers and of the embedding."""
@@ -31,7 +31,7 @@ class DualPathSettings(DualEncoderSettings):
     """"paper": FC, BN, ReLU, FC; "released": a further BN and ReLU behind; "linear": one FC (not in the paper)."""
 
 
-class DualPath(JointEmbedding):
+class DualPath(DualEncoder):
     """`f_img = F_img(I)` and `f_text = F_text(T)` (Eq. 1 and 3).
 
     Our name = their symbol: `embed_images` = F_img above the pooled feature, `encode_texts` = F_text, `dim` = 2048.
@@ -44,9 +44,9 @@ class DualPath(JointEmbedding):
         self, settings: DualPathSettings, vocabulary_size: int, *, load_weights: bool = True
     ) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
-        image_head = _head(backbone.channels, settings)
-        text = TextEncoder(settings.text, vocabulary_size)
-        super().__init__(backbone, image_head, text, _head(text.channels, settings), settings.dim)
+        image_projection = _head(backbone.channels, settings)
+        text = TextCNN(settings.text, vocabulary_size)
+        super().__init__(backbone, image_projection, text, _head(text.channels, settings), settings.dim)
         self.settings = settings
 
 

@@ -4,7 +4,7 @@ Source: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Pers
 Figure 2, implementation section 4.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -14,12 +14,13 @@ from jaxtyping import Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from limner.models.backbones import LAST_MAP, BackboneSettings, build_backbone
-from limner.models.bert_words import BertWords, whole_words
-from limner.models.hierarchical_text import HierarchicalText, HierarchicalTextSettings, SentenceParts
-from limner.models.joint_embedding import DualEncoderSettings, JointEmbedding
-from limner.models.local_matching import Halves, LocalMatch, LocalMatching, LocalMatchingSettings
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
+from limner.models.image import LAST_MAP, BackboneSettings, build_backbone
+from limner.models.local_matching import LocalMatch, LocalMatching, LocalMatchingSettings, Projected
+from limner.models.text_bert import BertWords
+from limner.models.text_hgan import HierarchicalText, HierarchicalTextSettings, SentenceParts
 from limner.settings import Settings
+from limner.types import TextNeed
 
 Level = Literal["word", "phrase"]
 LEVELS: tuple[Level, ...] = ("word", "phrase")
@@ -71,14 +72,14 @@ class ScoreSettings(Settings):
 
 
 class HGANSettings(DualEncoderSettings):
-    """HGAN's image parts, text path and levels."""
+    """HGAN's image parts, text encoder and levels."""
 
     system: Literal["hgan"] = "hgan"
     """The published system."""
     backbone: BackboneSettings = BackboneSettings(name="resnet-50", weights="imagenet", last_stride=1)
     """The image CNN (section 4: ResNet-50; its last stage keeps the size of the map, as Table 4 needs)."""
     text: HierarchicalTextSettings = HierarchicalTextSettings()
-    """The text path."""
+    """The text encoder."""
     dim: int = Field(default=512, ge=1)
     """Width of the embedding, in which V_g meets T_g."""
     levels: tuple[Level, ...] = LEVELS
@@ -91,13 +92,11 @@ class HGANSettings(DualEncoderSettings):
     """How a pair's score is made of the levels (the paper does not say: all 1)."""
 
     offers: ClassVar[frozenset[str]] = frozenset({"classes", "levels"})
-    # a stage need not have a loss at each level, and a batch may be without a noun phrase
-    leaves_parameters_unused: ClassVar[bool] = True
 
     def parts(self) -> frozenset[str]:
         """BERT in the place of the word table, and what is local where there are levels."""
         words = "words" if self.text.bert is None else "bert"
-        return frozenset({"backbone", "image_head", words, "text", "text_head"}) | self._local
+        return frozenset({"backbone", "image_projection", words, "text", "text_projection"}) | self._local
 
     @property
     def _local(self) -> frozenset[str]:
@@ -105,7 +104,7 @@ class HGANSettings(DualEncoderSettings):
 
     def reached(self, *, embedding: bool, levels: bool) -> frozenset[str]:
         """The heads are behind the embedding alone, what is local behind the levels alone."""
-        heads = frozenset({"image_head", "text_head"})
+        heads = frozenset({"image_projection", "text_projection"})
         return (
             (self.parts() - heads - self._local)
             | (heads if embedding else frozenset())
@@ -121,16 +120,6 @@ class HGANSettings(DualEncoderSettings):
                 lacking := [n for n, w in loss.weights.items() if w and n not in self.levels]
             ):
                 raise ValueError(f"losses.{loss.kind}.{lacking[0]} needs '{lacking[0]}' among model.levels")
-
-    @property
-    def own_vectors(self) -> bool:
-        """BERT has its own."""
-        return self.text.bert is not None
-
-    def known_words(self) -> Sequence[str]:
-        """The words that BERT reads in one piece."""
-        bert = self.text.bert
-        return () if bert is None or bert.model is None else whole_words(bert.model)
 
     @model_validator(mode="after")
     def _levels_differ(self) -> "HGANSettings":
@@ -180,7 +169,7 @@ class RegionBranch(nn.Module):
         return regions.flatten(2).transpose(1, 2)
 
 
-class HGAN(JointEmbedding):
+class HGAN(DualEncoder):
     """Sentence level as an embedding; word and phrase level as similarities of pairs.
 
     Our name = their symbol: `pool_images` = V_g, `text` = T_g, `cut` = V_w and V_p, `text.encode` = T_w and T_p;
@@ -190,9 +179,12 @@ class HGAN(JointEmbedding):
     weighted sum of their cosine and of both similarities.
     """
 
+    cached_map = LAST_MAP
+    # what a stage's losses do not reach, or a batch without a noun phrase leaves out, has no gradient
+    leaves_parameters_unused = True
+
     settings: HGANSettings
     text: HierarchicalText
-    cached_map = LAST_MAP
 
     def __init__(self, settings: HGANSettings, vocabulary_size: int, *, load_weights: bool = True) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
@@ -210,6 +202,11 @@ class HGAN(JointEmbedding):
             {level: RegionBranch(settings.regions, backbone.map_channels, width) for level in settings.levels}
         )
         self.local = nn.ModuleDict({level: LocalMatching(settings.local, width) for level in settings.levels})
+
+    @property
+    def reranked_by(self) -> str | None:
+        """Its own words and phrases, where it has either."""
+        return "hgan" if self.settings.levels else None
 
     def read_map(self, pictures: Tensor) -> Float[Tensor, "images channels height width"]:
         """The CNN's last map of pixels, uint8 (images, 3, height, width), or of what the feature cache keeps."""
@@ -233,18 +230,18 @@ class HGAN(JointEmbedding):
 
     def read_sentences(
         self,
-        numbers: Int64[Tensor, "batch words"],
+        token_ids: Int64[Tensor, "batch words"],
         phrases: Int64[Tensor, "batch words"],
         words_below: Float[Tensor, "batch words width"] | None = None,
     ) -> tuple[Float[Tensor, "batch dim"], SentenceParts]:
         """The embeddings of sentences, not normalised, and all of their parts; see `HierarchicalText.encode`."""
-        parts = self.text.encode(numbers, phrases, words_below)
-        return self.text_head(parts.feature), parts
+        parts = self.text.encode(token_ids, phrases, words_below)
+        return self.text_projection(parts.feature), parts
 
     def embed_pairs(
         self,
         images: Tensor,
-        numbers: Int64[Tensor, "rows words"],
+        token_ids: Int64[Tensor, "rows words"],
         phrases: Int64[Tensor, "rows words"] | None = None,
         words_below: Float[Tensor, "rows words width"] | None = None,
         *,
@@ -253,33 +250,28 @@ class HGAN(JointEmbedding):
         """As every network does; `local` matches all pairs by words and by phrases."""
         seen = self.read_pictures(images)
         texts, parts = self.read_sentences(
-            numbers, torch.zeros_like(numbers) if phrases is None else phrases, words_below
+            token_ids, torch.zeros_like(token_ids) if phrases is None else phrases, words_below
         )
         if not local:
             return seen.embedding, texts, {}
-        matches = self.match(self.halve_pictures(seen.regions), self.halve_sentences(parts))
+        matches = self.match(self.project_pictures(seen.regions), self.project_sentences(parts))
         return seen.embedding, texts, {str(level): match for level, match in matches.items()}
 
     def kept_words(self, frozen: Collection[str]) -> BertWords | None:
         """BERT, while it is frozen."""
         return self.text.bert if "bert" in frozen else None
 
-    @property
-    def reads_phrases(self) -> bool:
-        """Whether it has the phrase level."""
-        return "phrase" in self.settings.levels
-
-    def halve_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Halves]:
+    def project_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Projected]:
         """What pictures bring to the pairs, by level."""
-        return {level: self._local(level).halve_regions(own) for level, own in regions.items()}
+        return {level: self._local(level).project_regions(own) for level, own in regions.items()}
 
-    def halve_sentences(self, parts: SentenceParts) -> dict[Level, Halves]:
+    def project_sentences(self, parts: SentenceParts) -> dict[Level, Projected]:
         """What sentences bring to the pairs, by level."""
         of_level = {
             "word": (parts.words, parts.words_present),
             "phrase": (parts.phrases, parts.phrases_present),
         }
-        return {level: self._local(level).halve_items(*of_level[level]) for level in self.settings.levels}
+        return {level: self._local(level).project_items(*of_level[level]) for level in self.settings.levels}
 
     def anneal(self, done: float) -> None:
         """Set the temperature of both levels' selection to what it is when a share `done` of a stage is over."""
@@ -288,8 +280,8 @@ class HGAN(JointEmbedding):
 
     def match(
         self,
-        pictures: Mapping[Level, Halves],
-        sentences: Mapping[Level, Halves],
+        pictures: Mapping[Level, Projected],
+        sentences: Mapping[Level, Projected],
         generator: torch.Generator | None = None,
     ) -> dict[Level, LocalMatch]:
         """All pairs at each level."""
@@ -303,15 +295,21 @@ class HGAN(JointEmbedding):
         assert isinstance(found, LocalMatching)
         return found
 
+    @property
+    def needs_of_text(self) -> frozenset[TextNeed]:
+        """Noun phrases, where the phrase level is on, beside what the text encoder needs."""
+        phrases: frozenset[TextNeed] = frozenset({"phrases"} if "phrase" in self.settings.levels else ())
+        return self.text.needs_of_text | phrases
+
     def modules_of_parts(self) -> dict[str, list[nn.Module]]:
         """BERT with its table is a part of its own, "bert"; branches and perceptrons are "local"."""
         above = [module for name, module in self.text.named_children() if name not in ("bert", "vectors")]
         return {
             "backbone": [self.backbone],
-            "image_head": [self.image_head],
+            "image_projection": [self.image_projection],
             "words": [] if self.text.vectors is None else [self.text.vectors],
             "bert": [] if self.text.bert is None else [self.text.bert],
             "text": above,
-            "text_head": [self.text_head],
+            "text_projection": [self.text_projection],
             "local": [self.branches, self.local],
         }

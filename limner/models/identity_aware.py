@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import nn
 
-from limner.models.backbones import BackboneSettings, build_backbone
-from limner.models.joint_embedding import DualEncoderSettings, JointEmbedding
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
+from limner.models.image import BackboneSettings, build_backbone
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
 
 
@@ -30,7 +30,7 @@ class IdentityAwareSettings(DualEncoderSettings):
     offers: ClassVar[frozenset[str]] = DualEncoderSettings.offers | {"states"}
 
 
-class IdentityAware(JointEmbedding):
+class IdentityAware(DualEncoder):
     """v = the CNN's feature and s = the LSTM's last hidden state, each through a linear layer.
 
     Our name = their symbol: `embed_images` = v and `encode_texts` = s, before they are L2-normalised; `dim` = D.

@@ -1,11 +1,13 @@
 """One level of local matching: how well the regions of a picture and the words, or phrases, of a sentence agree.
 
 Source: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Person Search", MM 2020, section 3.3,
-Eq. 2–8.
+Algorithm 1 and Eq. 2–8.
 """
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,8 +16,6 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from limner.models.additive_scores import additive_scores
-from limner.models.gumbel_attention import attention_weights, gumbel_noise, select_top_k
 from limner.settings import Settings
 
 LocalDirection = Literal["both", "image_to_text", "text_to_image"]
@@ -41,7 +41,7 @@ class LocalMatchingSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Halves:
+class Projected:
     """What one side of a pair brings to both perceptrons, computed once a picture or once a sentence.
 
     - `score`: its half of the first layer of the attention's perceptron (Eq. 2), a region's with the bias.
@@ -56,8 +56,8 @@ class Halves:
     def __len__(self) -> int:
         return len(self.score)
 
-    def __getitem__(self, rows: slice | Int[np.ndarray, " rows"]) -> "Halves":
-        return Halves(self.score[rows], self.relevance[rows], self.present[rows])
+    def __getitem__(self, rows: slice | Int[np.ndarray, " rows"]) -> "Projected":
+        return Projected(self.score[rows], self.relevance[rows], self.present[rows])
 
 
 @dataclass(frozen=True)
@@ -107,22 +107,22 @@ class LocalMatching(nn.Module):
         if last is not None:
             self.temperature = first * (last / first) ** done
 
-    def halve_regions(self, regions: Float[Tensor, "images regions dim"]) -> Halves:
-        """The pictures' halves."""
+    def project_regions(self, regions: Float[Tensor, "images regions dim"]) -> Projected:
+        """What the pictures bring."""
         present = torch.ones(regions.shape[:2], dtype=torch.bool, device=regions.device)
-        return Halves(self.score_of_region(regions).float(), self._read(regions), present)
+        return Projected(self.score_of_region(regions).float(), self._read(regions), present)
 
-    def halve_items(
+    def project_items(
         self, items: Float[Tensor, "sentences items dim"], present: Bool[Tensor, "sentences items"]
-    ) -> Halves:
-        """The sentences' halves; `present` is False where a shorter sentence has no word."""
-        return Halves(self.score_of_item(items).float(), self._read(items), present)
+    ) -> Projected:
+        """What the sentences bring; `present` is False where a shorter sentence has no word."""
+        return Projected(self.score_of_item(items).float(), self._read(items), present)
 
     def _read(self, parts: Tensor) -> Float[Tensor, "sides parts hidden"]:
         return F.linear(parts, self.relevance_of_sum.weight).float()
 
     def forward(
-        self, pictures: Halves, sentences: Halves, generator: torch.Generator | None = None
+        self, pictures: Projected, sentences: Projected, generator: torch.Generator | None = None
     ) -> LocalMatch:
         """Match every picture with every sentence, in float32; noise enters in training mode alone."""
         with torch.autocast(pictures.score.device.type, enabled=False):
@@ -144,7 +144,9 @@ class LocalMatching(nn.Module):
             counted = sentences.present.any(dim=1)
             return LocalMatch(torch.stack(similarities).mean(dim=0), counted, of_items, of_regions)
 
-    def _scores(self, pictures: Halves, sentences: Halves) -> Float[Tensor, "images sentences regions items"]:
+    def _scores(
+        self, pictures: Projected, sentences: Projected
+    ) -> Float[Tensor, "images sentences regions items"]:
         """γ of Eq. 2, 0 where there is no word."""
         images, regions, _ = pictures.score.shape
         count, items = sentences.present.shape
@@ -167,7 +169,7 @@ class LocalMatching(nn.Module):
         return attention_weights(scores, chosen)
 
     def _relevances(
-        self, own: Halves, others: Halves, weights: Float[Tensor, "others sides parts other_parts"]
+        self, own: Projected, others: Projected, weights: Float[Tensor, "others sides parts other_parts"]
     ) -> Float[Tensor, "others sides parts"]:
         """σ(MLP(v_i + t_i^f)) of Eq. 8 for each part of `own`, with what it attends to in each of `others`."""
         begun = own.relevance.flatten(0, 1) + self.relevance_of_sum.bias
@@ -181,3 +183,103 @@ def _mean(
 ) -> Float[Tensor, "images sentences"]:
     """The mean over the parts that there are."""
     return (each * counted).sum(dim=2) / counted.sum(dim=2).clamp(min=1)
+
+
+_BLOCK = 1 << 18
+"""Numbers of the hidden layer made at once on a CPU: a MiB, which stays in a core's cache."""
+
+_ON_ACCELERATORS = 1 << 26
+"""The same elsewhere: 256 MiB, enough to keep many cores busy."""
+
+
+def additive_scores(
+    left: Float[Tensor, "left hidden"], right: Float[Tensor, "right hidden"], weight: Float[Tensor, " hidden"]
+) -> Float[Tensor, "left right"]:
+    """`s_pq = Σ_h weight_h · ReLU(left_ph + right_qh)` of every row p with every row q.
+
+    With `left = A·x + b` and `right = B·y` this is a perceptron on the pair (x, y) whose first linear layer is
+    [A, B]: each half is computed once a row, and only added a pair. Gradients reach all three; the hidden layer, of
+    left × right × hidden numbers, is made again for them, a few rows at a time.
+    """
+    found: Tensor = _AdditiveScores.apply(left, right, weight)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _AdditiveScores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(left, right, weight)
+        scores = left.new_empty(len(left), len(right))
+        for rows, columns in _blocks(left, right):
+            scores[rows, columns] = (left[rows, None] + right[columns]).relu_() @ weight
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        (gradient,) = gradients
+        left, right, weight = ctx.saved_tensors
+        of_left, of_right = torch.zeros_like(left), torch.zeros_like(right)
+        for rows, columns in _blocks(left, right):
+            active = (left[rows, None] + right[columns]).gt_(0).mul_(gradient[rows, columns, None])
+            of_left[rows] += active.sum(dim=1)
+            of_right[columns] += active.sum(dim=0)
+        # Σ_pq g_pq · ReLU(left_p + right_q) = Σ_p left_p · Σ_q g_pq [… > 0] + Σ_q right_q · Σ_p g_pq [… > 0]
+        of_weight = (of_left * left).sum(dim=0) + (of_right * right).sum(dim=0)
+        return of_left * weight, of_right * weight, of_weight
+
+
+def _blocks(left: Tensor, right: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Rows of `left` and of `right` that meet at once."""
+    block = _BLOCK if left.device.type == "cpu" else _ON_ACCELERATORS
+    pairs = max(1, block // max(1, left.shape[1]))
+    few = max(1, min(len(right), math.isqrt(pairs)))
+    many = max(1, pairs // few)
+    for first in range(0, len(left), many):
+        for second in range(0, len(right), few):
+            yield slice(first, first + many), slice(second, second + few)
+
+
+def gumbel_noise(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """−log(−log u) with u uniform over (0, 1), as many as `like` has numbers (Algorithm 1, lines 9–10)."""
+    uniform = torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype)
+    least = torch.finfo(like.dtype).tiny
+    return -torch.log((-torch.log(uniform.clamp(min=least))).clamp(min=least))
+
+
+def select_top_k(
+    scores: Float[Tensor, "*rows items"],
+    present: Bool[Tensor, "*rows items"],
+    k: int,
+    *,
+    temperature: float = 1.0,
+    noise: Float[Tensor, "*rows items"] | None = None,
+) -> Float[Tensor, "*rows items"]:
+    """k-hot rows α: 1 at the k highest of normalised scores plus noise, 0 elsewhere (Algorithm 1, lines 8–12; Eq. 5).
+
+    Our name = their symbol: `scores` = γ, `temperature` = E, `noise` = −log(−log u). Without noise, which is how it
+    works at test, they are the k highest scores. Items that are not `present` are never selected; where fewer
+    than k are, all of them. The gradient is that of softmax((γ' + noise) / E), as if it were the output
+    (straight-through), so it reaches items that were not selected.
+    """
+    keys = F.normalize(scores.masked_fill(~present, 0.0), dim=-1)
+    if noise is not None:
+        keys = keys + noise
+    keys = (keys / temperature).masked_fill(~present, -torch.inf)
+    first = keys.topk(min(k, keys.shape[-1]), dim=-1).indices
+    chosen = torch.zeros_like(keys).scatter_(-1, first, 1.0) * present
+    soft = torch.nan_to_num(keys.softmax(dim=-1))  # a row without any item
+    return chosen + (soft - soft.detach())
+
+
+def attention_weights(
+    scores: Float[Tensor, "*rows items"], chosen: Float[Tensor, "*rows items"]
+) -> Float[Tensor, "*rows items"]:
+    """The weights of Eq. 7: a softmax of γ over the selected items only, 0 elsewhere; 0 for a row without any.
+
+    Their products with the items are softmax(α ⊙ γ) × T' with T' = α ⊙ T (Eq. 6), so the gradient of `chosen` is that
+    of its place in T'. **Decided**: the softmax is over what is selected; softmax(α ⊙ γ) as printed would have e⁰ in
+    its denominator for each item that is not.
+    """
+    selected = chosen.detach() > 0
+    softmax = scores.masked_fill(~selected, -torch.inf).softmax(dim=-1)
+    return torch.nan_to_num(softmax) * chosen

@@ -13,8 +13,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
-from limner.models.backbones import BackboneSettings, build_backbone
-from limner.models.joint_embedding import DualEncoderSettings, JointEmbedding
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
+from limner.models.image import BackboneSettings, build_backbone
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
 
 
@@ -33,7 +33,7 @@ class MNiLSettings(DualEncoderSettings):
     """Weights of the feature-map layers: free, or with orthonormal rows after each step (released code)."""
 
 
-class MNiL(JointEmbedding):
+class MNiL(DualEncoder):
     """p = the feature map of the CNN's feature x, t = that of the mean y of the LSTM's word features.
 
     Our name = their symbol: `pool_images` = x and `text` = y, both L2-normalised before the feature-map layers (the

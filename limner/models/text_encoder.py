@@ -1,189 +1,98 @@
-"""The deep text CNN: word numbers → residual blocks of 1×2 filters → one feature per sentence.
+"""What every text encoder is: token ids in, a feature of the sentence out; and networks divided into parts."""
 
-Source: dual-path TOMM 2020, section 3.2 and Figure 3; the deeper layout is arXiv 1711.05535, Table III.
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
-Our name = their symbol: `words` = n (32, or 56 for persons), `vocabulary_size` = d, `word_dim` = 300.
-
-The paper's 1×1 convolution over one-hot words is a table look-up here: the same numbers without the
-one-hot tensor.
-"""
-
-from collections.abc import Iterator, Sequence
-from typing import Literal
-
-import torch
 from jaxtyping import Float, Int64
-from pydantic import Field
 from torch import Tensor, nn
 
-from limner.data.vocabulary import PADDING
-from limner.models.channel_norm import ChannelNorm
-from limner.models.text_path import TextPath
-from limner.models.word_conv import WordConv
+from limner.errors import CheckpointError
 from limner.settings import Settings
-
-Layout = Literal["resnet-50", "resnet-152"]
-
-_BLOCKS: dict[str, tuple[int, int, int, int]] = {"resnet-50": (3, 4, 6, 3), "resnet-152": (3, 8, 36, 3)}
-_WIDTHS = (256, 512, 1024, 2048)
-_NEARLY_LINEAR = 2.0
-"""A bias in standard deviations, at which a ReLU behind a batch norm cuts one value in fifty."""
+from limner.types import PADDING, TextNeed, Tokenizer
 
 
-class TextEncoderSettings(Settings):
-    """The text path up to its pooled feature."""
+class PartedNetwork(nn.Module, ABC):
+    """A network whose parameters are divided into named parts."""
 
-    words: int = Field(default=32, ge=8, le=1024)
-    """Length of a sentence in words; longer ones lose their end (paper: 32, and 56 for CUHK-PEDES)."""
-    word_dim: int = Field(default=300, ge=1)
+    @abstractmethod
+    def modules_of_parts(self) -> dict[str, list[nn.Module]]:
+        """The modules of each part; every parameter that learns with this network is in exactly one."""
+
+    def parts(self) -> dict[str, list[nn.Parameter]]:
+        """The parameters by the names of their parts."""
+        return {
+            name: [parameter for module in modules for parameter in module.parameters()]
+            for name, modules in self.modules_of_parts().items()
+        }
+
+    def eval_parts(self, names: Iterable[str]) -> None:
+        """Put parts into eval mode, so that their batch norm neither uses nor gathers the batch's statistics."""
+        modules = self.modules_of_parts()
+        for name in names:
+            for module in modules.get(name, ()):
+                module.eval()
+
+
+class TextSettings(Settings):
+    """What every text encoder can be asked of its settings."""
+
+    words: int
+    """Length of a sentence in tokens."""
+    word_dim: int
     """Width of a word vector."""
-    layout: Layout = "resnet-50"
-    """Blocks per stage: "resnet-50" is 3, 4, 6, 3; "resnet-152" is 3, 8, 36, 3."""
-    text_blocks: Literal["paper", "released"] = "paper"
-    """"paper" as the text says; "released" as the authors' MATLAB, see `TextEncoder`."""
-    width: float = Field(default=1.0, gt=0, le=4, allow_inf_nan=False)
-    """Factor on all widths (256, 512, 1024, 2048), for small configurations."""
-    start: Literal["random", "still", "bag-of-words"] = "random"
-    """He's start; or "still", residual branches at zero; or a sum of words, see `start_as_bag_of_words`."""
-    test_positions: int = Field(default=1, ge=0)
-    """Places of a sentence in its row that its embedding is averaged over at testing: 1, the left; k, evenly spread; 0,
-    all (as the released code). For models trained with the position shift."""
-    word_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Probability with which a word of a training sentence is replaced by an empty position (not in the paper)."""
+
+    @property
+    def learns_table(self) -> bool:
+        """Whether the encoder has a table of word vectors that may start from given ones."""
+        return True
+
+    def further_words(self) -> Sequence[str]:
+        """The words that the encoder knows without a training sentence, such as a pretrained BERT's."""
+        return ()
+
+    def with_folder(self, folder: Path) -> "TextSettings":
+        """The same encoder built from a folder that holds what `TextEncoder.files` gave."""
+        raise CheckpointError(f"{folder}: a checkpoint carries files of a text encoder that reads none")
+
+    def identity(self) -> dict[str, Any]:
+        """The settings as plain values without where weights came from."""
+        return self.model_dump(mode="json")
 
 
-class TextBlock(nn.Module):
-    """Figure 3's block: 1×1 → 1×2 → 1×1 with a shortcut, `F(x) + x`.
+class TextEncoder(nn.Module, ABC):
+    """A text encoder up to its feature: a word table, and what is learnt on top of it.
 
-    A block that changes width or length has a 1×1 projection as its shortcut, as ResNet does. Where filters and norms
-    have no hooks, each norm runs together with the filter before it and the ReLU behind it.
+    - `table`: a word vector a row; row 0 is that of an empty position.
+    - `channels`: width of the feature that `forward` gives.
+    - `needs_of_text`: what it asks of a tokenizer beyond token ids.
+    - `test_positions`: places of a sentence that its embedding is averaged over at testing; see `place_evenly`.
     """
 
-    def __init__(self, inputs: int, middle: int, outputs: int, stride: Literal[1, 2]) -> None:
-        super().__init__()
-        self.stride: Literal[1, 2] = stride
-        self.conv1 = WordConv(inputs, middle, 1)
-        self.bn1 = ChannelNorm(middle)
-        self.conv2 = WordConv(middle, middle, 2)
-        self.bn2 = ChannelNorm(middle)
-        self.conv3 = WordConv(middle, outputs, 1)
-        self.bn3 = ChannelNorm(outputs)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(WordConv(inputs, outputs, 1), ChannelNorm(outputs))
+    table: nn.Embedding
+    channels: int
+    test_positions = 1
+    needs_of_text: frozenset[TextNeed] = frozenset()
 
-    def forward(self, x: Float[Tensor, "batch words channels"]) -> Float[Tensor, "batch out_words outputs"]:
-        """One residual step."""
-        if torch.is_autocast_enabled(x.device.type):
-            x = x.to(torch.get_autocast_dtype(x.device.type))  # once for both of its readers
-        shortcut = x
-        if isinstance(self.shortcut, nn.Sequential):
-            projection, norm = self.shortcut
-            assert isinstance(norm, ChannelNorm)
-            assert isinstance(projection, WordConv)
-            shortcut = norm.normalised(x[:, :: self.stride], after=projection)
-        pairs = self.bn1.rectified_pairs(x, self.stride, after=self.conv1)
-        out = self.bn2.rectified(pairs, after=self.conv2)
-        return self.bn3.rectified(out, after=self.conv3, plus=shortcut)
+    @abstractmethod
+    def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
+        """Features of token ids."""
 
+    def read_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Learn what the token ids stand for; most encoders need not know."""
 
-class TextEncoder(TextPath):
-    """Word numbers to a pooled sentence feature of width `channels` (2048).
+    def files(self) -> dict[str, dict[str, Any]]:
+        """By file name, the JSON files that a folder must hold to build the same encoder without its weights."""
+        return {}
 
-    "paper": four stages of bottleneck blocks, widths 256, 512, 1024, 2048 with a quarter of it in the
-    middle, the length halved at the start of stages 2–4 (32 → 16 → 8 → 4), then the average over positions.
-    "released": a batch norm on the word vectors; the first block of each stage has a wider middle (128, 512, 1024,
-    2048); the last stage has one block and keeps the length (32 → 16 → 8 → 8).
-    """
+    def input_features(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch width"]:
+        """What a figure shows as the sentences before the encoder: the mean vector of their tokens, 0 without any."""
+        vectors = self.word_vectors().float()
+        present = token_ids != PADDING
+        sums = (vectors[token_ids - 1] * present[:, :, None]).sum(dim=1)
+        return sums / present.sum(dim=1, keepdim=True).clamp(min=1)
 
-    def __init__(self, settings: TextEncoderSettings, vocabulary_size: int) -> None:
-        super().__init__()
-        self.settings = settings
-        self.test_positions = settings.test_positions
-        self.table = nn.Embedding(vocabulary_size + 1, settings.word_dim, padding_idx=PADDING)
-        # **Decided**: the paper says only that the table may start at random
-        nn.init.normal_(self.table.weight, std=0.1)
-        with torch.no_grad():
-            self.table.weight[PADDING].zero_()
-        released = settings.text_blocks == "released"
-        self.word_norm: nn.Module = ChannelNorm(settings.word_dim) if released else nn.Identity()
-        blocks: list[nn.Module] = []
-        width = settings.word_dim
-        for middle, outputs, stride in _block_shapes(settings):
-            blocks.append(TextBlock(width, middle, outputs, stride))
-            width = outputs
-        self.blocks = nn.Sequential(*blocks)
-        residual = [block for block in self.blocks if isinstance(block, TextBlock)]
-        if settings.start == "bag-of-words":
-            start_as_bag_of_words(residual)
-        elif settings.start == "still":
-            for block in residual:
-                nn.init.zeros_(block.bn3.weight)
-        self.channels = width
-
-    def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch channels"]:
-        """Pooled features; padding positions take part in the average, as in the paper."""
-        if self.training and self.settings.word_dropout:
-            keep = torch.rand(numbers.shape, device=numbers.device) >= self.settings.word_dropout
-            numbers = torch.where(keep, numbers, PADDING)
-        x = self.word_norm(self.table(numbers))
-        out: Tensor = self.blocks(x).mean(dim=1)
-        return out
-
-
-def _block_shapes(settings: TextEncoderSettings) -> Iterator[tuple[int, int, Literal[1, 2]]]:
-    """Middle width, output width and stride of each block."""
-    released = settings.text_blocks == "released"
-    for stage, (count, full) in enumerate(zip(_BLOCKS[settings.layout], _WIDTHS, strict=True)):
-        outputs = max(8, round(full * settings.width))
-        last = released and stage == 3
-        first_middle = outputs // 4
-        if released:
-            first_middle = outputs // 2 if stage == 0 else outputs
-        yield first_middle, outputs, 1 if stage == 0 or last else 2
-        for _ in range(0 if last else count - 1):
-            yield outputs // 4, outputs, 1
-
-
-@torch.no_grad()
-def start_as_bag_of_words(blocks: Sequence[TextBlock]) -> None:
-    """Set the blocks so that their average over positions is close to a sum of projected word vectors.
-
-    A departure in the start alone; the network and what it can learn stay the same. From He's start the average
-    says little about the words: a strided shortcut drops every other word, three times over, and the branches
-    give the same word another code at every position. Here the first shortcut holds d orthonormal rows (d: the
-    narrowest middle of the strided blocks), repeated until its channels are full; later shortcuts copy these d
-    features; the branch of a strided block carries the features of the word that its shortcut drops; all other
-    branches end in zero (their last batch norm's weight). Biases of two standard deviations keep the ReLUs on
-    the way nearly linear; strided shortcuts have four, since their branch lies two below at the first position,
-    where it sees padding.
-    """
-    strided = [block for block in blocks if block.stride == 2]
-    features = min(len(blocks[0].conv3.weight), *(len(block.conv1.weight) for block in strided))
-    for block in blocks:
-        if block.stride == 2:
-            _copy_features(block.conv1, features, rows=features)
-            _copy_features(block.conv2, features, rows=features)
-            _copy_features(block.conv3, features)
-            for norm in (block.bn1, block.bn2):
-                norm.bias[:features] = _NEARLY_LINEAR
-        else:
-            nn.init.zeros_(block.bn3.weight)
-        if isinstance(block.shortcut, nn.Sequential):
-            projection, shortcut_norm = block.shortcut
-            assert isinstance(projection, WordConv)
-            assert isinstance(shortcut_norm, ChannelNorm)
-            if block is blocks[0]:
-                first = nn.init.orthogonal_(torch.empty(features, projection.weight.shape[1]))
-                copies = torch.arange(len(projection.weight)) % features
-                projection.weight[:, :, 0] = first[copies]
-            else:
-                _copy_features(projection, features)
-            shortcut_norm.bias.fill_(_NEARLY_LINEAR if block is blocks[0] else 2 * _NEARLY_LINEAR)
-
-
-def _copy_features(conv: WordConv, features: int, *, rows: int | None = None) -> None:
-    """Make the first outputs (all by default) copies of input channels 0 … features − 1, of the earlier tap."""
-    for output in range(rows or len(conv.weight)):
-        conv.weight[output] = 0
-        conv.weight[output, output % features, 0] = 1
+    def word_vectors(self) -> Float[Tensor, "vocabulary width"]:
+        """A vector of each token, in the order of `Tokenizer.entries`: what words are compared by."""
+        return self.table.weight[1:]

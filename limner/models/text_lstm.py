@@ -1,10 +1,11 @@
-"""A text path of a recurrent network: word numbers → LSTM → its last hidden state, or the mean of all.
+"""A text encoder of a recurrent network: token ids → LSTM → its last hidden state, or the mean of all.
 
 Sources: Li et al., ICCV 2017, sections 3.1 and 4.2 ("the last hidden state of the LSTM"); the word vectors are what its
 fully connected layer on one-hot words comes to. MNiL, MM 2017, section 3.1 (two layers, the mean of the words'
 outputs).
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -13,17 +14,15 @@ from jaxtyping import Bool, Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
 
-from limner.data.vocabulary import PADDING
-from limner.models.packed_lstm import run_packed
-from limner.models.text_path import TextPath
-from limner.settings import Settings
+from limner.models.text_encoder import TextEncoder, TextSettings
+from limner.types import PADDING
 
 
-class TextLSTMSettings(Settings):
-    """The recurrent text path up to its feature."""
+class TextLSTMSettings(TextSettings):
+    """The recurrent text encoder up to its feature."""
 
     words: int = Field(default=50, ge=8, le=1024)
-    """Length of a sentence in words; longer ones lose their end (the paper does not say)."""
+    """Length of a sentence in tokens; longer ones lose their end (the paper does not say)."""
     word_dim: int = Field(default=512, ge=1)
     """Width of a word vector (the paper does not say)."""
     hidden: int = Field(default=512, ge=1)
@@ -36,8 +35,8 @@ class TextLSTMSettings(Settings):
     """Dropout on the word vectors (not in the paper)."""
 
 
-class TextLSTM(TextPath):
-    """Word numbers to a feature of the last layer's hidden states.
+class TextLSTM(TextEncoder):
+    """Token ids to a feature of the last layer's hidden states.
 
     Our name = their symbol: `encode_words` = h_1 … h_T (identity-aware), y_i1 … y_iT (MNiL); `channels` = D_H, D_y.
 
@@ -55,13 +54,20 @@ class TextLSTM(TextPath):
         self.lstm = nn.LSTM(settings.word_dim, settings.hidden, settings.layers, batch_first=True)
         self.channels = settings.hidden
 
-    def forward(self, numbers: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
+    def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
         """The last hidden states, or their means."""
-        states, present = self.encode_words(numbers)
+        states, present = self.encode_words(token_ids)
         if self.settings.feature == "mean":
-            said = numbers != PADDING
-            return (states * said[:, :, None]).sum(dim=1) / said.sum(dim=1, keepdim=True).clamp(min=1)
+            # `present` counts the first position of an empty sentence and the padding before a shifted one, too.
+            filled = token_ids != PADDING
+            return (states * filled[:, :, None]).sum(dim=1) / filled.sum(dim=1, keepdim=True).clamp(min=1)
         return states[torch.arange(len(states), device=states.device), present.sum(dim=1) - 1]
+
+    def input_features(
+        self, token_ids: Int64[Tensor, "batch words"]
+    ) -> Float[Tensor, "batch {self.channels}"]:
+        """The LSTM's own feature, which is what MNiL's Figure 5 compares with the embedding."""
+        return self(token_ids[:, : self.settings.words])  # type: ignore[no-any-return]
 
     def word_vectors(self) -> Float[Tensor, "vocabulary {self.channels}"]:
         """The last layer's output for each word alone (MNiL, section 4.4 and Table 3).
@@ -72,22 +78,22 @@ class TextLSTM(TextPath):
         return torch.cat([self.encode_words(block[:, None])[0][:, 0] for block in torch.split(alone, 1024)])
 
     def encode_words(
-        self, numbers: Int64[Tensor, "batch words"]
+        self, token_ids: Int64[Tensor, "batch words"]
     ) -> tuple[Float[Tensor, "batch words {self.channels}"], Bool[Tensor, "batch words"]]:
         """The last layer's state at each word, 0 behind a sentence's end, and which positions are before it."""
-        ends = lengths(numbers)
-        present = torch.arange(numbers.shape[1], device=numbers.device) < ends[:, None]
-        if numbers.device.type == "cpu":
-            return self._packed(numbers, ends, present), present
+        ends = lengths(token_ids)
+        present = torch.arange(token_ids.shape[1], device=token_ids.device) < ends[:, None]
+        if token_ids.device.type == "cpu":
+            return self._packed(token_ids, ends, present), present
         longest = int(ends.max())
-        states, _ = self.lstm(self.dropout(self.table(numbers[:, :longest])))
+        states, _ = self.lstm(self.dropout(self.table(token_ids[:, :longest])))
         # a state depends on what stands before it alone, so what lies behind a sentence's end is cut off
         kept = torch.where(present[:, :longest, None], states, 0)
-        return F.pad(kept, (0, 0, 0, numbers.shape[1] - longest)), present
+        return F.pad(kept, (0, 0, 0, token_ids.shape[1] - longest)), present
 
     def _packed(
         self,
-        numbers: Int64[Tensor, "batch words"],
+        token_ids: Int64[Tensor, "batch words"],
         ends: Int64[Tensor, " batch"],
         present: Bool[Tensor, "batch words"],
     ) -> Float[Tensor, "batch words {self.channels}"]:
@@ -95,16 +101,47 @@ class TextLSTM(TextPath):
         place, row = present[order].T.nonzero(as_tuple=True)
         counts = [count for count in present.sum(dim=0).tolist() if count]
         row = order[row]
-        packed = run_packed(self.lstm, self.dropout(self.table(numbers[row, place])), counts)
-        states = packed.new_zeros(*numbers.shape, self.channels)
+        packed = run_packed(self.lstm, self.dropout(self.table(token_ids[row, place])), counts)
+        states = packed.new_zeros(*token_ids.shape, self.channels)
         return states.index_put((row, place), packed)
 
 
-def lengths(numbers: Int64[Tensor, "batch words"]) -> Int64[Tensor, " batch"]:
+def lengths(token_ids: Int64[Tensor, "batch words"]) -> Int64[Tensor, " batch"]:
     """Positions up to each sentence's last word, at least 1.
 
     >>> import torch
     >>> lengths(torch.tensor([[3, 4, 0], [0, 0, 0], [5, 0, 6]])).tolist()
     [2, 1, 3]
     """
-    return (numbers != PADDING).long().cumsum(1).argmax(1) + 1
+    return (token_ids != PADDING).long().cumsum(1).argmax(1) + 1
+
+
+def run_packed(
+    lstm: nn.LSTM, rows: Float[Tensor, "words inputs"], counts: Sequence[int]
+) -> Float[Tensor, "words hidden"]:
+    """The last layer's hidden state at each word, from a state of zeros.
+
+    For CPUs: only the words that are there are computed. `nn.LSTM` gives the same, padded or packed, and takes 2.1 and
+    1.4 times as long to learn on one core (`benchmarks/text_lstm.py`).
+
+    The first words of all sentences come first, that of the longest one at the head, then the second words of those
+    that have one, and so on; `counts` says how many there are of each. `lstm` has one direction, biases, and neither
+    projections nor dropout. The cells are in float32 also under autocast.
+    """
+    for layer in range(lstm.num_layers):
+        into, again, first_bias, second_bias = (
+            lstm.get_parameter(f"{name}_l{layer}")
+            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        )
+        entering = F.linear(rows, into, first_bias + second_bias)
+        hidden = cell = rows.new_zeros(counts[0], lstm.hidden_size)
+        states = []
+        for step, gates in enumerate(torch.split(entering, list(counts))):
+            if step:
+                gates = gates + F.linear(hidden[: len(gates)], again)
+            i, f, g, o = gates.to(torch.promote_types(gates.dtype, torch.float32)).chunk(4, dim=1)
+            cell = torch.addcmul(f.sigmoid() * cell[: len(gates)], i.sigmoid(), g.tanh())
+            hidden = o.sigmoid() * cell.tanh()
+            states.append(hidden)
+        rows = torch.cat(states)
+    return rows

@@ -1,6 +1,5 @@
 """Whole configurations by name."""
 
-from limner.recipes.change import change
-from limner.recipes.registry import RECIPES, get_recipe
+from limner.recipes.registry import RECIPES, RecipeEntry, all_recipes, get_recipe
 
-__all__ = ["RECIPES", "change", "get_recipe"]
+__all__ = ["RECIPES", "RecipeEntry", "all_recipes", "get_recipe"]

@@ -5,9 +5,9 @@ Paper: Zheng et al., "Dual-path convolutional image-text embeddings with instanc
 
 from limner.data.transforms import ImageSettings
 from limner.losses import Instance, Ranking
-from limner.models.backbones import BackboneSettings
 from limner.models.dual_path import DualPathSettings
-from limner.models.text_encoder import TextEncoderSettings
+from limner.models.image import BackboneSettings
+from limner.models.text_cnn import TextCNNSettings
 from limner.training.recipe import (
     OptimiserSettings,
     Recipe,
@@ -30,7 +30,7 @@ def dual_path() -> Recipe:
         stages=(
             StageSettings(
                 name="stage-1",
-                epochs=240,  # no patience: the text path is at chance for dozens of epochs before it begins to learn
+                epochs=240,  # no patience: the text encoder is at chance for dozens of epochs before it begins to learn
                 frozen=("backbone",),
                 losses=(Instance(),),
             ),
@@ -60,7 +60,7 @@ def dual_path_released() -> Recipe:
     return text.replace(
         name="dual-path-released",
         model=DualPathSettings(
-            head="released", text=TextEncoderSettings(text_blocks="released", test_positions=0)
+            head="released", text=TextCNNSettings(text_blocks="released", test_positions=0)
         ),
         images=ImageSettings(resize=(256, 256), train_crop="scaled"),
         stages=(
@@ -85,7 +85,7 @@ def dual_path_cuhk_pedes() -> Recipe:
     text = dual_path()
     return text.replace(
         name="dual-path-cuhk-pedes",
-        model=DualPathSettings(text=TextEncoderSettings(words=56)),
+        model=DualPathSettings(text=TextCNNSettings(words=56)),
         stages=tuple(
             stage.replace(pairing="group").with_losses(Instance(bias=True)) for stage in text.stages
         ),
@@ -153,7 +153,7 @@ def dual_path_flickr8k_strong() -> Recipe:
         name="dual-path-flickr8k-strong",
         model=DualPathSettings(
             backbone=BackboneSettings(name="mobilenet-v2", weights="imagenet"),
-            text=TextEncoderSettings(
+            text=TextCNNSettings(
                 words=24, text_blocks="released", width=0.5, start="bag-of-words", word_dropout=0.15
             ),
             dim=1024,
@@ -199,7 +199,7 @@ def dual_path_people() -> Recipe:
         name="dual-path-people",
         model=DualPathSettings(
             backbone=BackboneSettings(name="resnet-18", width=0.5),
-            text=TextEncoderSettings(words=40, word_dim=128, width=0.25, start="still"),
+            text=TextCNNSettings(words=40, word_dim=128, width=0.25, start="still"),
             dim=256,
         ),
         images=ImageSettings(resize=(128, 64), crop=(128, 64), train_crop="pad", pad=6),

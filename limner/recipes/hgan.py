@@ -5,10 +5,10 @@ Paper: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Perso
 
 from limner.data.transforms import ImageSettings
 from limner.losses import Instance, Levels, Pair
-from limner.models.backbones import BackboneSettings
 from limner.models.hgan import HGANSettings, RegionSettings
-from limner.models.hierarchical_text import HierarchicalTextSettings
+from limner.models.image import BackboneSettings
 from limner.models.local_matching import LocalMatchingSettings
+from limner.models.text_hgan import HierarchicalTextSettings
 from limner.training.recipe import (
     OptimiserSettings,
     Recipe,

@@ -5,9 +5,9 @@ Paper: Li et al., "Identity-Aware Textual-Visual Matching with Latent Co-attenti
 
 from limner.data.transforms import ImageSettings
 from limner.losses import CMCE
-from limner.models.backbones import BackboneSettings
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.identity_aware import IdentityAwareSettings
+from limner.models.image import BackboneSettings
 from limner.models.text_lstm import TextLSTMSettings
 from limner.training.recipe import (
     OptimiserSettings,

@@ -6,7 +6,7 @@ liangzhang1407/Multi-Networks-Joint-Learning-for-Large-Scale-Cross-Modal-Retriev
 
 from limner.data.transforms import ImageSettings
 from limner.losses import Sextuple
-from limner.models.backbones import BackboneSettings
+from limner.models.image import BackboneSettings
 from limner.models.mnil import MNiLSettings
 from limner.models.text_lstm import TextLSTMSettings
 from limner.training.recipe import (
@@ -39,7 +39,9 @@ def mnil_mscoco() -> Recipe:
                 position_shift=False,
                 losses=(Sextuple(relevant="label"),),
                 optimiser=OptimiserSettings(
-                    rate=0.001, weight_decay=5e-5, multipliers={"image_head": 10.0, "text_head": 10.0}
+                    rate=0.001,
+                    weight_decay=5e-5,
+                    multipliers={"image_projection": 10.0, "text_projection": 10.0},
                 ),
             ),
         ),

@@ -1,6 +1,7 @@
 """Conditions on what is known of a picture: `camera=3`, `height>=170`, `path~*/gate/*`."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,9 +9,8 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from limner.data.capture_time import local_time
+from limner.data.images import local_time
 from limner.errors import SettingsError
-from limner.search.numbers import number_of
 
 _FORM = re.compile(r"\s*([^=!<>~\s][^=!<>~]*?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
 _ORDERED: dict[str, Callable[[Any, Any], bool]] = {
@@ -24,7 +24,7 @@ _TEXTS = ("identity", "path")
 
 
 class Bound(NamedTuple):
-    """What a condition compares with: a text, and the number or time that it means, if any."""
+    """The value that a condition compares with: a text, and the number or time that it means, if any."""
 
     text: str
     meaning: int | float | datetime | None = None
@@ -69,11 +69,12 @@ class Condition:
         return cls(name, operator, tuple(_bound(name, operator, one) for one in values))
 
     def holds(self, facts: Mapping[str, Any]) -> bool:
-        """Whether a picture with these facts meets it."""
+        """True if a picture with these facts meets the condition."""
         return self.test(facts.get(self.name))
 
     def test(self, value: Any) -> bool:
-        """Whether a value meets it; None = not known."""
+        """True if a value meets the condition; None is a value that is not known."""
+        # != is the opposite of =, so that a picture of which the name is not known meets it
         return self._is_met(value) != (self.operator == "!=")
 
     def _is_met(self, value: Any) -> bool:
@@ -129,10 +130,33 @@ def _alternatives(text: str) -> list[str]:
 
 
 def _unquoted(text: str) -> str | None:
-    """What stands in double quotes; None where nothing does."""
+    """Return the text inside double quotes; None if the text has no quotes."""
     if len(text) < 2 or not text[0] == text[-1] == '"':
         return None
     try:
         return str(json.loads(text))
     except ValueError:
         return text[1:-1]
+
+
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,4000}\s*")  # Python reads no more than 4,300 digits
+
+
+def number_of(value: Any) -> int | float | None:
+    """A number, or a text that spells one; whole ones exactly, None for all else, for infinity and NaN too.
+
+    >>> number_of("172"), number_of("1.5"), number_of(True), number_of("nan"), number_of("1_000")
+    (172, 1.5, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        if _WHOLE.fullmatch(value):
+            return int(value)
+        try:
+            value = float("nan" if "_" in value else value)
+        except ValueError:
+            return None
+    return value if math.isfinite(value) else None

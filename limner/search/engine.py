@@ -1,8 +1,6 @@
 """A store and its model together: queries as text, as a picture, as both, or by a picture of the store."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -10,18 +8,19 @@ from jaxtyping import Float, Int
 
 from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
 from limner.evaluation.calibration import AROUND
-from limner.runs.calibration_file import RunCalibration
+from limner.inference.calibration import RunCalibration
 from limner.search.approximate import Approximate
-from limner.search.crop import crops_of
-from limner.search.deadline import check_time
-from limner.search.grouping import best_of_identities, best_of_near
-from limner.search.hits import Hit
-from limner.search.query import Answer, Explanation, Field, Query
-from limner.search.ranking import Ranking, attention_of, explained
-from limner.search.sentences import SentenceHit, SentenceTable
-from limner.search.snapshot import Snapshot, top
-from limner.search.store import Store
-from limner.types import Encoder, Judge
+from limner.search.explain import explanation, with_attention
+from limner.search.query import Query
+from limner.search.ranking import Ranking, best_of_identities, best_of_near_duplicates
+from limner.search.sentences import SentenceTable
+from limner.search.snapshot import Snapshot, check_time, top
+from limner.search.store_files import StoreFiles
+from limner.types import Encoder, Reranker
+from limner.wire import Answer, Explanation, FoundSentence, MetadataField, StoreInfo, StoreModel
+
+_EXAMPLES = 3
+"""Pictures whose best sentence `info` gives as an example."""
 
 
 class Engine:
@@ -34,33 +33,23 @@ class Engine:
 
     def __init__(
         self,
-        store: Store,
+        files: StoreFiles,
         encoder: Encoder,
         calibration: RunCalibration | None = None,
         *,
         approximate_from: int | None = None,
     ) -> None:
-        store.check_model(encoder.fingerprint, encoder.dim)
-        self.store = store
+        files.check_model(encoder.fingerprint, encoder.dim)
+        self.files = files
         self.encoder = encoder
         self.calibration = calibration
         self.approximate_from = approximate_from
-        self._sentences = SentenceTable(store)
-        self._approximate = None if approximate_from is None else Approximate(store.dim)
-
-    def search(
-        self, text: str, k: int = 10, *, rerank: int | Literal["all"] | None = None, explain: bool = False
-    ) -> list[Hit]:
-        """The k pictures that fit a description best: `answer` of a plain text."""
-        return list(self.answer(Query(text=text, k=k, rerank=rerank, explain=explain)).hits)
-
-    def search_image(self, path: str | Path, k: int = 10) -> list[Hit]:
-        """The k pictures most like a picture file. Raises `ImageError` for one that cannot be read."""
-        return list(self.answer(Query(image=Path(path), k=k)).hits)
+        self._sentences = SentenceTable(files)
+        self._approximate = None if approximate_from is None else Approximate(files.dim)
 
     def prepare(self) -> None:
         """Read the store, and build the graph of a large one, now and not at the first query."""
-        snapshot = self.store.snapshot()
+        snapshot = self.files.snapshot()
         if self._approximate is not None and len(snapshot.matrix) >= (self.approximate_from or 0):
             self._approximate.update(snapshot)
 
@@ -88,11 +77,12 @@ class Engine:
         What one of them raises, a bug's exception among it, is its own result and leaves the others alone.
         """
         limits = [None] * len(queries) if until is None else until
-        snapshot = self.store.snapshot()
+        # one snapshot for all: a query that reads another would rank other pictures than its neighbours
+        snapshot = self.files.snapshot()
         found = self._answers(queries, limits, snapshot)
         for place, one in enumerate(found):
             # a picture may have been deleted after the snapshot was read
-            if isinstance(one, UnknownPictureError) and (now := self.store.snapshot()) is not snapshot:
+            if isinstance(one, UnknownPictureError) and (now := self.files.snapshot()) is not snapshot:
                 found[place] = self._answers([queries[place]], [limits[place]], now)[0]
         return found
 
@@ -102,6 +92,7 @@ class Engine:
         try:
             vectors = self._vectors(queries, snapshot)
         except Exception as error:
+            # a batch that fails is asked again one by one, so that the bad query alone has the error
             if len(queries) == 1:
                 return [error]
             alone = zip(queries, until, strict=True)
@@ -118,50 +109,70 @@ class Engine:
                 found.append(error)
         return found
 
-    def sentences(self, query: Query) -> list[SentenceHit]:
+    def sentences(self, query: Query) -> list[FoundSentence]:
         """The k sentences of the store that fit a query best: of a picture, those that may describe it.
 
         Only what the query is made of and `k` count. Raises what `answer` raises.
         """
-        vector = self._vectors([query], self.store.snapshot())[0]
+        vector = self._vectors([query], self.files.snapshot())[0]
         if isinstance(vector, LimnerError):
             raise vector
         return self._sentences.search(vector, query.k)
 
     @property
     def sentence_count(self) -> int:
-        """How many sentences the store holds."""
+        """The number of sentences in the store."""
         return len(self._sentences)
 
     def explain(self, text: str, key: str) -> Explanation:
-        """Why a picture of the store has its score for a text: what each word adds, and where the matcher looked.
+        """Explain a picture's score for a text: what each word adds, and where the matcher looked.
 
         Raises what `answer` raises.
         """
-        self.encoder.check_query(text)
-        words = self.encoder.known_words(text)
-        snapshot = self.store.snapshot()
-        row = _place(snapshot, key, self.store)
-        shorter = (
-            [" ".join(words[:left] + words[left + 1 :]) for left in range(len(words))] if words[1:] else []
+        return explanation(self.encoder, self._reranker(), self.files, text, key)
+
+    def fields(self) -> list[MetadataField]:
+        """List the names of the pictures' metadata, with the values of those that have few."""
+        return self.files.snapshot().metadata.fields()
+
+    def info(self, *, max_k: int | None = None, changes: bool = True, adds: bool = True) -> StoreInfo:
+        """Describe the store, its model and its limits; a server passes its own limits."""
+        snapshot = self.files.snapshot()
+        taken = snapshot.columns["taken"].drop_null().to_pylist()
+        sentences = self.sentence_count
+        reranks = self._reranker() is not None
+        description = getattr(self.encoder, "description", {})
+        return StoreInfo(
+            pictures=len(snapshot.keys),
+            model=StoreModel(
+                fingerprint=self.files.fingerprint,
+                system=description.get("model", {}).get("system"),
+                dim=self.files.dim,
+            ),
+            reranks=reranks,
+            calibrated=self.calibration is not None,
+            explains="attention" if reranks else "words",
+            max_k=max_k,
+            changes=changes,
+            adds=adds,
+            fields=tuple(self.fields()),
+            sentences=sentences,
+            examples=tuple(self._examples(snapshot.keys)) if sentences else (),
+            identities=any(one is not None for one in snapshot.identities),
+            times=(min(taken).isoformat(), max(taken).isoformat()) if taken else None,
         )
-        scores = self.encoder.encode_queries([text, *shorter]) @ snapshot.matrix[row]
-        weights = tuple(float(scores[0] - score) for score in scores[1:])
-        attention, confidence = None, None
-        if (judge := self._judge()) is not None:
-            judgement = judge.judge(text, self.store.maps([key]))
-            ranked = judge.scores(scores[:1].astype(np.float32), judgement.logits)
-            crop = crops_of(self.encoder, self.store, [key])[0]
-            attention, confidence = attention_of(judgement, 0, crop), float(judge.confidences(ranked)[0])
-        unknown = tuple(self.encoder.unknown_words(text))
-        return Explanation(tuple(words), weights or None, attention, float(scores[0]), confidence, unknown)
 
-    def fields(self) -> list[Field]:
-        """What the pictures' metadata tell, by name, with the values of those that have few."""
-        return self.store.snapshot().facts.fields()
+    def _examples(self, keys: Sequence[str]) -> list[str]:
+        """Sentences that fit some of the pictures best."""
+        some = keys[:: max(1, len(keys) // _EXAMPLES)][:_EXAMPLES]
+        try:
+            found = [hit.text for key in some for hit in self.sentences(Query(like=key, k=1))]
+        except UnknownPictureError:  # deleted a moment ago
+            return []
+        return list(dict.fromkeys(found))
 
-    def _judge(self) -> Judge | None:
-        return self.encoder.judge if self.store.map_shape is not None else None
+    def _reranker(self) -> Reranker | None:
+        return self.encoder.reranker if self.files.map_shape is not None else None
 
     def _vectors(self, queries: Sequence[Query], snapshot: Snapshot) -> list[np.ndarray | LimnerError]:
         """The embedding of each query, or why it has none."""
@@ -178,7 +189,7 @@ class Engine:
                     known = query.pixels
                     pictures[number] = self.encoder.prepare_image(query.image) if known is None else known
                 if query.like is not None:
-                    stored[number] = snapshot.matrix[_place(snapshot, query.like, self.store)]
+                    stored[number] = snapshot.matrix[self.files.row_of(snapshot, query.like)]
             except LimnerError as error:
                 failed[number] = error
         texts = {number: text for number, text in texts.items() if number not in failed}
@@ -194,7 +205,7 @@ class Engine:
 
     def _answer(self, query: Query, vector: np.ndarray, snapshot: Snapshot, until: float | None) -> Answer:
         check_time(until)
-        judge, first = self._reranking(query)
+        reranker, first = self._reranking(query)
         if not np.isfinite(vector).all():
             raise DataError("the query's embedding holds NaN or infinite values")
         vector = np.ascontiguousarray(vector, np.float32)
@@ -202,32 +213,37 @@ class Engine:
         if query.like is not None:
             rows = rows[rows != snapshot.places[query.like]]
         count = len(rows) if first == "all" else min(first, len(rows))
+        # a probability compares a hit with the first of the ranking, whatever `k` is
         wanted = max(query.k, count, AROUND)
         if self._is_approximate(query, rows, snapshot) and first != "all":
             ranking = self._proposed(vector, snapshot, wanted, query.like)
         else:
             scores = snapshot.scores(vector)
             ranking = Ranking(snapshot, rows[top(scores[rows], len(rows) if query.group else wanted)], scores)
-        if judge is not None and count:
+        if reranker is not None and count:
             assert query.text is not None
-            ranking.rerank(judge, query.text, self.store, count, around=self._around(), until=until)
+            ranking.rerank(reranker, query.text, self.files, count, around=self._around(), until=until)
         chosen = _grouped(query, ranking)
         of_text = query.text is not None and query.image is None and query.like is None
         calibration = self.calibration if of_text else None
-        hits = ranking.hits(*chosen, judge, calibration)
-        if judge is not None and query.explain:
+        hits = ranking.hits(*chosen, reranker, calibration)
+        if reranker is not None and query.explain:
             assert query.text is not None
-            hits = explained(self.encoder, judge, query.text, self.store, hits)
+            hits = with_attention(self.encoder, reranker, self.files, query.text, hits)
         unknown = () if query.text is None else tuple(self.encoder.unknown_words(query.text))
-        answer = Answer(tuple(hits), len(snapshot.matrix), len(rows), unknown=unknown)
-        if self.calibration is None:
-            return answer
         best = hits[0].probability if hits else None
-        threshold = self.calibration.threshold
-        return replace(answer, threshold=threshold, good=None if best is None else best >= threshold)
+        threshold = None if self.calibration is None else self.calibration.threshold
+        return Answer(
+            hits=tuple(hits),
+            total=len(snapshot.matrix),
+            matching=len(rows),
+            threshold=threshold,
+            good=None if best is None or threshold is None else best >= threshold,
+            unknown=unknown,
+        )
 
     def _is_approximate(self, query: Query, rows: Int[np.ndarray, " rows"], snapshot: Snapshot) -> bool:
-        """Whether the graph answers: of a large store, and not for a part of it or groups, which need all scores."""
+        """True if the graph answers: in a large store, without groups and conditions, which need all scores."""
         if self.approximate_from is None or len(snapshot.matrix) < self.approximate_from:
             return False
         return query.group is None and len(rows) + (query.like is not None) == len(snapshot.matrix)
@@ -235,37 +251,38 @@ class Engine:
     def _proposed(
         self, vector: Float[np.ndarray, " dim"], snapshot: Snapshot, count: int, like: str | None
     ) -> Ranking:
-        """What the graph finds, without the picture that others shall be like."""
+        """Rank what the graph finds, without the picture that others shall be like."""
         assert self._approximate is not None
         self._approximate.update(snapshot)
         rows, found = self._approximate.nearest(vector, count + (like is not None))
+        # the rest is never looked at; -inf would show at once if it were
         scores = np.full(len(snapshot.matrix), -np.inf, np.float32)
         scores[rows] = found
         return Ranking(snapshot, rows if like is None else rows[rows != snapshot.places[like]], scores)
 
     def _around(self) -> int:
-        """How many a matcher must judge for the probabilities, as many as when they were fitted."""
-        if self.calibration is None or self.calibration.matcher is None:
+        """The number of pictures that a matcher must judge for the probabilities: as many as when they were fitted."""
+        if self.calibration is None or self.calibration.reranker is None:
             return 0
         return AROUND if self.calibration.reranked == "all" else min(AROUND, self.calibration.reranked)
 
-    def _reranking(self, query: Query) -> tuple[Judge | None, int | Literal["all"]]:
+    def _reranking(self, query: Query) -> tuple[Reranker | None, int | Literal["all"]]:
         """The matcher, and how many of the first it re-ranks for a query."""
         alone = query.image is None and query.like is None
-        judge = self._judge() if alone else None
-        if judge is None:
+        reranker = self._reranker() if alone else None
+        if reranker is None:
             if query.rerank or query.explain:
-                raise SettingsError(f"{self.store.folder}: {self._why_not(alone)}")
+                raise SettingsError(f"{self.files.folder}: {self._why_not(alone)}")
             return None, 0
         first = self.encoder.rerank if query.rerank is None else query.rerank
         if first != "all" and first < query.explain:
             raise SettingsError(f"rerank: expected at least 1 or 'all' to explain, got {first}")
-        return judge, first
+        return reranker, first
 
     def _why_not(self, alone: bool) -> str:
         if not alone:
             return "a matcher reads a text without a picture; leave rerank and explain"
-        if self.encoder.judge is None:
+        if self.encoder.reranker is None:
             return "its model has no matcher that could re-rank or explain"
         return "keeps no maps to re-rank from; index into a new folder"
 
@@ -277,15 +294,8 @@ def _grouped(query: Query, ranking: Ranking) -> tuple[list[int], list[int] | Non
     if query.group == "identity":
         groups = best_of_identities(ranking.rows, ranking.snapshot.identities, query.k)
     else:
-        groups = best_of_near(ranking.rows, ranking.snapshot.matrix, query.k)
+        groups = best_of_near_duplicates(ranking.rows, ranking.snapshot.matrix, query.k)
     return [row for row, _ in groups], [size for _, size in groups]
-
-
-def _place(snapshot: Snapshot, key: str, store: Store) -> int:
-    try:
-        return snapshot.places[key]
-    except KeyError:
-        raise UnknownPictureError(f"{store.folder}: holds no picture {key[:64]!a}") from None
 
 
 def _joined(text: np.ndarray | None, picture: np.ndarray | None, weight: float) -> np.ndarray | DataError:

@@ -1,23 +1,27 @@
-"""What a store keeps of one picture beside its vector, and the table columns that hold it."""
+"""One image of a store without its vector, and the table columns that hold it."""
 
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from limner.errors import DataError
-from limner.search.numbers import LARGEST
+from limner.wire import Item
 
 FIELDS = ("path", "sha256", "size", "mtime", "taken", "identity", "metadata")
-"""Columns of an entry; `id`, `thumbnail`, `vector` and `map` stand beside them."""
+"""Columns of a stored image; `id`, `thumbnail`, `vector` and `map` stand beside them."""
+
+LARGEST = 2**63 - 1
+"""Largest whole number that metadata may hold: other programs read JSON's numbers into 64 bits."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredImage:
     """One picture file as it was when it was indexed.
 
     - `path`: absolute; its key, so that a store holds one row a file.
@@ -52,15 +56,33 @@ class Entry:
         row = {name: getattr(self, name) for name in FIELDS}
         return {"id": self.id, **row, "metadata": metadata}
 
+    def to_item(self) -> Item:
+        """Convert to the type that the library, the server and `--json` answer with."""
+        return Item(**item_values(self.to_row()))
+
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> "Entry":
-        """The entry of a table row."""
+    def from_row(cls, row: Mapping[str, Any]) -> "StoredImage":
+        """The stored image of a table row."""
         values = {name: row[name] for name in FIELDS}
         return cls(**{**values, "metadata": json.loads(row["metadata"])})
 
 
+def item_values(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a hit or an item that a table row tells."""
+    path = Path(row["path"])
+    return {
+        "id": row["id"],
+        "name": path.name,
+        "path": path,
+        "identity": row["identity"],
+        "metadata": json.loads(row["metadata"]),
+        "taken": row["taken"],
+    }
+
+
 def key_of(path: str) -> str:
     """Key of a picture by its absolute path: a digest, 32 hex digits."""
+    # a digest and not the path: keys stand in URLs and in SQL, and must tell nothing of this machine
     return hashlib.sha256(path.encode()).hexdigest()[:32]
 
 
@@ -71,6 +93,7 @@ def to_json(metadata: Mapping[str, Any]) -> str:
     what JSON has not.
     """
     _check_size(metadata)
+    # sorted: indexing again tells by this text whether the facts have changed
     text = json.dumps(dict(metadata), sort_keys=True, ensure_ascii=False, allow_nan=False)
     text.encode()
     return text
@@ -107,6 +130,7 @@ def schema(dim: int, map_size: int | None = None) -> pa.Schema:
         pa.field("mtime", pa.int64(), nullable=False),
         pa.field("taken", pa.timestamp("us")),
         pa.field("identity", pa.string()),
+        # JSON text: pictures have metadata of different names, and each new one would change a struct's schema
         pa.field("metadata", pa.string(), nullable=False),
         pa.field("thumbnail", pa.binary()),
         pa.field("vector", pa.list_(pa.float32(), dim), nullable=False),

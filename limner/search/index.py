@@ -14,42 +14,26 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from limner.data.capture_time import capture_time, local_time
-from limner.data.thumbnails import thumbnail
+from limner.data.images import SUFFIXES, capture_time, local_time, thumbnail
 from limner.errors import DataError, ImageError, SettingsError
-from limner.search.entry import Entry, to_json
-from limner.search.files import find_pictures
-from limner.search.store import Store
-from limner.types import Encoder, Maps, Pixels
+from limner.search.entry import StoredImage, to_json
+from limner.search.metadata import read_metadata
+from limner.search.store_files import StoreFiles, store_for
+from limner.search.store_path import StorePath, store_path
+from limner.types import Encoder, Pixels, RegionFeatures
+from limner.wire import IndexReport
 
 _COMPACT_AFTER = 8  # commits; each leaves a small file that every later reader opens
 _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
 
 
 @dataclass(frozen=True)
-class IndexSummary:
-    """What indexing did, in pictures.
-
-    - `added`: new; `updated`: replaced because their bytes or metadata changed; `unchanged`: left as they
-      were.
-    - `skipped`: path and reason of each that could not be read (an older row of it stays).
-    - `unused_metadata`: paths of the metadata that name none of the pictures.
-    """
-
-    added: int
-    unchanged: int
-    updated: int
-    skipped: tuple[tuple[str, str], ...]
-    unused_metadata: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class _Note:
-    """What the metadata say of a picture."""
+    """The metadata of one picture."""
 
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -63,24 +47,84 @@ class _Seen:
     `pixels` are None where the stored vector still holds; `write` says whether the row must be written.
     """
 
-    entry: Entry
+    entry: StoredImage
     outcome: Literal["added", "updated", "unchanged"]
     write: bool = True
     pixels: Pixels | None = None
     thumbnail: bytes | None = None
 
 
+@runtime_checkable
+class OpenStore(Protocol):
+    """A store that is open: `limner.search.store.Store` is one, which imports this module."""
+
+    @property
+    def files(self) -> StoreFiles:
+        """Its folder."""
+
+
+def index(
+    model: Encoder | str | Path,
+    store: OpenStore | StoreFiles | StorePath | str,
+    images: str | Path | Iterable[str | Path],
+    *,
+    metadata: Mapping[str, Mapping[str, Any]] | str | Path | None = None,
+    batch_size: int = 64,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> IndexReport:
+    """Add images to a store, which is made if it is not there: `limner index` as a function.
+
+    - `model`: what `limner.load` returned, or a run folder; `store`: a folder, `s3://…`, or an open store.
+    - `images`: files, and folders of them.
+    - `metadata`: facts by path, or a CSV or JSON Lines file (`limner.search.metadata`).
+
+    The other arguments, and what is raised, are those of `index_pictures`.
+    """
+    if isinstance(model, str | Path):
+        # here, and not above: `limner.search.index` must not take the seconds that torch's import takes
+        from limner.inference.trained import load_model
+
+        path: Path | None = Path(model)
+        encoder: Encoder = load_model(model)
+    else:
+        path, encoder = getattr(model, "path", None), model
+    if isinstance(metadata, str | Path):
+        metadata = read_metadata(metadata)
+    return index_pictures(
+        encoder,
+        _opened(store, encoder, path),
+        [images] if isinstance(images, str | Path) else images,
+        metadata=metadata,
+        batch_size=batch_size,
+        workers=workers,
+        progress=progress,
+    )
+
+
+def _opened(
+    store: OpenStore | StoreFiles | StorePath | str, encoder: Encoder, path: Path | None
+) -> StoreFiles:
+    if isinstance(store, StoreFiles):
+        return store
+    if not isinstance(store, str | StorePath):
+        return store.files
+    if path is None:
+        raise SettingsError("a model without a path cannot make a store; make it with StoreFiles.create")
+    return store_for(encoder, path, store_path(store))
+
+
 def index_pictures(
     encoder: Encoder,
-    store: Store,
+    store: StoreFiles,
     paths: Iterable[str | Path],
     *,
     metadata: Mapping[str, Mapping[str, Any]] | None = None,
     batch_size: int = 64,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> IndexSummary:
-    """Add the pictures of files and folders (see `limner.search.files`) to a store of the same model.
+) -> IndexReport:
+    """Add the pictures of files and folders (see `limner.search.index`) to a store of the same model.
 
     `metadata` gives facts by path (see `limner.search.metadata`), among them "identity" and "taken", the time in
     ISO 8601. A picture that it names has what it says and nothing else, and the time of its EXIF data where it says
@@ -116,30 +160,33 @@ def index_pictures(
                 if progress:
                     progress(done, len(pictures))
             writer.finish()
+    # told, not refused: one file of metadata may serve several folders
     unused = tuple(sorted(notes.keys() - set(pictures)))
-    return IndexSummary(**writer.counts, skipped=tuple(skipped), unused_metadata=unused)
+    return IndexReport(**writer.counts, skipped=tuple(skipped), unused_metadata=unused)
 
 
 @dataclass(frozen=True)
 class _Batch:
     """Pictures as they are written."""
 
-    entries: list[Entry]
+    entries: list[StoredImage]
     vectors: np.ndarray
-    maps: Maps | None
+    maps: RegionFeatures | None
     thumbnails: list[bytes | None]
 
 
 class _Writer:
     """Gathers pictures into batches, encodes each in a thread of its own, and commits the one before meanwhile."""
 
-    def __init__(self, encoder: Encoder, store: Store, batch_size: int, thread: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, encoder: Encoder, store: StoreFiles, batch_size: int, thread: ThreadPoolExecutor
+    ) -> None:
         self.encoder, self.store, self.batch_size = encoder, store, batch_size
         self.counts = {"added": 0, "updated": 0, "unchanged": 0}
         self._thread = thread
         self._commits = 0
         self._fresh: list[_Seen] = []
-        self._kept: list[Entry] = []
+        self._kept: list[StoredImage] = []
         self._encoding: Future[_Batch] | None = None
 
     def take(self, seen: _Seen) -> None:
@@ -175,11 +222,11 @@ class _Writer:
 
     def _encoded(self, seen: list[_Seen]) -> _Batch:
         pixels = np.stack([one.pixels for one in seen if one.pixels is not None])
-        judge = self.encoder.judge if self.store.map_shape is not None else None
+        reranker = self.encoder.reranker if self.store.map_shape is not None else None
         return _Batch(
             [one.entry for one in seen],
             self.encoder.encode_pixels(pixels),
-            None if judge is None else judge.maps(pixels),
+            None if reranker is None else reranker.region_features(pixels),
             [one.thumbnail for one in seen],
         )
 
@@ -215,9 +262,9 @@ def _ahead(
 
 
 def _look(
-    path: str, stored: Entry | None, note: _Note | None, prepare: Callable[[str], Pixels]
+    path: str, stored: StoredImage | None, note: _Note | None, prepare: Callable[[str], Pixels]
 ) -> _Seen | str:
-    """What to do about one picture, or why it cannot be read."""
+    """Decide what to do about one picture; a text is the reason why it cannot be read."""
     try:
         path.encode()
         before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
@@ -244,11 +291,11 @@ def _look(
         return f"cannot be read ({error.strerror or error})"
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         return "changed while it was read; index again"
-    entry = Entry(path, digest, after.st_size, after.st_mtime_ns, taken, known.identity, known.metadata)
+    entry = StoredImage(path, digest, after.st_size, after.st_mtime_ns, taken, known.identity, known.metadata)
     return _Seen(entry, "updated" if stored else "added", pixels=pixels, thumbnail=small)
 
 
-def _settled(stored: Entry, note: _Note, mtime: int) -> _Seen:
+def _settled(stored: StoredImage, note: _Note, mtime: int) -> _Seen:
     """A picture whose bytes are those that were embedded; its facts or time stamp may have changed."""
     # a row without a time is of a file without EXIF data, which need not be opened
     taken = note.taken or (stored.taken and capture_time(stored.path))
@@ -257,7 +304,7 @@ def _settled(stored: Entry, note: _Note, mtime: int) -> _Seen:
     return _Seen(now, "updated" if changed else "unchanged", write=changed or stored.mtime != mtime)
 
 
-def _facts(entry: Entry) -> tuple[str | None, datetime | None, str]:
+def _facts(entry: StoredImage) -> tuple[str | None, datetime | None, str]:
     return entry.identity, entry.taken, json.dumps(dict(entry.metadata), sort_keys=True)
 
 
@@ -286,3 +333,71 @@ def _notes(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, _Note]:
         absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links
         notes[absolute] = _Note(None if identity is None else str(identity), facts, time)
     return notes
+
+
+def reindex(
+    old: StoreFiles,
+    encoder: Encoder,
+    new: StoreFiles,
+    *,
+    batch_size: int = 64,
+    progress: Callable[[int, int], None] | None = None,
+) -> IndexReport:
+    """Index the pictures of one store into another, with the identity, capture time and metadata that they have.
+
+    Embeddings of two models cannot be compared, so all pictures are read and encoded again: their files must still be
+    there. Killed and run again it goes on, as `index_pictures` does; pictures whose files are gone, or are none any
+    more, are listed as skipped. Sentences are not moved: index them anew (`limner.search.sentences`). Raises what
+    `index_pictures` raises.
+    """
+    facts = {
+        entry.path: {
+            **entry.metadata,
+            **({} if entry.identity is None else {"identity": entry.identity}),
+            **({} if entry.taken is None else {"taken": entry.taken.isoformat()}),
+        }
+        for entry in old.entries().values()
+    }
+    # files only: a folder of such a name would be searched through
+    present = [path for path in facts if Path(path).is_file()]
+    gone = [
+        (path, "not a regular file" if Path(path).exists() else "its file is gone")
+        for path in facts.keys() - set(present)
+    ]
+    if not present:
+        return IndexReport(skipped=tuple(sorted(gone)))
+    summary = index_pictures(encoder, new, present, metadata=facts, batch_size=batch_size, progress=progress)
+    return summary.model_copy(update={"skipped": (*summary.skipped, *sorted(gone)), "unused_metadata": ()})
+
+
+def find_pictures(paths: Iterable[str | Path]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Absolute paths of the pictures, each once, and what cannot be listed with the reason.
+
+    A file is taken whatever its name; a folder is searched through, in order of names, for files with the
+    ending of a picture. Hidden files and folders in it are passed over, and links to folders are not
+    followed (they may lead in circles). Links are kept as they are: the path is the one the user knows.
+
+    Raises `DataError` for a path that does not exist and when there is no picture at all.
+    """
+    found: dict[str, None] = {}
+    skipped: list[tuple[str, str]] = []
+    given = [Path(path) for path in paths]
+
+    def unlisted(error: OSError) -> None:
+        skipped.append((str(error.filename), f"folder cannot be listed ({error.strerror})"))
+
+    for path in given:
+        if not path.is_dir():
+            if not path.exists():
+                raise DataError(f"{path}: no such file or folder")
+            found[os.path.abspath(path)] = None  # noqa: PTH100 - resolve() would follow links
+            continue
+        for folder, folders, names in os.walk(os.path.abspath(path), onerror=unlisted):  # noqa: PTH100
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(names):
+                if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+                    found[str(Path(folder) / name)] = None
+    if not found and not skipped:
+        where = ", ".join(map(str, given[:3])) or "an empty list"
+        raise DataError(f"no pictures in {where}; looked for {', '.join(sorted(SUFFIXES))}")
+    return list(found), skipped

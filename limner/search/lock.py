@@ -1,15 +1,27 @@
-"""One writer at a time: a lock file in the store's folder, which readers never look at.
+"""One writer at a time: a lock file in the store's folder, or a lease object on an object storage.
 
+Readers look at neither.
 LanceDB lets two commits through that add the same new row, and keeps it twice for good.
+
+An object storage has no locks. There the lock is an object that says who writes, and until when. It is made by a
+conditional put, which one writer alone can win. While it writes, a thread puts the end of the lease off; a writer that
+is killed leaves the object, and after a minute the next one takes it over, by a put on the condition that it is still
+the same. A writer that could not put it off for half a minute writes nothing more.
 """
 
+import json
+import secrets
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from limner.errors import StoreError
+from limner.search.store_path import reached
 
 LOCK_FILE = ".store.lock"
 
@@ -40,3 +52,144 @@ class WriterLock:
             yield
         finally:
             self._lock.release()
+
+
+LEASE_FILE = ".store.lease"
+SECONDS = 60.0
+"""Seconds that a lease lasts. Clocks of the machines that write must agree within half of it."""
+SETTLING = 2.0
+"""After taking over an old lease: wait, and see whether another has done the same."""
+
+
+class Lease:
+    """The right to write to a store on an object storage; see `limner.search.lock.WriterLock` for the other kind."""
+
+    def __init__(self, folder: Any) -> None:
+        self.folder = folder
+        self._file = folder / LEASE_FILE
+        self._owner = secrets.token_hex(16)
+        self._writing = threading.Lock()
+        self._thread: int | None = None
+        self._lost = False
+        self._renewed = _now()
+        self._renewing = threading.Lock()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold it; may be nested within a thread.
+
+        Raises `StoreError` while somebody else holds it, where it was lost, and where nothing can be written there.
+        """
+        if self._thread == threading.get_ident():
+            self._check()
+            yield
+            return
+        if not self._writing.acquire(blocking=False):
+            raise StoreError(f"{self.folder}: is being written by another thread; try again when it is done")
+        try:
+            self._lost = False
+            self._take()
+            self._thread = threading.get_ident()
+            ended = threading.Event()
+            keeper = threading.Thread(target=self._keep, args=(ended,), daemon=True)
+            keeper.start()
+            try:
+                yield
+            finally:
+                self._thread = None
+                ended.set()
+                keeper.join()
+                self._give_back()
+        finally:
+            self._writing.release()
+
+    def _take(self) -> None:
+        for _ in range(2):
+            with reached(self.folder):
+                if self._is_made():
+                    return
+                tag, held = self._read()
+            if held.get("owner") != self._owner and float(held.get("until", 0)) > time.time():
+                raise StoreError(
+                    f"{self.folder}: is being written by another process, or one was killed less than a minute "
+                    "ago; try again when it is done"
+                )
+            # an old lease: the conditional put lets one take it over; where it is ignored, the last one has it
+            with suppress(OSError):
+                self._put(tag)
+            time.sleep(SETTLING)
+            with reached(self.folder):
+                if self._is_own():
+                    return
+        raise StoreError(f"{self.folder}: another process began to write at the same time; try again")
+
+    def _is_made(self) -> bool:
+        """Make the object; False where it is there already."""
+        began = _now()
+        try:
+            self._file.fs.pipe_file(self._file.path, self._content(), mode="create")
+        except OSError:  # some storages do not say that it is there
+            if not self._file.fs.exists(self._file.path):
+                raise
+            return False
+        self._renewed = began
+        return True
+
+    def _keep(self, ended: threading.Event) -> None:
+        while not (self._lost or ended.wait(SECONDS / 3)):
+            # a network that is away: `_check` looks at how long it has been
+            with suppress(Exception):
+                self._renew()
+
+    def _renew(self) -> None:
+        with self._renewing:
+            tag, held = self._read()
+            if held.get("owner") == self._owner:
+                self._put(tag)
+            else:
+                self._lost = True
+
+    def _check(self) -> None:
+        """Before each commit: that nobody can have taken it over, by a clock that is half a lease ahead."""
+        if self._age() > SECONDS / 2:
+            with reached(self.folder):
+                self._renew()
+        if self._lost:
+            raise StoreError(f"{self.folder}: another process has taken over the writing; index again")
+
+    def _age(self) -> float:
+        """Seconds since it was last put off, by either clock: one stands still while the machine is suspended."""
+        return max(now - then for now, then in zip(_now(), self._renewed, strict=True))
+
+    def _give_back(self) -> None:
+        with suppress(Exception):  # it ends by itself
+            if self._is_own():
+                self._file.fs.rm_file(self._file.path)
+
+    def _is_own(self) -> bool:
+        return self._read()[1].get("owner") == self._owner
+
+    def _read(self) -> tuple[str | None, dict[str, Any]]:
+        """Read the object: its version tag, if the storage has one, and its content."""
+        try:
+            # in this order: the put that names the version fails where another was read
+            tag = self._file.fs.info(self._file.path, refresh=True).get("ETag")
+            content = json.loads(self._file.fs.cat_file(self._file.path))
+        except FileNotFoundError:
+            return None, {}
+        except ValueError:
+            return tag, {}
+        return tag, content if isinstance(content, dict) else {}
+
+    def _put(self, tag: str | None) -> None:
+        began = _now()
+        condition = {} if tag is None else {"IfMatch": tag}
+        self._file.fs.pipe_file(self._file.path, self._content(), **condition)
+        self._renewed = began
+
+    def _content(self) -> bytes:
+        return json.dumps({"owner": self._owner, "until": time.time() + SECONDS}).encode()
+
+
+def _now() -> tuple[float, float]:
+    return time.monotonic(), time.time()

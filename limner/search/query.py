@@ -1,23 +1,21 @@
-"""What a search is asked, and what it answers."""
+"""Queries: one search with its conditions and options, as a value."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, cast
 
+from limner.data.images import local_time
 from limner.errors import SettingsError
 from limner.search.conditions import Condition
-from limner.search.hits import Attention, Hit
-from limner.types import Pixels
-
-Grouping = Literal["identity", "near"]
+from limner.types import ImageSource, Pixels
+from limner.wire import Grouping, ImageInput, Where, where_strings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """A search for pictures.
 
-    By `text`, by an `image` (a file, or a file's bytes; with `pixels`, what `Encoder.prepare_image` made of it, it is
+    By `text`, by an `image` (`limner.types.ImageSource`; with `pixels`, what `Encoder.prepare_image` made of it, it is
     not decoded again), by a picture of the store that they shall be like (its key),
     or by a text and a picture together.
 
@@ -33,7 +31,7 @@ class Query:
     """
 
     text: str | None = None
-    image: Path | bytes | None = None
+    image: ImageSource | None = None
     pixels: Pixels | None = field(default=None, compare=False, repr=False)
     like: str | None = None
     text_weight: float = 0.5
@@ -61,74 +59,51 @@ class Query:
         if self.text is None and (self.explain or self.rerank not in (None, 0)):
             raise SettingsError("rerank and explain: a matcher reads a text, not a picture")
 
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a search found.
-
-    - `hits`: best first; `total`: pictures of the store; `matching`: those that meet the conditions.
-    - `threshold`: match probability that the best must reach to be called good; None where the model is not calibrated.
-    - `good`: whether it does; None without calibration, and where there is no hit with a probability.
-    - `unknown`: words of the text that the model does not know: it searched without them.
-    """
-
-    hits: tuple[Hit, ...]
-    total: int
-    matching: int
-    threshold: float | None = None
-    good: bool | None = None
-    unknown: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "hits": [hit.to_dict() for hit in self.hits],
-            "total": self.total,
-            "matching": self.matching,
-            "threshold": self.threshold,
-            "good": self.good,
-            "unknown": list(self.unknown),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why a picture has its score for a text.
-
-    - `words`: of the text, as the model reads them.
-    - `weights`: for each, how much the cosine falls without it (negative: it rises); None for a text of one word.
-    - `attention`: of the matcher, where the model has one and the store keeps its maps.
-    - `score`: the cosine of text and picture; `confidence`: of the matcher.
-    - `unknown`: words of the text that the model does not know.
-    """
-
-    words: tuple[str, ...]
-    weights: tuple[float, ...] | None
-    attention: Attention | None
-    score: float
-    confidence: float | None
-    unknown: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "words": list(self.words),
-            "weights": None if self.weights is None else list(self.weights),
-            "attention": None if self.attention is None else self.attention.to_dict(),
-            "score": self.score,
-            "confidence": self.confidence,
-            "unknown": list(self.unknown),
-        }
+    @classmethod
+    def of(
+        cls,
+        text: str | None = None,
+        *,
+        image: ImageInput | None = None,
+        like: str | None = None,
+        text_weight: float = 0.5,
+        k: int = 10,
+        where: Where = (),
+        after: datetime | str | None = None,
+        before: datetime | str | None = None,
+        group: str | None = None,
+        rerank: int | Literal["all"] | None = None,
+        explain: bool = False,
+    ) -> "Query":
+        """The query of plain values, as `Store.search` takes them. Raises `SettingsError`."""
+        if group not in (None, "identity", "near"):
+            raise SettingsError(f"group: expected 'identity' or 'near', got {group!r}")
+        return cls(
+            text=text,
+            image=image_of(image),
+            like=like,
+            text_weight=text_weight,
+            k=k,
+            where=tuple(Condition.parse(one) for one in where_strings(where)),
+            after=_time("after", after),
+            before=_time("before", before),
+            group=cast(Grouping | None, group),
+            rerank=rerank,
+            explain=explain,
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """What the metadata of a store's pictures tell under one name.
+def image_of(source: ImageInput | None) -> ImageSource | None:
+    """An image to search by as `Encoder.prepare_image` takes it."""
+    return bytes(source) if isinstance(source, bytearray) else source
 
-    - `values`: all that there are, where there are few, else none; numbers in their order, then text.
-    - `kind`: "number" where every value is one.
-    """
 
-    name: str
-    values: tuple[str, ...]
-    kind: Literal["text", "number"]
+def _time(name: str, value: datetime | str | None) -> datetime | None:
+    if not isinstance(value, str):
+        return value
+    try:
+        return local_time(value)
+    except ValueError:
+        raise SettingsError(
+            f"{name}: expected a time in ISO 8601, e.g. 2026-11-20 or 2026-11-20T08:15, got {value[:40]!r}"
+        ) from None

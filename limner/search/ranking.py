@@ -1,19 +1,21 @@
 """A ranking of a store's rows for one query, on its way from cosines to answers."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from limner.evaluation.calibration import AROUND
-from limner.runs.calibration_file import RunCalibration
-from limner.search.crop import crops_of
-from limner.search.deadline import check_time
-from limner.search.hits import Attention, Crop, Hit
-from limner.search.snapshot import Snapshot
-from limner.search.store import Store
-from limner.types import Encoder, Judge, Judgement
+from limner.inference.calibration import RunCalibration
+from limner.search.snapshot import Snapshot, check_time
+from limner.search.store_files import StoreFiles
+from limner.types import Reranker
+from limner.wire import Hit
+
+NEAR_DUPLICATE = 0.98
+"""Cosine from which two pictures count as nearly the same."""
 
 _BLOCK = 256
 """Maps read from the store at once."""
@@ -40,9 +42,9 @@ class Ranking:
 
     def rerank(
         self,
-        judge: Judge,
+        reranker: Reranker,
         text: str,
-        store: Store,
+        files: StoreFiles,
         count: int,
         *,
         around: int = 0,
@@ -56,12 +58,13 @@ class Ranking:
         """
         rows = self.rows[: max(count, around)]
         logits = np.empty(len(rows), np.float32)
-        blocks = store.map_blocks([self.snapshot.keys[row] for row in rows.tolist()], _BLOCK)
+        blocks = files.map_blocks([self.snapshot.keys[row] for row in rows.tolist()], _BLOCK)
         check_time(until)
         for places, maps in blocks:
-            logits[places] = judge.judge(text, maps).logits
+            logits[places] = reranker.rerank(text, maps).logits
             check_time(until)
-        scores = judge.scores(self.scores[rows], logits)
+        scores = reranker.scores(self.scores[rows], logits)
+        # stable: equal scores keep the order of the embedding
         order = np.argsort(-scores[:count], kind="stable")
         self.rows = np.concatenate([rows[order], self.rows[count:]])
         self.judged = dict(zip(rows[order].tolist(), scores[order].tolist(), strict=True))
@@ -71,55 +74,82 @@ class Ranking:
         self,
         rows: Sequence[int],
         groups: Sequence[int] | None,
-        judge: Judge | None,
+        reranker: Reranker | None,
         calibration: RunCalibration | None,
     ) -> list[Hit]:
-        """Some of the rows as answers, with the sizes of their groups, the matcher's confidence, a probability."""
+        """Some of the rows as hits, with the sizes of their groups, the matcher's confidence, a probability."""
         places = np.array(rows, np.int64)
-        hits = self.snapshot.hits(places, self.scores[places])
-        if groups is not None:
-            hits = [replace(hit, group=size) for hit, size in zip(hits, groups, strict=True)]
+        confidences: list[float | None] = [None] * len(rows)
         judged = [place for place, row in enumerate(rows) if row in self.judged]
-        if judge is not None and judged:
-            sure = judge.confidences(np.array([self.judged[rows[place]] for place in judged], np.float32))
+        if reranker is not None and judged:
+            sure = reranker.confidences(np.array([self.judged[rows[place]] for place in judged], np.float32))
             for place, one in zip(judged, sure.tolist(), strict=True):
-                hits[place] = replace(hits[place], confidence=one)
-        if calibration is None or not hits:
-            return hits
-        return [
-            replace(hit, probability=one)
-            for hit, one in zip(hits, self._probabilities(rows, calibration).tolist(), strict=True)
-        ]
+                confidences[place] = one
+        return self.snapshot.hits(
+            places,
+            self.scores[places],
+            groups=groups,
+            confidences=confidences,
+            probabilities=None
+            if calibration is None or not rows
+            else self._probabilities(rows, calibration).tolist(),
+        )
 
     def _probabilities(self, rows: Sequence[int], calibration: RunCalibration) -> Float[np.ndarray, " hits"]:
         """Of the matcher's scores where it has judged, else of the cosines, each beside the best of its own kind."""
         sure = calibration.embedding.probability(self.scores[list(rows)].astype(np.float64), self.best)
         judged = [place for place, row in enumerate(rows) if row in self.judged]
-        if calibration.matcher is not None and judged:
+        if calibration.reranker is not None and judged:
             scores = np.array([self.judged[rows[place]] for place in judged])
-            sure[judged] = calibration.matcher.probability(scores, self.best_judged)
+            sure[judged] = calibration.reranker.probability(scores, self.best_judged)
         return sure
 
 
-def explained(encoder: Encoder, judge: Judge, text: str, store: Store, hits: Sequence[Hit]) -> list[Hit]:
-    """The hits with the attention of those that were re-ranked."""
-    judged = [place for place, hit in enumerate(hits) if hit.confidence is not None]
-    found = list(hits)
-    if judged:
-        keys = [hits[place].id for place in judged]
-        judgement, crops = judge.judge(text, store.maps(keys)), crops_of(encoder, store, keys)
-        for number, place in enumerate(judged):
-            found[place] = replace(hits[place], attention=attention_of(judgement, number, crops[number]))
-    return found
+def best_of_identities(
+    ranked: Int[np.ndarray, " ranked"], identities: Sequence[str | None], k: int
+) -> list[tuple[int, int]]:
+    """The best row of each of the first k identities, with how many of the ranked rows show it.
+
+    A row without an identity is a group of its own.
+    """
+    names = [identities[row] for row in ranked.tolist()]
+    counts = Counter(name for name in names if name is not None)
+    seen: set[str] = set()
+    best: list[tuple[int, int]] = []
+    for row, name in zip(ranked.tolist(), names, strict=True):
+        if name is None:
+            best.append((row, 1))
+        elif name not in seen:
+            seen.add(name)
+            best.append((row, counts[name]))
+        if len(best) == k:
+            break
+    return best
 
 
-def attention_of(judgement: Judgement, place: int, crop: Crop) -> Attention:
-    """Where a matcher looked at one of the pictures that it judged, of which it saw this part."""
-    regions, words = judgement.of_regions, judgement.of_words
-    return Attention(
-        judgement.words,
-        None if regions is None else regions[place],
-        None if words is None else words[place],
-        judgement.reader,
-        crop,
-    )
+def best_of_near_duplicates(
+    ranked: Int[np.ndarray, " ranked"],
+    matrix: Float[np.ndarray, "images dim"],
+    k: int,
+    near: float = NEAR_DUPLICATE,
+) -> list[tuple[int, int]]:
+    """The best row of each of the first k groups of nearly equal pictures, with the size of the group.
+
+    Going down the ranking, a row that is in no group yet begins one, which takes all rows below it that have a cosine
+    of at least `near` with it and no group: one product with the matrix a group.
+    """
+    free = np.ones(len(ranked), bool)
+    best: list[tuple[int, int]] = []
+    # of the whole gallery a copy in the order of the ranking would be as large as the store
+    few = matrix[ranked] if 2 * len(ranked) < len(matrix) else None
+    for place in range(len(ranked)):
+        if len(best) == k:
+            break
+        if free[place]:
+            centre = matrix[ranked[place]]
+            cosines = (matrix @ centre)[ranked] if few is None else few @ centre
+            alike = free & (cosines >= near)
+            alike[place] = True  # whatever rounding says
+            free &= ~alike
+            best.append((int(ranked[place]), int(alike.sum())))
+    return best

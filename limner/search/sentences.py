@@ -4,10 +4,9 @@ STORE/sentences.lance   one row a sentence: id, text, path of the picture that i
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +14,12 @@ import pyarrow.compute as pc
 from jaxtyping import Float
 
 from limner.errors import DataError, SettingsError
-from limner.search.snapshot import top
-from limner.search.store import Store
+from limner.search.entry import key_of
+from limner.search.snapshot import Vectors, top
+from limner.search.store_files import StoreFiles
 from limner.search.table import matrix_of, with_vectors
-from limner.search.vectors import Vectors
 from limner.types import Encoder
+from limner.wire import FoundSentence, SentencesReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +35,6 @@ class Sentence:
         return hashlib.sha256(f"{self.text}\0{self.path or ''}".encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True, slots=True)
-class SentenceHit:
-    """A sentence that a search found: its rank from 1, its cosine with the query, and the picture it is of."""
-
-    rank: int
-    score: float
-    text: str
-    path: Path | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        path = None if self.path is None else str(self.path)
-        return {"rank": self.rank, "score": self.score, "text": self.text, "path": path}
-
-
-@dataclass(frozen=True)
-class SentenceSummary:
-    """What `SentenceTable.index` did: sentences added, there already, without a word that the model knows, removed."""
-
-    added: int
-    unchanged: int
-    unknown: tuple[str, ...]
-    removed: int
-
-
 @dataclass(frozen=True, eq=False)
 class _Snapshot:
     store: str
@@ -71,9 +46,9 @@ class _Snapshot:
 class SentenceTable:
     """The sentences of a store, embedded by its model."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._table = store.sentences
+    def __init__(self, files: StoreFiles) -> None:
+        self.files = files
+        self._table = files.sentences
         self._snapshot: _Snapshot | None = None
 
     def __len__(self) -> int:
@@ -86,7 +61,7 @@ class SentenceTable:
         *,
         batch_size: int = 1024,
         progress: Callable[[int, int], None] | None = None,
-    ) -> SentenceSummary:
+    ) -> SentencesReport:
         """Add sentences, one commit a batch; those that are there already are left.
 
         Other sentences of the same pictures are removed. A sentence without a word that the model knows is left out and
@@ -95,8 +70,8 @@ class SentenceTable:
         """
         if batch_size < 1:
             raise SettingsError(f"expected a batch size of at least 1, got {batch_size}")
-        self.store.check_model(encoder.fingerprint, encoder.dim)
-        with self.store.writing():
+        self.files.check_model(encoder.fingerprint, encoder.dim)
+        with self.files.writing():
             try:
                 wanted = {sentence.id: sentence for sentence in sentences}
             except UnicodeEncodeError:
@@ -116,17 +91,24 @@ class SentenceTable:
             if len(known) > 8 * batch_size:
                 self._table.compact()
         unknown = tuple(sentence.text for sentence in fresh if not encoder.known_words(sentence.text))
-        return SentenceSummary(len(known), len(wanted) - len(fresh), unknown, len(gone))
+        return SentencesReport(
+            added=len(known), unchanged=len(wanted) - len(fresh), unknown=unknown, removed=len(gone)
+        )
 
-    def search(self, query: Float[np.ndarray, " dim"], k: int) -> list[SentenceHit]:
+    def search(self, query: Float[np.ndarray, " dim"], k: int) -> list[FoundSentence]:
         """The k sentences nearest to a query vector, best first; exact, equal ones by text."""
         snapshot = self._current()
         scores = snapshot.vectors.scores(np.ascontiguousarray(query, np.float32))
         best = top(scores, k)
+        pictures = self.files.snapshot().places
         rows = snapshot.table.take(pa.array(best, pa.int64())).select(["text", "path"]).to_pylist()
         return [
-            SentenceHit(
-                rank, float(scores[place]), row["text"], None if row["path"] is None else Path(row["path"])
+            FoundSentence(
+                rank=rank,
+                score=float(scores[place]),
+                text=row["text"],
+                id=_key_in(pictures, row["path"]),
+                path=None if row["path"] is None else Path(row["path"]),
             )
             for rank, (place, row) in enumerate(zip(best, rows, strict=True), start=1)
         ]
@@ -140,11 +122,18 @@ class SentenceTable:
         self._table.merge(with_vectors(table, columns.field("vector"), np.asarray(vectors, np.float32)))
 
     def _current(self) -> _Snapshot:
-        self.store.follow()
-        version, store = self._table.version, self.store.card.id
+        self.files.follow()
+        version, store = self._table.version, self.files.manifest.id
         if self._snapshot is None or (self._snapshot.store, self._snapshot.version) != (store, version):
             rows = self._table.all(["text", "path", "vector"])
+            # by text, so that among equal scores the order does not depend on when a sentence was added
             order = pc.sort_indices(rows, [("text", "ascending"), ("path", "ascending")])
-            vectors = Vectors.of(matrix_of(rows["vector"], self.store.dim)[order.to_numpy()])
+            vectors = Vectors.of(matrix_of(rows["vector"], self.files.dim)[order.to_numpy()])
             self._snapshot = _Snapshot(store, version, rows.drop_columns(["vector"]).take(order), vectors)
         return self._snapshot
+
+
+def _key_in(pictures: Mapping[str, int], path: str | None) -> str | None:
+    """Key of the picture of a path, where the store holds it."""
+    key = None if path is None else key_of(path)
+    return key if key in pictures else None

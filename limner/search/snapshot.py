@@ -4,25 +4,51 @@ LanceDB's own exact scan took 230 ms for 100,000 × 512 where this product takes
 on disk and this matrix answers.
 """
 
-import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 from jaxtyping import Float, Int, UInt64
 
+from limner.errors import SearchTimeoutError
+from limner.evaluation.scores import duplicate_rows
 from limner.search.conditions import Condition
-from limner.search.deadline import check_time
-from limner.search.entry import FIELDS
-from limner.search.facts import Facts
-from limner.search.hits import Hit
+from limner.search.entry import FIELDS, item_values
+from limner.search.metadata_index import MetadataIndex
 from limner.search.table import ROW, Table
-from limner.search.vectors import Vectors
+from limner.wire import Hit, Item
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Rows, those of them that repeat an earlier one (`later`), and which (`first`)."""
+
+    matrix: Float[np.ndarray, "rows dim"]
+    later: Int[np.ndarray, " duplicates"]
+    first: Int[np.ndarray, " duplicates"]
+
+    @classmethod
+    def of(cls, matrix: Float[np.ndarray, "rows dim"]) -> "Vectors":
+        """Look for equal rows."""
+        later, first = duplicate_rows(torch.from_numpy(matrix))
+        return cls(matrix, later.numpy(), first.numpy())
+
+    def scores(self, query: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " rows"]:
+        """Dot products with a query.
+
+        Equal rows get equal scores: rounding would otherwise order copies by their place in the matrix.
+        """
+        scores: Float[np.ndarray, " rows"] = self.matrix @ query
+        scores[self.later] = scores[self.first]
+        return scores
+
 
 _COLUMNS = ("id", *FIELDS)
 _BLOCK = 8192  # rows copied at once
@@ -83,21 +109,39 @@ class Snapshot:
         best = top(scores, k)
         return self.hits(best, scores[best])
 
-    def hits(self, rows: Int[np.ndarray, " best"], scores: Float[np.ndarray, " best"]) -> list[Hit]:
-        """Rows as ranked answers, in the order given."""
-        values = self.columns.take(pa.array(rows, pa.int64())).to_pylist()
+    def hits(
+        self,
+        rows: Int[np.ndarray, " best"],
+        scores: Float[np.ndarray, " best"],
+        *,
+        groups: Sequence[int | None] | None = None,
+        confidences: Sequence[float | None] | None = None,
+        probabilities: Sequence[float | None] | None = None,
+    ) -> list[Hit]:
+        """Rows as ranked hits, in the order given, with what else is known of each."""
+        unknown = [None] * len(rows)
+        known = zip(scores, groups or unknown, confidences or unknown, probabilities or unknown, strict=True)
         return [
             Hit(
+                **item,
                 rank=rank,
                 score=float(score),
-                path=Path(row["path"]),
-                id=row["id"],
-                identity=row["identity"],
-                metadata=json.loads(row["metadata"]),
-                taken=row["taken"],
+                group=group,
+                confidence=confidence,
+                probability=probability,
             )
-            for rank, (score, row) in enumerate(zip(scores, values, strict=True), start=1)
+            for rank, (item, (score, group, confidence, probability)) in enumerate(
+                zip(self._told(rows), known, strict=True), start=1
+            )
         ]
+
+    def items(self, rows: Int[np.ndarray, " some"]) -> list[Item]:
+        """Rows as items, in the order given."""
+        return [Item(**item) for item in self._told(rows)]
+
+    def _told(self, rows: Int[np.ndarray, " some"]) -> list[dict[str, Any]]:
+        """The fields that a hit and an item share."""
+        return [item_values(row) for row in self.columns.take(pa.array(rows, pa.int64())).to_pylist()]
 
     @cached_property
     def keys(self) -> list[str]:
@@ -117,9 +161,9 @@ class Snapshot:
         return identities
 
     @cached_property
-    def facts(self) -> Facts:
-        """What conditions speak of."""
-        return Facts(self.columns)
+    def metadata(self) -> MetadataIndex:
+        """The metadata that conditions are tested against."""
+        return MetadataIndex(self.columns)
 
     def meeting(
         self,
@@ -135,7 +179,7 @@ class Snapshot:
         holds = np.ones(len(self.matrix), bool)
         for condition in conditions:
             check_time(until)
-            holds &= self.facts.meeting(condition)
+            holds &= self.metadata.meeting(condition)
         if after is not None or before is not None:
             taken = self.columns["taken"].to_numpy()
             if after is not None:
@@ -161,3 +205,11 @@ def top(scores: Float[np.ndarray, " images"], k: int) -> Int[np.ndarray, " best"
     level = np.flatnonzero(scores == last)[: k - len(above)]
     chosen = np.concatenate([above, level])
     return chosen[np.lexsort((chosen, -scores[chosen]))]
+
+
+def check_time(until: float | None) -> None:
+    """Raise `SearchTimeoutError` after a time of `time.monotonic()`; None = it has all the time."""
+    if until is not None and time.monotonic() > until:
+        raise SearchTimeoutError(
+            "the search took longer than it may; re-rank fewer, give fewer conditions, or try again"
+        )

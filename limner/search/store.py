@@ -1,323 +1,288 @@
-"""A search store: a folder with a LanceDB table of pictures, bound to one model.
+"""A store and its model as one object: what `limner.open_store` returns.
 
-    STORE/store.json       which model (see `limner.search.card`)
-    STORE/pictures.lance   one row a picture: id, path, sha256, size, mtime, taken, identity, metadata, thumbnail,
-                           vector, and, for a model that re-ranks, map
-    STORE/sentences.lance  sentences to be found by pictures (see `limner.search.sentences`)
-    STORE/.store.lock      held by the one that writes (see `limner.search.lock`)
+    with limner.open_store("STORE") as store:
+        for hit in store.search("a woman in a green coat", k=5, where={"camera": 3}):
+            print(hit.rank, hit.score, hit.path)
 
-Every change is one commit (see `limner.search.table`). One process writes at a time, a second is refused; any number
-read.
+`limner.client.Client` has the same methods with the same arguments, so that a program may move from one to the other.
 """
 
-import math
-import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from datetime import UTC, datetime
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
 
-import numpy as np
-import pyarrow as pa
-from jaxtyping import Float, Int
+from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
+from limner.inference.calibration import load_calibration
+from limner.inference.trained import TrainedModel, load_model
+from limner.search.conditions import Condition
+from limner.search.engine import Engine
+from limner.search.entry import StoredImage, key_of
+from limner.search.image_files import shown_bytes, small_bytes
+from limner.search.index import index_pictures
+from limner.search.query import Query
+from limner.search.store_files import StoreFiles
+from limner.search.store_path import StorePath
+from limner.wire import (
+    Answer,
+    Explanation,
+    FoundSentence,
+    Grouping,
+    ImageInput,
+    IndexReport,
+    Item,
+    Items,
+    StoreInfo,
+    Where,
+    query_arguments,
+    where_strings,
+)
 
-from limner.errors import DataError, SettingsError, StoreError
-from limner.search.card import FILE, StoreCard, read_card, write_card
-from limner.search.entry import FIELDS, Entry, schema, sentence_schema
-from limner.search.hits import Hit
-from limner.search.lease import LEASE_FILE, Lease
-from limner.search.lock import LOCK_FILE, WriterLock
-from limner.search.place import Place, is_remote, place_of, reached
-from limner.search.snapshot import Snapshot
-from limner.search.table import Table, matrix_of, with_vectors
-from limner.types import Maps
+_TOGETHER = 256
+"""Queries of `search_many` that are encoded at once: as many as a network takes without memory to speak of."""
 
-_MANY = 4  # pictures of a store for one that is looked up, below which the table is read from first to last
-_LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE, LEASE_FILE}  # by a create that was killed
+_PAGE = 500
+"""Pictures that iteration reads at once."""
 
 
 class Store:
-    """An open store; make one with `Store.create` or `Store.open`."""
+    """A search store that is open, with the model that it was built with.
 
-    def __init__(self, folder: Place, card: StoreCard) -> None:
-        self.folder = folder
-        self.card = card
-        self._lock = lock_of(folder)
-        map_size = None if card.map is None else math.prod(card.map)
-        self._table = Table(folder, "pictures", schema(card.dim, map_size), self._lock)
-        self.sentences = Table(folder, "sentences", sentence_schema(card.dim), self._lock)
-        self._snapshot: Snapshot | None = None
+    - `engine` answers queries given as values (`limner.search.query.Query`); `files` is the folder without a model.
 
-    @classmethod
-    def create(
-        cls,
-        folder: str | Path | Place,
+    `len(store)` is the number of its pictures, iteration goes through them in the order of their paths.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.files: StoreFiles = engine.files
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.files.folder)!r}, {len(self)} pictures, model {self.files.fingerprint[:12]})"
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __iter__(self) -> Iterator[Item]:
+        # one snapshot: pictures that are added or deleted meanwhile shift nothing
+        snapshot = self.files.snapshot()
+        rows = snapshot.meeting([])
+        for start in range(0, len(rows), _PAGE):
+            yield from snapshot.items(rows[start : start + _PAGE])
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the rows in memory; a later call reads them again."""
+        # a later call reads again: LanceDB has nothing that must be closed, and a server may still hold this store
+        self.files.forget()
+
+    def search(
+        self,
+        text: str | None = None,
         *,
-        fingerprint: str,
-        dim: int,
-        run: str | Path,
-        map_shape: tuple[int, int, int] | None = None,
-    ) -> "Store":
-        """Make an empty store for the model of this fingerprint and width; `run` is kept as given.
+        image: ImageInput | None = None,
+        like: str | None = None,
+        text_weight: float = 0.5,
+        k: int = 10,
+        where: Where = (),
+        after: datetime | str | None = None,
+        before: datetime | str | None = None,
+        group: Grouping | None = None,
+        rerank: int | Literal["all"] | None = None,
+        explain: bool = False,
+    ) -> Answer:
+        """The pictures that fit best: a text, an `image`, a picture of the store (`like`, its key), or two of these.
 
-        With `map_shape` (height, width, channels) it keeps a map of each picture for re-ranking.
-
-        The folder may exist if it is empty. Raises `StoreError` for one that holds anything, and where it
-        cannot be written.
+        `where` is `"camera=3"`, `{"camera": 3}` or several of either; `after` and `before` are times or their text in
+        ISO 8601. The other arguments are those of `limner.search.query.Query`. Raises what `Engine.answer` raises.
         """
-        folder = place_of(folder)
-        created = datetime.now(UTC).isoformat(timespec="seconds")
-        values = {
-            "fingerprint": fingerprint,
-            "dim": dim,
-            "map": map_shape,
-            "run": str(run),
-            "created": created,
-            "id": secrets.token_hex(16),
+        return self.engine.answer(
+            Query.of(
+                text,
+                image=image,
+                like=like,
+                text_weight=text_weight,
+                k=k,
+                where=where,
+                after=after,
+                before=before,
+                group=group,
+                rerank=rerank,
+                explain=explain,
+            )
+        )
+
+    def search_many(
+        self,
+        queries: Iterable[str | Mapping[str, Any]],
+        *,
+        text_weight: float = 0.5,
+        k: int = 10,
+        where: Where = (),
+        after: datetime | str | None = None,
+        before: datetime | str | None = None,
+        group: Grouping | None = None,
+        rerank: int | Literal["all"] | None = None,
+        explain: bool = False,
+    ) -> list[Answer]:
+        """`search` for each of many queries, their texts encoded together: texts, or arguments such as `{"like": KEY}`.
+
+        What a query's own arguments say goes before the others. Raises what the first query that fails raises.
+        """
+        options: dict[str, Any] = {
+            "text_weight": text_weight,
+            "k": k,
+            "where": where,
+            "after": after,
+            "before": before,
+            "group": group,
+            "rerank": rerank,
+            "explain": explain,
         }
-        card = StoreCard.parse(values)
-        with reached(folder):
-            if isinstance(folder, Path):
-                folder.mkdir(parents=True, exist_ok=True)
-            check_empty(folder)  # before the lock leaves a file in it
-            with lock_of(folder).held():
-                check_empty(folder)
-                write_card(folder, card)
-        return cls(folder, card)
+        asked = [Query.of(**{**options, **arguments}) for arguments in map(query_arguments, queries)]
+        answers: list[Answer] = []
+        for start in range(0, len(asked), _TOGETHER):
+            for found in self.engine.answers(asked[start : start + _TOGETHER]):
+                if isinstance(found, Exception):
+                    raise found
+                answers.append(found)
+        return answers
 
-    @classmethod
-    def open(cls, folder: str | Path | Place) -> "Store":
-        """Open a store: a folder, or `s3://BUCKET/FOLDER`. Raises `StoreError` for one that is missing, or damaged."""
-        place = place_of(folder)
-        store = cls(place, read_card(place))
-        store._table.opened()
-        return store
+    def sentences(
+        self,
+        text: str | None = None,
+        *,
+        image: ImageInput | None = None,
+        like: str | None = None,
+        text_weight: float = 0.5,
+        k: int = 10,
+    ) -> list[FoundSentence]:
+        """The sentences of the store that describe a picture best, or that are nearest to a text."""
+        return self.engine.sentences(Query.of(text, image=image, like=like, text_weight=text_weight, k=k))
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the model whose embeddings are stored."""
-        return self.card.fingerprint
+    def explain(self, text: str, id: str) -> Explanation:
+        """Explain a picture's score for a text. Raises what `Engine.explain` raises."""
+        return self.engine.explain(text, id)
 
-    @property
-    def dim(self) -> int:
-        """Width of an embedding."""
-        return self.card.dim
+    def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
+        """Some of the pictures that meet conditions, in the order of their paths."""
+        if offset < 0 or limit < 0:
+            raise SettingsError(f"expected offset and limit of at least 0, got {offset} and {limit}")
+        snapshot = self.files.snapshot()
+        rows = snapshot.meeting([Condition.parse(one) for one in where_strings(where)])
+        return Items(items=tuple(snapshot.items(rows[offset : offset + limit])), total=len(rows))
 
-    @property
-    def map_shape(self) -> tuple[int, int, int] | None:
-        """Height, width and channels of the maps it keeps; None = it keeps none."""
-        return self.card.map
-
-    @property
-    def has_table(self) -> bool:
-        """Whether pictures have been added, ever."""
-        return self._table.opened() is not None
-
-    def check_model(self, fingerprint: str, dim: int) -> None:
-        """Raise `StoreError` unless the store was built with this model."""
-        if fingerprint != self.fingerprint:
-            raise StoreError(
-                f"{self.folder}: built with model {self.fingerprint[:12]} (run {self.card.run}), this is "
-                f"model {fingerprint[:12]}; use that run, or index again with this one into a new folder"
-            )
-        if dim != self.dim:
-            raise StoreError(f"{self.folder}: holds vectors of width {self.dim}, the model gives {dim}")
-
-    def follow(self) -> None:
-        """Open the tables anew where another store has taken the folder.
-
-        LanceDB would go on with what it has read, as long as both count as many commits. Raises `StoreError` for a
-        store of another model, and for a folder that is none any more.
-        """
-        card = read_card(self.folder)
-        if card == self.card:
-            return
-        if (card.fingerprint, card.dim, card.map) != (self.fingerprint, self.dim, self.map_shape):
-            raise StoreError(
-                f"{self.folder}: was replaced by a store of model {card.fingerprint[:12]}; open it again"
-            )
-        self.card = card
-        self._snapshot = None
-        self._table.reopen()
-        self.sentences.reopen()
-
-    def writing(self) -> AbstractContextManager[None]:
-        """Hold the store for several changes; each takes it for itself otherwise, and inside it again.
-
-        Raises `StoreError`, without waiting, while another handle or process writes.
-        """
-        return self._lock.held()
+    def item(self, id: str) -> Item:
+        """One picture. Raises `UnknownPictureError`."""
+        return self._stored(id).to_item()
 
     def add(
         self,
-        entries: Sequence[Entry],
-        vectors: Float[np.ndarray, "images width"],
-        maps: Maps | None = None,
-        thumbnails: Sequence[bytes | None] | None = None,
-    ) -> None:
-        """Add pictures, or replace those of the same path, in one commit; `maps` where the store keeps them.
+        image: ImageInput,
+        *,
+        name: str | None = None,
+        identity: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Item:
+        """Add a picture file where it lies; one that is there already gets the new facts.
 
-        `thumbnails` are JPEG files, None for a picture without.
-
-        Raises `StoreError` for another width or other maps, while another process writes and where the disk refuses,
-        `DataError` for NaN, a path given twice or metadata that JSON cannot hold; the store is then as it was.
+        A store keeps no files of its own: bytes are for a server with a folder of uploads, and refused here with a
+        `SettingsError`. A `name` goes into the metadata. Raises what `limner.search.index.index_pictures` raises, and
+        `StoreError` for a file that cannot be read.
         """
-        rows = [entry.to_row() for entry in entries]
-        if not rows:
-            return
-        self.follow()
-        if len({row["id"] for row in rows}) != len(rows):
-            raise DataError("a picture was given twice in one batch")
-        if vectors.shape != (len(rows), self.dim):
-            raise StoreError(
-                f"{self.folder}: expected {len(rows)} vectors of width {self.dim}, got shape {vectors.shape}"
+        if not isinstance(image, str | Path):
+            raise SettingsError(
+                "a store keeps no picture files: write the bytes to a file and add that, or add them to a server"
             )
-        if not np.isfinite(vectors).all():
-            raise DataError("embeddings hold NaN or infinite values; the model has diverged")
-        if thumbnails is not None and len(thumbnails) != len(rows):
-            raise StoreError(f"{self.folder}: expected {len(rows)} thumbnails, got {len(thumbnails)}")
-        rows = [
-            {**row, "thumbnail": one} for row, one in zip(rows, thumbnails or [None] * len(rows), strict=True)
-        ]
-        columns = self._table.schema
-        given = {"vector": np.asarray(vectors, dtype=np.float32), "map": self._checked(maps, len(rows))}
-        table = pa.Table.from_pylist(
-            rows, schema=pa.schema([field for field in columns if field.name not in given])
+        path = os.path.abspath(image)  # noqa: PTH100 - as indexing spells it: resolve() would follow links
+        facts = {**(metadata or {}), **({} if name is None else {"name": name})}
+        if identity is not None:
+            facts["identity"] = identity
+        report = self.index([path], metadata={path: facts})
+        if report.skipped:
+            raise StoreError(f"{path}: {report.skipped[0][1]}")
+        return self.item(key_of(path))
+
+    def index(
+        self,
+        images: Iterable[str | Path],
+        *,
+        metadata: Mapping[str, Mapping[str, Any]] | None = None,
+        batch_size: int = 64,
+        workers: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> IndexReport:
+        """Add the pictures of files and folders: see `limner.search.index.index_pictures`."""
+        return index_pictures(
+            self.engine.encoder,
+            self.files,
+            images,
+            metadata=metadata,
+            batch_size=batch_size,
+            workers=workers,
+            progress=progress,
         )
-        for name, values in given.items():
-            if values is not None:
-                table = with_vectors(table, columns.field(name), values)
-        self._table.merge(table)
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Remove pictures by their keys, in one commit, and say how many there were; their files are left alone.
+    def delete(self, id: str) -> None:
+        """Take a picture out of the store; its file is left alone. Raises `UnknownPictureError`."""
+        if not self.files.delete([id]):
+            raise self._unknown(id)
 
-        The sentences that describe them go first, in a commit of their own. Keys that are not there are passed over.
-        Raises `StoreError` while another process writes and where the disk refuses.
+    def image(self, id: str) -> bytes:
+        """The file of a picture, or a JPEG of it where browsers would not show it.
+
+        Raises `UnknownPictureError`, and `ChangedPictureError` for a file that is no longer the one that was indexed.
         """
-        self.follow()
-        with self.writing():
-            paths = self._table.rows(ids, ["path"])["path"].to_pylist()
-            self.sentences.delete(paths, "path")
-            return self._table.delete(ids)
+        return shown_bytes(self._stored(id))
 
-    def batches(self, columns: Sequence[str], size: int = 1024) -> Iterator[pa.RecordBatch]:
-        """Some columns of all rows, at most `size` rows at a time, of one version of the table.
+    def thumbnail(self, id: str) -> bytes:
+        """A small JPEG of a picture. Raises what `image` raises."""
+        return self.files.thumbnails([id])[0] or small_bytes(self._stored(id))
 
-        Raises `StoreError` for rows that cannot be read.
-        """
-        return self._table.batches(columns, size)
+    def info(self) -> StoreInfo:
+        """Describe the store, its model and its limits."""
+        return self.engine.info()
 
-    def entries(self) -> dict[str, Entry]:
-        """What is stored, by absolute path, without the vectors."""
-        return {row["path"]: Entry.from_row(row) for row in self._table.all(FIELDS).to_pylist()}
+    def _stored(self, id: str) -> StoredImage:
+        stored = self.files.entry(id)
+        if stored is None:
+            raise self._unknown(id)
+        return stored
 
-    def entry(self, key: str) -> Entry | None:
-        """What is stored of one picture by its key; None = it is not there."""
-        rows = self._table.rows([key], FIELDS).to_pylist()
-        return Entry.from_row(rows[0]) if rows else None
+    def _unknown(self, id: str) -> UnknownPictureError:
+        return UnknownPictureError(f"{self.files.folder}: holds no picture {id[:64]!a}")
 
-    def vectors(self, ids: Sequence[str]) -> Float[np.ndarray, "images dim"]:
-        """Stored vectors of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
-        return self._table.arrays(ids, "vector")
 
-    def maps(self, ids: Sequence[str]) -> Maps:
-        """Stored maps of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
-        shape = self._map_shape()
-        return self._table.arrays(ids, "map").reshape(len(ids), *shape)
+def open_store(
+    folder: str | Path | StorePath,
+    *,
+    run: TrainedModel | str | Path | None = None,
+    device: str | None = None,
+    approximate_from: int | None = None,
+) -> Store:
+    """Open a store together with the model that it was built with.
 
-    def map_blocks(self, ids: Sequence[str], size: int) -> Iterator[tuple[Int[np.ndarray, " block"], Maps]]:
-        """The same for many pictures, at most `size` at a time in an order of the store's own: their places in `ids`.
-
-        Finding rows by their keys looks through all keys each time: of many, the whole table is read once.
-        """
-        if len(ids) <= size or len(ids) * _MANY < len(self):
-            for start in range(0, len(ids), size):
-                block = ids[start : start + size]
-                yield np.arange(start, start + len(block)), self.maps(block)
-            return
-        places = {key: place for place, key in enumerate(ids)}
-        for batch in self.batches(["id", "map"], size):
-            found = [places.pop(key, -1) for key in batch.column("id").to_pylist()]
-            wanted = np.flatnonzero(np.array(found) >= 0)
-            if len(wanted):
-                rows = pa.chunked_array([batch.column("map")])
-                maps = matrix_of(rows, rows.type.list_size)[wanted]
-                yield np.array(found)[wanted], maps.reshape(len(wanted), *self._map_shape())
-        if places:
-            raise self._table.unknown(next(iter(places)))
-
-    def _map_shape(self) -> tuple[int, int, int]:
-        if self.map_shape is None:
-            raise StoreError(f"{self.folder}: keeps no maps, its model does not re-rank")
-        return self.map_shape
-
-    def thumbnails(self, ids: Sequence[str]) -> list[bytes | None]:
-        """Stored thumbnails of pictures by their keys, in order: JPEG files, None for one that has none."""
-        rows = self._table.rows(ids, ["thumbnail"])
-        found = dict(zip(rows["id"].to_pylist(), rows["thumbnail"].to_pylist(), strict=True))
-        return [found.get(one) for one in ids]
-
-    def _checked(self, maps: Maps | None, count: int) -> Maps | None:
-        shape = None if self.map_shape is None else (count, *self.map_shape)
-        given = None if maps is None else maps.shape
-        if given != shape:
-            raise StoreError(f"{self.folder}: expected maps of shape {shape}, got {given}")
-        if maps is not None and not np.isfinite(maps).all():
-            raise DataError(
-                "maps hold NaN or infinite values; the model has diverged, or half precision is too small"
-            )
-        return None if maps is None else np.asarray(maps, dtype=np.float16)
-
-    def search(self, query: Float[np.ndarray, " width"], k: int = 10) -> list[Hit]:
-        """The k nearest pictures to a query vector of the store's model, best first; exact.
-
-        Scores are dot products; equal ones are ordered by path. Fewer than k where the store holds fewer.
-        Raises `StoreError` for another width, `DataError` for NaN, `SettingsError` for k below 1.
-        """
-        if k < 1:
-            raise SettingsError(f"k: expected at least 1, got {k}")
-        if query.shape != (self.dim,):
+    The model is the run that the store names, or `run` when it has moved; hits have match probabilities where
+    `limner calibrate` has been run for it. Stores of `approximate_from` pictures and more are searched by a graph (see
+    `limner.search.engine.Engine`). Raises `StoreError` for a folder that is no store, a run that cannot be found, and
+    a model that the store was not built with.
+    """
+    files = StoreFiles.open(folder)
+    if not isinstance(run, TrainedModel):
+        try:
+            run = load_model(run or files.manifest.run, device=device)
+        except CheckpointError as error:
             raise StoreError(
-                f"{self.folder}: expected a query of width {self.dim} from model {self.fingerprint[:12]}, "
-                f"got shape {query.shape}; encode it with run {self.card.run}"
-            )
-        if not np.isfinite(query).all():
-            raise DataError("the query's embedding holds NaN or infinite values")
-        return self.snapshot().search(np.ascontiguousarray(query, dtype=np.float32), k)
-
-    def snapshot(self) -> Snapshot:
-        """The rows in memory; when the table has changed since, what has changed is read."""
-        self.follow()
-        # Asked before reading: a commit in between then only means one reading too many.
-        version = self._table.version
-        if self._snapshot is None or self._snapshot.version != version:
-            self._snapshot = Snapshot.read(self._table, version, self.dim, self._snapshot)
-        return self._snapshot
-
-    def compact(self, *, purge: bool = False) -> None:
-        """Join the small files that many commits leave, of pictures and of sentences; readers are not disturbed.
-
-        What was deleted stays on disk until it is seven days old, or with `purge` goes now: whoever has the store open
-        must then open it again. Raises `StoreError` while another process writes and where the disk refuses.
-        """
-        with self.writing():
-            self._table.compact(purge)
-            self.sentences.compact(purge)
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-
-def lock_of(folder: Place) -> WriterLock | Lease:
-    """What lets one process write to a store's folder at a time."""
-    return WriterLock(folder) if isinstance(folder, Path) else Lease(folder)
-
-
-def check_empty(folder: Place) -> None:
-    """Raise `StoreError` for a folder that holds anything but what the making of a store leaves when it is killed."""
-    if is_remote(folder) and not folder.is_dir():
-        return  # an object storage has no empty folders
-    others = {path.name for path in folder.iterdir()} - _LEFT_BEHIND
-    if others:
-        raise StoreError(f"{folder}: not empty (holds {min(others)!a}); choose a new folder for the store")
+                f"{folder}: the model of this store cannot be loaded: {error}; name it with run="
+            ) from None
+    calibration = load_calibration(run.path, run.fingerprint)
+    return Store(Engine(files, run, calibration, approximate_from=approximate_from))

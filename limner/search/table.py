@@ -10,15 +10,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-import lancedb
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float, Int, UInt64
 
 from limner.errors import StoreError, UnknownPictureError
-from limner.search.lease import Lease
-from limner.search.lock import WriterLock
-from limner.search.place import Place, reached, storage_options
+from limner.search.lancedb_import import lancedb
+from limner.search.lock import Lease, WriterLock
+from limner.search.store_path import StorePath, reached, storage_options
 
 ROW = "_rowid"
 """LanceDB's number of a row. A row that is changed, or moved by compacting, gets another; none is given twice."""
@@ -29,7 +28,7 @@ _BLOCK = 8192  # rows read at once
 class Table:
     """A table with a column `id`, which is made by the first rows that are written."""
 
-    def __init__(self, folder: Place, name: str, schema: pa.Schema, lock: WriterLock | Lease) -> None:
+    def __init__(self, folder: StorePath, name: str, schema: pa.Schema, lock: WriterLock | Lease) -> None:
         self.folder = folder
         self.schema = schema
         self._name = name
@@ -38,13 +37,20 @@ class Table:
 
     def reopen(self) -> None:
         """Forget what was read: another store may have taken the folder."""
-        # Without the interval a handle would not see what another process has added.
-        self._database = lancedb.connect(
-            str(self.folder),
-            read_consistency_interval=timedelta(0),
-            storage_options=storage_options(self.folder),
-        )
         self._opened: Any = None
+        self._connection: Any = None
+
+    @property
+    def _database(self) -> Any:
+        """LanceDB's handle of the folder, imported and made when a table is first read or written."""
+        if self._connection is None:
+            # Without the interval a handle would not see what another process has added.
+            self._connection = lancedb().connect(
+                str(self.folder),
+                read_consistency_interval=timedelta(0),
+                storage_options=storage_options(self.folder),
+            )
+        return self._connection
 
     def opened(self) -> Any:
         """LanceDB's own handle, or None as long as nothing has been added. Raises `StoreError` for a damaged table."""
@@ -53,7 +59,9 @@ class Table:
                 table = self._database.open_table(self._name)
                 matches = table.schema.equals(self.schema)
             if not matches:
-                raise StoreError(f"{self.folder}: its table has other columns than its card says; index anew")
+                raise StoreError(
+                    f"{self.folder}: its table has other columns than its manifest says; index anew"
+                )
             self._opened = table
         return self._opened
 
@@ -181,7 +189,7 @@ class Table:
 
     @contextmanager
     def _readings(self) -> Iterator[None]:
-        """Whatever lancedb's Rust side raises for a table that it cannot read, as `StoreError`."""
+        """Turn LanceDB's errors for a table that it cannot read into `StoreError`."""
         try:
             yield
         except Exception as error:
@@ -192,7 +200,7 @@ class Table:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """What lancedb makes of a disk that is full or may not be written, as `StoreError`."""
+        """Turn LanceDB's errors for a full or read-only disk into `StoreError`."""
         try:
             yield
         except (OSError, RuntimeError) as error:

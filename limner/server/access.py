@@ -1,4 +1,4 @@
-"""Who is served: a bearer token, and the names that the server goes by."""
+"""Access: a bearer token, and the host names that the server answers to."""
 
 import hmac
 import ipaddress
@@ -10,8 +10,8 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from limner.errors import SettingsError
+from limner.server.limits import Buckets, client_of, route_path, too_many
 from limner.server.problems import problem
-from limner.server.rate import Buckets, client_of, too_many
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 _SHORTEST = 16
@@ -43,7 +43,7 @@ class Access:
                 # a page of elsewhere may have its own name lead to this machine, and read what it gets (DNS rebinding)
                 answer = problem(421, "without a token this server answers to its own address only")
                 return await answer(scope, receive, send)
-            if self.token is None or not needs_token(scope["path"]):
+            if self.token is None or not needs_token(route_path(scope)):
                 return await self.app(scope, receive, send)
             # before the token is looked at: the right one must not be told from others by a client that guesses on
             if self.guesses is not None and (wait := self.guesses.wait(client_of(scope))):
@@ -62,11 +62,12 @@ class Access:
     def _holds(self, headers: dict[bytes, bytes]) -> bool:
         assert self.token is not None
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        # == would end at the first wrong letter, and its time would tell how far a guess is right
         return kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), self.token)
 
 
 def needs_token(path: str) -> bool:
-    """Whether an address tells anything of the store; the page and its description do not."""
+    """True for a path that tells something of the store; the page and the API's description do not."""
     return path not in _OPEN and not path.startswith("/page/")
 
 
@@ -87,7 +88,7 @@ def read_token(file: Path) -> SecretStr:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens there."""
+    """True if only this machine can reach a server that listens there."""
     if host.lower() == "localhost":
         return True
     try:

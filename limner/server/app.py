@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Security
 from fastapi.openapi.utils import get_openapi
@@ -12,21 +12,19 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from limner.search.engine import Engine
+from limner.search.store import Store
 from limner.server.access import Access
 from limner.server.audit import Audit
 from limner.server.batching import Worker
-from limner.server.body import BodyLimit
 from limner.server.counters import MEDIA_TYPE, Counters, Counting
-from limner.server.info import describe
-from limner.server.item_routes import item_routes
+from limner.server.limits import BodyLimit, Buckets, RateLimit
 from limner.server.page import Guarded, page_routes
-from limner.server.problems import declared, install_handlers
-from limner.server.rate import Buckets, RateLimit
-from limner.server.schemas import Fault, Health, Info, problem_schema
-from limner.server.search_routes import search_routes
+from limner.server.problems import Fault, declared, install_handlers, problem_schema
+from limner.server.routes_items import item_routes
+from limner.server.routes_search import search_routes
 from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes
+from limner.wire import ResponseModel, StoreInfo
 
 _ABOUT = (
     "Find the pictures of a store by a description, by a picture, or by both. "
@@ -34,12 +32,24 @@ _ABOUT = (
 )
 
 
-def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAPI:
-    """The app that serves a store.
+class Health(ResponseModel):
+    """The server is up."""
+
+    status: Literal["ok"] = "ok"
+    """Always "ok"."""
+
+
+def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
+    """The app that serves a store, by itself or mounted in another app.
+
+    Mounted (`other.mount("/pictures", app)`), its page, its routes and its description lie below that path, and its
+    token, limits and audit log are its own; a mounted app's lifespan does not run, so call
+    `app.state.turn_away()` where the other app ends, or let its threads, which are daemons, end with the process.
 
     Raises `SettingsError` for an uploads folder or audit log that cannot be written.
     """
     settings = settings or ServerSettings()
+    engine = store.engine
     counters: Counters
     worker = Worker(
         engine.answers,
@@ -48,7 +58,7 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
         max_waiting=settings.max_waiting,
         on_batch=lambda size: counters.batches.observe(size),
     )
-    counters = Counters(lambda: len(engine.store), lambda: worker.waiting)
+    counters = Counters(lambda: len(engine.files), lambda: worker.waiting)
     changes = Changes(engine, settings.uploads)
     audit = Audit(settings.audit)
 
@@ -81,6 +91,7 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
     # for the description only: the middleware refuses before a body is read
     guarded = [Security(HTTPBearer(auto_error=False))] if settings.token is not None else []
     folder = changes.folder
+    # absolute, as the store spells paths: by it the routes tell an upload from other pictures
     settings = settings.model_copy(update={"uploads": folder})
     app.include_router(search_routes(engine, worker, audit, settings), dependencies=guarded)
     app.include_router(item_routes(engine, worker, changes, audit, settings), dependencies=guarded)
@@ -88,18 +99,18 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
 
     @app.get(
         "/v1/info",
-        response_model=Info,
         responses=declared(401, 429, 503, *always),
         dependencies=guarded,
         tags=["server"],
     )
-    def info() -> dict[str, Any]:
-        """What can be searched here, and how."""
-        return describe(engine, settings)
+    def info() -> StoreInfo:
+        """Describe the store, its model and this server's limits."""
+        adds = settings.changes and settings.uploads is not None
+        return engine.info(max_k=settings.max_k, changes=settings.changes, adds=adds)
 
     @app.get("/health", responses=declared(*always), tags=["server"])
     async def health() -> Health:
-        """Whether the server is there; needs no token."""
+        """Check that the server is up; needs no token."""
         return Health()
 
     @app.get(
@@ -113,11 +124,11 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
         tags=["server"],
     )
     def metrics() -> Response:
-        """What the server has counted, for Prometheus."""
+        """Counters in the text form of Prometheus."""
         return Response(counters.text(), media_type=MEDIA_TYPE)
 
     app.include_router(page_routes())
-    place = engine.store.folder
+    place = engine.files.folder
     secret = {str(place), *([str(place.absolute())] if isinstance(place, Path) else [])}
     install_handlers(app, [*sorted(secret, key=len, reverse=True), *([str(folder)] if folder else [])])
     _describe_openapi(app, settings)
@@ -135,6 +146,14 @@ def _describe_openapi(app: FastAPI, settings: ServerSettings) -> None:
             schemas = schema["components"]["schemas"]
             schemas["Problem"] = problem_schema()
             schemas["Fault"] = Fault.model_json_schema()
+            for told in ("Hit", "Item", "FoundSentence"):
+                # of answers on the machine of the store only: `without_path`
+                del schemas[told]["properties"]["path"]
+            for told, always in (("Answer", "took_ms"), ("StoreInfo", "max_k")):
+                # null in the library only
+                described = schemas[told]["properties"][always]
+                described.update(described.pop("anyOf")[0])
+                schemas[told]["required"] = sorted({*schemas[told]["required"], always})
             for body in ("SearchBody", "SentencesBody"):
                 schemas[body]["properties"]["k"]["maximum"] = settings.max_k
             schemas["SearchBody"]["properties"]["rerank"]["anyOf"][0]["maximum"] = settings.max_rerank

@@ -14,8 +14,29 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from limner.errors import LimnerError, SettingsError
+from limner.server.limits import address_of
 from limner.server.problems import RefusedError
-from limner.server.rate import address_of
+
+AUDITED = frozenset({"POST /v1/search", "POST /v1/sentences", "POST /v1/explain", "GET /v1/items"})
+"""Routes that ask about pictures: each leaves a line, a list without conditions excepted, which asks for nobody."""
+
+_PAGE = "the page itself, without anything of the store"
+NOT_AUDITED = {
+    "GET /v1/items/{id}": "by a key, which an answer that was recorded has told",
+    "GET /v1/images/{id}": "by a key, which an answer that was recorded has told",
+    "GET /v1/thumbnails/{id}": "by a key; a page of results asks for a hundred",
+    "POST /v1/items": "tells nothing that its client has not sent; the picture itself is the record",
+    "DELETE /v1/items/{id}": "tells nothing but whether the key was there",
+    "GET /v1/info": "counts, and what conditions may speak of, not pictures",
+    "GET /health": "says that the server is there",
+    "GET /metrics": "counts of requests",
+    "GET /openapi.json": "the description, the same for every store",
+    "GET /docs": "the description as a page",
+    "GET /": _PAGE,
+    "HEAD /": _PAGE,
+    "GET /page/{name}": _PAGE,
+}
+"""Every other route, and why it leaves no line: a route that is in neither fails a test."""
 
 
 class Audit:
@@ -69,6 +90,7 @@ class Audit:
     def _append(self, line: bytes) -> None:
         assert self.file is not None
         with self._one:
+            # appended by the system: lines of two servers with one file do not write over each other
             handle = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 before = os.fstat(handle).st_size
@@ -81,6 +103,6 @@ class Audit:
 
 
 def asked_of(body: BaseModel) -> dict[str, Any]:
-    """What a body asks, without its picture, of which only `kind` tells: "text", "image", "like", "text+image" …"""
+    """The fields of a request; of its picture only `kind` tells: "text", "image", "like", "text+image" …"""
     parts = [name for name in ("text", "image", "like") if getattr(body, name, None) is not None]
     return {"kind": "+".join(parts), **body.model_dump(exclude={"image"}, exclude_none=True)}

@@ -3,6 +3,7 @@
 Nothing waits for company: a query that finds the thread idle is answered alone, at once.
 """
 
+import asyncio
 import threading
 import time
 from collections import deque
@@ -13,19 +14,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from starlette.requests import Request
+
 from limner.errors import SearchTimeoutError
-from limner.search.query import Answer, Query
+from limner.search.query import Query
 from limner.server.problems import RefusedError
+from limner.wire import Answer
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+GONE = 499
+"""Status under which a request is counted whose client has gone; nobody reads it."""
 
 Answers = Callable[[Sequence[Query], Sequence[float]], list[Answer | Exception]]
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What waits: a query or something to call, what becomes of it, and the `time.monotonic()` at which it ends."""
+    """One waiting job: a query or a call, its future, and the `time.monotonic()` at which it times out."""
 
     what: Query | Callable[[], Any]
     done: "Future[Any]"
@@ -145,3 +152,23 @@ def _settle(done: "Future[Any]", result: object) -> None:
             done.set_exception(result)
         else:
             done.set_result(result)
+
+
+async def unless_disconnected(request: Request, done: "Future[T]") -> T:
+    """The result of a future, which is given up when the client goes. The body must have been read."""
+    result = asyncio.wrap_future(done)
+    gone = asyncio.ensure_future(_disconnect(request))
+    either: list[asyncio.Future[Any]] = [result, gone]
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not result.done():
+            raise RefusedError(GONE, "the client has gone")
+        return result.result()
+    finally:
+        result.cancel()
+        gone.cancel()
+
+
+async def _disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

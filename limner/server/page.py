@@ -7,6 +7,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from limner.server.limits import route_path
 from limner.server.problems import RefusedError
 
 FOLDER = Path(__file__).parent / "page"
@@ -67,7 +68,7 @@ class Guarded:
         """Pass a request on, and put the headers on its answer."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        path = scope["path"]
+        path = route_path(scope)
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -80,6 +81,7 @@ class Guarded:
                 if path != _DOCS:
                     of_page = path == "/" or path.startswith("/page/")
                     headers["Content-Security-Policy"] = _OF_PAGE if of_page else _OF_ALL_ELSE
+                # answers are about persons: no browser keeps them on its disk unless a route says so
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 

@@ -8,11 +8,14 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import compile_path
+from starlette.types import Scope
 
 from limner.errors import LimnerError, SearchTimeoutError, StoreError, UnknownPictureError
+from limner.wire import ResponseModel
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -107,7 +110,7 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
         detail = {404: "there is nothing at this address", 405: f"{request.method} is not for this address"}
         said = detail.get(error.status_code, str(error.detail))
         headers = dict(error.headers or {})
-        if error.status_code == 405 and (methods := _methods(app, request.url.path)):
+        if error.status_code == 405 and (methods := _methods(app, request.scope)):
             # the router names those of one route, where an address may have several
             headers = {"Allow": ", ".join(methods)}
         return problem(error.status_code, said, headers=headers)
@@ -123,7 +126,7 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
 
 
 def _place(loc: Sequence[str | int]) -> list[str]:
-    """Which part of a request is wrong: `body`, the field's name and, in a list, the place.
+    """The part of a request that is wrong: `body`, the field's name and, in a list, the place.
 
     >>> _place(("body", "rerank", "literal['all']"))
     ['body', 'rerank']
@@ -131,8 +134,9 @@ def _place(loc: Sequence[str | int]) -> list[str]:
     return [str(part) for part in (loc[:3] if len(loc) > 2 and isinstance(loc[2], int) else loc[:2])]
 
 
-def _methods(app: FastAPI, path: str) -> list[str]:
+def _methods(app: FastAPI, scope: Scope) -> list[str]:
     """Every method that the description has for an address."""
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
     return [
         method.upper()
         for pattern, operations in app.openapi()["paths"].items()
@@ -158,3 +162,40 @@ def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Problems of a route for its OpenAPI description."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {status: {"description": TITLES[status][1], "content": content} for status in sorted(statuses)}
+
+
+class Fault(ResponseModel):
+    """What is wrong with one part of a request."""
+
+    loc: list[str]
+    """Which part."""
+
+    msg: str
+    """What was expected."""
+
+
+class Problem(BaseModel):
+    """Why a request was not done (RFC 9457)."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    type: str
+    """The kind of problem, `limner:KIND`."""
+
+    title: str
+    """The same in words."""
+
+    status: int
+    """The HTTP status."""
+
+    detail: str
+    """What was wrong with this request, and what to do."""
+
+    errors: list[Fault] | None = None
+    """With status 422: each fault."""
+
+
+def problem_schema() -> dict[str, Any]:
+    """JSON Schema of a problem, whole."""
+    schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {name: value for name, value in schema.items() if name != "$defs"}

@@ -7,14 +7,15 @@ import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.search.entry import Entry
+from limner.search.entry import StoredImage, key_of
+from limner.search.image_files import browser_type
 from limner.search.index import index_pictures
-from limner.server.pictures import browser_type
 from limner.server.problems import RefusedError
+from limner.wire import Hit, Item
 
 NAME = "name"
 """Under which the metadata keep what the client called a picture."""
@@ -31,6 +32,8 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _COMPACT_AFTER = 64
 """Changes; each leaves a small file that every later reader opens."""
 
+T = TypeVar("T", Hit, Item)
+
 log = logging.getLogger("limner.server")
 
 
@@ -46,13 +49,15 @@ class Changes:
         self.engine = engine
         self.folder = None if folder is None else writable(folder)
         self._changes = 0
-        for path in engine.store.snapshot().columns["path"].to_pylist():
+        for path in engine.files.snapshot().columns["path"].to_pylist():
             if Path(path).parent == self.folder and not is_upload(path, self.folder):
                 raise SettingsError(
                     f"{self.folder}: uploads need a folder of their own; {Path(path).name} was indexed from there"
                 )
 
-    def add(self, content: bytes, name: str, identity: str | None, metadata: Mapping[str, Any]) -> Entry:
+    def add(
+        self, content: bytes, name: str, identity: str | None, metadata: Mapping[str, Any]
+    ) -> StoredImage:
         """Write and index a picture; one that is there already gets the new facts.
 
         Raises `RefusedError` (409) for bytes that are no picture, `DataError` for metadata that cannot be kept,
@@ -62,12 +67,13 @@ class Changes:
         ending = _ENDINGS.get(browser_type(content[:16]) or "", ".tif")
         path = self.folder / f"{hashlib.sha256(content).hexdigest()}{ending}"
         facts = {**metadata, NAME: name, **({} if identity is None else {"identity": identity})}
+        # the name is the hash of the bytes: what is there already is the same picture
         new = not path.exists()
         try:
             if new:
                 _write(path, content)
             done = index_pictures(
-                self.engine.encoder, self.engine.store, [path], metadata={str(path): facts}, workers=1
+                self.engine.encoder, self.engine.files, [path], metadata={str(path): facts}, workers=1
             )
             if done.skipped:
                 raise RefusedError(409, f"{name}: {done.skipped[0][1]}")
@@ -78,14 +84,14 @@ class Changes:
                 raise StoreError(f"{path}: cannot be written ({error.strerror or error})") from None
             raise
         self._tidy()
-        entry = self.engine.store.entry(Entry(str(path), "", 0, 0).id)
+        entry = self.engine.files.entry(key_of(str(path)))
         assert entry is not None
         return entry
 
     def delete(self, key: str) -> None:
         """Take a picture out of the store, and delete its file if it was added here. Raises `RefusedError` (404)."""
-        entry = self.engine.store.entry(key)
-        if entry is None or not self.engine.store.delete([key]):
+        entry = self.engine.files.entry(key)
+        if entry is None or not self.engine.files.delete([key]):
             raise RefusedError(404, "the store holds no picture of this id")
         path = Path(entry.path)
         # whatever else lies in the folder is not ours
@@ -101,18 +107,24 @@ class Changes:
         self._changes += 1
         if self._changes % _COMPACT_AFTER == 0:
             try:
-                self.engine.store.compact()
+                self.engine.files.compact()
             except StoreError as error:
                 log.error("%s", error)
 
 
 def is_upload(path: str, folder: Path | None) -> bool:
-    """Whether a picture was added by a client: it lies in the folder of uploads, under a hash."""
+    """True for a picture that a client added: it lies in the folder of uploads, under a hash."""
     return folder is not None and Path(path).parent == folder and bool(_HASH.fullmatch(Path(path).stem))
 
 
+def without_path(one: T, folder: Path | None) -> T:
+    """A hit or an item as it is told over HTTP: without its path, under the name that it goes by."""
+    name = shown_name(str(one.path), one.metadata, folder)
+    return one.model_copy(update={"path": None, "name": name})
+
+
 def shown_name(path: str, metadata: Mapping[str, Any], folder: Path | None) -> str:
-    """What a picture is called over HTTP: its file's name, of an added one what its client called it."""
+    """The name of a picture over HTTP: its file's name, or for an added one the name that its client gave."""
     given = metadata.get(NAME) if is_upload(path, folder) else None
     return given if isinstance(given, str) else Path(path).name
 

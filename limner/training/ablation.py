@@ -17,14 +17,14 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError
 from limner.evaluation.measures import STANDARD
 from limner.evaluation.protocols import Protocol
-from limner.runs import load_run
-from limner.runs.checkpoint import read_checkpoint, write_checkpoint
-from limner.runs.evaluating import evaluate_run
-from limner.runs.run import RUN_FILE
+from limner.inference import load_model
+from limner.inference.checkpoint import read_checkpoint, write_checkpoint
+from limner.inference.evaluate_run import evaluate_run
+from limner.inference.trained import RUN_FILE
 from limner.training.log import LOG_FILE, Listener, silent
 from limner.training.loop import train
-from limner.training.outcome import handed_file, stage_file
 from limner.training.recipe import Recipe
+from limner.training.run_files import handed_file, stage_file
 from limner.training.state import STATE_FILE, first_difference, in_full, read_progress
 
 DIRECTIONS = ("image_to_text", "text_to_image")
@@ -164,7 +164,7 @@ def measure_variant(
     With a `protocol`, by its measures; otherwise by the dataset's protocol and the measures of every report.
     """
     name = variant.recipe.stages[-1].name
-    run = load_run(folder, stage=name, device="cpu" if cpu else None)
+    run = load_model(folder, stage=name, device="cpu" if cpu else None)
     measures = STANDARD if protocol is None else None
     report = evaluate_run(run, ranked, split, measures, protocol=protocol, progress=progress)
     listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))

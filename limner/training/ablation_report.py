@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from limner.runs.provenance import versions
+from limner.inference.provenance import versions
 from limner.training.ablation import DIRECTIONS, Outcome, order
 from limner.training.recipe import Recipe
 

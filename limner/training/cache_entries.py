@@ -10,20 +10,21 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from limner.errors import DataError
-from limner.runs.checkpoint import write_text
-from limner.user_cache import user_cache
+from limner.inference.checkpoint import write_text
 
 Report = Callable[[int, int], None]
 """Called with what is done and what there is in all."""
 
 
 def cache_folder() -> Path:
-    """Where features are kept: `$LIMNER_CACHE`, else `limner` in the user's cache folder."""
+    """Where features are kept: `$LIMNER_CACHE`, else `limner` in `$XDG_CACHE_HOME` or `~/.cache`."""
     chosen = os.environ.get("LIMNER_CACHE")
     if chosen:
         return Path(chosen)
+    # the XDG specification says that a relative path is to be ignored
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
-        return user_cache()
+        return (caches if caches.is_absolute() else Path.home() / ".cache") / "limner"
     except RuntimeError:
         raise DataError(
             "this user has no home folder to keep features in; name one with LIMNER_CACHE"

@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from limner.errors import DataError
-from limner.models.backbones import BackboneSettings, ImageEncoder
-from limner.runs.backbone_pass import BackbonePass, halved
-from limner.runs.precision import Precision
+from limner.inference.image_engine import BackbonePass, to_half
+from limner.inference.precision import Precision
+from limner.models.image import BackboneSettings, ImageEncoder
 from limner.training.cache_entries import Report, kept_array
 from limner.training.pictures import Pictures, ahead
 
@@ -103,7 +103,7 @@ def _encode(
     encoding: BackbonePass, pixels: UInt8[np.ndarray, "images height width 3"], until: str | None
 ) -> Float[np.ndarray, "images ..."]:
     found = encoding.pool(pixels) if until is None else encoding.map_until(pixels, until)
-    return halved(found)
+    return to_half(found)
 
 
 def _key(

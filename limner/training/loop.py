@@ -18,17 +18,17 @@ from torch import Tensor, nn
 
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
-from limner.freed_memory import keep_freed_memory
-from limner.runs.checkpoint import load_into, read_checkpoint
-from limner.runs.precision import pick_precision
+from limner.inference.checkpoint import load_into, read_checkpoint
+from limner.inference.precision import pick_precision
+from limner.models.registry import network_class
 from limner.training.feature_cache import cached_views
 from limner.training.log import EpochEnded, Listener, MetricsLog, Preparing, StageEnded, Stepped, silent
-from limner.training.matching_stage import MatchingStage
 from limner.training.optimiser import make_optimisers, rate_at, set_rate
-from limner.training.outcome import handed_file, stage_file, write_outcome, write_stage_checkpoint
 from limner.training.prepare import Prepared, prepare
 from limner.training.pseudo_classes import pseudo_classes
 from limner.training.recipe import Recipe, StageSettings
+from limner.training.rerank_stage import RerankStage
+from limner.training.run_files import handed_file, stage_file, write_run_file, write_stage_checkpoint
 from limner.training.stage import EmbeddingStage, Stage
 from limner.training.state import (
     STATE_FILE,
@@ -80,12 +80,11 @@ class _Training:
         listener: Listener,
         cpu: bool,
     ) -> None:
-        keep_freed_memory()
         self.recipe = recipe
         self.out = out
-        # what a stage's losses do not reach, or a batch without a noun phrase leaves out, has no gradient
-        unused = DistributedDataParallelKwargs(find_unused_parameters=recipe.model.leaves_parameters_unused)
-        self.accelerator = Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[unused])
+        unused = network_class(recipe.model).leaves_parameters_unused
+        kwargs = DistributedDataParallelKwargs(find_unused_parameters=unused)
+        self.accelerator = Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[kwargs])
         self.device = self.accelerator.device
         self.precision = pick_precision(recipe.precision, self.device)
         self.listener = listener if self.accelerator.is_main_process else silent
@@ -139,7 +138,7 @@ class _Training:
         if not resumed:
             self._begin_stage(index)  # first: a matcher starts from the embedding as it then stands
         stage = self.recipe.stages[index]
-        kind = EmbeddingStage if stage.matching is None else MatchingStage
+        kind = EmbeddingStage if stage.matching is None else RerankStage
         work: Stage = kind(self.data, index, self.classes, self.accelerator, self.precision, self.listener)
         optimisers = make_optimisers(work.parts, stage)
         if resumed:
@@ -239,7 +238,7 @@ class _Training:
         best.epoch, best.score = self.progress.epoch, value
         if self.accelerator.is_main_process:
             write_stage_checkpoint(self.out, self.data, work.stage.name, self.progress, row)
-            write_outcome(self.out, self.data, self.progress)
+            write_run_file(self.out, self.data, self.progress)
         return True
 
     def _of_main(self, found: tuple[float, dict[str, Any]]) -> tuple[float, dict[str, Any]]:

@@ -22,14 +22,14 @@ from limner.losses.loss import (
     Mined,
     Sextuples,
 )
-from limner.models.joint_embedding import JointEmbedding
+from limner.models.dual_encoder import DualEncoder
 
 
 @dataclass(frozen=True)
 class TrainingBatch:
     """What a step is made of.
 
-    `images` are pixels, or what `JointEmbedding.pool_cached` takes. Rows beyond the pairs, of images and of sentences,
+    `images` are pixels, or what `DualEncoder.pool_cached` takes. Rows beyond the pairs, of images and of sentences,
     are those that `mined` or `sextuples` speak of; batch norm sees them, too. `phrases` says in which noun phrase each
     word is, `words_below` what a text encoder that is held fixed gives for it, where that was computed before.
     """
@@ -66,7 +66,7 @@ class Objective(nn.Module):
     """
 
     def __init__(
-        self, model: JointEmbedding, stages: Iterable[Sequence[LossSettings]], classes: int = 0
+        self, model: DualEncoder, stages: Iterable[Sequence[LossSettings]], classes: int = 0
     ) -> None:
         super().__init__()
         self.model = model

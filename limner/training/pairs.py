@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int64
 
-from limner.data.read_sentences import phrases_of
 from limner.data.records import Dataset
-from limner.data.vocabulary import Vocabulary, lay_out
+from limner.data.token_rows import lay_out
 from limner.errors import DataError
 from limner.training.recipe import StageSettings
+from limner.types import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,10 @@ class TrainingPairs:
     """A training split as numbers.
 
     - `groups[i]`: class of picture i, 0 … `identities` − 1, in order of first appearance.
-    - `sentences[j]`: word numbers of sentence j; `sentence_image[j]`: the picture it describes.
+    - `sentences[j]`: token ids of sentence j; `sentence_image[j]`: the picture it describes.
     - `of_image[i]` and `of_group[g]`: the sentences of a picture and of a group.
-    - `phrases[j]`: the number of the noun phrase that each word of sentence j is in; None where they are not asked for.
+    - `phrases[j]`: the noun phrase that each token of sentence j is in, by number; None where they are not asked for.
+    - `truncated`: sentences that had more tokens than a row holds and lost their end.
     """
 
     groups: Int64[np.ndarray, " images"]
@@ -33,49 +34,51 @@ class TrainingPairs:
     of_image: tuple[tuple[int, ...], ...]
     of_group: tuple[tuple[int, ...], ...]
     phrases: tuple[tuple[int, ...], ...] | None = None
+    truncated: int = 0
 
     @classmethod
-    def of(cls, dataset: Dataset, vocabulary: Vocabulary, *, phrases: bool = False) -> "TrainingPairs":
-        """Number a split's groups and sentences. Raises `DataError` when a group has no sentence at all."""
+    def of(
+        cls, dataset: Dataset, tokenizer: Tokenizer, length: int, *, phrases: bool = False
+    ) -> "TrainingPairs":
+        """Number a split's groups and read its sentences, each of at most `length` tokens.
+
+        Raises `DataError` when a group has no sentence at all.
+        """
         names: dict[str, int] = {}
         groups = np.array(
             [names.setdefault(record.group, len(names)) for record in dataset.records], np.int64
         )
-        sentences: list[tuple[int, ...]] = []
+        sentences: list[str] = []
         sentence_image: list[int] = []
         of_image: list[tuple[int, ...]] = []
         of_group: list[list[int]] = [[] for _ in names]
         for image, record in enumerate(dataset.records):
-            own = range(len(sentences), len(sentences) + len(record.sentences))
-            sentences += [tuple(vocabulary.numbers(sentence)) for sentence in record.sentences]
-            sentence_image += [image] * len(own)
-            of_image.append(tuple(own))
-            of_group[groups[image]] += own
+            added = range(len(sentences), len(sentences) + len(record.sentences))
+            sentences += record.sentences
+            sentence_image += [image] * len(added)
+            of_image.append(tuple(added))
+            of_group[groups[image]] += added
         for name, group in names.items():
             if not of_group[group]:
                 raise DataError(
                     f"{dataset.source}: group '{name}' has no sentence to train with; run `limner data check`"
                 )
+        read = tokenizer.tokenize(sentences, length, phrases=phrases)
         return cls(
             groups,
             len(names),
-            tuple(sentences),
+            tuple(sentence.token_ids for sentence in read),
             np.array(sentence_image, np.int64),
             tuple(of_image),
-            tuple(tuple(own) for own in of_group),
-            None
-            if not phrases
-            else tuple(
-                tuple(phrases_of(sentence, vocabulary))
-                for record in dataset.records
-                for sentence in record.sentences
-            ),
+            tuple(tuple(members) for members in of_group),
+            tuple(sentence.phrases or () for sentence in read) if phrases else None,
+            sum(sentence.truncated for sentence in read),
         )
 
     def layout(
         self, chosen: Int64[np.ndarray, " batch"], length: int, shift: np.random.Generator | None
     ) -> Int64[np.ndarray, "batch words"]:
-        """The word numbers of some sentences in rows of fixed length."""
+        """The token ids of some sentences in rows of fixed length."""
         return lay_out([self.sentences[sentence] for sentence in chosen], length, shift=shift)
 
     def phrase_layout(
@@ -88,11 +91,11 @@ class TrainingPairs:
 
 @dataclass(frozen=True)
 class Batch:
-    """One step: row i pairs picture `images[i]` with sentence `sentences[i]`, laid out as `numbers[i]`."""
+    """One step: row i pairs picture `images[i]` with sentence `sentences[i]`, laid out as `token_ids[i]`."""
 
     images: Int64[np.ndarray, " batch"]
     sentences: Int64[np.ndarray, " batch"]
-    numbers: Int64[np.ndarray, "batch words"]
+    token_ids: Int64[np.ndarray, "batch words"]
     groups: Int64[np.ndarray, " batch"]
 
 
@@ -124,9 +127,9 @@ def epoch_batches(
         draws = rng.random(len(images))
         sentences = np.empty_like(images)
         for row, image in enumerate(images):
-            own = pairs.of_image[image] if stage.pairing == "image" else ()
-            own = own or pairs.of_group[pairs.groups[image]]
-            sentences[row] = own[int(draws[row] * len(own))]
+            choice = pairs.of_image[image] if stage.pairing == "image" else ()
+            choice = choice or pairs.of_group[pairs.groups[image]]
+            sentences[row] = choice[int(draws[row] * len(choice))]
     else:
         sentences = rng.permutation(len(pairs.sentences))
         images = pairs.sentence_image[sentences]
@@ -134,5 +137,5 @@ def epoch_batches(
     for step in range(steps_per_epoch(pairs, stage)):
         rows = slice(step * size, (step + 1) * size)
         chosen = sentences[rows]
-        numbers = pairs.layout(chosen, words, rng if stage.position_shift else None)
-        yield Batch(images[rows], chosen, numbers, pairs.groups[images[rows]])
+        token_ids = pairs.layout(chosen, words, rng if stage.position_shift else None)
+        yield Batch(images[rows], chosen, token_ids, pairs.groups[images[rows]])

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from limner.data.transforms import ImageSettings, centre_crop, load, random_view
-from limner.runs.encoding import Encoding
+from limner.inference.encoding import Encoding
 from limner.types import Pixels
 
 KEPT_BYTES = 2 << 30

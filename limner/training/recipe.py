@@ -12,7 +12,7 @@ from limner.losses.instance import Instance
 from limner.losses.loss import LossSettings, Need
 from limner.losses.registry import AnyLoss
 from limner.models.co_attention import CoAttentionSettings
-from limner.models.systems import DEFAULT_SETTINGS, ModelSettings, systems_offering
+from limner.models.registry import DEFAULT_SETTINGS, ModelSettings, systems_offering
 from limner.settings import Settings
 
 Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_image mAP", "mAP"]
@@ -205,6 +205,22 @@ class VocabularySettings(Settings):
     """Words seen less often in the training sentences are dropped."""
     vectors: str = "random"
     """"random", "captions" (learnt from the training captions), or a word2vec/GloVe file."""
+    tokenizer: str | None = None
+    """A pretrained sub-word tokenizer in place of the captions' words: a folder with tokenizer.json, or a name on the
+    Hugging Face hub. Its tokens' vectors start at random."""
+    special_tokens: bool = False
+    """Put the pretrained tokenizer's special tokens, such as [CLS], around each sentence."""
+
+    @model_validator(mode="after")
+    def _of_words_or_of_a_tokenizer(self) -> "VocabularySettings":
+        if self.tokenizer is None and self.special_tokens:
+            raise ValueError("special_tokens are those of a pretrained tokenizer; set vocabulary.tokenizer")
+        if self.tokenizer is not None and (self.min_count > 1 or self.vectors != "random"):
+            raise ValueError(
+                "min_count and vectors are of the captions' words, whose place tokenizer takes; set min_count=1 and "
+                "vectors=random"
+            )
+        return self
 
 
 class Recipe(Settings):
@@ -249,7 +265,7 @@ class Recipe(Settings):
     @model_validator(mode="after")
     def _network_fits(self) -> "Recipe":
         """What a stage wants of the network is there: the network's settings say."""
-        if self.model.own_vectors and self.vocabulary.vectors != "random":
+        if not self.model.text.learns_table and self.vocabulary.vectors != "random":
             raise ValueError(
                 "vocabulary.vectors starts a table of word vectors, and the network brings its own; set it to random"
             )

@@ -12,11 +12,11 @@ from accelerate import Accelerator
 from jaxtyping import Int64
 from torch import Tensor
 
+from limner.inference.encoding import Encoding, evaluating
+from limner.inference.precision import Arithmetic, autocast
 from limner.losses.loss import Mined, Sextuples
 from limner.losses.ranking import Ranking
 from limner.losses.sextuple import EmbeddingQueue, Sextuple, SextupleLoss
-from limner.runs.encoding import Encoding, evaluating
-from limner.runs.precision import Arithmetic, autocast
 from limner.training.hard_negatives import EmbeddingBank, HardNegatives, find_hard_negatives
 from limner.training.log import Listener, Preparing
 from limner.training.objective import Objective, TrainingBatch

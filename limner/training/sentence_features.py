@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64
 
-from limner.data.vocabulary import lay_out
-from limner.models.bert_words import BertWords
-from limner.runs.backbone_pass import halved
-from limner.runs.precision import Arithmetic, autocast
+from limner.data.token_rows import lay_out
+from limner.inference.image_engine import to_half
+from limner.inference.precision import Arithmetic, autocast
+from limner.models.text_bert import BertWords
 from limner.training.cache_entries import Report, kept_array
 
 _BLOCK = 64
@@ -35,12 +35,12 @@ class SentenceFeatures:
     def rows(
         self, chosen: Int64[np.ndarray, " batch"], length: int
     ) -> Float[np.ndarray, "batch length channels"]:
-        """The words of some sentences where `TrainingPairs.layout` has their numbers without a shift, 0 elsewhere."""
+        """The words of some sentences where `TrainingPairs.layout` has their token ids without a shift, 0 elsewhere."""
         found = np.zeros((len(chosen), length, self._words.shape[1]), np.float16)
         for row, sentence in enumerate(chosen):
             first = self._ends[sentence - 1] if sentence else 0
-            own = self._words[first : self._ends[sentence]]
-            found[row, : len(own)] = own
+            features = self._words[first : self._ends[sentence]]
+            found[row, : len(features)] = features
         return found
 
 
@@ -67,11 +67,11 @@ def sentence_features(
         bert.eval()
         for number, start in enumerate(range(done, len(sentences), _BLOCK), start=1):
             upto = min(start + _BLOCK, len(sentences))
-            numbers = lay_out(sentences[start:upto], length)
+            token_ids = lay_out(sentences[start:upto], length)
             with torch.inference_mode(), autocast(precision, device):
-                found = bert(torch.from_numpy(numbers).to(device))
-            kept = np.arange(length) < np.array([[len(one)] for one in sentences[start:upto]])
-            rows = halved(found[torch.from_numpy(kept).to(device)], "BERT's features")
+                found = bert(torch.from_numpy(token_ids).to(device))
+            kept = np.arange(length) < np.array([[len(sentence)] for sentence in sentences[start:upto]])
+            rows = to_half(found[torch.from_numpy(kept).to(device)], "BERT's features")
             store[ends[start - 1] if start else 0 : ends[upto - 1]] = rows
             if number % _NOTED == 0 or upto == len(sentences):
                 complete(upto)

@@ -10,24 +10,23 @@ from accelerate import Accelerator
 from jaxtyping import Float, Int64
 from torch import nn
 
-from limner.data.read_sentences import ReadSentences
 from limner.evaluation.report import Report
-from limner.evaluation.reranking import PairReranking, remembered
+from limner.inference.encoding import Encoding
+from limner.inference.precision import Arithmetic
+from limner.inference.rerankers import reranker_of
 from limner.losses.loss import Examples
-from limner.models.backbones import ImageEncoder
-from limner.runs.encoding import Encoding
-from limner.runs.level_matching import pair_scorer_of
-from limner.runs.precision import Arithmetic
+from limner.models.image import ImageEncoder
 from limner.training.feature_cache import cached_views
 from limner.training.log import Listener, Preparing
 from limner.training.objective import Objective, TrainingBatch
 from limner.training.optimiser import freeze_parts
 from limner.training.pairs import Batch, epoch_batches, pairs_per_epoch, steps_per_epoch
-from limner.training.pictures import Pictures, ahead, centred_blocks, encode_all
+from limner.training.pictures import Pictures, ahead, encode_all
 from limner.training.prepare import Prepared
 from limner.training.samplers import BatchSource, Beside, sampler_for
 from limner.training.sentence_features import SentenceFeatures, sentence_features
-from limner.training.validation import evaluate_val, validate
+from limner.training.validation import validate, validate_reranked
+from limner.types import Reranker
 
 
 class Stage(ABC):
@@ -103,6 +102,12 @@ class Stage(ABC):
     def _encoding(self) -> Encoding:
         """The embedding as it stands now, at test."""
         return Encoding(self.model, self.precision, flip=self.data.recipe.images.flip)
+
+    def _reranker(self) -> Reranker:
+        """What re-ranks with the network as it stands now."""
+        found = reranker_of(self.model, self.data.tokenizer, self.data.recipe.images, self.precision)
+        assert found is not None
+        return found
 
     def _views(
         self, what: str, backbone: ImageEncoder, pictures: Pictures, views: int, until: str | None
@@ -185,7 +190,7 @@ class EmbeddingStage(Stage):
         def make(item: tuple[int, Batch]) -> tuple[Batch, Beside, TrainingBatch]:
             step, whole = item
             batch = Batch(
-                whole.images[share], whole.sentences[share], whole.numbers[share], whole.groups[share]
+                whole.images[share], whole.sentences[share], whole.token_ids[share], whole.groups[share]
             )
             rng = self.source.random(epoch, step, process)
             beside = self.sampler.beside(batch, rng)
@@ -204,7 +209,7 @@ class EmbeddingStage(Stage):
         self, batch: Batch, beside: Beside, epoch: int, step: int, rng: np.random.Generator
     ) -> TrainingBatch:
         """A batch on the device, with what stands beside it."""
-        ids = batch.numbers
+        ids = batch.token_ids
         if len(beside.sentences):
             ids = np.concatenate([ids, self.source.token_ids(beside.sentences, rng)])
         phrases = words_below = None
@@ -230,27 +235,16 @@ class EmbeddingStage(Stage):
         self.sampler.after_step()
 
     def validate(self) -> Report:
-        """Both directions on the validation split, by the network as it stands.
-
-        A network that also scores pairs ranks by those scores, of all pairs or of the first that the recipe names.
-        """
-        data, first = self.data, self.data.recipe.rerank
-        scorer = pair_scorer_of(self.model, self.precision)
-        if first == 0 or scorer is None:
-            return validate(data, self._encoding(), self.val_cached)
-        encoding, pictures, cached = self._encoding(), data.val_pictures, self.val_cached
-        if cached is not None:
-            images = encoding.cached(cached[:, : data.recipe.images.test_views])
-            maps = scorer.maps_of_cached(cached[:, 0])
-        else:
-            maps = np.concatenate([scorer.maps(block) for block in centred_blocks(pictures)])
-            images = encode_all(pictures, encoding)
-        texts = encoding.numbers(data.val_numbers)
-        read = ReadSentences(data.val_numbers, data.val_phrases)
-        score = scorer.scorer(images.numpy(), texts.numpy(), maps, read)
-        return evaluate_val(
-            data, images, texts, PairReranking(remembered(score, len(images), len(texts)), first)
-        )
+        """Both directions on the validation split, by the network as it stands: re-ranked where it re-ranks itself."""
+        encoding = self._encoding()
+        if self.data.recipe.rerank == 0 or self.model.reranked_by is None:
+            return validate(self.data, encoding, self.val_cached)
+        reranker, texts = self._reranker(), encoding.numbers(self.data.val_tokens.token_ids)
+        if self.val_cached is None:
+            images = encode_all(self.data.val_pictures, encoding)
+            return validate_reranked(self.data, reranker, images, texts, None)
+        images = encoding.cached(self.val_cached[:, : self.data.recipe.images.test_views])
+        return validate_reranked(self.data, reranker, images, texts, self.val_cached[:, 0])
 
     def _cached(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """What is cached of both splits while the backbone is frozen, all or in part, and the stage allows it."""

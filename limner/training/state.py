@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from limner.errors import CheckpointError, SettingsError
-from limner.runs.checkpoint import load_into, read_checkpoint, read_description, write_checkpoint
+from limner.inference.checkpoint import load_into, read_checkpoint, read_description, write_checkpoint
 from limner.training.recipe import Recipe
 
 STATE_FILE = "last.safetensors"

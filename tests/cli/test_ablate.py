@@ -10,10 +10,9 @@ from typer.testing import CliRunner
 from limner.cli import app
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError
-from limner.recipes.registry import RECIPES
-from limner.runs import load_run
-from limner.runs.evaluating import evaluate_run
-from tests.toy import toy_matching, toy_recipe
+from limner.inference import load_model
+from limner.inference.evaluate_run import evaluate_run
+from limner.recipes.registry import RECIPES, RecipeEntry
 
 SHORT = (
     "--set",
@@ -27,7 +26,7 @@ SHORT = (
 
 @pytest.fixture(autouse=True)
 def _toy_recipe_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RECIPES, "toy", toy_recipe)
+    monkeypatch.setitem(RECIPES, "toy", RecipeEntry("tests.toy:toy_recipe", "Toys", "A toy."))
 
 
 def _ablate(toys: Dataset, table: str, out: Path, *more: str) -> str:
@@ -74,7 +73,9 @@ def test_figures_are_the_mean_and_deviation_of_the_evaluated_runs(toys: Dataset,
     assert table["split_fingerprint"] == toys.split("val").fingerprint
     row = table["rows"][0]
     measured = [
-        evaluate_run(load_run(tmp_path / f"left/seed-{seed}"), toys.split("val"), "val").text_to_image["R@10"]
+        evaluate_run(load_model(tmp_path / f"left/seed-{seed}"), toys.split("val"), "val").text_to_image[
+            "R@10"
+        ]
         for seed in (0, 4)
     ]
     assert row["mean"]["text_to_image R@10"] == pytest.approx(sum(measured) / 2)
@@ -97,7 +98,9 @@ def test_figures_are_the_mean_and_deviation_of_the_evaluated_runs(toys: Dataset,
 
 
 def test_cpu_is_for_measuring_too(toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("limner.runs.run.default_device", lambda: pytest.fail("the accelerator was taken"))
+    monkeypatch.setattr(
+        "limner.inference.trained.default_device", lambda: pytest.fail("the accelerator was taken")
+    )
     _ablate(toys, "dual-path-table-7", tmp_path, *SHORT)
 
 
@@ -146,7 +149,7 @@ def test_mistakes_are_named(toys: Dataset, tmp_path: Path) -> None:
 def test_table_2_of_the_matcher_and_table_3_by_class(
     toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(RECIPES, "toy", toy_matching)
+    monkeypatch.setitem(RECIPES, "toy", RecipeEntry("tests.toy:toy_matching", "Toys", "A toy."))
     short = [
         *("--set", "stages.stage-1.epochs=1", "--set", "stages.stage-1.views=1"),
         *("--set", "stages.stage-2-language.epochs=1", "--set", "stages.stage-2.epochs=1"),

@@ -4,14 +4,21 @@ import json
 import shutil
 from pathlib import Path
 
+from limner.cli import calibrate as calibrate_module
+from limner.cli.schemas import CalibrationReport
 from limner.data.records import Dataset
-from limner.runs import load_run
-from limner.runs.run import Run
+from limner.inference import load_model
+from limner.inference.calibration import THRESHOLD
+from limner.inference.trained import TrainedModel
 from tests.agreeing import agreeing
 from tests.cli.command import Limner, refused
 
 
-def _written(run: Run, toys: Dataset, folder: Path) -> tuple[str, ...]:
+def test_the_threshold_in_the_help_is_the_library_s() -> None:
+    assert calibrate_module._THRESHOLD == THRESHOLD
+
+
+def _written(run: TrainedModel, toys: Dataset, folder: Path) -> tuple[str, ...]:
     """The options for a set on which the run is right, whose splits val and test are of the same pictures."""
     rows = []
     for split in ("val", "test"):
@@ -29,7 +36,7 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
     limner: Limner, toys: Dataset, toy_run: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(toy_run, tmp_path / "run")
-    data = _written(load_run(run, device="cpu"), toys, tmp_path / "set")
+    data = _written(load_model(run, device="cpu"), toys, tmp_path / "set")
     refused(limner("calibrate", run, *data, "--check", "test"), "has no calibration.json to measure")
     made = limner("calibrate", run, *data)
     assert made.code == 0, made.err
@@ -38,16 +45,27 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
     written = (run / "calibration.json").read_bytes()
     values = json.loads(written)
     assert (values["format"], values["split"], values["threshold"]) == (1, "val", 0.5)
-    assert values["matcher"] is None
+    assert values["reranker"] is None
     checked = limner("calibrate", run, *data, "--check", "test")
     assert checked.code == 0, checked.err
     assert "· test, fitted on val" in checked.out
     assert "written" not in checked.out
+    told = CalibrationReport.model_validate_json(
+        limner("calibrate", run, *data, "--check", "test", "--json").out
+    )
+    assert (told.split, told.pictures, told.file) == ("test", 36, None)
+    assert told.reliability.keys() == {"embedding"}
     assert (run / "calibration.json").read_bytes() == written
     assert limner("calibrate", run, *data, "--threshold", "0.9").code == 0
     assert json.loads((run / "calibration.json").read_text(encoding="utf-8"))["threshold"] == 0.9
-    refused(limner("calibrate", run, *data, "--check", "test", "--threshold", "0.9"), "are of fitting")
-    refused(limner("calibrate", run, *data, "--check", "test", "--split", "val"), "are of fitting")
+    refused(
+        limner("calibrate", run, *data, "--check", "test", "--threshold", "0.9"),
+        "--rerank fit one",
+    )
+    refused(
+        limner("calibrate", run, *data, "--check", "test", "--split", "val"),
+        "--rerank fit one",
+    )
     refused(limner("calibrate", run, *data, "--split", "test"), "never fitted on test.*--check test")
     refused(limner("calibrate", run, *data, "--threshold", "2"), "expected a probability")
 
@@ -56,10 +74,10 @@ def test_a_calibration_is_of_one_checkpoint(
     limner: Limner, toys: Dataset, matching_run: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(matching_run, tmp_path / "run")
-    data = _written(load_run(run, stage="stage-2", device="cpu"), toys, tmp_path / "set")
+    data = _written(load_model(run, stage="stage-2", device="cpu"), toys, tmp_path / "set")
     made = limner("calibrate", run, *data, "--stage", "stage-2", "--rerank", "4")
     assert made.code == 0, made.err
-    assert "matcher" in made.out
+    assert "reranker" in made.out
     assert json.loads((run / "calibration.json").read_text(encoding="utf-8"))["reranked"] == 4
     assert limner("calibrate", run / "stage-2.safetensors", *data, "--check", "val").code == 0
     refused(

@@ -13,9 +13,11 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+from limner.cli.console import Screen
+from limner.inference.checkpoint import read_checkpoint
 from limner.recipes import RECIPES
-from limner.runs.checkpoint import read_checkpoint
-from limner.search.store import Store
+from limner.recipes.registry import PAPER, PERSONS, PICTURES
+from limner.search.store_files import StoreFiles
 from limner.training.recipe import Recipe
 from tests.cli.command import Limner, Result, refused, sets, write_metadata
 from tests.toy import draw_toys, toy_recipe
@@ -36,7 +38,8 @@ def test_as_a_module_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 def test_recipes_list_and_show(limner: Limner, tmp_path: Path) -> None:
     listed = limner("recipes", "list").out.splitlines()
-    assert [line.split()[0] for line in listed] == list(RECIPES)
+    assert [line.split()[0] for line in listed if line.startswith("  ")] == list(RECIPES)
+    assert [line for line in listed if not line.startswith("  ")] == [PICTURES, PERSONS, PAPER]
     shown = limner(
         "recipes", "show", "dual-path-people", "--set", "seed=4", "--set", "stages.stage-2.epochs=1"
     )
@@ -95,7 +98,7 @@ def test_train_resume_evaluate(limner: Limner, toy_run: Path, pictures: Path, tm
     )
 
     file = tmp_path / "report.json"
-    evaluated = limner("evaluate", run, "--data", data, "--split", "test", "--json", file)
+    evaluated = limner("evaluate", run, "--data", data, "--split", "test", "--report", file)
     assert evaluated.code == 0
     assert "text → image" in evaluated.out
     report = json.loads(file.read_text(encoding="utf-8"))
@@ -114,7 +117,7 @@ def test_every_measure_can_be_asked_for(
     limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path
 ) -> None:
     file, data = tmp_path / "report.json", f"folder:{pictures}"
-    evaluated = limner("evaluate", toy_run, "--data", data, "--measures", "all", "--json", file)
+    evaluated = limner("evaluate", toy_run, "--data", data, "--measures", "all", "--report", file)
     assert evaluated.code == 0
     assert "mAP(trapezoid)" in evaluated.out
     report = json.loads(file.read_text(encoding="utf-8"))
@@ -129,7 +132,8 @@ def test_evaluation_counts_pictures_and_sentences(
     limner: Limner, toy_run: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = io.StringIO()
-    monkeypatch.setattr("limner.cli.console.err", Console(file=screen, force_terminal=True, width=100))
+    console = Console(file=screen, force_terminal=True, width=100)
+    monkeypatch.setattr("limner.cli.console.err", Screen("stderr", console))
     assert limner("evaluate", toy_run, "--data", f"folder:{pictures}").code == 0
     for shown in ("pictures", "7/7", "sentences", "14/14"):
         assert shown in screen.getvalue()
@@ -174,7 +178,7 @@ def test_search_by_text(limner: Limner, store: Path, tmp_path: Path) -> None:
     assert answer == {"total": 36, "matching": 36, "threshold": None, "good": None, "unknown": []}
     assert [hit["rank"] for hit in hits] == list(range(1, 11))
     facts = {"identity", "metadata", "taken", "confidence", "probability", "group"}
-    assert hits[0].keys() == {"rank", "score", "path", "id", *facts}
+    assert hits[0].keys() == {"rank", "score", "path", "name", "id", *facts}
     assert hits[0]["metadata"] == {"shelf": 3}
     assert f"{hits[3]['score']:+.3f}" == lines[3].split()[1]
     assert f"drawn to {sheet}" in found.err
@@ -202,7 +206,7 @@ def test_names_that_look_like_markup_or_emoji_are_printed_as_they_are(
         str(named[1]),
     }
     assert f"drawn to {tmp_path / ':x:[b].jpg'}" in found.err
-    empty = Store.create(tmp_path / ":x:[b]", fingerprint="a" * 64, dim=16, run=toy_run)
+    empty = StoreFiles.create(tmp_path / ":x:[b]", fingerprint="a" * 64, dim=16, run=toy_run)
     refused(limner("search", empty.folder, "red"), re.escape(f"{empty.folder}: built with model"))
 
 
@@ -216,7 +220,9 @@ def test_search_by_picture_finds_itself(limner: Limner, store: Path, pictures: P
 def test_cpu_is_used_where_there_is_an_accelerator(
     limner: Limner, toy_run: Path, store: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("limner.runs.run.default_device", lambda: pytest.fail("the accelerator was taken"))
+    monkeypatch.setattr(
+        "limner.inference.trained.default_device", lambda: pytest.fail("the accelerator was taken")
+    )
     for command in (
         ("evaluate", toy_run, "--data", f"folder:{pictures}"),
         ("index", toy_run, store, pictures),
@@ -240,7 +246,7 @@ def test_a_model_that_has_moved_is_found_with_run(
 def test_of_several_processes_the_first_one_speaks(
     limner: Limner, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("limner.cli.train.train", lambda *_, **__: tmp_path)
+    monkeypatch.setattr("limner.training.loop.train", lambda *_, **__: tmp_path)
     command = ("train", "dual-path-people", "--data", f"folder:{pictures}", "--out", tmp_path)
     for rank, speaks in (("0", True), ("1", False)):
         monkeypatch.setenv("RANK", rank)

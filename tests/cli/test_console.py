@@ -10,7 +10,8 @@ from limner.cli import console
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What a terminal that shows the bars is sent."""
     screen = io.StringIO()
-    monkeypatch.setattr(console, "err", Console(file=screen, force_terminal=True, width=100))
+    terminal = Console(file=screen, force_terminal=True, width=100)
+    monkeypatch.setattr(console, "err", console.Screen("stderr", terminal))
     return screen
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from limner.search.store import Store
+from limner.cli import demo as demo_module
+from limner.demo import walkthrough
+from limner.search.store_files import StoreFiles
 from tests.cli.command import Limner, last_line, refused, sets
 from tests.toy import toy_recipe
 
@@ -13,13 +15,17 @@ from tests.toy import toy_recipe
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """The command on so few people and epochs that nothing is learnt; --out is missing."""
-    monkeypatch.setattr("limner.cli.demo.VAL", 2)
-    monkeypatch.setattr("limner.cli.demo.TEST", 3)
+    monkeypatch.setattr("limner.demo.walkthrough.VAL", 2)
+    monkeypatch.setattr("limner.demo.walkthrough.TEST", 3)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     small = toy_recipe().replace(
         images=toy_recipe().images.replace(resize=(48, 24), crop=(48, 24)), stages=toy_recipe().stages[1:]
     )
     return ("demo", "--identities", "9", *sets(small))
+
+
+def test_the_number_of_people_in_the_help_is_the_demo_s() -> None:
+    assert demo_module._PEOPLE == walkthrough.PEOPLE
 
 
 def test_demo(limner: Limner, demo: tuple[str, ...], tmp_path: Path) -> None:
@@ -34,7 +40,7 @@ def test_demo(limner: Limner, demo: tuple[str, ...], tmp_path: Path) -> None:
     for number in (1, 2, 3):
         with Image.open(tmp_path / f"search-{number}.png") as sheet:
             assert sheet.width > 400
-    store = Store.open(tmp_path / "store")
+    store = StoreFiles.open(tmp_path / "store")
     version = store.snapshot().version
     (store.folder / "notes.txt").write_text("mine", encoding="utf-8")
     assert limner(*command).code == 0

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from limner.cli.schemas import FigureFiles
 from tests.cli.command import Limner, refused
 
 
@@ -14,7 +15,7 @@ def test_every_figure_is_drawn(
     saved, report = tmp_path / "ours.npz", tmp_path / "report.json"
     evaluated = limner(
         *("evaluate", toy_run, "--data", data, "--split", "train", "--save", saved),
-        *("--measures", "R@1 PR-curve scope-curve", "--json", report),
+        *("--measures", "R@1 PR-curve scope-curve", "--report", report),
     )
     assert evaluated.code == 0
     rows = [json.loads(line) for line in (pictures / "captions.jsonl").read_text().splitlines()]
@@ -40,6 +41,8 @@ def test_every_figure_is_drawn(
         assert drawn.code == 0, drawn.err
         assert drawn.out.strip() == str(file)
         assert file.read_text(encoding="utf-8").lstrip().startswith("<?xml")
+    told = limner("figure", "attention", *figures["attention"], "--out", file, "--json").out
+    assert FigureFiles.model_validate_json(told).files == (file,)
     refused(
         limner("figure", "similarities", saved, "--title", "a", "--title", "b", "--out", "x.png"), "1 files"
     )
@@ -48,7 +51,7 @@ def test_every_figure_is_drawn(
     refused(limner(*mapped, "--group", groups[0]), "two groups or more")
     two = ("--group", groups[0], "--group", groups[1], "--split", "train")
     refused(limner(*mapped, *two), "t-SNE places four items at least")
-    refused(limner("figure", "attention", toy_run, image, "red", "--out", "x.png"), "has no matcher")
+    refused(limner("figure", "attention", toy_run, image, "red", "--out", "x.png"), "has no reranker")
     refused(limner("figure", "training", toy_run, "--out", "x.jpg"), "a figure ends in")
     refused(limner("figure", "training", toy_run, "--out", "none/x.png"), "no such folder")
     refused(

@@ -2,15 +2,19 @@
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from limner.runs.checkpoint import read_checkpoint, write_checkpoint
-from limner.search.store import Store
+import limner as limner_package
+from limner.errors import install_hint
+from limner.inference.checkpoint import read_checkpoint, write_checkpoint
+from limner.search.store_files import StoreFiles
 from tests.cli.command import Limner, Result, last_line, refused, sets
 from tests.toy import toy_recipe
 
@@ -20,7 +24,7 @@ def test_mistakes_on_the_command_line(limner: Limner) -> None:
     refused(limner("train", "dual-path", "--dat", "x"), r"No such option: --dat\b.*--data\b")
     refused(limner("trian"), r"No such command 'trian'\. Did you mean 'train'\?\n$")
     refused(limner("data", "chek", "x"), r"Did you mean 'check'\?\n$")
-    refused(limner("evaluate", "--data", "x"), "Missing argument 'run'; see `limner evaluate --help`")
+    refused(limner("evaluate", "--data", "x"), "Missing argument 'RUN'; see `limner evaluate --help`")
     refused(
         limner("search", "s", "red", "-k", "many"), "Invalid value for '-k': .*; see `limner search --help`"
     )
@@ -83,7 +87,7 @@ def test_mistakes_with_runs(limner: Limner, toy_run: Path, pictures: Path, tmp_p
     )
     refused(limner("evaluate", toy_run, *data, "--stage", "x"), "no checkpoint of stage 'x'")
     nowhere = tmp_path / "not" / "there.json"
-    refused(last_line(limner("evaluate", toy_run, *data, "--json", nowhere)), "cannot be written")
+    refused(last_line(limner("evaluate", toy_run, *data, "--report", nowhere)), "cannot be written")
     damaged = shutil.copytree(toy_run, tmp_path / "damaged")
     for file in damaged.glob("*.safetensors"):
         file.write_bytes(file.read_bytes()[:-100])
@@ -97,7 +101,7 @@ def test_mistakes_with_stores(
     other = shutil.copytree(toy_run, tmp_path / "other")
     for file in (other / "stage-1.safetensors", other / "stage-2.safetensors"):
         tensors, description = read_checkpoint(file)
-        tensors["image_head.0.weight"] += 0.01
+        tensors["image_projection.0.weight"] += 0.01
         write_checkpoint(file, tensors, description)
     refused(limner("index", other, store, pictures), "built with model [0-9a-f]{12} ")
     refused(limner("search", store, "red", "--run", other), "built with model [0-9a-f]{12} ")
@@ -105,7 +109,7 @@ def test_mistakes_with_stores(
     refused(limner("search", tmp_path, "red"), "not a store")
     refused(limner("index", toy_run, tmp_path / "new", tmp_path / "none"), "no such file or folder")
     refused(limner("index", toy_run, tmp_path / "new", pictures, "--batch", 0), "batch size and workers")
-    with Store.open(store).writing():
+    with StoreFiles.open(store).writing():
         refused(limner("index", toy_run, store, pictures), "is being written by another process; try again")
         assert limner("search", store, "red").code == 0
     notes = tmp_path / "notes.txt"
@@ -188,3 +192,23 @@ def test_ctrl_c_says_that_nothing_is_lost(limner: Limner, monkeypatch: pytest.Mo
     stopped = limner("recipes", "show", "dual-path")
     assert (stopped.code, stopped.out) == (130, "")
     assert stopped.err == "limner: stopped; what was finished is kept\n"
+
+
+def test_install_hints_name_the_checkout_and_the_index() -> None:
+    """A hint that was written by hand would name one of them; an extra that does not exist helps nobody."""
+    root = Path(limner_package.__file__).parent
+    extras = tomllib.loads((root.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    asked: set[str] = set()
+    for file in root.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        asked |= set(re.findall(r"install_hint\([\"'](\w+)[\"']\)", text))
+        assert file.name == "errors.py" or "pip install '" not in text, (
+            f"{file}: take limner.errors.install_hint"
+        )
+    assert {"server", "openvino", "figures"} <= asked <= extras.keys()
+    assert (
+        install_hint("s3")
+        == "pip install '.[s3]' in the checkout, or pip install 'limner[s3]' from a package index"
+    )

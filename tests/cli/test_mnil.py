@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from limner.recipes.registry import RECIPES
-from limner.runs.checkpoint import read_checkpoint
+from limner.inference.checkpoint import read_checkpoint
+from limner.recipes.registry import RECIPES, RecipeEntry
+from limner.training.recipe import Recipe
 from tests.cli.command import Limner, refused, sets
 from tests.toy import draw_toys, toy_mnil
 
@@ -26,7 +27,7 @@ def test_train_resume_evaluate_index_search(limner: Limner, labelled: Path, tmp_
     again, _ = read_checkpoint(run / "stage-2.safetensors")
     assert weights.keys() == again.keys()
     file = tmp_path / "report.json"
-    assert limner("evaluate", run, "--data", data, "--protocol", "labels", "--json", file).code == 0
+    assert limner("evaluate", run, "--data", data, "--protocol", "labels", "--report", file).code == 0
     report = json.loads(file.read_text(encoding="utf-8"))
     assert report["protocol"] == "labels, shared label"
     assert set(report["text_to_image"]) >= {"MAP@50", "MAP@all"}
@@ -54,10 +55,14 @@ def test_a_set_without_labels_is_refused(limner: Limner, pictures: Path, tmp_pat
     refused(limner(*table), "have no labels")
 
 
+def labelled_recipe() -> Recipe:
+    return toy_mnil(by_label=True)
+
+
 def test_ablate_trains_each_direction(
     limner: Limner, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(RECIPES, "toy-mnil", lambda: toy_mnil(by_label=True))
+    monkeypatch.setitem(RECIPES, "toy-mnil", RecipeEntry(f"{__name__}:labelled_recipe", "Toys", "MNiL."))
     data = f"folder:{labelled}"
     command = ("ablate", "mnil-table-1", "--recipe", "toy-mnil", "--data", data, "--out", tmp_path, "--cpu")
     assert limner(*command, "--protocol", "labels").code == 0

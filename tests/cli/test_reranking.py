@@ -16,7 +16,7 @@ def checkpoint(matching_run: Path) -> Path:
 def test_evaluate_re_ranks_as_many_as_are_asked_for(
     limner: Limner, checkpoint: Path, toy_run: Path, pictures: Path, tmp_path: Path
 ) -> None:
-    command = ("evaluate", checkpoint, "--data", f"folder:{pictures}", "--json", tmp_path / "report.json")
+    command = ("evaluate", checkpoint, "--data", f"folder:{pictures}", "--report", tmp_path / "report.json")
     for asked, said in (((), 5), (("--rerank", "all"), "all"), (("--rerank", 0), 0), (("--rerank", 2), 2)):
         assert limner(*command, *asked).code == 0
         report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))

@@ -27,7 +27,7 @@ def test_arrays_are_measured_and_written_as_trec_runs_that_give_the_same(
 ) -> None:
     report, folder, again = tmp_path / "report.json", tmp_path / "trec", tmp_path / "again.json"
     scored = limner(
-        "score", arrays, "--measures", "R@1 mAP MedR PR-curve", "--json", report, "--trec", folder
+        "score", arrays, "--measures", "R@1 mAP MedR PR-curve", "--report", report, "--trec", folder
     )
     assert scored.code == 0
     assert "text → image" in scored.out
@@ -36,7 +36,7 @@ def test_arrays_are_measured_and_written_as_trec_runs_that_give_the_same(
     for direction in ("image_to_text", "text_to_image"):
         run, qrels = folder / f"{direction}.run", folder / f"{direction}.qrels"
         measured = limner(
-            "score", run, "--qrels", qrels, "--measures", "R@1 mAP MedR PR-curve", "--json", again
+            "score", run, "--qrels", qrels, "--measures", "R@1 mAP MedR PR-curve", "--report", again
         )
         assert measured.code == 0
         found = json.loads(again.read_text(encoding="utf-8"))
@@ -54,14 +54,14 @@ def test_folds_and_cosine(limner: Limner, arrays: Path) -> None:
 
 def test_trec_runs_are_of_cosines_when_the_report_is(limner: Limner, arrays: Path, tmp_path: Path) -> None:
     report, again = tmp_path / "report.json", tmp_path / "again.json"
-    assert limner("score", arrays, "--cosine", "--json", report, "--trec", tmp_path).code == 0
+    assert limner("score", arrays, "--cosine", "--report", report, "--trec", tmp_path).code == 0
     assert (
         limner(
             "score",
             tmp_path / "text_to_image.run",
             "--qrels",
             tmp_path / "text_to_image.qrels",
-            "--json",
+            "--report",
             again,
         ).code
         == 0
@@ -82,8 +82,8 @@ def test_evaluate_saves_what_score_reads(
 ) -> None:
     saved, reports = tmp_path / "ours.npz", [tmp_path / "evaluated.json", tmp_path / "scored.json"]
     data = f"folder:{pictures}"
-    assert limner("evaluate", toy_run, "--data", data, "--save", saved, "--json", reports[0]).code == 0
-    assert limner("score", saved, "--json", reports[1]).code == 0
+    assert limner("evaluate", toy_run, "--data", data, "--save", saved, "--report", reports[0]).code == 0
+    assert limner("score", saved, "--report", reports[1]).code == 0
     evaluated, scored = (json.loads(report.read_text(encoding="utf-8")) for report in reports)
     for part in ("counts", "image_to_text", "text_to_image"):
         assert evaluated[part] == scored[part]
@@ -95,11 +95,21 @@ def test_protocols_are_chosen_by_name(limner: Limner, toy_run: Path, pictures: P
     asked = ("--protocol", "cub")
     data = f"folder:{pictures}"
     evaluated = limner(
-        "evaluate", toy_run, "--data", data, *asked, "--save", saved, "--json", reports[0], "--split", "train"
+        "evaluate",
+        toy_run,
+        "--data",
+        data,
+        *asked,
+        "--save",
+        saved,
+        "--report",
+        reports[0],
+        "--split",
+        "train",
     )
     assert evaluated.code == 0
     assert "–" in evaluated.out  # AP@50 of image → text
-    assert limner("score", saved, *asked, "--json", reports[1], "--trec", tmp_path).code == 0
+    assert limner("score", saved, *asked, "--report", reports[1], "--trec", tmp_path).code == 0
     of_run, of_file = (json.loads(report.read_text(encoding="utf-8")) for report in reports)
     assert of_run["protocol"] == "cub, same identity, class means"
     assert list(of_run["text_to_image"]) == ["AP@50"]
@@ -118,9 +128,9 @@ def test_drawn_splits_stand_in_the_report(
         limner("evaluate", toy_run, "--data", f"folder:{pictures}#fold=2/5"),
         "whose splits are others; its training pictures would be among those that are ranked",
     )
-    monkeypatch.setattr("limner.runs.evaluating.expect_same_splits", lambda *_: None)
+    monkeypatch.setattr("limner.inference.evaluate_run.expect_same_splits", lambda *_: None)
     file = tmp_path / "report.json"
-    drawn = limner("evaluate", toy_run, "--data", f"folder:{pictures}#fold=2/5", "--json", file)
+    drawn = limner("evaluate", toy_run, "--data", f"folder:{pictures}#fold=2/5", "--report", file)
     assert drawn.code == 0
     report = json.loads(file.read_text(encoding="utf-8"))
     assert report["protocol"] == "plain, same identity, drawn splits, fold=2/5"

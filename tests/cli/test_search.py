@@ -9,7 +9,7 @@ import pytest
 import limner as library
 from limner.search.conditions import Condition
 from limner.search.query import Query
-from limner.search.store import Store
+from limner.search.store_files import StoreFiles
 from tests.cli.command import Limner, refused
 
 QUERY = "a red square on white"
@@ -23,7 +23,7 @@ def found(limner: Limner, *command: object) -> list[dict[str, object]]:
 def test_the_same_as_the_library(limner: Limner, store: Path, pictures: Path) -> None:
     engine = library.open_store(store, device="cpu")
     picture = pictures / "05-0.png"
-    key = next(entry.id for entry in engine.store.entries().values() if entry.path == str(picture))
+    key = next(entry.id for entry in engine.files.entries().values() if entry.path == str(picture))
     both = Query(text=QUERY, image=picture, text_weight=0.3, k=4)
     for query, command in (
         (Query(text=QUERY), [QUERY]),
@@ -35,8 +35,8 @@ def test_the_same_as_the_library(limner: Limner, store: Path, pictures: Path) ->
             [QUERY, "--where", "identity~red*", "--group", "near"],
         ),
     ):
-        hits = [hit.to_dict() for hit in engine.answer(query).hits]
-        assert found(limner, store, *command, "--cpu") == json.loads(json.dumps(hits))
+        answer = engine.engine.answer(query).model_dump(mode="json")
+        assert found(limner, store, *command, "--cpu") == answer["hits"]
 
 
 def test_conditions_and_groups(limner: Limner, store: Path) -> None:
@@ -89,10 +89,10 @@ def test_what_each_word_adds(limner: Limner, store: Path, pictures: Path) -> Non
 def test_another_model(
     limner: Limner, store: Path, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = Store.open(store)
+    old = StoreFiles.open(store)
     new = tmp_path / "new"
     assert "36 added" in limner("reindex", store, toy_run, new).out
-    moved = Store.open(new).entries()
+    moved = StoreFiles.open(new).entries()
     assert moved == old.entries()
     assert "36 unchanged" in limner("reindex", store, toy_run, new).out
     refused(limner("reindex", store, toy_run, tmp_path), "not empty")
@@ -113,7 +113,9 @@ def test_sentences_of_a_picture(
     assert "2 added, 0 unchanged, 1 left out" in said.out
     assert "knows no word of it: zebra" in said.err
     lines = limner("search", own, "--image", picture, "--sentences", "-k", 4).out.splitlines()
-    told = json.loads(limner("search", own, "--like", picture, "--sentences", "-k", 4, "--json").out)
+    told = json.loads(limner("search", own, "--like", picture, "--sentences", "-k", 4, "--json").out)[
+        "sentences"
+    ]
     assert [line.split()[1] for line in lines] == [f"{hit['score']:+.3f}" for hit in told]
     assert all(hit["text"] in line for hit, line in zip(told, lines, strict=True))
     refused(limner("search", own, "red", "--sentences", "--group", "near"), "goes with a text")

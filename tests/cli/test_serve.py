@@ -38,7 +38,7 @@ def test_serve_and_stop(store: Path, tmp_path: Path, stop: signal.Signals) -> No
             assert found, said
             with Client(found[1], TOKEN) as client:
                 assert len(client.search("a red square", k=4).hits) == 4
-                assert client.info()["model"]["system"] == "dual-path"
+                assert client.info().model.system == "dual-path"
             with Client(found[1]) as client, pytest.raises(ServerError, match="token is missing"):
                 client.info()
             process.send_signal(stop)
@@ -111,7 +111,7 @@ def test_without_fastapi(limner: Limner, store: Path, monkeypatch: pytest.Monkey
     for name in [name for name in sys.modules if name.startswith("limner.server")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    refused(limner("serve", store), r"needs fastapi: pip install 'limner\[server\]'")
+    refused(limner("serve", store), r"needs fastapi: pip install '\.\[server\]' in the checkout, or")
 
 
 def test_other_commands_do_without() -> None:

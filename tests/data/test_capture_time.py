@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from limner.data import capture_time as module
-from limner.data.capture_time import capture_time, local_time
+from limner.data import images as module
+from limner.data.images import capture_time, local_time
 
 
 def picture(path: Path, **times: str) -> Path:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from limner.data import noun_phrases as module
 from limner.data.noun_phrases import noun_phrases, phrase_numbers
-from limner.data.vocabulary import words
+from limner.data.words import words
 from limner.errors import SettingsError
 
 LABELLED = """

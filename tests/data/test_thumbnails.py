@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from limner.data.thumbnails import LONG_SIDE, thumbnail
+from limner.data.images import LONG_SIDE, thumbnail
 from limner.errors import ImageError
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from limner.data.vocabulary import Vocabulary
+from limner.data.tokenizers import WordTokenizer
 from limner.data.word_vectors import _to_information, learn_word_vectors, read_word_vectors
 from limner.errors import DataError, SettingsError
 
@@ -111,7 +111,7 @@ def test_a_damaged_row_is_named(first: str, row: str, said: str, tmp_path: Path)
 def test_words_in_like_places_get_like_vectors() -> None:
     colours, things = ["red", "blue", "green"], ["shirt", "dress", "coat"]
     sentences = [f"a person wears a {colour} {thing} today" for colour in colours for thing in things] * 3
-    vocabulary = Vocabulary.build(sentences)
+    vocabulary = WordTokenizer.build(sentences)
     vectors = learn_word_vectors(sentences, vocabulary, dim=8, seed=0)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     row = {word: unit[number] for number, word in enumerate(vocabulary.entries)}
@@ -122,7 +122,7 @@ def test_words_in_like_places_get_like_vectors() -> None:
 
 
 def test_small_vocabularies_fill_with_zeros() -> None:
-    vocabulary = Vocabulary.build(["red shirt"])
+    vocabulary = WordTokenizer.build(["red shirt"])
     assert learn_word_vectors(["red shirt"], vocabulary, dim=10).shape == (2, 10)
 
 
@@ -150,8 +150,8 @@ def test_blocks_of_rows_give_the_bits_of_the_whole(size: int, monkeypatch: pytes
 
 def test_a_vocabulary_whose_counts_do_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("limner.data.word_vectors._MOST_WORDS", 2)
-    learn_word_vectors(["red shirt"], Vocabulary(("red", "shirt")), dim=2)
+    learn_word_vectors(["red shirt"], WordTokenizer(("red", "shirt")), dim=2)
     with pytest.raises(
         SettingsError, match=r"at most 2 words, and the vocabulary has 3; raise vocabulary\.min_count"
     ):
-        learn_word_vectors(["red shirt"], Vocabulary(("red", "shirt", "blue")), dim=2)
+        learn_word_vectors(["red shirt"], WordTokenizer(("red", "shirt", "blue")), dim=2)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from ir_measures import AP, RR, IPrec, P, Rprec, Success
 
 from limner.evaluation.curves import PrecisionRecall
-from limner.evaluation.matches import Matches
 from limner.evaluation.measures import (
+    Matches,
     MeanAveragePrecision,
     MeanRank,
     Measure,

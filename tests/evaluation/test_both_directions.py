@@ -6,7 +6,7 @@ from limner.errors import DataError
 from limner.evaluation.both_directions import evaluate, evaluate_scores
 from limner.evaluation.curves import PrecisionRecall, PrecisionScope
 from limner.evaluation.measures import MeanAveragePrecision, RecallAt
-from limner.evaluation.tally import AnyMeasure
+from limner.evaluation.names import AnyMeasure
 
 # Three images on the axes; image 0 has two sentences, image 1 one, image 2 none; sentence 3 describes no
 # image here.

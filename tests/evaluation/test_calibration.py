@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from limner.errors import DataError, SettingsError
 from limner.evaluation import calibration as module
-from limner.evaluation.calibration import ABSENT, Calibration, fit, surroundings
-from limner.evaluation.first_hits import FirstHits
+from limner.evaluation.calibration import ABSENT, Calibration, FirstHits, fit, surroundings
 from tests.reference.calibration import lead, logistic
 
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limner.errors import DataError
-from limner.evaluation import first_hits as module
-from limner.evaluation.first_hits import HITS, FirstHits
+from limner.evaluation import calibration as module
+from limner.evaluation.calibration import HITS, FirstHits
 
 NAMES = ("scores", "right", "without", "groups")
 

@@ -6,9 +6,8 @@ from limner.errors import SettingsError
 from limner.evaluation import names as module
 from limner.evaluation.curves import CURVES
 from limner.evaluation.measures import NAMED, OF_K, RecallAt
-from limner.evaluation.names import parse_measure, parse_measures
-from limner.evaluation.overlap import Overlap
-from limner.evaluation.tally import AnyMeasure
+from limner.evaluation.names import AnyMeasure, parse_measure, parse_measures
+from limner.evaluation.scores import Overlap
 
 
 @pytest.mark.parametrize(

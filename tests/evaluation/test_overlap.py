@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limner.errors import DataError
-from limner.evaluation import overlap as module
-from limner.evaluation.overlap import BINS, Similarities
+from limner.evaluation import scores as module
+from limner.evaluation.scores import BINS, Similarities
 from tests.reference import ranking as twin
 
 # Middles of bins, so that rounding puts none into another one.

@@ -9,17 +9,16 @@ from hypothesis import strategies as st
 from limner.errors import DataError, SettingsError
 from limner.evaluation import ranking as module
 from limner.evaluation.curves import CURVES
-from limner.evaluation.matches import Matches
-from limner.evaluation.measures import NAMED, OF_K, MeanAveragePrecision, value_of
-from limner.evaluation.overlap import BINS, Overlap
+from limner.evaluation.measures import NAMED, OF_K, Matches, MeanAveragePrecision, value_of
 from limner.evaluation.ranking import (
+    RankingResult,
     average_precisions,
     first_match_ranks,
     rank_embeddings,
     rank_scores,
 )
 from limner.evaluation.relevance import Relevance
-from limner.evaluation.tally import Ranking
+from limner.evaluation.scores import BINS, Overlap
 from tests.reference.ranking import average_precision, first_match_rank, match_ranks, overlap
 
 MAP = MeanAveragePrecision()
@@ -51,7 +50,7 @@ def expected(scores: np.ndarray, queries: list[int], gallery: list[int]) -> tupl
     return [first_match_rank(*row) for row in rows], [average_precision(*row) for row in rows]
 
 
-def check(ranking: Ranking, ranks: list[int], precisions: list[float]) -> None:
+def check(ranking: RankingResult, ranks: list[int], precisions: list[float]) -> None:
     assert ranking.first_ranks.tolist() == ranks
     np.testing.assert_allclose(ranking.each(MAP), precisions, rtol=1e-12)
     assert ranking.without_match == ranks.count(0)

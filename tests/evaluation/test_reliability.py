@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limner.errors import DataError
-from limner.evaluation import reliability as module
-from limner.evaluation.calibration import fit
-from limner.evaluation.first_hits import FirstHits
-from limner.evaluation.reliability import BINS, FOLDS, Reliability, cross_validated, measured
+from limner.evaluation import calibration as module
+from limner.evaluation.calibration import BINS, FOLDS, FirstHits, Reliability, cross_validated, fit, measured
 from tests.reference.calibration import calibration_error
 
 

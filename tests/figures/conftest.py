@@ -3,22 +3,22 @@ from pathlib import Path
 import pytest
 
 from limner.data.records import Dataset
-from limner.runs import load_run
-from limner.runs.run import Run
+from limner.inference import load_model
+from limner.inference.trained import TrainedModel
 from limner.training.loop import train
 from tests.toy import toy_mnil
 
 
 @pytest.fixture(scope="package")
-def run(toy_run: Path) -> Run:
+def run(toy_run: Path) -> TrainedModel:
     """The toys' run, on the CPU."""
-    return load_run(toy_run, device="cpu")
+    return load_model(toy_run, device="cpu")
 
 
 @pytest.fixture(scope="package")
-def mnil(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def mnil(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
     """A run of MNiL on the toys, on the CPU."""
     recipe = toy_mnil()
     recipe = recipe.replace(stages=recipe.stages[:1])
     out = tmp_path_factory.mktemp("mnil") / "run"
-    return load_run(train(recipe, toys.split("train"), toys.split("val"), out, cpu=True), device="cpu")
+    return load_model(train(recipe, toys.split("train"), toys.split("val"), out, cpu=True), device="cpu")

@@ -11,10 +11,10 @@ from limner.figures.features import (
     picture_features,
     sentence_features,
 )
-from limner.runs.run import Run
+from limner.inference.trained import TrainedModel
 
 
-def test_correlations_are_pearsons(run: Run, toys: Dataset) -> None:
+def test_correlations_are_pearsons(run: TrainedModel, toys: Dataset) -> None:
     found = picture_features(run, toys.records[:7])
     np.testing.assert_allclose(
         found.embedded, run.encode_images([one.image for one in toys.records[:7]]), atol=1e-6
@@ -28,7 +28,7 @@ def test_correlations_are_pearsons(run: Run, toys: Dataset) -> None:
         correlation_figure(TwoFeatures(found.entering[:1], found.embedded[:1]))
 
 
-def test_maps_place_every_item(run: Run, toys: Dataset) -> None:
+def test_maps_place_every_item(run: TrainedModel, toys: Dataset) -> None:
     records = toys.records[:8]
     groups = [record.metadata.get("colour", record.group.split()[0]) for record in records]
     said = sentence_features(run, [record.sentences[0] for record in records])
@@ -38,7 +38,7 @@ def test_maps_place_every_item(run: Run, toys: Dataset) -> None:
         assert points.shape == (8, 2)
         assert np.isfinite(points).all()
     table = run.model.text.table.weight.detach().numpy()
-    numbers = run.vocabulary.numbers(records[0].sentences[0])
+    numbers = list(run.tokenizer.tokenize(records[0].sentences[:1], 99)[0].token_ids)
     np.testing.assert_allclose(said.entering[0], table[numbers].mean(0), rtol=1e-5)
     few = TwoFeatures(said.entering[:3], said.embedded[:3])
     with pytest.raises(DataError, match="four items at least, here are 3"):
@@ -48,10 +48,10 @@ def test_maps_place_every_item(run: Run, toys: Dataset) -> None:
         map_figure(same, same, groups, groups)
 
 
-def test_of_an_lstm_its_features_enter(mnil: Run, toys: Dataset) -> None:
+def test_of_an_lstm_its_features_enter(mnil: TrainedModel, toys: Dataset) -> None:
     said = [record.sentences[0] for record in toys.records[:6]]
     found = sentence_features(mnil, said)
     with torch.inference_mode():
-        expected = mnil.model.text(torch.from_numpy(mnil.vocabulary.encode(said, 10)))
+        expected = mnil.model.text(torch.from_numpy(mnil.tokenizer.encode(said, 10).token_ids))
     np.testing.assert_allclose(found.entering, expected.numpy(), rtol=1e-5)
     np.testing.assert_allclose(found.embedded, mnil.encode_texts(said), atol=1e-6)

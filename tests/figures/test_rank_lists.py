@@ -8,12 +8,11 @@ from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.figures.rank_lists import RankList, rank_list_figure, rank_lists
 from limner.figures.style import GREEN, RED, write_figure
-from limner.runs.matching import Matching
-from limner.runs.run import Run
+from limner.inference.trained import TrainedModel
 
 
 @pytest.mark.parametrize("to_text", [False, True])
-def test_rank_lists_are_the_ranking(run: Run, toys: Dataset, to_text: bool) -> None:
+def test_rank_lists_are_the_ranking(run: TrainedModel, toys: Dataset, to_text: bool) -> None:
     records = toys.split("test").records
     lists = rank_lists(run, records, to_text=to_text, queries=3, first=4)
     assert len(lists) == 3
@@ -56,19 +55,15 @@ def test_a_matcher_orders_the_first(matching_run: Path, toys: Dataset, to_text: 
     items = [item for item, _ in one.found]
     asked = [one.query] * 5
     images, texts = (asked, items) if to_text else (items, asked)
-    numbers, maps = run.number_words(said), run.encode_maps(pictures)
-    matching = run.expect_matching()
-    assert isinstance(matching, Matching)
-    logits = matching.logits(
-        maps,
-        numbers,
-        np.array([pictures.index(Path(image)) for image in images]),
-        np.array([said.index(str(text)) for text in texts]),
-    )
+    texts_at = np.array([said.index(str(text)) for text in texts])
+    images_at = np.array([pictures.index(Path(image)) for image in images])
+    none = np.zeros((len(pictures), 1), np.float32), np.zeros((len(said), 1), np.float32)
+    scorer = run.expect_reranker().pair_scorer(*none, run.encode_regions(pictures), said)
+    logits = scorer(images_at, texts_at)
     assert (np.diff(logits) <= 1e-4).all()
 
 
-def test_rank_lists_of_nothing_are_refused(run: Run, toys: Dataset) -> None:
+def test_rank_lists_of_nothing_are_refused(run: TrainedModel, toys: Dataset) -> None:
     with pytest.raises(SettingsError, match="at least one query"):
         rank_lists(run, toys.records, to_text=False, queries=0, first=4)
 

@@ -10,7 +10,7 @@ import torch
 from limner.errors import SettingsError
 from limner.losses import Embedded, Instance, Loss, LossSettings, Terms, register_loss
 from limner.losses.registry import LOSSES, loss_settings
-from limner.models.systems import build_network
+from limner.models.registry import build_network
 from limner.recipes import change
 from limner.recipes.change import differences
 from limner.training.objective import Objective, TrainingBatch

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from limner.models import additive_scores as module
-from limner.models.additive_scores import additive_scores
+from limner.models import local_matching as module
+from limner.models.local_matching import additive_scores
 
 
 def rows(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

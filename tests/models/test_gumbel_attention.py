@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from limner.models.gumbel_attention import attention_weights, gumbel_noise, select_top_k
+from limner.models.local_matching import attention_weights, gumbel_noise, select_top_k
 from tests.reference import gumbel_attention as twin
 
 

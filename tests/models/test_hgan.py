@@ -3,10 +3,10 @@ import torch
 from torch.nn import functional as F
 
 from limner.errors import SettingsError
-from limner.models.backbones import BackboneSettings
 from limner.models.hgan import HGAN, HGANSettings, RegionBranch, RegionSettings
-from limner.models.hierarchical_text import HierarchicalTextSettings
+from limner.models.image import BackboneSettings
 from limner.models.local_matching import LocalMatchingSettings
+from limner.models.text_hgan import HierarchicalTextSettings
 
 NUMBERS = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 0, 0, 0]])
 PHRASES = torch.tensor([[1, 1, 0, 2, 2], [1, 1, 0, 0, 0]])
@@ -69,7 +69,7 @@ def test_all_levels_of_some_pairs() -> None:
     assert embedding.shape == (2, 7)
     torch.testing.assert_close(pictures.embedding, model.embed_images(model.pool_images(pixels(3))))
     torch.testing.assert_close(embedding, model.encode_texts(NUMBERS))
-    matches = model.match(model.halve_pictures(pictures.regions), model.halve_sentences(parts))
+    matches = model.match(model.project_pictures(pictures.regions), model.project_sentences(parts))
     assert list(matches) == ["word", "phrase"]
     for match in matches.values():
         assert match.similarity.shape == (3, 2)
@@ -82,8 +82,8 @@ def test_a_level_that_is_left_out_has_no_parameters() -> None:
     assert list(
         model.match(
             *(
-                model.halve_pictures(model.read_pictures(pixels()).regions),
-                model.halve_sentences(model.read_sentences(NUMBERS, PHRASES)[1]),
+                model.project_pictures(model.read_pictures(pixels()).regions),
+                model.project_sentences(model.read_sentences(NUMBERS, PHRASES)[1]),
             )
         )
     ) == ["word"]

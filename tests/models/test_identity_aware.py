@@ -1,7 +1,7 @@
 import torch
 
-from limner.models.backbones import BackboneSettings
 from limner.models.identity_aware import IdentityAware, IdentityAwareSettings
+from limner.models.image import BackboneSettings
 from limner.models.text_lstm import TextLSTMSettings
 
 

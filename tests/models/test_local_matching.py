@@ -22,7 +22,7 @@ def parts(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def similarities(model: LocalMatching, regions: Tensor, words: Tensor, present: Tensor) -> Tensor:
-    match = model(model.halve_regions(regions), model.halve_items(words, present))
+    match = model(model.project_regions(regions), model.project_items(words, present))
     found: Tensor = match.similarity
     return found
 
@@ -113,7 +113,7 @@ def test_gradients_reach_both_sides_through_the_selection(direction: str) -> Non
     regions, words, present = parts()
     regions.requires_grad_()
     words.requires_grad_()
-    halves = model.halve_regions(regions), model.halve_items(words, present)
+    halves = model.project_regions(regions), model.project_items(words, present)
     match = model(*halves, torch.Generator().manual_seed(0))
     match.similarity.sum().backward()
     assert regions.grad is not None
@@ -128,7 +128,7 @@ def test_gradients_reach_both_sides_through_the_selection(direction: str) -> Non
 def test_attention_is_over_what_was_selected() -> None:
     model = level()
     regions, words, present = parts()
-    match = model(model.halve_regions(regions), model.halve_items(words, present))
+    match = model(model.project_regions(regions), model.project_items(words, present))
     assert match.of_items.sum(dim=3).allclose(torch.ones(()))
     assert match.of_regions.sum(dim=3)[present[None].expand(IMAGES, -1, -1)].allclose(torch.ones(()))
     for sentence, length in enumerate(LENGTHS):
@@ -139,7 +139,7 @@ def test_attention_is_over_what_was_selected() -> None:
 def test_noise_is_drawn_in_training_alone_and_from_the_generator() -> None:
     model = level()
     regions, words, present = parts()
-    halves = model.halve_regions(regions), model.halve_items(words, present)
+    halves = model.project_regions(regions), model.project_items(words, present)
     model.train()
     one, same, other = (model(*halves, torch.Generator().manual_seed(seed)).similarity for seed in (0, 0, 1))
     assert torch.equal(one, same)
@@ -168,7 +168,7 @@ def test_the_temperature_changes_the_gradient_and_not_the_similarity() -> None:
         model = level(temperature=temperature).train()
         own = regions.clone().requires_grad_()
         match = model(
-            model.halve_regions(own), model.halve_items(words, present), torch.Generator().manual_seed(0)
+            model.project_regions(own), model.project_items(words, present), torch.Generator().manual_seed(0)
         )
         found.append(match.similarity)
         gradients += torch.autograd.grad(match.similarity.sum(), own)
@@ -209,7 +209,7 @@ def test_gradients_equal_those_of_the_equations_written_out(
         "limner.models.local_matching.gumbel_noise", lambda like, generator: noise.view(like.shape)
     )
     monkeypatch.setattr(Tensor, "float", lambda tensor: tensor)  # compared in float64
-    match = model(model.halve_regions(regions), model.halve_items(words, present))
+    match = model(model.project_regions(regions), model.project_items(words, present))
     expected = _written_out(model, regions[0], words[0], noise, direction)
     torch.testing.assert_close(match.similarity[0, 0], expected)
     parameters = list(model.parameters())

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from limner.models.packed_lstm import run_packed
+from limner.models.text_lstm import run_packed
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])

@@ -3,8 +3,9 @@ import pytest
 from limner.errors import SettingsError
 from limner.losses import Instance, Ranking
 from limner.models.hgan import HGANSettings
-from limner.recipes import RECIPES, change, get_recipe
+from limner.recipes import RECIPES, get_recipe
 from limner.recipes.ablations import TABLES, get_table, scaled_classes, variants
+from limner.recipes.change import change
 from limner.training.ablation import Variant
 from limner.training.recipe import StageSettings
 
@@ -24,7 +25,7 @@ def _weights(stage: StageSettings) -> tuple[float, float, float, float]:
 _FITTING = [
     (table, recipe)
     for table in TABLES
-    for recipe, make in RECIPES.items()
+    for recipe, make in ((name, entry.load()) for name, entry in RECIPES.items())
     if (len(make().stages) > 1 and (make().matcher is not None) == TABLES[table].matching)
     and TABLES[table].system in (None, make().model.system)
 ]
@@ -223,5 +224,5 @@ def test_hgan_table_2_reads_the_layers_of_the_recipes_bert() -> None:
 
 
 def test_hgan_table_4_has_the_papers_numbers_of_regions() -> None:
-    grids = [row.recipe.model.regions.grid for row in _rows("hgan-table-4", "hgan-people").values()]  # type: ignore[union-attr]
+    grids = [row.recipe.model.regions.grid for row in _rows("hgan-table-4", "hgan-people").values()]  # type: ignore[attr-defined]
     assert grids == [(8, 4), (7, 3), (5, 3), (4, 2), (7, 1), (5, 1)]

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from limner.errors import SettingsError
 from limner.losses import CMCE, Instance, Pair, Ranking
-from limner.recipes import RECIPES, change, get_recipe
-from limner.recipes.change import differences
+from limner.recipes import RECIPES, get_recipe
+from limner.recipes.change import change, differences
+from limner.recipes.registry import PAPER, PERSONS, PICTURES
 from limner.training.recipe import Recipe
 
 
@@ -22,8 +23,10 @@ def test_a_recipe_has_its_name_and_survives_json(name: str) -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_says_what_it_is_and_how_to_run_it(name: str) -> None:
-    first, *rest = (RECIPES[name].__doc__ or "").strip().splitlines()
+    first, *rest = (RECIPES[name].load().__doc__ or "").strip().splitlines()
     assert first.rstrip().endswith(".")
+    assert RECIPES[name].about == first
+    assert RECIPES[name].group in (PICTURES, PERSONS, PAPER)
     assert f"limner train {name} --data" in " ".join(" ".join(rest).split())
 
 
@@ -43,7 +46,7 @@ def test_the_two_stages_of_section_5() -> None:
 def test_unknown_recipes_get_the_nearest_name() -> None:
     with pytest.raises(SettingsError, match="unknown recipe 'dual-pth'; did you mean 'dual-path'"):
         get_recipe("dual-pth")
-    with pytest.raises(SettingsError, match="there are: dual-path, "):
+    with pytest.raises(SettingsError, match=r"known: .* dual-path, "):
         get_recipe("zzz")
 
 

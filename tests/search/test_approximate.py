@@ -5,9 +5,10 @@ import pytest
 
 from limner.search.approximate import Approximate
 from limner.search.engine import Engine
-from limner.search.entry import Entry
+from limner.search.entry import StoredImage
 from limner.search.query import Query
 from limner.search.store import Store
+from limner.search.store_files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, Rows, unit
 
 
@@ -17,25 +18,25 @@ def clustered(count: int, seed: int) -> Rows:
     return unit(centres[rng.integers(0, 20, count)] + 0.3 * rng.normal(size=(count, DIM)))
 
 
-def entries(numbers: range) -> list[Entry]:
-    return [Entry(f"/pictures/{number:04d}.jpg", "0" * 64, 1, 1) for number in numbers]
+def entries(numbers: range) -> list[StoredImage]:
+    return [StoredImage(f"/pictures/{number:04d}.jpg", "0" * 64, 1, 1) for number in numbers]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> StoreFiles:
     encoder = FakeEncoder()
-    store = Store.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    store = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
     store.add(entries(range(400)), clustered(400, 0))
     return store
 
 
-def test_agrees_with_exact_search(store: Store) -> None:
+def test_agrees_with_exact_search(store: StoreFiles) -> None:
     exact = Engine(store, FakeEncoder())
     graph = Engine(store, FakeEncoder(), approximate_from=100)
     graph.prepare()
     found, expected = 0, 0
     for text in ("a red coat", "blue", "a man with a bag", "grey shoes and a hat"):
-        near, best = graph.search(text), exact.search(text)
+        near, best = Store(graph).search(text), Store(exact).search(text)
         found += len({hit.id for hit in near} & {hit.id for hit in best})
         expected += len(best)
         scores = {hit.id: hit.score for hit in best}
@@ -44,13 +45,13 @@ def test_agrees_with_exact_search(store: Store) -> None:
         assert [hit.rank for hit in near] == list(range(1, 11))
         assert [hit.score for hit in near] == sorted((hit.score for hit in near), reverse=True)
     assert found / expected >= 0.95
-    key = exact.search("blue", 1)[0].id
+    key = Store(exact).search("blue", k=1)[0].id
     alike = graph.answer(Query(like=key, k=5))
     assert len(alike.hits) == 5
     assert key not in {hit.id for hit in alike.hits}
 
 
-def test_follows_the_store(store: Store) -> None:
+def test_follows_the_store(store: StoreFiles) -> None:
     graph = Approximate(DIM)
     assert graph.update(store.snapshot()) == 400
     assert graph.update(store.snapshot()) == 0
@@ -68,15 +69,17 @@ def test_follows_the_store(store: Store) -> None:
     assert len(before.matrix) == 400
 
 
-def test_conditions_and_groups_are_answered_exactly(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conditions_and_groups_are_answered_exactly(
+    store: StoreFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = Engine(store, FakeEncoder(), approximate_from=100)
     monkeypatch.setattr(Approximate, "nearest", lambda *given: pytest.fail("the graph was asked"))
     assert len(graph.answer(Query(text="blue", group="near", k=3)).hits) == 3
     small = Engine(store, FakeEncoder(), approximate_from=401)
-    assert len(small.search("blue")) == 10
+    assert len(Store(small).search("blue")) == 10
 
 
-def test_copies_have_equal_scores_and_their_order(store: Store) -> None:
+def test_copies_have_equal_scores_and_their_order(store: StoreFiles) -> None:
     one = clustered(1, 5)
     store.add(entries(range(500, 505)), np.repeat(one, 5, axis=0))
     graph = Approximate(DIM)

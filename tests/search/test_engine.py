@@ -16,13 +16,15 @@ from limner.errors import (
     UnknownPictureError,
 )
 from limner.evaluation.calibration import Calibration
-from limner.runs.calibration_file import RunCalibration
+from limner.inference.calibration import RunCalibration
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.query import Answer, Field, Query
+from limner.search.query import Query
 from limner.search.snapshot import Snapshot
 from limner.search.store import Store
+from limner.search.store_files import StoreFiles
+from limner.wire import Answer, MetadataField
 from tests.search.fake import DIM, FakeEncoder, Rows, draw, unit
 
 COUNT = 12
@@ -39,7 +41,7 @@ def engine(pictures: list[Path], tmp_path_factory: pytest.TempPathFactory) -> En
     """Three pictures of each of four people, at four cameras, an hour apart."""
     encoder = FakeEncoder()
     folder = tmp_path_factory.mktemp("engine") / "store"
-    store = Store.create(folder, fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    store = StoreFiles.create(folder, fingerprint=encoder.fingerprint, dim=DIM, run="run")
     facts = {
         str(picture): {
             "identity": f"p{number % 4}",
@@ -54,11 +56,11 @@ def engine(pictures: list[Path], tmp_path_factory: pytest.TempPathFactory) -> En
 
 
 def key(engine: Engine, picture: Path) -> str:
-    return engine.store.entries()[str(picture)].id
+    return engine.files.entries()[str(picture)].id
 
 
 def names(answer: Answer) -> list[str]:
-    return [hit.path.name for hit in answer.hits]
+    return [hit.name for hit in answer.hits]
 
 
 def ranked(scores: Rows, rows: list[int] | None = None) -> list[str]:
@@ -80,19 +82,19 @@ def of_text() -> Rows:
 
 def test_text_and_picture_queries(engine: Engine, pictures: list[Path], vectors: Rows, of_text: Rows) -> None:
     for picture in pictures:
-        best = engine.search_image(picture, 1)[0]
+        best = Store(engine).search(image=picture, k=1)[0]
         assert best.path == picture
         assert best.score == pytest.approx(1, abs=1e-6)
         again = engine.answer(Query(image=picture.read_bytes(), k=3))
-        assert [hit.to_dict() for hit in again.hits] == [
-            hit.to_dict() for hit in engine.search_image(picture, 3)
+        assert [hit.model_dump(mode="json") for hit in again.hits] == [
+            hit.model_dump(mode="json") for hit in Store(engine).search(image=picture, k=3)
         ]
     found = engine.answer(Query(text="a red coat", k=COUNT))
     assert names(found) == ranked(vectors @ of_text)
     assert (found.total, found.matching, found.good, found.threshold) == (COUNT, COUNT, None, None)
-    assert list(found.hits[:3]) == engine.search("a red coat", 3)
+    assert found[:3] == Store(engine).search("a red coat", k=3).hits
     with pytest.raises(ImageError):
-        engine.search_image(pictures[0].parent / "missing.png")
+        Store(engine).search(image=pictures[0].parent / "missing.png")
     with pytest.raises(ImageError):
         engine.answer(Query(image=b"no picture"))
 
@@ -133,14 +135,14 @@ def test_conditions_and_times(engine: Engine, vectors: Rows, of_text: Rows) -> N
 
 
 def test_a_hit_knows_when_it_was_taken(engine: Engine) -> None:
-    hit = engine.search("a red coat", 1)[0]
-    assert hit.taken == datetime(2026, 11, 20, int(hit.path.stem))
-    assert hit.to_dict()["taken"] == f"2026-11-20T{hit.path.stem}:00:00"
-    entry = engine.store.entry(hit.id)
+    hit = Store(engine).search("a red coat", k=1)[0]
+    assert hit.taken == datetime(2026, 11, 20, int(Path(hit.name).stem))
+    assert hit.model_dump(mode="json")["taken"] == f"2026-11-20T{Path(hit.name).stem}:00:00"
+    entry = engine.files.entry(hit.id)
     assert entry is not None
     assert (entry.taken, entry.path) == (hit.taken, str(hit.path))
-    assert engine.store.entry("nothing") is None
-    small = engine.store.thumbnails([hit.id, "nothing"])
+    assert engine.files.entry("nothing") is None
+    small = engine.files.thumbnails([hit.id, "nothing"])
     assert small[0] is not None
     assert small[0].startswith(b"\xff\xd8")
     assert small[1] is None
@@ -162,7 +164,7 @@ def test_copies_are_one_group(pictures: list[Path], tmp_path: Path) -> None:
     encoder = FakeEncoder()
     copy = tmp_path / "copy.png"
     copy.write_bytes(pictures[3].read_bytes())
-    store = Store.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    store = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
     index_pictures(encoder, store, [pictures[3], copy])
     found = Engine(store, encoder).answer(Query(text="a red coat", group="near"))
     assert [(hit.group, hit.rank) for hit in found.hits] == [(2, 1)]
@@ -197,7 +199,7 @@ def test_a_query_whose_time_is_over_fails_alone(engine: Engine) -> None:
     assert "longer than it may" in str(over)
     assert isinstance(free, Answer)
     assert isinstance(early, Answer)
-    snapshot = engine.store.snapshot()
+    snapshot = engine.files.snapshot()
     with pytest.raises(SearchTimeoutError):
         snapshot.meeting(queries[0].where, until=time.monotonic() - 1)
 
@@ -256,17 +258,17 @@ def test_what_each_word_adds(engine: Engine, pictures: list[Path]) -> None:
 
 def test_fields_of_the_metadata(engine: Engine, tmp_path: Path) -> None:
     assert engine.fields() == [
-        Field("camera", ("0", "1", "2", "3"), "number"),
-        Field("place", ("gate", "hall"), "text"),
+        MetadataField(name="camera", values=("0", "1", "2", "3"), kind="number"),
+        MetadataField(name="place", values=("gate", "hall"), kind="text"),
     ]
     encoder = FakeEncoder()
-    store = Store.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    store = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
     many = [draw(tmp_path / "many" / f"{seed}.png", seed) for seed in range(22)]
     facts = {str(path): {"number": path.stem, "tags": ["x", "y"], "odd": {"a": 1}} for path in many}
     index_pictures(encoder, store, many, metadata=facts)
     assert Engine(store, encoder).fields() == [
-        Field("number", (), "number"),
-        Field("tags", ("x", "y"), "text"),
+        MetadataField(name="number", values=(), kind="number"),
+        MetadataField(name="tags", values=("x", "y"), kind="text"),
     ]
 
 
@@ -283,23 +285,23 @@ def calibration(threshold: float) -> RunCalibration:
         reranked=0,
         threshold=threshold,
         embedding=own,
-        matcher=None,
+        reranker=None,
         reliability={},
         versions={},
     )
 
 
 def test_probabilities_of_a_calibrated_model(engine: Engine, pictures: list[Path]) -> None:
-    calibrated = Engine(engine.store, engine.encoder, calibration(0.5))
-    whole = engine.search("a red coat", COUNT)
+    calibrated = Engine(engine.files, engine.encoder, calibration(0.5))
+    whole = Store(engine).search("a red coat", k=COUNT)
     scores = np.array([hit.score for hit in whole])
     expected = calibration(0.5).embedding.probability(scores, scores)
     for k in (1, 4, COUNT):
         found = calibrated.answer(Query(text="a red coat", k=k))
         assert [hit.probability for hit in found.hits] == pytest.approx(expected[:k].tolist(), abs=1e-6)
         assert (found.good, found.threshold) == (bool(expected[0] >= 0.5), 0.5)
-    assert Engine(engine.store, engine.encoder, calibration(0.0)).answer(Query(text="a red coat")).good
-    assert not Engine(engine.store, engine.encoder, calibration(1.0)).answer(Query(text="a red coat")).good
+    assert Engine(engine.files, engine.encoder, calibration(0.0)).answer(Query(text="a red coat")).good
+    assert not Engine(engine.files, engine.encoder, calibration(1.0)).answer(Query(text="a red coat")).good
     few = calibrated.answer(Query(text="a red coat", where=(Condition.parse("path~*/0[01].png"),)))
     two = np.array([hit.score for hit in few.hits])
     again = calibration(0.5).embedding.probability(two, two)
@@ -329,6 +331,6 @@ def test_queries_that_mean_nothing(asked: dict[str, object]) -> None:
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "store", fingerprint="b" * 64, dim=DIM, run="run")
+    store = StoreFiles.create(tmp_path / "store", fingerprint="b" * 64, dim=DIM, run="run")
     with pytest.raises(StoreError, match=r"b{12} .*a{12};"):
         Engine(store, FakeEncoder())

@@ -9,8 +9,10 @@ import pytest
 from PIL import Image
 
 from limner.errors import DataError, SettingsError, StoreError
-from limner.search.index import IndexSummary, index_pictures
-from limner.search.store import Store
+from limner.search.index import index_pictures
+from limner.search.store_files import StoreFiles
+from limner.types import ImageSource
+from limner.wire import IndexReport
 from tests.search.fake import DIM, FakeEncoder, draw
 
 
@@ -20,13 +22,13 @@ def pictures(tmp_path: Path) -> list[Path]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store.create(tmp_path / "store", fingerprint="a" * 64, dim=DIM, run="run")
+def store(tmp_path: Path) -> StoreFiles:
+    return StoreFiles.create(tmp_path / "store", fingerprint="a" * 64, dim=DIM, run="run")
 
 
-def check_rows(store: Store, pictures: list[Path]) -> None:
+def check_rows(store: StoreFiles, pictures: list[Path]) -> None:
     """Each picture once, with the vector of its present bytes."""
-    store = Store.open(store.folder)
+    store = StoreFiles.open(store.folder)
     entries = store.entries()
     assert len(store) == len(entries) == len(pictures)
     assert sorted(entries) == sorted(map(str, pictures))
@@ -36,7 +38,7 @@ def check_rows(store: Store, pictures: list[Path]) -> None:
 
 @pytest.mark.parametrize(("batch_size", "workers"), [(1, 1), (3, 2), (64, None)])
 def test_every_picture_is_added_once(
-    pictures: list[Path], store: Store, batch_size: int, workers: int | None
+    pictures: list[Path], store: StoreFiles, batch_size: int, workers: int | None
 ) -> None:
     calls: list[tuple[int, int]] = []
     encoder = FakeEncoder()
@@ -48,47 +50,47 @@ def test_every_picture_is_added_once(
         workers=workers,
         progress=lambda done, total: calls.append((done, total)),
     )
-    assert summary == IndexSummary(added=11, unchanged=0, updated=0, skipped=())
+    assert summary == IndexReport(added=11, unchanged=0, updated=0, skipped=())
     assert calls == [(done, 11) for done in range(1, 12)]
     check_rows(store, pictures)
 
 
 def test_running_again_reads_nothing(
-    pictures: list[Path], store: Store, monkeypatch: pytest.MonkeyPatch
+    pictures: list[Path], store: StoreFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index_pictures(FakeEncoder(), store, pictures)
     version = store.snapshot().version
     encoder = FakeEncoder()
     monkeypatch.setattr(encoder, "prepare_image", lambda path: pytest.fail(f"{path} was read"))
-    assert index_pictures(encoder, store, pictures) == IndexSummary(0, 11, 0, ())
+    assert index_pictures(encoder, store, pictures) == IndexReport(added=0, unchanged=11, updated=0)
     assert store.snapshot().version == version
 
 
-def test_new_and_changed_files_are_taken(pictures: list[Path], store: Store) -> None:
+def test_new_and_changed_files_are_taken(pictures: list[Path], store: StoreFiles) -> None:
     index_pictures(FakeEncoder(), store, pictures)
     old = store.entries()[str(pictures[4])]
     draw(pictures[4], 99)
     os.utime(pictures[4], ns=(0, old.mtime + 1_000_000))
     fresh = draw(pictures[0].parent / "new.png", 12)
     encoder = FakeEncoder()
-    assert index_pictures(encoder, store, [fresh.parent]) == IndexSummary(1, 10, 1, ())
+    assert index_pictures(encoder, store, [fresh.parent]) == IndexReport(added=1, unchanged=10, updated=1)
     assert encoder.encoded == 2
     check_rows(store, [*pictures, fresh])
     assert store.entries()[str(pictures[4])].sha256 != old.sha256
 
 
-def test_a_new_time_stamp_alone_encodes_nothing(pictures: list[Path], store: Store) -> None:
+def test_a_new_time_stamp_alone_encodes_nothing(pictures: list[Path], store: StoreFiles) -> None:
     index_pictures(FakeEncoder(), store, pictures)
     for path in pictures:
         os.utime(path, ns=(5, 5))
     encoder = FakeEncoder()
-    assert index_pictures(encoder, store, pictures) == IndexSummary(0, 11, 0, ())
+    assert index_pictures(encoder, store, pictures) == IndexReport(added=0, unchanged=11, updated=0)
     assert encoder.encoded == 0
     assert {entry.mtime for entry in store.entries().values()} == {5}
     check_rows(store, pictures)
 
 
-def test_unreadable_pictures_are_listed(pictures: list[Path], store: Store) -> None:
+def test_unreadable_pictures_are_listed(pictures: list[Path], store: StoreFiles) -> None:
     folder = pictures[0].parent
     (folder / "broken.jpg").write_bytes(b"no picture")
     (folder / "gone.jpg").symlink_to(folder / "nowhere")
@@ -113,11 +115,13 @@ def test_unreadable_pictures_are_listed(pictures: list[Path], store: Store) -> N
     check_rows(store, pictures)
 
 
-def test_a_picture_that_changes_while_it_is_read_is_not_stored(pictures: list[Path], store: Store) -> None:
+def test_a_picture_that_changes_while_it_is_read_is_not_stored(
+    pictures: list[Path], store: StoreFiles
+) -> None:
     encoder = FakeEncoder()
     prepare = encoder.prepare_image
 
-    def slow(source: str | Path | bytes) -> np.ndarray:
+    def slow(source: ImageSource) -> np.ndarray:
         pixels = prepare(source)
         if str(source) == str(pictures[2]):
             pictures[2].write_bytes(pictures[2].read_bytes() + b"more")
@@ -129,32 +133,34 @@ def test_a_picture_that_changes_while_it_is_read_is_not_stored(pictures: list[Pa
     assert index_pictures(FakeEncoder(), store, pictures).added == 1
 
 
-def test_metadata_is_kept_changed_and_counted(pictures: list[Path], store: Store) -> None:
+def test_metadata_is_kept_changed_and_counted(pictures: list[Path], store: StoreFiles) -> None:
     names = [str(path) for path in pictures]
     facts: dict[str, dict[str, object]] = {
         names[0]: {"identity": 7, "camera": "c1"},
         names[1]: {"note": "x"},
         "/elsewhere.png": {},
     }
-    assert index_pictures(FakeEncoder(), store, pictures[:2], metadata=facts) == IndexSummary(
-        2, 0, 0, (), ("/elsewhere.png",)
+    assert index_pictures(FakeEncoder(), store, pictures[:2], metadata=facts) == IndexReport(
+        added=2, unused_metadata=("/elsewhere.png",)
     )
     assert store.entries()[names[0]].identity == "7"
     assert store.entries()[names[1]].metadata == {"note": "x"}
     # Without metadata, or with the same, all stays; a changed picture keeps its facts.
     draw(pictures[0], 50)
     os.utime(pictures[0], ns=(9, 9))
-    assert index_pictures(FakeEncoder(), store, pictures[:2]) == IndexSummary(0, 1, 1, ())
+    assert index_pictures(FakeEncoder(), store, pictures[:2]) == IndexReport(added=0, unchanged=1, updated=1)
     assert store.entries()[names[0]].metadata == {"camera": "c1"}
     encoder = FakeEncoder()
     changed: dict[str, dict[str, object]] = {names[0]: facts[names[0]], names[1]: {"identity": "q"}}
-    assert index_pictures(encoder, store, pictures[:2], metadata=changed) == IndexSummary(0, 1, 1, ())
+    assert index_pictures(encoder, store, pictures[:2], metadata=changed) == IndexReport(
+        added=0, unchanged=1, updated=1
+    )
     assert encoder.encoded == 0
     assert (store.entries()[names[1]].identity, store.entries()[names[1]].metadata) == ("q", {})
     check_rows(store, pictures[:2])
 
 
-def test_misuse_is_refused_before_anything_is_stored(pictures: list[Path], store: Store) -> None:
+def test_misuse_is_refused_before_anything_is_stored(pictures: list[Path], store: StoreFiles) -> None:
     with pytest.raises(StoreError, match="index again"):
         index_pictures(FakeEncoder("c" * 64), store, pictures)
     with pytest.raises(StoreError, match="width"):
@@ -170,7 +176,7 @@ def test_misuse_is_refused_before_anything_is_stored(pictures: list[Path], store
     assert len(store) == 0
 
 
-def test_stopped_by_an_error_keeps_whole_batches(pictures: list[Path], store: Store) -> None:
+def test_stopped_by_an_error_keeps_whole_batches(pictures: list[Path], store: StoreFiles) -> None:
     class Failing(FakeEncoder):
         def encode_pixels(self, pixels: np.ndarray) -> np.ndarray:
             if self.encoded >= 6:
@@ -180,23 +186,27 @@ def test_stopped_by_an_error_keeps_whole_batches(pictures: list[Path], store: St
     with pytest.raises(KeyboardInterrupt):
         index_pictures(Failing(), store, pictures, batch_size=3)
     check_rows(store, pictures[:6])
-    assert index_pictures(FakeEncoder(), store, pictures, batch_size=3) == IndexSummary(5, 6, 0, ())
+    assert index_pictures(FakeEncoder(), store, pictures, batch_size=3) == IndexReport(
+        added=5, unchanged=6, updated=0
+    )
     check_rows(store, pictures)
 
 
-def test_indexing_holds_the_store_from_first_to_last(pictures: list[Path], store: Store) -> None:
+def test_indexing_holds_the_store_from_first_to_last(pictures: list[Path], store: StoreFiles) -> None:
     refused = []
 
     def write_too(done: int, total: int) -> None:
         with pytest.raises(StoreError, match="is being written by another process"):
-            index_pictures(FakeEncoder(), Store.open(store.folder), pictures)
+            index_pictures(FakeEncoder(), StoreFiles.open(store.folder), pictures)
         refused.append(done)
 
     index_pictures(FakeEncoder(), store, pictures, batch_size=3, progress=write_too)
     assert refused == list(range(1, 12))
     check_rows(store, pictures)
     assert (
-        index_pictures(FakeEncoder(), Store.open(store.folder), [Path(str(store.folder)).parent]).unchanged
+        index_pictures(
+            FakeEncoder(), StoreFiles.open(store.folder), [Path(str(store.folder)).parent]
+        ).unchanged
         == 11
     )
 
@@ -204,7 +214,7 @@ def test_indexing_holds_the_store_from_first_to_last(pictures: list[Path], store
 KILLED = """
 import sys, time
 from limner.search.index import index_pictures
-from limner.search.store import Store
+from limner.search.store_files import StoreFiles
 from tests.search.fake import FakeEncoder
 
 class Slow(FakeEncoder):
@@ -212,12 +222,12 @@ class Slow(FakeEncoder):
         time.sleep(0.05)
         return super().encode_pixels(pixels)
 
-index_pictures(Slow(), Store.open(sys.argv[1]), [sys.argv[2]], batch_size=2,
+index_pictures(Slow(), StoreFiles.open(sys.argv[1]), [sys.argv[2]], batch_size=2,
                progress=lambda done, total: print(done, flush=True))
 """
 
 
-def test_killed_at_any_moment_every_picture_is_there_once(tmp_path: Path, store: Store) -> None:
+def test_killed_at_any_moment_every_picture_is_there_once(tmp_path: Path, store: StoreFiles) -> None:
     pictures = [draw(tmp_path / "pictures" / f"{number:03}.png", number) for number in range(60)]
     command = [sys.executable, "-c", KILLED, str(store.folder), str(tmp_path / "pictures")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as process:
@@ -225,14 +235,14 @@ def test_killed_at_any_moment_every_picture_is_there_once(tmp_path: Path, store:
         for _ in range(9):
             process.stdout.readline()
         process.send_signal(signal.SIGKILL)
-    before = len(Store.open(store.folder))
+    before = len(StoreFiles.open(store.folder))
     assert 0 < before < 60
     assert before % 2 == 0
-    assert index_pictures(FakeEncoder(), store, pictures) == IndexSummary(60 - before, before, 0, ())
+    assert index_pictures(FakeEncoder(), store, pictures) == IndexReport(added=60 - before, unchanged=before)
     check_rows(store, pictures)
 
 
-def test_what_is_known_of_a_picture_goes_by_one_rule(tmp_path: Path, store: Store) -> None:
+def test_what_is_known_of_a_picture_goes_by_one_rule(tmp_path: Path, store: StoreFiles) -> None:
     """A picture that the metadata name has what they say; one that they do not name keeps what it has."""
     picture = tmp_path / "a.jpg"
 

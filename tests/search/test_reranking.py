@@ -13,75 +13,82 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import DataError, SearchTimeoutError, SettingsError, StoreError
 from limner.evaluation.calibration import Calibration
-from limner.runs import Run
-from limner.runs.calibration_file import RunCalibration
+from limner.inference import TrainedModel
+from limner.inference.calibration import RunCalibration
 from limner.search.conditions import Condition
-from limner.search.crop import crop_of
 from limner.search.engine import Engine
-from limner.search.entry import Entry
+from limner.search.entry import StoredImage
+from limner.search.explain import crop_of
 from limner.search.index import index_pictures
-from limner.search.opening import open_store, store_for
 from limner.search.query import Query
-from limner.search.store import Store
+from limner.search.store import Store, open_store
+from limner.search.store_files import StoreFiles, store_for
 from tests.search.fake import FakeEncoder
 
 
 @pytest.fixture(scope="module")
-def run(matching_run: Path) -> Run:
+def run(matching_run: Path) -> TrainedModel:
     return limner.load(matching_run, stage="stage-2", device="cpu", precision="fp32")
 
 
 @pytest.fixture(scope="module")
-def engine(run: Run, toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Engine:
+def engine(run: TrainedModel, toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Engine:
     folder = tmp_path_factory.mktemp("reranking") / "store"
     store = store_for(run, run.path, folder)
     index_pictures(run, store, [record.image for record in toys.records[:12]], batch_size=5)
-    return open_store(folder, run=run)
+    return open_store(folder, run=run).engine
 
 
 QUERY = "a red bar on white"
 
 
-def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(engine: Engine, run: Run) -> None:
-    screened = engine.search(QUERY, 12, rerank=0)
+def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(
+    engine: Engine, run: TrainedModel
+) -> None:
+    screened = Store(engine).search(QUERY, k=12, rerank=0)
     assert all(hit.confidence is None for hit in screened)
-    hits = engine.search(QUERY, 12)
+    hits = Store(engine).search(QUERY, k=12)
     assert [hit.rank for hit in hits] == list(range(1, 13))
     assert {hit.id for hit in hits[:5]} == {hit.id for hit in screened[:5]}
     assert [hit.id for hit in hits[5:]] == [hit.id for hit in screened[5:]]
     sure = [hit.confidence for hit in hits[:5]]
     assert sure == sorted(sure, reverse=True)  # type: ignore[type-var]
-    maps = run.encode_maps([hit.path for hit in hits[:5]])
-    assert run.judge is not None
-    logits = run.judge.judge(QUERY, maps).logits
+    maps = run.encode_regions([str(hit.path) for hit in hits[:5]])
+    assert run.reranker is not None
+    logits = run.reranker.rerank(QUERY, maps).logits
     np.testing.assert_allclose(sure, 1 / (1 + np.exp(-logits)), rtol=1e-3)  # type: ignore[arg-type]
-    assert engine.search(QUERY, 3) == hits[:3]
-    assert len([hit for hit in engine.search(QUERY, 12, rerank="all") if hit.confidence is not None]) == 12
+    assert Store(engine).search(QUERY, k=3).hits == hits[:3]
+    assert (
+        len([hit for hit in Store(engine).search(QUERY, k=12, rerank="all") if hit.confidence is not None])
+        == 12
+    )
 
 
 def test_one_batched_forward_and_no_picture_is_opened(
-    engine: Engine, run: Run, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, run: TrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run.model.matcher is not None
+    assert run.model.cross_encoder is not None
     calls: list[int] = []
-    hook = run.model.matcher.co_attention.register_forward_hook(
+    hook = run.model.cross_encoder.co_attention.register_forward_hook(
         lambda module, given, found: calls.append(len(given[0]))
     )
-    monkeypatch.setattr("limner.runs.run.load", lambda *arguments: pytest.fail("a picture was opened"))
-    engine.search(QUERY, 3)
+    monkeypatch.setattr(
+        "limner.inference.trained.load", lambda *arguments: pytest.fail("a picture was opened")
+    )
+    Store(engine).search(QUERY, k=3)
     hook.remove()
     assert calls == [5]
 
 
 def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    together = engine.search(QUERY, 12, rerank="all", explain=True)
+    together = Store(engine).search(QUERY, k=12, rerank="all", explain=True)
     monkeypatch.setattr("limner.search.ranking._BLOCK", 5)
-    monkeypatch.setattr("limner.runs.matching._MEETINGS", 60)
+    monkeypatch.setattr("limner.inference.rerank_co_attention._MEETINGS", 60)
     with monkeypatch.context() as unread:
-        unread.setattr(engine.store, "batches", lambda *_: pytest.fail("a scan for a few"))
-        unread.setattr("limner.search.store._MANY", 1)
-        by_key = engine.search(QUERY, 11, rerank=11)
-    apart = engine.search(QUERY, 12, rerank="all", explain=True)
+        unread.setattr(engine.files, "batches", lambda *_: pytest.fail("a scan for a few"))
+        unread.setattr("limner.search.store_files._MANY", 1)
+        by_key = Store(engine).search(QUERY, k=11, rerank=11)
+    apart = Store(engine).search(QUERY, k=12, rerank="all", explain=True)
     ids = {hit.id for hit in by_key}
     assert [hit.id for hit in by_key] == [hit.id for hit in apart if hit.id in ids]
     assert [hit.id for hit in apart] == [hit.id for hit in together]
@@ -92,38 +99,38 @@ def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(one.attention.of_regions, other.attention.of_regions, rtol=1e-4)  # type: ignore[arg-type]
 
 
-def test_a_sentence_without_a_known_word_has_no_attention(run: Run, engine: Engine) -> None:
-    assert run.judge is not None
-    found = run.judge.judge("zebra", engine.store.maps([engine.search(QUERY, 1)[0].id]))
+def test_a_sentence_without_a_known_word_has_no_attention(run: TrainedModel, engine: Engine) -> None:
+    assert run.reranker is not None
+    found = run.reranker.rerank("zebra", engine.files.maps([Store(engine).search(QUERY, k=1)[0].id]))
     assert found.words == ()
     assert found.of_regions is not None
     assert found.of_regions.shape[:2] == (1, 0)
 
 
-def test_a_store_without_maps_is_named(run: Run, tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "store", fingerprint=run.fingerprint, dim=run.dim, run="run")
+def test_a_store_without_maps_is_named(run: TrainedModel, tmp_path: Path) -> None:
+    store = StoreFiles.create(tmp_path / "store", fingerprint=run.fingerprint, dim=run.dim, run="run")
     with pytest.raises(SettingsError, match="keeps no maps"):
-        Engine(store, run).search(QUERY, rerank=3)
+        Store(Engine(store, run)).search(QUERY, rerank=3)
 
 
-def test_attention_comes_back(engine: Engine, run: Run) -> None:
-    hits = engine.search(QUERY, 12, explain=True)
+def test_attention_comes_back(engine: Engine, run: TrainedModel) -> None:
+    hits = Store(engine).search(QUERY, k=12, explain=True)
     attention = hits[0].attention
     assert attention is not None
     assert attention.words == ("a", "red", "bar", "on", "white")
-    plain = json.loads(json.dumps(hits[0].to_dict()))["attention"]
-    assert np.asarray(plain["of_regions"]).shape == (5, *engine.store.map_shape[:2])  # type: ignore[index]
+    plain = json.loads(json.dumps(hits[0].model_dump(mode="json")))["attention"]
+    assert np.asarray(plain["of_regions"]).shape == (5, *engine.files.map_shape[:2])  # type: ignore[index]
     assert np.asarray(plain["of_words"]).shape == (2, 5)
-    with Image.open(hits[0].path) as picture:
+    with Image.open(str(hits[0].path)) as picture:
         assert tuple(plain["crop"]) == attention.crop == crop_of(*picture.size, run.images)
     explained = engine.explain(QUERY, hits[0].id).attention
     assert explained is not None
     assert explained.crop == attention.crop
     assert hits[6].attention is None
-    assert "attention" not in engine.search(QUERY, 1)[0].to_dict()
+    assert "attention" not in Store(engine).search(QUERY, k=1)[0].model_dump(mode="json")
 
 
-def test_maps_survive_a_change_of_metadata(run: Run, toys: Dataset, tmp_path: Path) -> None:
+def test_maps_survive_a_change_of_metadata(run: TrainedModel, toys: Dataset, tmp_path: Path) -> None:
     pictures = [record.image for record in toys.records[:3]]
     store = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, store, pictures)
@@ -132,7 +139,7 @@ def test_maps_survive_a_change_of_metadata(run: Run, toys: Dataset, tmp_path: Pa
     summary = index_pictures(run, store, pictures, metadata={str(pictures[0]): {"shelf": 3}})
     assert summary.updated == 1
     np.testing.assert_array_equal(store.maps(ids), before)
-    assert Store.open(tmp_path / "store").map_shape == store.map_shape
+    assert StoreFiles.open(tmp_path / "store").map_shape == store.map_shape
 
 
 def test_re_ranking_stops_between_blocks(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +159,7 @@ def test_re_ranking_stops_between_blocks(engine: Engine, monkeypatch: pytest.Mon
 
 
 def test_a_picture_that_is_deleted_meanwhile_is_left_out(
-    run: Run, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: TrainedModel, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, store, [record.image for record in toys.records[:5]])
@@ -161,39 +168,38 @@ def test_a_picture_that_is_deleted_meanwhile_is_left_out(
     fresh = store.snapshot
     monkeypatch.setattr(store, "snapshot", lambda: next(stale, None) or fresh())
     store.delete([snapshot.keys[2]])
-    hits = engine.search(QUERY, 5)
+    hits = Store(engine).search(QUERY, k=5)
     assert {hit.id for hit in hits} == {*snapshot.keys} - {snapshot.keys[2]}
 
 
 def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="at least 0"):
-        engine.search(QUERY, 3, rerank=-1)
+        Store(engine).search(QUERY, k=3, rerank=-1)
     with pytest.raises(SettingsError, match="at least 1"):
-        engine.search(QUERY, 3, rerank=0, explain=True)
+        Store(engine).search(QUERY, k=3, rerank=0, explain=True)
     with pytest.raises(StoreError, match="does not hold"):
-        engine.store.maps(["nothing"])
-    entry = Entry("/nowhere.png", "0" * 64, 1, 1)
-    vector = np.ones((1, engine.store.dim), np.float32)
-    maps = np.zeros((1, *engine.store.map_shape), np.float16)  # type: ignore[misc]
+        engine.files.maps(["nothing"])
+    entry = StoredImage("/nowhere.png", "0" * 64, 1, 1)
+    vector = np.ones((1, engine.files.dim), np.float32)
+    maps = np.zeros((1, *engine.files.map_shape), np.float16)  # type: ignore[misc]
     for wrong in (None, maps[:, :, :, 1:]):
         with pytest.raises(StoreError, match="expected maps of shape"):
-            engine.store.add([entry], vector, wrong)
+            engine.files.add([entry], vector, wrong)
     with pytest.raises(DataError, match="NaN"):
-        engine.store.add([entry], vector, maps * np.float16("nan"))
-    assert len(engine.store) == 12
+        engine.files.add([entry], vector, maps * np.float16("nan"))
+    assert len(engine.files) == 12
     encoder = FakeEncoder()
-    plain = Engine(
-        Store.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=12, run="run"), encoder
-    )
+    files = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=12, run="run")
+    plain = Store(Engine(files, encoder))
     for asked in ({"rerank": 20}, {"rerank": "all"}, {"explain": True}):
         with pytest.raises(SettingsError, match="has no matcher"):
             plain.search("a red coat", **asked)
-    assert plain.search("a red coat", rerank=0) == []
+    assert plain.search("a red coat", rerank=0).hits == ()
     with pytest.raises(StoreError, match="keeps no maps"):
-        plain.store.maps(["one"])
+        plain.files.maps(["one"])
 
 
-def calibration(run: Run, reranked: int | Literal["all"]) -> RunCalibration:
+def calibration(run: TrainedModel, reranked: int | Literal["all"]) -> RunCalibration:
     return RunCalibration(
         fingerprint=run.fingerprint,
         checkpoint="c",
@@ -204,40 +210,40 @@ def calibration(run: Run, reranked: int | Literal["all"]) -> RunCalibration:
         sentences=9,
         reranked=reranked,
         embedding=Calibration(of_score=2, of_lead=5, offset=-1, floor=0.1, right=9, wrong=9),
-        matcher=Calibration(of_score=1, of_lead=3, offset=-2, floor=-1, right=9, wrong=9),
+        reranker=Calibration(of_score=1, of_lead=3, offset=-2, floor=-1, right=9, wrong=9),
         reliability={},
         versions={},
     )
 
 
-def test_a_probability_does_not_depend_on_how_many_are_ordered(engine: Engine, run: Run) -> None:
-    calibrated = Engine(engine.store, run, calibration(run, "all"))
-    sure = [calibrated.search(QUERY, 1, rerank=rerank)[0] for rerank in range(1, 7)]
+def test_a_probability_does_not_depend_on_how_many_are_ordered(engine: Engine, run: TrainedModel) -> None:
+    calibrated = Engine(engine.files, run, calibration(run, "all"))
+    sure = [Store(calibrated).search(QUERY, k=1, rerank=rerank)[0] for rerank in range(1, 7)]
     alike = [hit.probability for hit in sure if hit.id == sure[-1].id]
     assert len(alike) > 1
     assert alike == pytest.approx([alike[0]] * len(alike))
-    one = calibrated.search(QUERY, 12, rerank=1)
+    one = Store(calibrated).search(QUERY, k=12, rerank=1)
     assert [hit.confidence is None for hit in one] == [False] + [True] * 11
-    assert one[1:] == calibrated.search(QUERY, 12, rerank=0)[1:]
+    assert one[1:] == Store(calibrated).search(QUERY, k=12, rerank=0)[1:]
     few = Query(text=QUERY, rerank=1, where=(Condition.parse("path~*0*"),))
     assert calibrated.answer(few).hits[0].probability is not None
 
 
-def test_good_is_what_the_best_answer_says(engine: Engine, run: Run) -> None:
+def test_good_is_what_the_best_answer_says(engine: Engine, run: TrainedModel) -> None:
     unsure = Calibration(of_score=1, of_lead=3, offset=-50, floor=-1, right=9, wrong=9)
     certain = Calibration(of_score=2, of_lead=5, offset=50, floor=0.1, right=9, wrong=9)
-    odd = calibration(run, 5).model_copy(update={"matcher": unsure, "embedding": certain})
-    found = Engine(engine.store, run, odd).answer(Query(text=QUERY, k=12))
+    odd = calibration(run, 5).model_copy(update={"reranker": unsure, "embedding": certain})
+    found = Engine(engine.files, run, odd).answer(Query(text=QUERY, k=12))
     assert found.hits[-1].probability == pytest.approx(1)
     assert not found.good
 
 
-def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: Run) -> None:
+def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: TrainedModel) -> None:
     fitted = calibration(run, 5)
-    cosines, judged = fitted.embedding, fitted.matcher
+    cosines, judged = fitted.embedding, fitted.reranker
     assert judged is not None
-    hits = Engine(engine.store, run, fitted).search(QUERY, 12)
-    screened = np.array([hit.score for hit in engine.search(QUERY, 12, rerank=0)])
+    hits = Store(Engine(engine.files, run, fitted)).search(QUERY, k=12)
+    screened = np.array([hit.score for hit in Store(engine).search(QUERY, k=12, rerank=0)])
     sure = np.array([hit.confidence for hit in hits[:5]], np.float64)
     logits = np.log(sure / (1 - sure))
     expected = [

@@ -9,7 +9,8 @@ from limner.errors import StoreError
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.store import Store
-from limner.search.verifying import verify
+from limner.search.store_files import StoreFiles
+from limner.search.verify import verify
 from tests.search.fake import DIM, FakeEncoder, draw
 
 URL = os.environ.get("LIMNER_TEST_S3")
@@ -21,18 +22,18 @@ def test_a_store_on_an_object_storage(tmp_path: Path) -> None:
     encoder = FakeEncoder()
     pictures = [draw(tmp_path / "pictures" / f"{seed}.png", seed) for seed in range(7)]
     with pytest.raises(StoreError, match="no such store"):
-        Store.open(URL)
-    store = Store.create(URL, fingerprint=encoder.fingerprint, dim=DIM, run="run")
+        StoreFiles.open(URL)
+    store = StoreFiles.create(URL, fingerprint=encoder.fingerprint, dim=DIM, run="run")
     with pytest.raises(StoreError, match="not empty"):
-        Store.create(URL, fingerprint=encoder.fingerprint, dim=DIM, run="run")
-    reader = Store.open(URL)
+        StoreFiles.create(URL, fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    reader = StoreFiles.open(URL)
     assert len(reader) == 0
     assert index_pictures(encoder, store, pictures, batch_size=3).added == 7
     with store.writing(), pytest.raises(StoreError, match="is being written"):
-        index_pictures(encoder, Store.open(URL), pictures)
-    best = Engine(reader, encoder).search_image(pictures[4], 1)[0]
+        index_pictures(encoder, StoreFiles.open(URL), pictures)
+    best = Store(Engine(reader, encoder)).search(image=pictures[4], k=1)[0]
     assert best.path == pictures[4]
     assert reader.delete([best.id]) == 1
     store.compact()
-    report = verify(Store.open(URL))
+    report = verify(StoreFiles.open(URL))
     assert (report.pictures, report.sound, report.found) == (6, True, {})

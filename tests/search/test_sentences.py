@@ -9,18 +9,18 @@ from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.query import Query
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store import Store
+from limner.search.store_files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, draw
 
 TEXTS = ["a red coat", "blue shoes", "a man with a bag", "grey"]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store.create(tmp_path / "store", fingerprint="a" * 64, dim=DIM, run="run")
+def store(tmp_path: Path) -> StoreFiles:
+    return StoreFiles.create(tmp_path / "store", fingerprint="a" * 64, dim=DIM, run="run")
 
 
-def test_found_by_a_picture(store: Store, tmp_path: Path) -> None:
+def test_found_by_a_picture(store: StoreFiles, tmp_path: Path) -> None:
     encoder = FakeEncoder()
     picture = draw(tmp_path / "pictures" / "a.png", 1)
     table = SentenceTable(store)
@@ -36,12 +36,16 @@ def test_found_by_a_picture(store: Store, tmp_path: Path) -> None:
     assert {hit.path for hit in found} <= {None, picture}
     index_pictures(encoder, store, [picture])
     key = next(iter(store.entries().values())).id
-    assert Engine(store, encoder).sentences(Query(like=key, k=3)) == found
+    again = Engine(store, encoder).sentences(Query(like=key, k=3))
+    # now that the store holds the picture, its sentence tells its key
+    assert [hit.id for hit in found] == [None] * 3
+    assert [hit.model_copy(update={"id": None}) for hit in again] == found
+    assert [hit.id for hit in again] == [None if hit.path is None else key for hit in again]
     with pytest.raises(StoreError, match="holds no picture"):
         Engine(store, encoder).sentences(Query(like="nothing"))
 
 
-def test_each_once(store: Store) -> None:
+def test_each_once(store: StoreFiles) -> None:
     encoder, table = FakeEncoder(), SentenceTable(store)
     seen: list[tuple[int, int]] = []
     first = table.index(
@@ -54,10 +58,10 @@ def test_each_once(store: Store) -> None:
     assert seen == [(3, 4), (4, 4)]
     again = table.index(encoder, [Sentence("grey"), Sentence("new"), Sentence("grey", "/a.png")])
     assert (again.added, again.unchanged, len(table)) == (2, 1, 6)
-    assert len(SentenceTable(Store.open(store.folder)).search(encoder.encode_texts(["new"])[0], 9)) == 6
+    assert len(SentenceTable(StoreFiles.open(store.folder)).search(encoder.encode_texts(["new"])[0], 9)) == 6
 
 
-def test_what_does_not_fit_is_refused(store: Store) -> None:
+def test_what_does_not_fit_is_refused(store: StoreFiles) -> None:
     table = SentenceTable(store)
     with pytest.raises(StoreError, match="built with model"):
         table.index(FakeEncoder("b" * 64), [Sentence("x")])
@@ -66,10 +70,10 @@ def test_what_does_not_fit_is_refused(store: Store) -> None:
     with pytest.raises(DataError, match="Unicode"):
         table.index(FakeEncoder(), [Sentence("\ud800")])
     with store.writing(), pytest.raises(StoreError, match="is being written"):
-        SentenceTable(Store.open(store.folder)).index(FakeEncoder(), [Sentence("x")])
+        SentenceTable(StoreFiles.open(store.folder)).index(FakeEncoder(), [Sentence("x")])
 
 
-def test_sentences_go_with_their_picture(store: Store, tmp_path: Path) -> None:
+def test_sentences_go_with_their_picture(store: StoreFiles, tmp_path: Path) -> None:
     encoder, table = FakeEncoder(), SentenceTable(store)
     kept, gone = draw(tmp_path / "p" / "kept.png", 1), draw(tmp_path / "p" / "it's gone.png", 2)
     index_pictures(encoder, store, [kept, gone])
@@ -81,7 +85,7 @@ def test_sentences_go_with_their_picture(store: Store, tmp_path: Path) -> None:
     assert len(table) == 2
 
 
-def test_sentences_of_a_picture_are_replaced(store: Store) -> None:
+def test_sentences_of_a_picture_are_replaced(store: StoreFiles) -> None:
     encoder, table = FakeEncoder(), SentenceTable(store)
     table.index(
         encoder,
@@ -96,7 +100,7 @@ def test_sentences_of_a_picture_are_replaced(store: Store) -> None:
 
 def test_equal_sentences_are_ordered_by_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
-    wide = Store.create(tmp_path / "wide", fingerprint="a" * 64, dim=515, run="run")
+    wide = StoreFiles.create(tmp_path / "wide", fingerprint="a" * 64, dim=515, run="run")
     encoder = FakeEncoder(dim=515)
     vector = rng.standard_normal(515).astype(np.float32)
     monkeypatch.setattr(encoder, "encode_texts", lambda texts: np.tile(vector, (len(texts), 1)))
@@ -108,12 +112,12 @@ def test_equal_sentences_are_ordered_by_picture(tmp_path: Path, monkeypatch: pyt
         assert [str(hit.path) for hit in hits] == [f"/{number:04}.png" for number in range(301)]
 
 
-def test_sentences_of_a_store_that_was_replaced(store: Store) -> None:
-    encoder, reader = FakeEncoder(), SentenceTable(Store.open(store.folder))
+def test_sentences_of_a_store_that_was_replaced(store: StoreFiles) -> None:
+    encoder, reader = FakeEncoder(), SentenceTable(StoreFiles.open(store.folder))
     SentenceTable(store).index(encoder, [Sentence("red")])
     red = encoder.encode_texts(["red"])[0]
     assert [hit.text for hit in reader.search(red, 1)] == ["red"]
     shutil.rmtree(str(store.folder))
-    new = Store.create(store.folder, fingerprint="a" * 64, dim=DIM, run="run")
+    new = StoreFiles.create(store.folder, fingerprint="a" * 64, dim=DIM, run="run")
     SentenceTable(new).index(encoder, [Sentence("blue")])
     assert [hit.text for hit in reader.search(red, 1)] == ["blue"]

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limner.search import snapshot as module
-from limner.search.entry import Entry, key_of
+from limner.search.entry import StoredImage, key_of
 from limner.search.snapshot import top
-from limner.search.store import Store
+from limner.search.store_files import StoreFiles
 from limner.search.table import Table
 
 
@@ -30,7 +30,7 @@ def test_example_in_docstring() -> None:
 
 
 def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store.create(tmp_path / "store", fingerprint="a" * 64, dim=3, run="run")
+    store = StoreFiles.create(tmp_path / "store", fingerprint="a" * 64, dim=3, run="run")
     held: dict[str, np.ndarray] = {}
     rng = np.random.default_rng(0)
     read: list[int] = []
@@ -44,7 +44,7 @@ def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest
 
     def add(*names: str) -> None:
         vectors = rng.standard_normal((len(names), 3)).astype(np.float32)
-        store.add([Entry(f"/{name}", "0" * 64, 1, 1) for name in names], vectors)
+        store.add([StoredImage(f"/{name}", "0" * 64, 1, 1) for name in names], vectors)
         held.update({f"/{name}": vector for name, vector in zip(names, vectors, strict=True)})
 
     def check(expected: int) -> None:
@@ -75,8 +75,8 @@ def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest
 def test_rows_that_go_while_they_are_read_are_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.create(tmp_path / "store", fingerprint="a" * 64, dim=3, run="run")
-    store.add([Entry(f"/{name}", "0" * 64, 1, 1) for name in "ab"], np.eye(3, dtype=np.float32)[:2])
+    store = StoreFiles.create(tmp_path / "store", fingerprint="a" * 64, dim=3, run="run")
+    store.add([StoredImage(f"/{name}", "0" * 64, 1, 1) for name in "ab"], np.eye(3, dtype=np.float32)[:2])
     numbered = Table.numbered
     asked: list[int] = []
 

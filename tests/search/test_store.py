@@ -1,366 +1,264 @@
-import json
-import shutil
-import subprocess
-import sys
-import threading
+"""A store and its model as one object, and the same calls over HTTP."""
+
+import inspect
+import io
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from limner.errors import DataError, LimnerError, SettingsError, StoreError
-from limner.search.entry import Entry
-from limner.search.store import Store
-
-MODEL, OTHER = "1234567890abcdef" * 4, "fedcba0987654321" * 4
-
-
-def entry(name: str, **changes: object) -> Entry:
-    return Entry(**{"path": f"/pictures/{name}", "sha256": "0" * 64, "size": 1, "mtime": 2, **changes})  # type: ignore[arg-type]
-
-
-def store_of(folder: Path, dim: int = 4) -> Store:
-    return Store.create(folder / "store", fingerprint=MODEL, dim=dim, run="runs/a")
-
-
-def test_search_equals_a_full_sort_with_ties_by_path(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    store = store_of(tmp_path, 37)
-    distinct = rng.standard_normal((60, 37)).astype(np.float32)
-    vectors = distinct[rng.integers(0, 60, 300)]  # every vector about five times
-    names = [f"{number:04}.jpg" for number in rng.permutation(300)]
-    for start in range(0, 300, 70):
-        store.add([entry(name) for name in names[start : start + 70]], vectors[start : start + 70])
-    assert len(store) == 300
-    for query in distinct[:10] + np.float32(0.1):
-        exact = vectors.astype(np.float64) @ query.astype(np.float64)
-        order = sorted(range(300), key=lambda row: (-round(exact[row], 4), names[row]))
-        for k in (1, 7, 300, 1000):
-            hits = store.search(query, k)
-            assert [hit.path.name for hit in hits] == [names[row] for row in order[:k]]
-            assert [hit.rank for hit in hits] == list(range(1, min(k, 300) + 1))
-            np.testing.assert_allclose([hit.score for hit in hits], exact[order[:k]], rtol=1e-4, atol=1e-5)
-
-
-def test_equal_scores_beyond_the_last_place_are_cut_by_path(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    store.add([entry(name) for name in "edcba"], np.ones((5, 4), np.float32))
-    assert [hit.path.name for hit in store.search(np.ones(4, np.float32), 3)] == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("count", [301, 1003])
-def test_copies_of_a_picture_score_alike(tmp_path: Path, count: int) -> None:
-    # A matrix product rounds the last rows of odd sizes in another order; copies must still be told by path alone.
-    rng = np.random.default_rng(3)
-    store = store_of(tmp_path, 515)
-    vector = rng.standard_normal(515).astype(np.float32)
-    names = [f"{number:04}.jpg" for number in range(count)]
-    store.add([entry(name) for name in names], np.tile(vector, (count, 1)))
-    for query in rng.standard_normal((6, 515)).astype(np.float32):
-        hits = store.search(query, count)
-        assert len({hit.score for hit in hits}) == 1
-        assert [hit.path.name for hit in hits] == names
-
-
-def test_hits_carry_what_was_stored(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    kept = entry("ä.jpg", identity="p7", metadata={"camera": 3, "tags": ["x", None], "name": "Zoë"})
-    store.add([kept, entry("b.jpg")], np.eye(4, dtype=np.float32)[:2])
-    first, second = Store.open(tmp_path / "store").search(np.array([1, 0.5, 0, 0], np.float32))
-    assert (first.path, first.identity, first.metadata) == (Path("/pictures/ä.jpg"), "p7", kept.metadata)
-    assert (first.id, len(first.id)) == (kept.id, 32)
-    assert (second.identity, second.metadata, second.score) == (None, {}, 0.5)
-    assert json.loads(json.dumps(first.to_dict()))["metadata"]["name"] == "Zoë"
-
-
-def test_a_path_has_one_row(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    store.add([entry("a"), entry("b")], np.eye(4, dtype=np.float32)[:2])
-    store.add([entry("c"), entry("a", sha256="1" * 64)], np.eye(4, dtype=np.float32)[2:])
-    assert len(store) == 3
-    assert store.entries()["/pictures/a"].sha256 == "1" * 64
-    np.testing.assert_array_equal(store.vectors([entry("a").id, entry("b").id]), np.eye(4)[[3, 1]])
-    assert store.search(np.array([1, 0, 0, 0], np.float32), 1)[0].score == 0
-
-
-def test_what_another_handle_adds_is_seen(tmp_path: Path) -> None:
-    reader = store_of(tmp_path)
-    query = np.ones(4, np.float32)
-    assert reader.search(query) == []
-    assert reader.entries() == {}
-    Store.open(tmp_path / "store").add([entry("a")], np.ones((1, 4), np.float32))
-    assert [hit.path.name for hit in reader.search(query)] == ["a"]
-    held = reader.snapshot()
-    assert reader.snapshot() is held
-    Store.open(tmp_path / "store").add([entry("b")], np.ones((1, 4), np.float32))
-    assert len(reader.search(query)) == 2
-    reader.compact()
-    assert len(reader.search(query)) == 2
-
-
-def test_another_model_is_refused(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    store.check_model(MODEL, 4)
-    with pytest.raises(StoreError, match=r"1234567890ab \(run runs/a\).*fedcba098765.*index again") as caught:
-        store.check_model(OTHER, 4)
-    assert OTHER not in str(caught.value)
-    with pytest.raises(StoreError, match="width 4, the model gives 5"):
-        store.check_model(MODEL, 5)
-
-
-def test_vectors_that_do_not_fit_are_refused_and_change_nothing(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    store.add([], np.empty((0, 4), np.float32))
-    with pytest.raises(StoreError, match="width 4"):
-        store.add([entry("a")], np.ones((1, 3), np.float32))
-    with pytest.raises(StoreError, match="expected 1 vectors"):
-        store.add([entry("a")], np.ones((2, 4), np.float32))
-    with pytest.raises(DataError, match="NaN"):
-        store.add([entry("a")], np.full((1, 4), np.nan, np.float32))
-    with pytest.raises(DataError, match="twice"):
-        store.add([entry("a"), entry("a")], np.ones((2, 4), np.float32))
-    for bad in ({"x": float("nan")}, {"x": "\ud800"}, {"x": object()}, {"x": [{"y": 2**63}]}):
-        with pytest.raises(DataError, match="JSON"):
-            store.add([entry("a", metadata=bad)], np.ones((1, 4), np.float32))
-    with pytest.raises(StoreError, match=f"does not hold {entry(chr(97)).id}"):
-        store.vectors([entry("a").id])
-    assert len(store) == 0
-
-
-def test_queries_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    with pytest.raises(StoreError, match=r"width 4 from model 1234567890ab.*run runs/a"):
-        store.search(np.ones(5, np.float32))
-    with pytest.raises(DataError, match="NaN"):
-        store.search(np.full(4, np.nan, np.float32))
-    with pytest.raises(SettingsError, match="at least 1"):
-        store.search(np.ones(4, np.float32), 0)
-
-
-def test_folders_that_are_no_store_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no such store"):
-        Store.open(tmp_path / "missing")
-    with pytest.raises(StoreError, match=r"not a store, it has no store\.json"):
-        Store.open(tmp_path)
-    (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(StoreError, match=r"not empty \(holds 'notes.txt'\)"):
-        Store.create(tmp_path, fingerprint=MODEL, dim=4, run="r")
-    with pytest.raises(StoreError, match="cannot be written"):
-        Store.create(tmp_path / "notes.txt", fingerprint=MODEL, dim=4, run="r")
-
-
-GOOD = {"format": 3, "fingerprint": MODEL, "dim": 4, "run": "r", "created": "2026-01-01T00:00:00+00:00"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        "null",
-        "[" * 100_000,
-        "\x00",
-        json.dumps({**GOOD, "dim": 0}),
-        json.dumps({**GOOD, "dim": "x"}),
-        json.dumps({**GOOD, "extra": 1}),
-        json.dumps({key: GOOD[key] for key in GOOD if key != "fingerprint"}),
-        json.dumps({**GOOD, "format": 2}),
-        json.dumps({**GOOD, "format": 4}),
-    ],
+from limner.client import Client
+from limner.errors import (
+    ChangedPictureError,
+    LimnerError,
+    SettingsError,
+    StoreError,
+    UnknownPictureError,
 )
-def test_a_damaged_card_is_one_line(tmp_path: Path, text: str) -> None:
-    (tmp_path / "store.json").write_text(text)
-    with pytest.raises(StoreError, match=r"damaged|newer|older") as caught:
-        Store.open(tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_damaged_table_is_one_line(tmp_path: Path) -> None:
-    store_of(tmp_path).add([entry("a")], np.ones((1, 4), np.float32))
-    for manifest in (tmp_path / "store" / "pictures.lance" / "_versions").iterdir():
-        manifest.write_bytes(b"nonsense")
-    with pytest.raises(StoreError, match="damaged") as caught:
-        Store.open(tmp_path / "store")
-    assert "\n" not in str(caught.value)
-
-
-def test_a_table_that_is_cut_off_is_one_line_whatever_reads_it(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    store.add([entry("a")], np.ones((1, 4), np.float32))
-    for file in (tmp_path / "store" / "pictures.lance" / "data").iterdir():
-        file.write_bytes(file.read_bytes()[:100])
-    for read in (
-        lambda opened: opened.search(np.ones(4, np.float32)),
-        lambda opened: opened.entries(),
-        lambda opened: opened.entry("a"),
-        lambda opened: opened.vectors([entry("a").id]),
-        lambda opened: opened.thumbnails([entry("a").id]),
-        lambda opened: list(opened.batches(["id"])),
-    ):
-        with pytest.raises(
-            StoreError, match=r"its table of pictures is damaged .*`limner store verify`"
-        ) as caught:
-            read(Store.open(tmp_path / "store"))
-        assert "\n" not in str(caught.value)
-
-
-def test_a_reader_follows_a_folder_that_was_replaced(tmp_path: Path) -> None:
-    store_of(tmp_path).add([entry("old")], np.ones((1, 4), np.float32))
-    reader = Store.open(tmp_path / "store")
-    assert [hit.path.name for hit in reader.search(np.ones(4, np.float32))] == ["old"]
-    shutil.rmtree(tmp_path / "store")
-    with pytest.raises(StoreError, match="no such store"):
-        reader.search(np.ones(4, np.float32))
-    store_of(tmp_path).add([entry("new")], np.ones((1, 4), np.float32))
-    assert [hit.path.name for hit in reader.search(np.ones(4, np.float32))] == ["new"]
-    assert list(reader.entries()) == ["/pictures/new"]
-    shutil.rmtree(tmp_path / "store")
-    Store.create(tmp_path / "store", fingerprint=OTHER, dim=4, run="r")
-    with pytest.raises(StoreError, match=f"replaced by a store of model {OTHER[:12]}"):
-        reader.search(np.ones(4, np.float32))
-
-
-def test_what_was_deleted_is_purged_from_the_disk(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    names = ("a", "b")
-    secret = b"\xff\xd8 a face of somebody \xff\xd9"
-    store.add([entry(name) for name in names], np.ones((2, 4), np.float32), thumbnails=[secret, None])
-    store.delete([entry("a").id])
-
-    def is_there() -> bool:
-        files = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
-        return any(secret in path.read_bytes() for path in files)
-
-    store.compact()
-    assert is_there()
-    store.compact(purge=True)
-    assert not is_there()
-    assert list(Store.open(tmp_path / "store").entries()) == ["/pictures/b"]
-
-
-def test_a_table_of_another_width_is_refused(tmp_path: Path) -> None:
-    store_of(tmp_path).add([entry("a")], np.ones((1, 4), np.float32))
-    card = tmp_path / "store" / "store.json"
-    card.write_text(card.read_text().replace('"dim": 4', '"dim": 8'))
-    with pytest.raises(StoreError, match="other columns"):
-        Store.open(tmp_path / "store")
-
-
-def test_a_store_whose_making_was_killed_can_be_made_again(tmp_path: Path) -> None:
-    folder = tmp_path / "store"
-    folder.mkdir()
-    (folder / ".store.json.partial").write_text("{")
-    store = Store.create(folder, fingerprint=MODEL, dim=4, run="r")
-    assert sorted(path.name for path in folder.iterdir()) == [".store.lock", "store.json"]
-    (folder / "pictures.lance" / "data").mkdir(parents=True)  # killed before the table's first version
-    assert Store.open(folder).search(np.ones(4, np.float32)) == []
-    store.add([entry("a")], np.ones((1, 4), np.float32))
-    assert len(Store.open(folder)) == 1
-
-
-def test_a_lock_file_alone_is_no_content_and_none_is_left_elsewhere(tmp_path: Path) -> None:
-    folder = tmp_path / "store"
-    folder.mkdir()
-    (folder / ".store.lock").touch()
-    Store.create(folder, fingerprint=MODEL, dim=4, run="r")
-    with pytest.raises(StoreError, match=r"not empty \(holds 'store.json'\)"):
-        Store.create(folder, fingerprint=MODEL, dim=4, run="r")
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "notes.txt").write_text("x")
-    with pytest.raises(StoreError, match="not empty"):
-        Store.create(other, fingerprint=MODEL, dim=4, run="r")
-    assert [path.name for path in other.iterdir()] == ["notes.txt"]
-
-
-WRITTEN = "is being written by another process; try again when it is done"
-
-
-def test_of_two_handles_one_writes_and_both_read(tmp_path: Path) -> None:
-    first = store_of(tmp_path)
-    second = Store.open(first.folder)
-    with first.writing():
-        first.add([entry("a")], np.ones((1, 4), np.float32))
-        with first.writing():
-            first.add([entry("b")], np.ones((1, 4), np.float32))
-        first.compact()
-        with pytest.raises(StoreError, match=WRITTEN):
-            second.add([entry("c")], np.ones((1, 4), np.float32))
-        with pytest.raises(StoreError, match=WRITTEN):
-            second.compact()
-        assert len(second) == len(second.entries()) == len(second.search(np.ones(4, np.float32))) == 2
-    second.add([entry("c")], np.ones((1, 4), np.float32))
-    assert len(first) == 3
-
-
-@pytest.mark.parametrize("shared", [False, True], ids=["a handle each", "one handle"])
-def test_writers_at_once_leave_one_row_a_picture(tmp_path: Path, shared: bool) -> None:
-    store, together = store_of(tmp_path), threading.Barrier(3)
-    refused: list[str] = []
-    vectors = np.ones((20, 4), np.float32)
-
-    def write() -> None:
-        mine = store if shared else Store.open(store.folder)
-        together.wait()
-        for _ in range(3):
-            try:
-                mine.add([entry(f"{number:02}") for number in range(20)], vectors)
-            except StoreError as error:
-                refused.append(str(error))
-
-    threads = [threading.Thread(target=write) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(Store.open(store.folder)) == 20
-    assert all(WRITTEN in message for message in refused)
-
-
-HOLDING = """
-import sys
+from limner.search.engine import Engine
+from limner.search.index import index
+from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
+from limner.search.store_files import StoreFiles
+from limner.server.app import create_app
+from limner.server.settings import ServerSettings
+from limner.wire import Answer
+from tests.search.fake import DIM, FakeEncoder, draw
+from tests.server.running import running
+from tests.server.serving import COUNT, HOME, toy_engine
 
-with Store.open(sys.argv[1]).writing():
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    store.add([entry("a")], np.ones((1, 4), np.float32))
-    command = [sys.executable, "-c", HOLDING, str(store.folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        with pytest.raises(StoreError, match=WRITTEN):
-            store.add([entry("b")], np.ones((1, 4), np.float32))
-        assert len(Store.open(store.folder).search(np.ones(4, np.float32))) == 1
-        process.kill()
-    store.add([entry("b")], np.ones((1, 4), np.float32))
-    assert len(store) == 2
+LOCAL = {"engine", "files", "index"}
+"""What only a store of this machine has: its model, its folder, the indexing of files that lie here."""
+REMOTE = {"url", "health"}
+"""What only a connection has."""
 
 
-def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    store.add([entry("a")], np.ones((1, 4), np.float32))
-    folder = tmp_path / "store"
-    data = folder / "pictures.lance" / "data"
-    data.rename(tmp_path / "away")
-    data.write_text("no folder")
-    with pytest.raises(StoreError, match=r"store: cannot be written \(Not a directory\)$"):
-        store.add([entry("b")], np.ones((1, 4), np.float32))
-    (folder / ".store.lock").unlink()
-    (folder / ".store.lock").mkdir()
-    with pytest.raises(StoreError, match=r"store: cannot be written \(Is a directory\)$"):
-        store.add([entry("b")], np.ones((1, 4), np.float32))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
 
 
-def test_the_card_says_what_was_given(tmp_path: Path) -> None:
-    store_of(tmp_path)
-    card = Store.open(tmp_path / "store").card
-    assert (card.fingerprint, card.dim, card.run, card.format) == (MODEL, 4, "runs/a", 3)
-    with pytest.raises(LimnerError, match="dim"):
-        Store.create(tmp_path / "other", fingerprint=MODEL, dim=0, run="r")
+@pytest.fixture(scope="module")
+def store(folder: Path) -> Store:
+    engine = toy_engine(folder)
+    SentenceTable(engine.files).index(
+        engine.encoder, [Sentence("a red coat", str(folder / HOME / "3.png")), Sentence("blue")]
+    )
+    return Store(engine)
+
+
+@pytest.fixture(scope="module")
+def client(store: Store, folder: Path) -> Iterator[Client]:
+    # other handles of the same folder: the server's adding and deleting must be seen through ours
+    served = Store(Engine(StoreFiles.open(store.files.folder), store.engine.encoder))
+    settings = ServerSettings(changes=True, uploads=folder / "uploads", rate=0)
+    with running(create_app(served, settings)) as url, Client(url) as client:
+        yield client
+
+
+def public(of: type) -> dict[str, Any]:
+    special = {"__len__", "__iter__", "__enter__", "__exit__", "__repr__"}
+    return {
+        name: inspect.signature(member)
+        for name, member in vars(of).items()
+        if callable(member) and (not name.startswith("_") or name in special)
+    }
+
+
+def test_a_store_and_a_client_have_the_same_calls() -> None:
+    local, remote = public(Store), public(Client)
+    assert local.keys() - LOCAL == remote.keys() - REMOTE
+    for name in local.keys() & remote.keys() - {"__enter__"}:
+        assert local[name] == remote[name], name
+
+
+def comparable(value: Any) -> Any:
+    """An answer without what only one side tells: paths of this machine, and how long it took."""
+    if isinstance(value, Answer):
+        return [comparable(hit) for hit in value], value.total, value.matching, value.good, value.unknown
+    if isinstance(value, list | tuple):
+        return [comparable(one) for one in value]
+    return value.model_copy(update={"path": None}) if "path" in type(value).model_fields else value
+
+
+ASKED: list[dict[str, Any]] = [
+    {"text": "a red coat", "k": 3},
+    {"text": "a zxqv"},
+    {"text": "a", "where": "camera=1"},
+    {"text": "a", "where": {"camera": 1, "identity": ["even", "odd"]}},
+    {"text": "a", "where": ["camera>=1", {"camera": [1, 2]}], "group": "identity"},
+    {"text": "a", "after": datetime(2026, 11, 12), "before": "2026-11-14"},
+    {"text": "a", "where": ["camera=9"]},
+]
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_both_answer_alike(store: Store, client: Client, asked: dict[str, Any]) -> None:
+    here, there = store.search(**asked), client.search(**asked)
+    assert comparable(here) == comparable(there)
+    assert here.took_ms is None
+    assert there.took_ms is not None
+    assert all(hit.path is not None and hit.path.name == hit.name for hit in here)
+    assert all(hit.path is None for hit in there)
+
+
+def test_both_answer_alike_by_pictures(store: Store, client: Client, folder: Path) -> None:
+    picture = folder / HOME / "3.png"
+    key = store.search(image=picture, k=1)[0].id
+    searches: tuple[dict[str, Any], ...] = (
+        {"image": picture},
+        {"image": str(picture), "text": "a", "text_weight": 0.2},
+        {"image": bytearray(picture.read_bytes()), "group": "near"},
+        {"like": key, "k": 4},
+        {"image": Image.open(picture)},
+        {"image": np.array(Image.open(picture))},
+    )
+    for asked in searches:
+        assert comparable(store.search(**asked)) == comparable(client.search(**asked))
+        plain = {name: value for name, value in asked.items() if name != "group"}
+        assert comparable(store.sentences(**plain)) == comparable(client.sentences(**plain))
+    assert store.explain("a red coat", key) == client.explain("a red coat", key)
+    assert store.image(key) == client.image(key) == picture.read_bytes()
+    assert store.thumbnail(key) == client.thumbnail(key)
+
+
+def test_both_tell_alike_of_pictures(store: Store, client: Client) -> None:
+    assert len(store) == len(client) == COUNT
+    assert comparable(list(store)) == comparable(list(client))
+    for asked in ({}, {"offset": 2, "limit": 3}, {"where": {"camera": 1}}, {"offset": 99}):
+        assert comparable(store.items(**asked).items) == comparable(client.items(**asked).items)
+        assert store.items(**asked).total == client.items(**asked).total
+    key = next(iter(store)).id
+    assert comparable(store.item(key)) == comparable(client.item(key))
+    here, there = store.info(), client.info()
+    assert here.model_copy(update={"max_k": 100}) == there
+
+
+def test_many_at_once(store: Store, client: Client) -> None:
+    texts = [f"a {word} coat" for word in ("red", "blue", "green", "zxqv")] * 80
+    asked: list[str | dict[str, Any]] = [*texts, {"text": "a", "k": 1}, {"like": next(iter(store)).id}]
+    here = store.search_many(asked, k=2, where={"camera": 1})
+    assert comparable(here) == comparable(client.search_many(asked, k=2, where={"camera": 1}))
+    assert [len(answer) for answer in here] == [2] * 320 + [1, 2]
+    assert comparable(here[1]) == comparable(store.search(texts[1], k=2, where={"camera": 1}))
+    assert store.search_many([]) == client.search_many([]) == []
+    for one in (store, client):
+        with pytest.raises(LimnerError):
+            one.search_many(["a", " "])
+        with pytest.raises(SettingsError, match="unknown argument 'kk'; known here: text"):
+            one.search_many([{"kk": 3}])
+
+
+def test_a_client_waits_as_long_as_it_is_told_to(store: Store) -> None:
+    with (
+        running(create_app(store, ServerSettings(rate=20, burst=2))) as url,
+        Client(url) as patient,
+        Client(url, timeout=0.5) as hurried,
+    ):
+        assert len(patient.search_many(["a"] * 6)) == 6
+        with pytest.raises(LimnerError, match="requests a second"):
+            hurried.search_many(["a"] * 60)
+
+
+def test_added_and_deleted(store: Store, client: Client, folder: Path) -> None:
+    picture = draw(folder / "new" / "new.png", 99)
+    for one in (store, client):
+        added = one.add(picture, identity="9", metadata={"camera": 3})
+        assert (added.name, added.identity, added.metadata["camera"]) == ("new.png", "9", 3)
+        assert comparable(store.item(added.id)).model_copy(update={"name": "new.png"}) == comparable(added)
+        assert len(store) == len(client) == COUNT + 1
+        one.delete(added.id)
+        assert len(store) == len(client) == COUNT
+        with pytest.raises(LimnerError):
+            one.delete(added.id)
+    assert picture.exists()
+    named = store.add(f"{folder}/new/../new/new.png", name="coat")
+    assert (named.path, named.metadata) == (picture, {"name": "coat"})
+    store.delete(named.id)
+    with pytest.raises(SettingsError, match="keeps no picture files"):
+        store.add(picture.read_bytes())
+    (folder / "text.png").write_text("no picture")
+    with pytest.raises(StoreError, match="not a picture"):
+        store.add(folder / "text.png")
+
+
+def test_what_a_store_does_not_hold(store: Store, client: Client) -> None:
+    for one in (store, client):
+        for call in (one.item, one.image, one.thumbnail, one.delete):
+            with pytest.raises(LimnerError):
+                call("0" * 32)
+        with pytest.raises(LimnerError):
+            one.search("a", like="0" * 32)
+    with pytest.raises(UnknownPictureError, match="holds no picture"):
+        store.item("nothing")
+    with pytest.raises(SettingsError, match="at least 0, got -1 and 50"):
+        store.items(offset=-1)
+    with pytest.raises(SettingsError, match="at least 0, got 0 and -1"):
+        store.items(limit=-1)
+    with pytest.raises(SettingsError, match="expected 'identity' or 'near', got 'nearly'"):
+        store.search_many([{"text": "a", "group": "nearly"}])
+    with pytest.raises(SettingsError, match="after: expected a time in ISO 8601"):
+        store.search("a", after="yesterday")
+
+
+def test_a_file_that_has_changed_is_not_shown(tmp_path: Path) -> None:
+    store = Store(toy_engine(tmp_path))
+    changed, gone, *_ = store
+    assert changed.path is not None
+    assert gone.path is not None
+    draw(changed.path, 77)
+    gone.path.unlink()
+    for item in (changed, gone):
+        with pytest.raises(ChangedPictureError, match="gone or has changed"):
+            store.image(item.id)
+        # what the store keeps of it is still there
+        assert store.thumbnail(item.id).startswith(b"\xff\xd8")
+
+
+def test_a_picture_that_browsers_do_not_show_comes_as_jpeg(tmp_path: Path) -> None:
+    store = Store(toy_engine(tmp_path))
+    Image.new("RGB", (30, 20), (9, 99, 9)).save(tmp_path / "one.tif")
+    content = store.image(store.add(tmp_path / "one.tif").id)
+    with Image.open(io.BytesIO(content)) as image:
+        assert (image.format, image.size) == ("JPEG", (30, 20))
+
+
+def test_it_is_a_context_and_one_line(tmp_path: Path) -> None:
+    with Store(toy_engine(tmp_path)) as store:
+        before = store.search("a red coat")
+        assert repr(store).endswith(f"{COUNT} pictures, model aaaaaaaaaaaa)")
+        assert "\n" not in repr(store)
+    # closed, it holds nothing in memory; asked again, it reads again
+    assert store.search("a red coat") == before
+
+
+def test_indexing_makes_a_store_or_adds_to_one(tmp_path: Path) -> None:
+    class Model(FakeEncoder):
+        path = tmp_path / "run"
+
+    pictures = [draw(tmp_path / "pictures" / f"{seed}.png", seed) for seed in range(3)]
+    (tmp_path / "facts.csv").write_text("file,camera\npictures/1.png,7\n")
+    seen: list[tuple[int, int]] = []
+    report = index(
+        Model(),
+        tmp_path / "store",
+        tmp_path / "pictures",
+        metadata=tmp_path / "facts.csv",
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert (report.added, report.skipped, seen[-1]) == (3, (), (3, 3))
+    assert repr(report) == "IndexReport(3 added, 0 updated, 0 unchanged, 0 skipped)"
+    store = Store(Engine(StoreFiles.open(tmp_path / "store"), Model()))
+    assert store.files.manifest.run == str(tmp_path / "run")
+    assert [item.name for item in store.items(where="camera=7")] == ["1.png"]
+    more = draw(tmp_path / "more.png", 9)
+    assert index(Model(), store, [more]).added == 1
+    assert index(Model(), store.files, str(more)).unchanged == 1
+    assert store.index([*pictures, more]).unchanged == 4
+    assert len(store) == 4
+    with pytest.raises(SettingsError, match="a model without a path"):
+        index(FakeEncoder(dim=DIM), str(tmp_path / "other"), pictures)

@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from limner.search.engine import Engine
+from limner.search.store import Store
 from limner.server.app import create_app
 from tests.server.browsing import CHROMIUM, QUIET
 from tests.server.running import running
@@ -25,7 +26,7 @@ def engine(tmp_path: Path) -> Engine:
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    with TestClient(create_app(engine), raise_server_exceptions=False) as client:
+    with TestClient(create_app(Store(engine)), raise_server_exceptions=False) as client:
         yield client
 
 
@@ -35,7 +36,7 @@ def page_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if (url := os.environ.get("LIMNER_PAGE_URL")) is not None:
         yield url
         return
-    with running(create_app(toy_engine(tmp_path_factory.mktemp("page")))) as url:
+    with running(create_app(Store(toy_engine(tmp_path_factory.mktemp("page"))))) as url:
         yield f"{url}/"
 
 

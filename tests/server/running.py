@@ -7,15 +7,14 @@ from typing import Any
 
 import uvicorn
 
-from limner.server.heads import HeadLimit
-from limner.server.listening import listen
+from limner.server.connections import HeaderTimeout, listen
 
 
 @contextmanager
 def running(app: Any) -> Iterator[str]:
     """Its URL, as long as it runs."""
     with listen("127.0.0.1", 0) as listening:
-        config = uvicorn.Config(app, http=HeadLimit, log_level="error", access_log=False, ws="none")
+        config = uvicorn.Config(app, http=HeaderTimeout, log_level="error", access_log=False, ws="none")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

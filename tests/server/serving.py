@@ -6,7 +6,7 @@ from typing import Any
 
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.store import Store
+from limner.search.store_files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, draw
 
 COUNT = 8
@@ -36,7 +36,7 @@ def toy_engine(folder: Path) -> Engine:
     """A store of eight pictures, the even ones of camera 1 and of identity "even"."""
     encoder = FakeEncoder()
     pictures = [draw(folder / HOME / f"{seed}.png", seed) for seed in range(COUNT)]
-    store = Store.create(folder / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    store = StoreFiles.create(folder / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
     facts = {
         str(path): {
             "camera": 1 + seed % 2,

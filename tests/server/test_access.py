@@ -6,6 +6,7 @@ from pydantic import SecretStr
 
 from limner.errors import SettingsError
 from limner.search.engine import Engine
+from limner.search.store import Store
 from limner.server.access import LOCAL, is_loopback, needs_token, read_token
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
@@ -16,7 +17,7 @@ TOKEN = "s3cret-s3cret-s3cret"
 
 @pytest.fixture
 def guarded(engine: Engine) -> TestClient:
-    return TestClient(create_app(engine, ServerSettings(token=SecretStr(TOKEN))))
+    return TestClient(create_app(Store(engine), ServerSettings(token=SecretStr(TOKEN))))
 
 
 @pytest.mark.parametrize(
@@ -57,14 +58,14 @@ def test_an_unauthorised_body_is_not_read(guarded: TestClient) -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "", "localhost.evil.example", "[::1"])
 def test_other_names_are_refused_where_there_is_no_token(engine: Engine, host: str) -> None:
-    client = TestClient(create_app(engine, ServerSettings(hosts=LOCAL)))
+    client = TestClient(create_app(Store(engine), ServerSettings(hosts=LOCAL)))
     problem(client.get("/v1/info", headers={"Host": host}), 421)
     problem(client.get("/", headers={"Host": host}), 421)
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1:9", "[::1]:8000"])
 def test_own_names_are_served(engine: Engine, host: str) -> None:
-    client = TestClient(create_app(engine, ServerSettings(hosts=LOCAL)))
+    client = TestClient(create_app(Store(engine), ServerSettings(hosts=LOCAL)))
     assert client.get("/v1/info", headers={"Host": host}).status_code == 200
 
 
@@ -99,7 +100,7 @@ def test_token_files(tmp_path: Path) -> None:
 
 def test_guesses_are_counted_wherever_they_are_made(engine: Engine) -> None:
     settings = ServerSettings(token=SecretStr(TOKEN), rate=0.1, burst=3)
-    client = TestClient(create_app(engine, settings))
+    client = TestClient(create_app(Store(engine), settings))
     right = {"Authorization": f"Bearer {TOKEN}"}
     for _ in range(5):
         assert client.get("/metrics", headers=right).status_code == 200

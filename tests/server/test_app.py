@@ -7,6 +7,7 @@ from fastapi.testclient import TestClient
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.store import Store
+from limner.search.store_files import StoreFiles
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from tests.search.fake import FakeEncoder, draw
@@ -16,10 +17,10 @@ from tests.server.serving import COUNT, problem
 
 def test_what_it_says_of_itself(engine: Engine, tmp_path: Path) -> None:
     allowed = ServerSettings(changes=True, uploads=tmp_path / "uploads", max_k=9)
-    client = TestClient(create_app(engine, allowed))
+    client = TestClient(create_app(Store(engine), allowed))
     assert client.get("/v1/info").json() == {
         "pictures": COUNT,
-        "model": {"fingerprint": "a" * 64, "system": None, "dim": engine.store.dim},
+        "model": {"fingerprint": "a" * 64, "system": None, "dim": engine.files.dim},
         "reranks": False,
         "calibrated": False,
         "explains": "words",
@@ -36,8 +37,8 @@ def test_what_it_says_of_itself(engine: Engine, tmp_path: Path) -> None:
 
 def test_an_empty_store(tmp_path: Path) -> None:
     encoder = FakeEncoder()
-    store = Store.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=encoder.dim, run="run")
-    client = TestClient(create_app(Engine(store, encoder)))
+    store = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=encoder.dim, run="run")
+    client = TestClient(create_app(Store(Engine(store, encoder))))
     info = client.get("/v1/info").json()
     assert (info["pictures"], info["fields"], info["identities"], info["times"]) == (0, [], False, None)
     assert client.post("/v1/search", json={"text": "a"}).json()["hits"] == []
@@ -48,7 +49,7 @@ def test_pictures_that_another_process_adds_are_found_at_once(
     client: TestClient, engine: Engine, tmp_path: Path
 ) -> None:
     assert client.get("/v1/info").json()["pictures"] == COUNT
-    index_pictures(engine.encoder, Store.open(engine.store.folder), [draw(tmp_path / "new.png", 77)])
+    index_pictures(engine.encoder, StoreFiles.open(engine.files.folder), [draw(tmp_path / "new.png", 77)])
     assert client.get("/v1/info").json()["pictures"] == COUNT + 1
     assert client.post("/v1/search", json={"text": "a"}).json()["total"] == COUNT + 1
 
@@ -62,13 +63,13 @@ def test_what_is_not_there(client: TestClient) -> None:
 
 
 def test_the_shown_description_has_to_be_asked_for(engine: Engine) -> None:
-    client = TestClient(create_app(engine, ServerSettings(docs=True)))
+    client = TestClient(create_app(Store(engine), ServerSettings(docs=True)))
     assert "swagger" in client.get("/docs").text
     assert "sandbox" in client.get("/openapi.json").headers["content-security-policy"]
 
 
 def test_over_a_real_connection(engine: Engine) -> None:
-    app = create_app(engine, ServerSettings(rate=0, max_body=4096))
+    app = create_app(Store(engine), ServerSettings(rate=0, max_body=4096))
     with running(app) as url:
         answers: list[httpx.Response] = []
 

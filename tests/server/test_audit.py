@@ -8,9 +8,10 @@ from fastapi.testclient import TestClient
 
 from limner.errors import SettingsError
 from limner.search.engine import Engine
+from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.audit import asked_of
-from limner.server.schemas import SearchBody
+from limner.server.routes_search import SearchBody
 from limner.server.settings import ServerSettings
 from tests.server.serving import HOME, base64_of, problem
 
@@ -23,7 +24,7 @@ def lines(file: Path) -> list[dict[str, Any]]:
 
 def test_each_query_is_recorded(engine: Engine, tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
-    client = TestClient(create_app(engine, ServerSettings(audit=file)))
+    client = TestClient(create_app(Store(engine), ServerSettings(audit=file)))
     assert lines(file) == []
     assert file.stat().st_mode & 0o077 == 0
     body = {"text": "a “coat”\nand more", "k": 2, "where": ["camera=1|2"], "after": "2026-11-11"}
@@ -59,7 +60,7 @@ def test_every_way_to_search_is_recorded(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "audit.jsonl"
-    app = create_app(engine, ServerSettings(audit=file))
+    app = create_app(Store(engine), ServerSettings(audit=file))
     client = TestClient(app, raise_server_exceptions=False, client=("2001:db8::17", 1))
     key = client.get("/v1/items").json()["items"][0]["id"]
     assert lines(file) == []
@@ -84,14 +85,14 @@ def test_a_bug_is_recorded(engine: Engine, tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(engine, "answers", bug)
     file = tmp_path / "audit.jsonl"
-    client = TestClient(create_app(engine, ServerSettings(audit=file)), raise_server_exceptions=False)
+    client = TestClient(create_app(Store(engine), ServerSettings(audit=file)), raise_server_exceptions=False)
     problem(client.post("/v1/search", json={"text": "a"}), 500)
     assert "ZeroDivisionError" in lines(file)[0]["refused"]
 
 
 def test_half_a_line_is_taken_back(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "audit.jsonl"
-    client = TestClient(create_app(engine, ServerSettings(audit=file)))
+    client = TestClient(create_app(Store(engine), ServerSettings(audit=file)))
     client.post("/v1/search", json={"text": "before"})
     write = os.write
     with monkeypatch.context() as full:
@@ -104,7 +105,7 @@ def test_half_a_line_is_taken_back(engine: Engine, tmp_path: Path, monkeypatch: 
 def test_no_record_no_answer(engine: Engine, tmp_path: Path) -> None:
     file = tmp_path / "logs" / "audit.jsonl"
     file.parent.mkdir()
-    client = TestClient(create_app(engine, ServerSettings(audit=file)))
+    client = TestClient(create_app(Store(engine), ServerSettings(audit=file)))
     file.unlink()
     file.mkdir()
     problem(client.post("/v1/search", json={"text": "a"}), 503)
@@ -112,7 +113,7 @@ def test_no_record_no_answer(engine: Engine, tmp_path: Path) -> None:
 
 def test_a_record_that_cannot_be_written(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be written"):
-        create_app(engine, ServerSettings(audit=tmp_path / "missing" / "audit.jsonl"))
+        create_app(Store(engine), ServerSettings(audit=tmp_path / "missing" / "audit.jsonl"))
 
 
 def test_kinds() -> None:

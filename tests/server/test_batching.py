@@ -6,9 +6,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from limner.errors import DataError, SearchTimeoutError, StoreError
-from limner.search.query import Answer, Query
+from limner.search.query import Query
 from limner.server.batching import Worker
 from limner.server.problems import RefusedError
+from limner.wire import Answer
+from tests.search.fake import answer_of
 
 WAIT = 30.0
 
@@ -32,7 +34,7 @@ class Slow:
     def answer(self, query: Query) -> Answer | Exception:
         if query.text == "bug":
             return ZeroDivisionError()
-        return DataError("no word") if query.text == "bad" else Answer((), query.k, 0)
+        return DataError("no word") if query.text == "bad" else answer_of((), query.k, 0)
 
 
 def queries(*texts: str) -> list[Query]:
@@ -80,7 +82,7 @@ def test_errors_and_bugs_stay_with_their_query() -> None:
     assert slow.begun.wait(WAIT)
     good, bad, bug = (worker.ask(query) for query in queries("good", "bad", "bug"))
     slow.go.set()
-    assert first.result(WAIT)
+    assert first.result(WAIT) is not None
     assert good.result(WAIT).total == 1
     with pytest.raises(DataError, match="no word"):
         bad.result(WAIT)
@@ -88,7 +90,7 @@ def test_errors_and_bugs_stay_with_their_query() -> None:
         bug.result(WAIT)
     with pytest.raises(StoreError):
         worker.ask(Query(text="broken")).result(WAIT)
-    assert worker.ask(Query(text="after it")).result(WAIT)
+    assert worker.ask(Query(text="after it")).result(WAIT) is not None
     worker.close()
 
 
@@ -139,8 +141,8 @@ def test_who_has_gone_is_passed_over() -> None:
     assert gone.cancel()
     assert called.cancel()
     slow.go.set()
-    assert first.result(WAIT)
-    assert there.result(WAIT)
+    assert first.result(WAIT) is not None
+    assert there.result(WAIT) is not None
     assert slow.batches == [["first"], ["there"]]
     assert worker.waiting == 0
     worker.close()
@@ -154,7 +156,7 @@ def test_closing_turns_away_what_has_not_begun() -> None:
     late = worker.ask(Query(text="late"))
     threading.Timer(0.1, slow.go.set).start()
     worker.close(WAIT)
-    assert first.result(WAIT)
+    assert first.result(WAIT) is not None
     with pytest.raises(RefusedError, match="stopping"):
         late.result(WAIT)
     with pytest.raises(RefusedError, match="stopping"):
@@ -185,7 +187,7 @@ def test_what_waits_too_long_is_dropped() -> None:
     late, called = worker.ask(Query(text="late")), worker.call(int)
     time.sleep(0.3)
     slow.go.set()
-    assert first.result(WAIT)
+    assert first.result(WAIT) is not None
     with pytest.raises(SearchTimeoutError, match=r"within 0\.2 s"):
         late.result(WAIT)
     with pytest.raises(SearchTimeoutError):

@@ -3,6 +3,7 @@ import re
 from fastapi.testclient import TestClient
 
 from limner.search.engine import Engine
+from limner.search.store import Store
 from limner.server.app import create_app
 from tests.server.serving import COUNT
 
@@ -42,5 +43,5 @@ def test_what_is_counted(client: TestClient, engine: Engine) -> None:
 
 def test_apps_do_not_share_counters(client: TestClient, engine: Engine) -> None:
     client.get("/health")
-    other = TestClient(create_app(engine)).get("/metrics").text
+    other = TestClient(create_app(Store(engine))).get("/metrics").text
     assert value(other, "limner_requests_total", route="/health", method="GET", status="200") == 0

@@ -12,10 +12,11 @@ from PIL import Image
 from starlette.types import Message
 
 from limner.search.engine import Engine
+from limner.search.image_files import browser_type
 from limner.search.index import index_pictures
+from limner.search.store import Store
 from limner.server.app import create_app
-from limner.server.decoding import Decoding
-from limner.server.pictures import browser_type, send_picture
+from limner.server.pictures import Decoding, send_picture
 from tests.search.fake import draw
 from tests.server.serving import HOME, problem
 
@@ -29,7 +30,7 @@ def add(engine: Engine, path: Path, form: str) -> bytes:
     """Index a picture of a form under a name that says another."""
     pixels = np.random.default_rng(5).integers(0, 256, (20, 30, 3)).astype(np.uint8)
     Image.fromarray(pixels).save(path, form)
-    index_pictures(engine.encoder, engine.store, [path])
+    index_pictures(engine.encoder, engine.files, [path])
     return path.read_bytes()
 
 
@@ -45,7 +46,7 @@ def test_a_file_comes_as_it_is(client: TestClient, tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["JPEG", "GIF", "WEBP", "BMP"])
 def test_the_type_is_that_of_the_bytes(engine: Engine, tmp_path: Path, form: str) -> None:
     content = add(engine, tmp_path / "wrong.png", form)
-    client = TestClient(create_app(engine))
+    client = TestClient(create_app(Store(engine)))
     response = client.get(f"/v1/images/{key_of(client, 'wrong.png')}")
     assert response.headers["content-type"] == f"image/{form.lower()}"
     assert response.content == content
@@ -55,7 +56,7 @@ def test_the_type_is_that_of_the_bytes(engine: Engine, tmp_path: Path, form: str
 def test_a_file_is_closed_when_the_client_leaves(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, sent: str
 ) -> None:
-    key = next(iter(engine.store.entries().values())).id
+    key = next(iter(engine.files.entries().values())).id
     files: list[IO[Any]] = []
 
     def opened(handle: int, mode: str) -> IO[Any]:
@@ -77,7 +78,7 @@ def test_a_file_is_closed_when_the_client_leaves(
                 reached.set()
                 await asyncio.Event().wait()
 
-        response = await send_picture(engine.store, key, Decoding(1))
+        response = await send_picture(engine.files, key, Decoding(1))
         assert not files[0].closed
         await asyncio.wait_for(response({"type": "http"}, receive, send), 30)
 
@@ -88,7 +89,7 @@ def test_a_file_is_closed_when_the_client_leaves(
 @pytest.mark.parametrize("form", ["TIFF", "PPM"])
 def test_what_browsers_do_not_show_comes_as_jpeg(engine: Engine, tmp_path: Path, form: str) -> None:
     add(engine, tmp_path / "wrong.html", form)
-    client = TestClient(create_app(engine))
+    client = TestClient(create_app(Store(engine)))
     response = client.get(f"/v1/images/{key_of(client, 'wrong.html')}")
     assert response.headers["content-type"] == "image/jpeg"
     with Image.open(io.BytesIO(response.content)) as image:
@@ -127,9 +128,9 @@ def test_a_changed_file_does_not_leave(client: TestClient, tmp_path: Path) -> No
 
 def test_a_picture_without_a_thumbnail(engine: Engine, tmp_path: Path) -> None:
     path = draw(tmp_path / HOME / "0.png", 0)
-    entry = next(one for one in engine.store.entries().values() if one.path == str(path))
-    engine.store.add([entry], engine.store.vectors([entry.id]))
-    client = TestClient(create_app(engine))
+    entry = next(one for one in engine.files.entries().values() if one.path == str(path))
+    engine.files.add([entry], engine.files.vectors([entry.id]))
+    client = TestClient(create_app(Store(engine)))
     os.utime(path, ns=(entry.mtime, entry.mtime))
     assert client.get(f"/v1/thumbnails/{entry.id}").content.startswith(b"\xff\xd8\xff")
     path.unlink()
@@ -158,7 +159,7 @@ def test_a_process_that_has_too_many_files_open(client: TestClient, monkeypatch:
 def test_a_picture_that_can_no_longer_be_decoded(engine: Engine, tmp_path: Path) -> None:
     path = tmp_path / "whole.ppm"
     content = add(engine, path, "PPM")
-    entry = next(one for one in engine.store.entries().values() if one.path == str(path))
+    entry = next(one for one in engine.files.entries().values() if one.path == str(path))
     path.write_bytes(b"x" * len(content))
     os.utime(path, ns=(entry.mtime, entry.mtime))
-    problem(TestClient(create_app(engine)).get(f"/v1/images/{entry.id}"), 409)
+    problem(TestClient(create_app(Store(engine))).get(f"/v1/images/{entry.id}"), 409)

@@ -26,14 +26,14 @@ def test_a_full_disk_leaves_nothing(engine: Engine, tmp_path: Path, monkeypatch:
         with pytest.raises(StoreError, match="No space left"):
             changes.add(content, "a.png", None, {})
     assert list((tmp_path / "uploads").iterdir()) == []
-    with engine.store.writing():
-        other = Engine(type(engine.store).open(engine.store.folder), engine.encoder)
+    with engine.files.writing():
+        other = Engine(type(engine.files).open(engine.files.folder), engine.encoder)
         with pytest.raises(StoreError, match="another process"):
             Changes(other, tmp_path / "uploads").add(content, "a.png", None, {})
     assert list((tmp_path / "uploads").iterdir()) == []
-    assert len(engine.store) == COUNT
+    assert len(engine.files) == COUNT
     changes.add(content, "a.png", None, {})
-    assert len(engine.store) == COUNT + 1
+    assert len(engine.files) == COUNT + 1
 
 
 def test_broken_pictures(engine: Engine, tmp_path: Path) -> None:
@@ -48,9 +48,9 @@ def test_broken_pictures(engine: Engine, tmp_path: Path) -> None:
 def test_many_changes_are_joined(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "_COMPACT_AFTER", 3)
     joined = []
-    monkeypatch.setattr(engine.store, "compact", lambda: joined.append(len(engine.store)))
+    monkeypatch.setattr(engine.files, "compact", lambda: joined.append(len(engine.files)))
     changes = Changes(engine, None)
-    for key in engine.store.snapshot().keys[:4]:
+    for key in engine.files.snapshot().keys[:4]:
         changes.delete(key)
     assert joined == [COUNT - 3]
 
@@ -65,10 +65,10 @@ def test_the_owners_pictures_are_never_deleted(engine: Engine, tmp_path: Path) -
     files = [tmp_path / "uploads" / f"{name}.png" for name in names]
     for file in files:
         file.write_bytes(content)
-        index_pictures(engine.encoder, engine.store, [file])
+        index_pictures(engine.encoder, engine.files, [file])
         changes.delete(key_of(str(file)))
         assert file.exists()
-    assert len(engine.store) == COUNT
+    assert len(engine.files) == COUNT
 
 
 def test_a_change_that_is_done_is_no_failure(
@@ -79,11 +79,11 @@ def test_a_change_that_is_done_is_no_failure(
     def full() -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(engine.store, "compact", full)
+    monkeypatch.setattr(engine.files, "compact", full)
     changes = Changes(engine, tmp_path / "uploads")
     added = changes.add(draw(tmp_path / "a.png", 99).read_bytes(), "a.png", None, {})
     changes.delete(added.id)
-    assert len(engine.store) == COUNT
+    assert len(engine.files) == COUNT
     assert caplog.text.count("the disk is full") == 2
 
 

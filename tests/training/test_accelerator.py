@@ -12,8 +12,8 @@ from accelerate.state import AcceleratorState
 
 import limner
 from limner.data.records import Dataset
+from limner.inference.evaluate_run import evaluate_run
 from limner.losses import Instance
-from limner.runs.evaluating import evaluate_run
 from limner.training.loop import train
 from limner.training.recipe import Recipe
 from tests.toy import toy_hgan, toy_identity_aware, toy_matching, toy_mnil, toy_recipe

@@ -11,9 +11,9 @@ import torch
 from limner.data.records import Dataset
 from limner.data.transforms import ImageSettings
 from limner.errors import DataError, SettingsError
-from limner.models.backbones import LAST_MAP, BackboneSettings
-from limner.models.joint_embedding import JointEmbedding
-from limner.models.systems import build_network
+from limner.models.dual_encoder import DualEncoder
+from limner.models.image import LAST_MAP, BackboneSettings
+from limner.models.registry import build_network
 from limner.training import feature_cache as module
 from limner.training.cache_entries import Report, cache_folder, cache_limit
 from limner.training.feature_cache import cached_views
@@ -25,7 +25,7 @@ SIZE = 20
 
 
 @pytest.fixture
-def model() -> JointEmbedding:
+def model() -> DualEncoder:
     torch.manual_seed(0)
     return build_network(toy_recipe().model, 10)
 
@@ -39,14 +39,14 @@ def pictures(toys: Dataset, tmp_path: Path) -> Pictures:
     return Pictures(paths, toy_recipe().images)
 
 
-def _direct(model: JointEmbedding, pixels: np.ndarray) -> np.ndarray:
+def _direct(model: DualEncoder, pixels: np.ndarray) -> np.ndarray:
     model.eval()
     with torch.no_grad():
         return model.pool_images(torch.from_numpy(pixels.copy()).permute(0, 3, 1, 2)).numpy()
 
 
 def _views(
-    model: JointEmbedding, pictures: Pictures, folder: Path, views: int = 3, **more: object
+    model: DualEncoder, pictures: Pictures, folder: Path, views: int = 3, **more: object
 ) -> np.ndarray:
     arguments = {"seed": 5, "precision": "fp32", **more}
     return cached_views(model.backbone, model.settings.backbone, pictures, views, folder=folder, **arguments)  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def _entries(folder: Path) -> set[str]:
 
 
 def test_views_are_the_plain_the_flipped_and_random_crops(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path
+    model: DualEncoder, pictures: Pictures, tmp_path: Path
 ) -> None:
     model.train()
     found = _views(model, pictures, tmp_path / "cache", 4)
@@ -72,7 +72,7 @@ def test_views_are_the_plain_the_flipped_and_random_crops(
     assert not np.allclose(other[1], other[2], atol=2e-3)
 
 
-def test_without_flips_no_view_is_mirrored(model: JointEmbedding, pictures: Pictures, tmp_path: Path) -> None:
+def test_without_flips_no_view_is_mirrored(model: DualEncoder, pictures: Pictures, tmp_path: Path) -> None:
     pictures = Pictures(pictures.paths, pictures.settings.replace(flip=False))
     found = _views(model, pictures, tmp_path, 2)
     centred = pictures.centred(range(SIZE))
@@ -82,7 +82,7 @@ def test_without_flips_no_view_is_mirrored(model: JointEmbedding, pictures: Pict
 
 
 def test_test_views_are_shared_by_all_seeds_and_training_crops(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path
+    model: DualEncoder, pictures: Pictures, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
     _views(model, pictures, cache, 2, seed=1)
@@ -92,7 +92,7 @@ def test_test_views_are_shared_by_all_seeds_and_training_crops(
 
 
 def test_second_call_reads_what_the_first_wrote(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: DualEncoder, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = np.array(_views(model, pictures, tmp_path / "cache"))
 
@@ -105,7 +105,7 @@ def test_second_call_reads_what_the_first_wrote(
 
 
 def test_runs_that_want_the_same_at_once_compute_it_once(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: DualEncoder, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[str] = []
     compute = module._compute
@@ -122,7 +122,7 @@ def test_runs_that_want_the_same_at_once_compute_it_once(
 
 
 def test_key_changes_with_whatever_changes_the_features(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path
+    model: DualEncoder, pictures: Pictures, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
 
@@ -149,7 +149,7 @@ def test_key_changes_with_whatever_changes_the_features(
     assert is_new()
 
 
-def test_maps_are_what_a_layer_reads(model: JointEmbedding, pictures: Pictures, tmp_path: Path) -> None:
+def test_maps_are_what_a_layer_reads(model: DualEncoder, pictures: Pictures, tmp_path: Path) -> None:
     found = _views(model, pictures, tmp_path / "cache", until="layer4.0")
     assert found.shape == (SIZE, 3, 2, 2, 32)
     features = _views(model, pictures, tmp_path / "cache")
@@ -162,7 +162,7 @@ def test_maps_are_what_a_layer_reads(model: JointEmbedding, pictures: Pictures, 
         model.pool_cached(torch.from_numpy(np.array(found[:, 2])))
 
 
-def test_last_maps_pool_to_the_features(model: JointEmbedding, pictures: Pictures, tmp_path: Path) -> None:
+def test_last_maps_pool_to_the_features(model: DualEncoder, pictures: Pictures, tmp_path: Path) -> None:
     found = _views(model, pictures, tmp_path / "cache", until=LAST_MAP)
     features = _views(model, pictures, tmp_path / "cache")
     model.eval().backbone.set_frozen(True)
@@ -171,7 +171,7 @@ def test_last_maps_pool_to_the_features(model: JointEmbedding, pictures: Picture
 
 
 def test_key_of_maps_leaves_out_the_layers_behind(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path
+    model: DualEncoder, pictures: Pictures, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
     _views(model, pictures, cache, until="layer4.0")
@@ -188,7 +188,7 @@ def test_key_of_maps_leaves_out_the_layers_behind(
 
 
 def test_interrupted_computation_goes_on_where_it_stopped(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: DualEncoder, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CHUNK", 1)  # progress is noted every sixteenth chunk
     whole = np.array(_views(model, pictures, tmp_path / "whole"))
@@ -208,7 +208,7 @@ def test_interrupted_computation_goes_on_where_it_stopped(
 
 
 def test_note_of_progress_without_its_part_is_not_believed(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: DualEncoder, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CHUNK", 1)
     cache = tmp_path / "cache"
@@ -230,7 +230,7 @@ def test_note_of_progress_without_its_part_is_not_believed(
 
 
 def test_damaged_note_of_progress_is_not_believed(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: DualEncoder, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CHUNK", 1)
     cache = tmp_path / "cache"
@@ -247,7 +247,7 @@ def test_damaged_note_of_progress_is_not_believed(
 
 
 def test_full_disk_is_said_before_anything_is_computed(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: DualEncoder, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -261,7 +261,7 @@ def test_full_disk_is_said_before_anything_is_computed(
 
 
 def test_oldest_entries_make_room(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: DualEncoder, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"
     size = 2 * SIZE * 3 * CHANNELS + 128  # float16 values and NumPy's header
@@ -279,7 +279,7 @@ def test_oldest_entries_make_room(
 
 
 def test_abandoned_parts_count_and_make_room(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: DualEncoder, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"
     size = 2 * SIZE * 3 * CHANNELS + 128
@@ -295,7 +295,7 @@ def test_abandoned_parts_count_and_make_room(
 
 
 def test_part_that_another_run_is_writing_is_not_taken_for_abandoned(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: DualEncoder, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"
     size = 2 * SIZE * 3 * CHANNELS + 128
@@ -322,7 +322,7 @@ def test_key_of_maps_leaves_out_what_lies_behind_the_last_map(pictures: Pictures
 
 
 def test_refusals(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: DualEncoder, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LIMNER_CACHE_GB", "0.000001")
     with pytest.raises(DataError, match=r"20 pictures × 3 views .* set LIMNER_CACHE_GB higher"):
@@ -333,7 +333,7 @@ def test_refusals(
 
 
 def test_a_folder_that_cannot_be_written_is_named(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path
+    model: DualEncoder, pictures: Pictures, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     cache = tmp_path / "file" / "cache"
@@ -343,7 +343,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_missing_picture_is_named(
-    model: JointEmbedding, pictures: Pictures, tmp_path: Path, number: int
+    model: DualEncoder, pictures: Pictures, tmp_path: Path, number: int
 ) -> None:
     pictures.paths[number].unlink()
     with pytest.raises(DataError, match=r"missing picture .*limner data check"):

@@ -116,7 +116,7 @@ def test_what_does_not_go_together_is_refused() -> None:
 def test_what_is_frozen_is_there_and_leaves_something_to_learn() -> None:
     recipe = toy_hgan()
     first = recipe.stages[0]
-    everything = ("backbone", "image_head", "words", "text", "text_head", "classifier")
+    everything = ("backbone", "image_projection", "words", "text", "text_projection", "classifier")
     assert "no part 'bert'" in refused(recipe, frozen=("bert",))
     recipe.replace(stages=(first.replace(frozen=everything),))  # what is local learns
     whole = first.without_losses(Levels).losses

@@ -231,7 +231,7 @@ def test_frozen_parts_keep_their_batch_norm(toys: Dataset, tmp_path: Path) -> No
     assert any(name.endswith("running_mean") for name in held)
     for name in held:
         assert torch.equal(before[name], after[name]), name
-    assert not torch.equal(before["text_head.1.running_mean"], after["text_head.1.running_mean"])
+    assert not torch.equal(before["text_projection.1.running_mean"], after["text_projection.1.running_mean"])
 
 
 def test_a_single_pair_is_refused(toys: Dataset, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 from limner.losses import Instance, Pair, Ranking, Sextuple, SextupleLoss
 from limner.losses.instance import InstanceLoss
 from limner.losses.loss import LossSettings, Mined, Sextuples
-from limner.models.systems import build_network
+from limner.models.registry import build_network
 from limner.training.objective import Objective, TrainingBatch
 from limner.training.optimiser import freeze_parts
 from limner.training.recipe import StageSettings
@@ -143,10 +143,10 @@ def test_gradients_reach_both_paths_and_spare_what_is_frozen() -> None:
     # the pictures are cached features, so nothing comes down to the backbone
     assert reached == {
         "backbone": False,
-        "image_head": True,
+        "image_projection": True,
         "words": False,
         "text": True,
-        "text_head": True,
+        "text_projection": True,
         "classifier": False,
     }
 

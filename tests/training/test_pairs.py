@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limner.data.records import Dataset, Record
-from limner.data.vocabulary import Vocabulary
+from limner.data.tokenizers import WordTokenizer
 from limner.errors import DataError
 from limner.training.pairs import Batch, TrainingPairs, epoch_batches, generator, steps_per_epoch
 from limner.training.recipe import StageSettings
 
 WORDS = 6
-VOCABULARY = Vocabulary(tuple("abcdefghij"))
+TOKENIZER = WordTokenizer(tuple("abcdefghij"))
 
 
 def _pairs(counts: list[int], groups: list[str] | None = None) -> TrainingPairs:
@@ -26,7 +26,7 @@ def _pairs(counts: list[int], groups: list[str] | None = None) -> TrainingPairs:
         )
         for i, count in enumerate(counts)
     ]
-    return TrainingPairs.of(Dataset("folder:x", "identity", tuple(records)), VOCABULARY)
+    return TrainingPairs.of(Dataset("folder:x", "identity", tuple(records)), TOKENIZER, 10)
 
 
 def _epoch(pairs: TrainingPairs, stage: StageSettings, *where: int) -> list[Batch]:
@@ -113,11 +113,11 @@ def test_position_shift_moves_the_words_and_left_alignment_does_not() -> None:
     pairs = _pairs([1] * 12)
     left = _epoch(pairs, StageSettings(name="s", batch=12, position_shift=False))[0]
     expected = [[pairs.sentences[s][0], 0, 0, 0, 0, 0] for s in left.sentences]
-    np.testing.assert_array_equal(left.numbers, expected)
+    np.testing.assert_array_equal(left.token_ids, expected)
     shifted = _epoch(pairs, StageSettings(name="s", batch=12))[0]
-    assert len({int(row.argmax()) for row in shifted.numbers}) > 2
+    assert len({int(row.argmax()) for row in shifted.token_ids}) > 2
     np.testing.assert_array_equal(
-        shifted.numbers.sum(axis=1), [pairs.sentences[s][0] for s in shifted.sentences]
+        shifted.token_ids.sum(axis=1), [pairs.sentences[s][0] for s in shifted.sentences]
     )
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from limner.data.records import Dataset, Record, label_matrices
-from limner.data.vocabulary import Vocabulary
+from limner.data.tokenizers import WordTokenizer
 from limner.errors import DataError
 from limner.training.pairs import TrainingPairs
 from limner.training.positives import PositiveSampler
@@ -27,7 +27,7 @@ def dataset() -> Dataset:
 
 @pytest.fixture
 def pairs(dataset: Dataset) -> TrainingPairs:
-    return TrainingPairs.of(dataset, Vocabulary.build(["word"]))
+    return TrainingPairs.of(dataset, WordTokenizer.build(["word"]), 10)
 
 
 def counted(draw: object, item: int, many: int) -> Counter[int]:

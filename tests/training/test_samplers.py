@@ -60,7 +60,7 @@ def test_the_run_encodes_and_says_its_system(toys: Dataset, run: Path) -> None:
     assert loaded.encode_texts(["a red bar", ""]).shape == (2, 16)
     pictures = loaded.encode_images([record.image for record in toys.records[:3]])
     np.testing.assert_allclose(np.linalg.norm(pictures, axis=1), 1, atol=1e-5)
-    head = loaded.model.state_dict()["image_head.linear.weight"]
+    head = loaded.model.state_dict()["image_projection.linear.weight"]
     torch.testing.assert_close(head @ head.T, torch.eye(16), atol=1e-5, rtol=0)
 
 
@@ -87,7 +87,7 @@ def test_relevant_samples_and_violators_are_what_they_are_called(
     said = {
         tuple(row): set(record.labels)
         for record in records
-        for row in loaded.vocabulary.encode(list(record.sentences), 10).tolist()
+        for row in loaded.tokenizer.encode(record.sentences, 10).token_ids.tolist()
     }
     shown = {
         view.tobytes(): set(record.labels)

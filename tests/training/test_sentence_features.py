@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from limner.data.records import Dataset
-from limner.data.vocabulary import lay_out
+from limner.data.token_rows import lay_out
 from limner.errors import DataError
-from limner.models.bert_words import BertSettings, BertWords
+from limner.models.text_bert import BertSettings, BertWords
 from limner.training import sentence_features as module
 from limner.training.loop import train
 from limner.training.objective import Objective, TrainingBatch

@@ -4,7 +4,7 @@ import torch
 
 from limner.data.records import Dataset
 from limner.evaluation.report import Report
-from limner.runs.encoding import Encoding
+from limner.inference.encoding import Encoding
 from limner.training.feature_cache import cached_views
 from limner.training.prepare import Prepared, prepare
 from limner.training.validation import score, validate
@@ -46,7 +46,7 @@ def test_measures_are_those_of_the_networks_own_embeddings(prepared: Prepared) -
         both = [model.embed_images(model.pool_images(pixels)) for pixels in (crops, crops.flip(3))]
         images = torch.nn.functional.normalize((both[0] + both[1]) / 2, dim=1)
         texts = torch.nn.functional.normalize(
-            model.encode_texts(torch.from_numpy(prepared.val_numbers)), dim=1
+            model.encode_texts(torch.from_numpy(prepared.val_tokens.token_ids)), dim=1
         )
     scores = (texts @ images.T).tolist()
     groups = prepared.val_image_groups.tolist()

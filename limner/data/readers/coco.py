@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from limner.data.readers.annotations import Entry, parse_json, read_text
-from limner.data.readers.layout import (
+from limner.data.readers.parsing import (
     ANNOTATIONS,
     PICTURE_FOLDERS,
+    AnnotationEntry,
     PicturesMissingError,
     is_there,
     locate,
+    parse_json,
+    read_text,
     roots_of,
 )
 from limner.data.records import Dataset, Record
@@ -90,7 +92,7 @@ def _part_name(file: Path) -> str:
 
 def _records(file: Path, labels: bool) -> list[Record]:
     part = _part_name(file)
-    top = Entry.of(file, "top level", parse_json(read_text(file), file))
+    top = AnnotationEntry.of(file, "top level", parse_json(read_text(file), file))
     images = list(_entries(top, "images"))
     if not images:
         raise DataError(f"{file}: 'images' lists no picture")
@@ -127,7 +129,7 @@ def _labels(captions: Path) -> Mapping[int, tuple[str, ...]]:
     file = captions.with_name(f"instances_{_part_name(captions)}.json")
     if not is_there(file):
         raise DataError(f"{file}: the labels of the pictures were expected here, beside {captions.name}")
-    top = Entry.of(file, "top level", parse_json(read_text(file), file))
+    top = AnnotationEntry.of(file, "top level", parse_json(read_text(file), file))
     categories = {_number(entry, "id"): entry.text("name") for entry in _entries(top, "categories")}
     found: dict[int, set[str]] = {}
     for entry in _entries(top, "annotations"):
@@ -138,12 +140,12 @@ def _labels(captions: Path) -> Mapping[int, tuple[str, ...]]:
     return {number: tuple(sorted(names)) for number, names in found.items()}
 
 
-def _entries(top: Entry, key: str) -> Iterator[Entry]:
+def _entries(top: AnnotationEntry, key: str) -> Iterator[AnnotationEntry]:
     for index, item in enumerate(top.items(key)):
-        yield Entry.of(top.file, f"{key}[{index}]", item)
+        yield AnnotationEntry.of(top.file, f"{key}[{index}]", item)
 
 
-def _number(entry: Entry, key: str) -> int:
+def _number(entry: AnnotationEntry, key: str) -> int:
     value = entry.get(key)
     if isinstance(value, bool) or not isinstance(value, int):
         entry.fail(f"'{key}' must be a whole number, got {value!r}")

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from limner.data.readers.annotations import Entry, read_text, shown
 from limner.data.readers.karpathy import image_groups
-from limner.data.readers.layout import is_there, locate, roots_of
+from limner.data.readers.parsing import AnnotationEntry, is_there, locate, read_text, roots_of, shown
 from limner.data.records import Dataset, Record
 from limner.errors import DataError
 
@@ -110,13 +109,17 @@ def _list(file: Path, form: Form, name: str) -> Path:
     return file.parent / name
 
 
-def _lines(file: Path) -> list[tuple[Entry, str]]:
+def _lines(file: Path) -> list[tuple[AnnotationEntry, str]]:
     if not is_there(file):
         raise DataError(f"{file}: this list of the dataset is missing; put it beside the others")
     # Not splitlines(), which also breaks at characters that may stand in a sentence.
     lines = (line.rstrip("\r") for line in read_text(file).split("\n"))
-    return [(Entry(file, f"line {n}", {}), line) for n, line in enumerate(lines, start=1) if line.strip()]
+    return [
+        (AnnotationEntry(file, f"line {n}", {}), line)
+        for n, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
 
 
-def _path(entry: Entry, name: str) -> PurePosixPath:
-    return Entry(entry.file, entry.place, {"name": name}).path("name")
+def _path(entry: AnnotationEntry, name: str) -> PurePosixPath:
+    return AnnotationEntry(entry.file, entry.place, {"name": name}).path("name")

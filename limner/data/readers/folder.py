@@ -17,11 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from limner.data.drawn_splits import assign_splits
-from limner.data.readers.annotations import Entry, parse_json, read_text, shown
-from limner.data.readers.layout import one_of
-from limner.data.readers.splits import split_name
+from limner.data.readers.parsing import AnnotationEntry, one_of, parse_json, read_text, shown, split_name
 from limner.data.records import Dataset, Record
+from limner.data.splits import assign_splits
 from limner.errors import DataError
 
 FILES = ("captions.csv", "captions.jsonl")
@@ -48,7 +46,7 @@ def read_folder(path: Path, source: str) -> Dataset:
     if not rows:
         raise DataError(f"{file}: no row with a picture was found")
     with_identity = any(_given(row, "identity") for row in rows)
-    pictures: dict[str, list[Entry]] = {}
+    pictures: dict[str, list[AnnotationEntry]] = {}
     for row in rows:
         if with_identity and not _given(row, "identity"):
             row.fail("'identity' is missing, other rows have one; name it in every row or in none")
@@ -60,7 +58,7 @@ def read_folder(path: Path, source: str) -> Dataset:
     return dataset
 
 
-def _record(image: Path, name: str, rows: list[Entry]) -> Record:
+def _record(image: Path, name: str, rows: list[AnnotationEntry]) -> Record:
     first = rows[0]
     identity = first.name("identity") if _given(first, "identity") else None
     labels = first.labels()
@@ -86,7 +84,7 @@ def _record(image: Path, name: str, rows: list[Entry]) -> Record:
     return Record(image, tuple(sentences), identity or name, split, metadata, labels)
 
 
-def _sentences(row: Entry) -> tuple[str, ...]:
+def _sentences(row: AnnotationEntry) -> tuple[str, ...]:
     if "captions" in row.values:
         if "caption" in row.values:
             row.fail("'caption' or 'captions' was expected, got both")
@@ -94,31 +92,31 @@ def _sentences(row: Entry) -> tuple[str, ...]:
     return (row.text("caption"),) if row.values.get("caption") is not None else ()
 
 
-def _metadata(row: Entry) -> dict[str, Any]:
+def _metadata(row: AnnotationEntry) -> dict[str, Any]:
     return {key: value for key, value in row.values.items() if key not in _KNOWN and value not in (None, "")}
 
 
-def _given(row: Entry, key: str) -> bool:
+def _given(row: AnnotationEntry, key: str) -> bool:
     value = row.values.get(key)
     return not (value is None or (isinstance(value, str) and not value.strip()))
 
 
-def _json_rows(file: Path) -> Iterator[Entry]:
+def _json_rows(file: Path) -> Iterator[AnnotationEntry]:
     # Not splitlines(), which also breaks at characters that may stand inside a JSON string.
     for number, line in enumerate(read_text(file).split("\n"), start=1):
         if line.strip():
             place = f"line {number}"
-            yield Entry.of(file, place, parse_json(line, file, place))
+            yield AnnotationEntry.of(file, place, parse_json(line, file, place))
 
 
-def _csv_rows(file: Path) -> Iterator[Entry]:
+def _csv_rows(file: Path) -> Iterator[AnnotationEntry]:
     reader = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
     header: list[str] = []
     try:
         for cells in reader:
             if not any(cell.strip() for cell in cells):
                 continue
-            entry = Entry(file, f"line {reader.line_num}", {})
+            entry = AnnotationEntry(file, f"line {reader.line_num}", {})
             if not header:
                 header = _header(entry, cells)
                 continue
@@ -128,12 +126,12 @@ def _csv_rows(file: Path) -> Iterator[Entry]:
                     "put quotes around a caption with a comma"
                 )
             values = {name: cell for name, cell in zip(header, cells, strict=True) if name}
-            yield Entry(file, entry.place, values)
+            yield AnnotationEntry(file, entry.place, values)
     except csv.Error as error:
         raise DataError(f"{file}: line {reader.line_num}: CSV was expected, {error}") from None
 
 
-def _header(entry: Entry, cells: list[str]) -> list[str]:
+def _header(entry: AnnotationEntry, cells: list[str]) -> list[str]:
     # A column without a name is the row number that pandas writes; it is left out.
     names = [cell.strip() for cell in cells]
     names = [name.lower() if name.lower() in _KNOWN else name for name in names]

@@ -11,9 +11,15 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from limner.data.readers.annotations import Entry, parse_json, read_text, shown
-from limner.data.readers.layout import is_there, locate
-from limner.data.readers.splits import split_name
+from limner.data.readers.parsing import (
+    AnnotationEntry,
+    is_there,
+    locate,
+    parse_json,
+    read_text,
+    shown,
+    split_name,
+)
 from limner.data.records import Dataset, Record
 from limner.errors import DataError
 
@@ -30,17 +36,21 @@ def find(folder: Path, format_name: str) -> Path | None:
 
     Raises `DataError` when several could be meant, or when the only one is another format's.
     """
-    own = folder / OWN_FILE[format_name]
-    if is_there(own):
-        return own
+    expected = folder / OWN_FILE[format_name]
+    if is_there(expected):
+        return expected
     others = sorted(folder.glob("dataset_*.json"))
     foreign = {file: name for name, file in OWN_FILE.items()}
     if len(others) > 1:
         found = ", ".join(file.name for file in others)
-        raise DataError(f"{folder}: {own.name} was expected, found {found}; give the path of the one to use")
+        raise DataError(
+            f"{folder}: {expected.name} was expected, found {found}; give the path of the one to use"
+        )
     if others and others[0].name in foreign:
         right = foreign[others[0].name]
-        raise DataError(f"{folder}: {own.name} was expected, found {others[0].name}; write {right}:{folder}")
+        raise DataError(
+            f"{folder}: {expected.name} was expected, found {others[0].name}; write {right}:{folder}"
+        )
     return others[0] if others else None
 
 
@@ -49,8 +59,10 @@ def read_karpathy(file: Path, source: str) -> Dataset:
 
     Groups are named by `image_groups`. Raises `DataError` naming the file and the entry.
     """
-    top = Entry.of(file, "top level", parse_json(read_text(file), file))
-    entries = [Entry.of(file, f"images[{index}]", item) for index, item in enumerate(top.items("images"))]
+    top = AnnotationEntry.of(file, "top level", parse_json(read_text(file), file))
+    entries = [
+        AnnotationEntry.of(file, f"images[{index}]", item) for index, item in enumerate(top.items("images"))
+    ]
     if not entries:
         raise DataError(f"{file}: 'images' lists no picture")
     paths = [_path(entry) for entry in entries]
@@ -79,18 +91,18 @@ def image_groups(paths: Sequence[PurePosixPath]) -> list[str]:
     return [path.stem if sharing[path.stem] == 1 else str(path) for path in paths]
 
 
-def _ids(entry: Entry) -> dict[str, int | str]:
+def _ids(entry: AnnotationEntry) -> dict[str, int | str]:
     for key in ("imgid", "cocoid"):
         if key in entry.values:
             entry.name(key)
     return {key: entry.values[key] for key in ("imgid", "cocoid") if key in entry.values}
 
 
-def _path(entry: Entry) -> PurePosixPath:
+def _path(entry: AnnotationEntry) -> PurePosixPath:
     return entry.path("filepath", "filename") if entry.values.get("filepath") else entry.path("filename")
 
 
-def _split(entry: Entry) -> str:
+def _split(entry: AnnotationEntry) -> str:
     entry.get("split")
     split = split_name(entry)
     if split is None:
@@ -98,7 +110,7 @@ def _split(entry: Entry) -> str:
     return split
 
 
-def _sentences(entry: Entry) -> tuple[str, ...]:
+def _sentences(entry: AnnotationEntry) -> tuple[str, ...]:
     sentences = []
     for index, item in enumerate(entry.items("sentences")):
         raw = item.get("raw") if isinstance(item, dict) else None

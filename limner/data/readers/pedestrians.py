@@ -13,11 +13,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from limner.data.drawn_splits import hold_out
-from limner.data.readers.annotations import Entry, parse_json, read_text, shown
-from limner.data.readers.layout import ANNOTATIONS, is_there, locate, roots_of
-from limner.data.readers.splits import split_name
+from limner.data.readers.parsing import (
+    ANNOTATIONS,
+    AnnotationEntry,
+    is_there,
+    locate,
+    parse_json,
+    read_text,
+    roots_of,
+    shown,
+    split_name,
+)
 from limner.data.records import Dataset, Record
+from limner.data.splits import hold_out
 from limner.errors import DataError
 
 
@@ -52,7 +60,7 @@ def read_pedestrians(path: Path, source: str, *, format_name: str) -> Dataset:
         raise DataError(f"{file}: a list of entries was expected at the top level, got {shown(top)}")
     if not top:
         raise DataError(f"{file}: the list holds no picture")
-    entries = [Entry.of(file, f"[{index}]", item) for index, item in enumerate(top)]
+    entries = [AnnotationEntry.of(file, f"[{index}]", item) for index, item in enumerate(top)]
     paths = [entry.path(form.picture) for entry in entries]
     picture = locate(file, paths, roots=roots_of(file))
     records = []

@@ -12,8 +12,7 @@ be unpacked into the dataset's folder or be it; the pictures are those of the tw
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from limner.data.readers.annotations import read_text
-from limner.data.readers.layout import is_there, locate
+from limner.data.readers.parsing import is_there, locate, read_text
 from limner.data.records import SPLITS, Dataset, Record
 from limner.errors import DataError
 

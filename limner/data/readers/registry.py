@@ -1,6 +1,5 @@
 """FORMAT:PATH → dataset."""
 
-import difflib
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from limner.data.drawn_splits import draw_splits, split_source
 from limner.data.published import edition_of
 from limner.data.readers import coco, flickr_tokens, folder, karpathy, pedestrians, reed
-from limner.data.readers.annotations import shown
-from limner.data.readers.layout import ANNOTATIONS, is_there
+from limner.data.readers.parsing import ANNOTATIONS, is_there, shown
 from limner.data.records import Dataset
-from limner.errors import DataError
+from limner.data.splits import draw_splits, split_source
+from limner.errors import DataError, SettingsError
+from limner.plugins import find_plugin, nearest
 
 Reader = Callable[[Path, str], Dataset]
 """Takes an existing folder or annotation file and the source as typed."""
@@ -31,10 +30,7 @@ def open_dataset(source: str) -> Dataset:
     # A single letter before the colon is a Windows drive.
     if not colon or len(name) < 2 or "/" in name or "\\" in name:
         raise DataError(f"FORMAT:PATH was expected, got {source!r}; {_advice(source)}")
-    if name not in FORMATS:
-        near = difflib.get_close_matches(name.lower(), FORMATS, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'? " if near else ""
-        raise DataError(f"unknown dataset format '{name}'; {hint}known: {', '.join(FORMATS)}")
+    reader = reader_of(name)
     if not rest.strip():
         raise DataError(f"a path was expected after '{name}:', e.g. {name}:data/{name}")
     bare, _ = split_source(rest)
@@ -42,9 +38,27 @@ def open_dataset(source: str) -> Dataset:
     if path is None:
         raise DataError(f"{shown(rest)}: there is no such folder or file (from {source!r})")
     with _collector_paused():
-        dataset = FORMATS[name](path, source)
+        dataset = reader(path, source)
+    if not isinstance(dataset, Dataset):  # only another package's reader can
+        raise DataError(
+            f"the reader of '{name}' gave a {type(dataset).__name__}, not a limner Dataset; mend it"
+        )
     dataset = draw_splits(dataset)
     return replace(dataset, edition=edition_of(dataset))
+
+
+def reader_of(name: str) -> Reader:
+    """The reader of a format, ours or another package's. Raises `DataError` with the nearest known name."""
+    if name in FORMATS:
+        return FORMATS[name]
+    try:
+        plugin = find_plugin("limner.readers", name)
+        if plugin is None:
+            raise DataError(f"unknown dataset format '{name}'; {nearest('limner.readers', name, FORMATS)}")
+        reader: Reader = plugin.load()
+    except SettingsError as error:  # of a package that is broken
+        raise DataError(str(error)) from None
+    return reader
 
 
 def _read_captions(path: Path, source: str, *, format_name: str) -> Dataset:

@@ -84,23 +84,23 @@ async function problemOf(response) {
 
 const json = async (path, options) => (await answer(path, options)).json();
 
-export const info = (signal) => json("/v1/info", { signal });
-export const search = (body, signal) => json("/v1/search", { body, signal });
-export const sentences = (body, signal) => json("/v1/sentences", { body, signal });
-export const explain = (text, id, signal) => json("/v1/explain", { body: { text, id }, signal });
-export const item = (id, signal) => json(`/v1/items/${encodeURIComponent(id)}`, { signal });
+export const info = (signal) => json("v1/info", { signal });
+export const search = (body, signal) => json("v1/search", { body, signal });
+export const sentences = (body, signal) => json("v1/sentences", { body, signal });
+export const explain = (text, id, signal) => json("v1/explain", { body: { text, id }, signal });
+export const item = (id, signal) => json(`v1/items/${encodeURIComponent(id)}`, { signal });
 
 export function items(offset, limit, where, signal) {
   const query = new URLSearchParams({ offset, limit });
   for (const condition of where) query.append("where", condition);
-  return json(`/v1/items?${query}`, { signal });
+  return json(`v1/items?${query}`, { signal });
 }
 
 const blobs = new Map();
 
 /** The address of a picture ("images") or its small form ("thumbnails") for an <img>. */
 export async function pictureUrl(kind, id) {
-  const path = `/v1/${kind}/${encodeURIComponent(id)}`;
+  const path = `v1/${kind}/${encodeURIComponent(id)}`;
   if (!token) return path;
   // An <img> sends no Authorization header.
   let url = blobs.get(path);

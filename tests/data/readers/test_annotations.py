@@ -2,12 +2,12 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from limner.data.readers.annotations import Entry, parse_json, read_text, shown
+from limner.data.readers.parsing import AnnotationEntry, parse_json, read_text, shown
 from limner.errors import DataError
 
 
-def entry(**values: object) -> Entry:
-    return Entry(Path("set.json"), "images[3]", values)
+def entry(**values: object) -> AnnotationEntry:
+    return AnnotationEntry(Path("set.json"), "images[3]", values)
 
 
 def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from limner.data.drawn_splits import assign_splits
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
+from limner.data.splits import assign_splits
 from limner.errors import DataError
 
 

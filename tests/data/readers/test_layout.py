@@ -2,7 +2,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from limner.data.readers.layout import PICTURE_FOLDERS, locate, one_of
+from limner.data.readers.parsing import PICTURE_FOLDERS, locate, one_of
 from limner.errors import DataError
 
 

@@ -1,0 +1,76 @@
+"""The page `docs/code-map.md`: every file of the package with the first line of its docstring.
+
+Only the source is read, nothing is imported, so a file with an optional dependency is listed as well.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+# An order in which the code explains itself: each file needs only what the ones before it have said.
+READ_FIRST = (
+    "limner/data/records.py",
+    "limner/models/dual_path.py",
+    "limner/models/dual_encoder.py",
+    "limner/losses/instance.py",
+    "limner/training/recipe.py",
+    "limner/training/loop.py",
+    "limner/inference/trained.py",
+    "limner/search/engine.py",
+)
+FOLDERS = ("limner", "benchmarks", "examples")
+# The page's scripts have no docstring; the comment at their head is their description.
+SCRIPTS = {".js": r"//((?:.*\n//)*.*)", ".css": r"/\*+(.+?)\*/"}
+
+
+def code_map(note: str) -> str:
+    """The page: the files to read first, then one table a folder."""
+    parts = [
+        note,
+        "# Code map",
+        "Every file with the first line of its docstring. Imports point one way; "
+        "[CONTRIBUTING.md](../CONTRIBUTING.md#how-the-code-is-laid-out) has the order. Tests lie in the same folders "
+        "under `tests/`; `tests/reference/` holds the slow twins of the losses and the rankings.",
+        "## Read these first",
+        "\n".join(
+            f"{number}. [{path}](../{path}): {_about(ROOT / path)}"
+            for number, path in enumerate(READ_FIRST, start=1)
+        ),
+    ]
+    for top in FOLDERS:
+        for folder in _folders(ROOT / top):
+            name = folder.relative_to(ROOT).as_posix()
+            about = _about(folder / "__init__.py") if (folder / "__init__.py").exists() else ""
+            rows = "\n".join(
+                f"| [{file.name}](../{name}/{file.name}) | {_about(file)} |" for file in _files(folder)
+            )
+            parts += [f"## {name}/", *filter(None, [about]), f"| file | what it is |\n|---|---|\n{rows}"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _folders(top: Path) -> list[Path]:
+    if not top.is_dir():
+        return []
+    found = [
+        folder for folder in (top, *top.rglob("*")) if folder.is_dir() and "__pycache__" not in folder.parts
+    ]
+    return sorted(folder for folder in found if _files(folder))
+
+
+def _files(folder: Path) -> list[Path]:
+    """Files with a description, without `__init__.py`: its docstring is the folder's."""
+    kinds = {".py", *SCRIPTS}
+    return sorted(file for file in folder.iterdir() if file.suffix in kinds and file.name != "__init__.py")
+
+
+def _about(file: Path) -> str:
+    """The first line of a file's docstring, or a script's first sentence, as a table's cell."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".py":
+        # The first line, not the first sentence: names such as `store.json` would end a sentence too early.
+        about = (ast.get_docstring(ast.parse(text)) or "").partition("\n\n")[0]
+    else:
+        found = re.match(SCRIPTS[file.suffix], text)
+        about = re.sub(r"\n//", " ", found[1] if found else "").partition(". ")[0]
+    return " ".join(about.split()).replace("|", "\\|").rstrip(".")

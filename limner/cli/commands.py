@@ -1,0 +1,83 @@
+"""The commands by name, as data: what `limner --help` says without importing any of them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One entry of `limner --help`.
+
+    - `module`: where the command lives; it holds `app`, a `typer.Typer`.
+    - `section`: heading that it stands under.
+    - `about`: its one line; a test holds it against the command's own help.
+    - `group`: whether it has commands of its own, such as `limner store info`.
+    - `goes_on`: how to go on after Ctrl-C, where there is more to it than to run the command again.
+    """
+
+    module: str
+    section: str
+    about: str
+    group: bool = False
+    goes_on: str = ""
+
+
+_START, _TRAIN, _SEARCH = "Start here", "Train and measure", "Index and search"
+_AGAIN = "the same command goes on from there"
+
+COMMANDS: dict[str, Listed] = {
+    "demo": Listed(
+        "limner.cli.demo",
+        _START,
+        "Draw people, train both stages, evaluate, index, and search three times.",
+        goes_on=_AGAIN,
+    ),
+    "recipes": Listed(
+        "limner.cli.recipes", _START, "List and show the recipes that `limner train` knows.", group=True
+    ),
+    "data": Listed(
+        "limner.cli.data", _START, "Check a dataset, or draw one of generated people.", group=True
+    ),
+    "train": Listed(
+        "limner.cli.train",
+        _TRAIN,
+        "Train a recipe on a dataset's training split.",
+        goes_on="the same command with --resume goes on from there",
+    ),
+    "evaluate": Listed("limner.cli.evaluate", _TRAIN, "Measure a run in both directions."),
+    "calibrate": Listed(
+        "limner.cli.calibrate", _TRAIN, "Fit probabilities to a run's scores, on validation."
+    ),
+    "score": Listed("limner.cli.score", _TRAIN, "Measure somebody else's embeddings, scores or TREC run."),
+    "ablate": Listed(
+        "limner.cli.ablate", _TRAIN, "Train and measure the rows of a paper's table.", goes_on=_AGAIN
+    ),
+    "figure": Listed(
+        "limner.cli.figure",
+        _TRAIN,
+        "Draw the figures of the papers from runs, results and reports.",
+        group=True,
+    ),
+    "index": Listed("limner.cli.index", _SEARCH, "Add pictures to a store.", goes_on=_AGAIN),
+    "index-sentences": Listed(
+        "limner.cli.index", _SEARCH, "Add sentences to a store, to be found by a picture.", goes_on=_AGAIN
+    ),
+    "search": Listed(
+        "limner.cli.search",
+        _SEARCH,
+        "Find the pictures of a store by a description, by a picture, or by both.",
+    ),
+    "explain": Listed(
+        "limner.cli.search", _SEARCH, "Show how much each word adds to a picture's score for a description."
+    ),
+    "serve": Listed("limner.cli.serve", _SEARCH, "Serve a store's search page and API until Ctrl-C."),
+    "store": Listed(
+        "limner.cli.store", _SEARCH, "List, delete, verify and compact the pictures of a store.", group=True
+    ),
+    "reindex": Listed(
+        "limner.cli.index",
+        _SEARCH,
+        "Copy a store for another model: encode its pictures anew.",
+        goes_on=_AGAIN,
+    ),
+}
+"""Every command in the order of `limner --help`."""

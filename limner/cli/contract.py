@@ -1,0 +1,206 @@
+"""The contract of every command: `--json`, `--quiet` and `--verbose`, and a result with a schema.
+
+A command is a function that returns its result, a pydantic model; what it prints for people goes through
+`limner.cli.console`. Under `--json` that is dropped and the result is printed instead, so that nothing else can be on
+stdout. The type that the function returns is the schema that docs/cli.md shows.
+"""
+
+import inspect
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_type_hints
+
+import typer
+from pydantic import BaseModel, TypeAdapter
+from typer.core import TyperCommand, TyperGroup
+from typer.models import ArgumentInfo, OptionInfo
+
+from limner.cli.allocator import keep_freed_memory
+from limner.cli.console import err, out
+from limner.errors import SettingsError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SWITCHES = {
+    "in_json": Annotated[bool, typer.Option("--json", help="Print the result as JSON, and errors too.")],
+    "quiet": Annotated[bool, typer.Option("--quiet", help="Print no progress and no notes on stderr.")],
+    "verbose": Annotated[
+        bool,
+        typer.Option("--verbose", help="Print time and memory on stderr, and where a mistake was noticed."),
+    ],
+}
+"""What every command has, by the name of its parameter."""
+
+
+class UnsoundError(Exception):
+    """A result that says that something is wrong: it is printed, and the exit code is 1."""
+
+    def __init__(self, result: BaseModel) -> None:
+        super().__init__()
+        self.result = result
+
+
+@dataclass
+class _Mode:
+    """How the command that runs was called."""
+
+    json: bool = False
+
+
+_mode = _Mode()
+
+
+class PlainCommand(TyperCommand):
+    """A command whose help names arguments in capitals, without typer's braces and Python types."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The parts of the usage line."""
+        return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, then options."""
+        for title, kind in (("Arguments", "argument"), ("Options", "option")):
+            shown = [
+                param.get_help_record(ctx) for param in self.get_params(ctx) if param.param_type_name == kind
+            ]
+            rows = [(re.sub(" <.*>$", "", record[0]), record[1]) for record in shown if record is not None]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+class PlainGroup(TyperGroup):
+    """A group whose help has the whole first line of each command."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The commands and what they do."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, first_line(one)) for name, one in self.commands.items()])
+
+
+def first_line(built: Any) -> str:
+    """The first line of a command's help."""
+    return str(built.help).split("\n\n")[0].replace("\n", " ")
+
+
+def group(about: str) -> typer.Typer:
+    """A module's commands. Their help is plain text: rich's markup would eat "[openvino]"."""
+    return typer.Typer(
+        cls=PlainGroup,
+        help=about,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+
+
+def command(app: typer.Typer, name: str, *, schema: Any = None) -> Callable[[F], F]:
+    """Make a function a command of a group, under the contract.
+
+    `schema` is the type of the result of a command that prints its own, see `emit`; else it is what the function
+    returns, where None stands for a result that was printed already.
+    """
+
+    def register(function: F) -> F:
+        app.command(name, cls=PlainCommand)(_under_contract(function, schema))
+        return function
+
+    return register
+
+
+def as_json() -> bool:
+    """Whether the command that runs was called with `--json`."""
+    return _mode.json
+
+
+def emit(result: BaseModel, *, lines: bool = False) -> None:
+    """Print a result under `--json`, before the command ends; with `lines` on one line."""
+    if _mode.json or lines:
+        # of bytes in a path that are no text, json writes what json.loads reads back; pydantic refuses them
+        typer.echo(json.dumps(result.model_dump(mode="json"), indent=None if lines else 2, allow_nan=False))
+
+
+def schema_of(built: Any) -> dict[str, Any]:
+    """The JSON schema of what a command, as typer has built it, prints under `--json`."""
+    return TypeAdapter(built.callback.schema).json_schema(mode="serialization")
+
+
+def _under_contract(function: Callable[..., Any], schema: Any) -> Callable[..., None]:
+    hints = get_type_hints(function, include_extras=True)
+    returned = hints.pop("return")
+    if schema is None:
+        parts = get_args(returned) if NoneType in get_args(returned) else (returned,)
+        schema = Union[tuple(part for part in parts if part is not NoneType)]  # noqa: UP007
+    parameters = [
+        parameter.replace(annotation=_named(parameter, hints[parameter.name]))
+        for parameter in inspect.signature(function).parameters.values()
+    ] + [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=switch)
+        for name, switch in _SWITCHES.items()
+    ]
+
+    @wraps(function)
+    def run(*, in_json: bool, quiet: bool, verbose: bool, **given: Any) -> None:
+        if quiet and verbose:
+            raise SettingsError("--quiet and --verbose: give one of them")
+        began, code = time.monotonic(), 0
+        keep_freed_memory()
+        with _speaking(in_json, quiet):
+            try:
+                result = function(**given)
+            except UnsoundError as found:
+                result, code = found.result, 1
+            if result is not None:
+                emit(result)
+            if verbose:
+                err.print(_cost(time.monotonic() - began))
+        if code:
+            raise typer.Exit(code)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.schema = schema  # type: ignore[attr-defined]
+    return run
+
+
+@contextmanager
+def _speaking(in_json: bool, quiet: bool) -> Iterator[None]:
+    _mode.json, out.muted, err.muted = in_json, in_json, quiet
+    try:
+        yield
+    finally:
+        _mode.json, out.muted, err.muted = False, False, False
+
+
+def _named(parameter: inspect.Parameter, hint: Any) -> Any:
+    """The annotation of a parameter, with a name in capitals for its value."""
+    for info in getattr(hint, "__metadata__", ()):
+        if isinstance(info, ArgumentInfo) and info.metavar is None:
+            info.metavar = parameter.name.upper()
+        elif isinstance(info, OptionInfo) and info.metavar is None and hint.__origin__ is not bool:
+            info.metavar = value_name(hint.__origin__)
+    return hint
+
+
+def value_name(kind: Any) -> str:
+    """How help calls a value of a type: PATH, NUMBER or TEXT."""
+    parts = get_args(kind)
+    if parts:
+        return value_name(next(part for part in parts if part is not NoneType))
+    return {Path: "PATH", int: "NUMBER", float: "NUMBER"}.get(kind, "TEXT")
+
+
+def _cost(seconds: float) -> str:
+    said = f"took {seconds:.1f} s, {time.process_time():.1f} s of processor time with the imports"
+    try:
+        import resource  # which not every system has
+    except ImportError:
+        return said
+    return f"{said}, at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB of memory"

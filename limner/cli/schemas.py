@@ -1,0 +1,331 @@
+"""What the commands print under `--json`, where `limner.wire` does not have it already.
+
+Each class is the result of one command; docs/cli.md shows its schema. Field order is the order of the JSON.
+"""
+
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, RootModel
+
+from limner.wire import Answer, IndexReport, SentencesReport
+
+T = TypeVar("T")
+
+
+class Result(BaseModel):
+    """The base of results: documented, and strict about names."""
+
+    # built when first used: all of them together take as long as typer's import
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, defer_build=True)
+
+
+class Mistake(Result):
+    """What went wrong."""
+
+    type: str
+    """Class of the error, e.g. "SettingsError", "UsageError" or "Interrupted"."""
+    message: str
+    """The line that is printed without `--json`."""
+    exit_code: int
+    """Exit code of the command: 2, or 130 after Ctrl-C."""
+
+
+class ErrorReport(Result):
+    """An error under `--json`: the last line of stderr."""
+
+    error: Mistake
+    """The error."""
+
+
+class Many(RootModel[T], Generic[T]):
+    """The base of results that are a list, or whose names are others' to choose."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class RecipeListed(Result):
+    """A recipe as `limner recipes list` has it."""
+
+    name: str
+    """What `limner train` takes."""
+    group: str
+    """What it is for."""
+    about: str
+    """One line."""
+
+
+class RecipeList(Many[list[RecipeListed]]):
+    """Every recipe, by group."""
+
+
+class RecipeShown(Many[dict[str, JsonValue]]):
+    """All settings of a recipe, as docs/settings.md has them."""
+
+
+class TableListed(Result):
+    """A table as `limner recipes tables` has it."""
+
+    name: str
+    """What `limner ablate` takes."""
+    title: str
+    """Paper, number and subject."""
+    recipe: str
+    """The recipe that its rows change unless `--recipe` names another."""
+
+
+class TableList(Many[list[TableListed]]):
+    """Every table of a paper that can be trained here."""
+
+
+class DataProblem(Result):
+    """One kind of trouble with a dataset."""
+
+    kind: str
+    """A kind of docs/data-formats.md."""
+    severity: Literal["error", "warning"]
+    """An error spoils training or its scores."""
+    count: int
+    """How many there are."""
+    example: str
+    """One of them."""
+
+
+class DataReport(Result):
+    """What `limner data check` found."""
+
+    source: str
+    """The dataset as it was given."""
+    sound: bool
+    """Whether no problem is an error; else the exit code is 1."""
+    facts: dict[str, Any]
+    """Counts, splits, vocabulary, lengths of sentences and the published edition."""
+    problems: tuple[DataProblem, ...]
+    """Every kind of trouble once."""
+
+
+class PeopleDrawn(Result):
+    """What is in a folder of generated people."""
+
+    folder: Path
+    """The folder; `cuhk-pedes:FOLDER` names the dataset."""
+    identities: int
+    """People."""
+    images: int
+    """Pictures."""
+    sentences: int
+    """Descriptions."""
+    drawn: int
+    """People drawn by this call; 0 where all were there."""
+
+
+class TrainedStage(Result):
+    """A stage of a training run."""
+
+    name: str
+    """Its name in the recipe."""
+    reason: str
+    """Why it ended."""
+    best_epoch: int
+    """Epoch of its checkpoint."""
+    best_score: float
+    """Validation score of that epoch, higher is better."""
+
+
+class Trained(Result):
+    """A training run that ended."""
+
+    run: Path
+    """Folder of the run."""
+    recipe: str
+    """Name of the recipe."""
+    stages: tuple[TrainedStage, ...]
+    """The stages that this call trained; fewer after `--resume`."""
+    reranks: bool
+    """Whether the checkpoint that validation chose re-ranks."""
+
+
+class EvaluationReport(Result):
+    """Measures of both directions, with what a reader needs to trust or repeat them."""
+
+    protocol: str
+    """The rules."""
+    split: str
+    """The split that was ranked."""
+    counts: dict[str, int]
+    """Images, sentences, groups, and queries without a match."""
+    image_to_text: dict[str, float]
+    """Value by measure: recalls and precisions in percent, ranks from 1."""
+    text_to_image: dict[str, float]
+    """As `image_to_text`."""
+    curves: dict[str, JsonValue] = {}
+    """By direction, then by name, where curves were asked for."""
+    provenance: dict[str, JsonValue]
+    """Fingerprints of the split and the model, seed, versions, and the split that chose the checkpoint."""
+
+
+class TrecReport(Result):
+    """Measures of a TREC run."""
+
+    run: dict[str, str]
+    """File name and SHA-256 of the run."""
+    qrels: dict[str, str]
+    """File name and SHA-256 of the qrels."""
+    counts: dict[str, int]
+    """Queries, and those without a true match."""
+    values: dict[str, float]
+    """Value by measure."""
+    curves: dict[str, JsonValue]
+    """By name, where curves were asked for."""
+    versions: dict[str, str]
+    """Of the programs that measured."""
+
+
+class CalibrationReport(Result):
+    """What the probabilities of a run's first hits are worth."""
+
+    split: str
+    """The split that was measured."""
+    pictures: int
+    """Pictures of the split."""
+    threshold: float
+    """Probability from which a first hit counts as good."""
+    reliability: dict[str, dict[str, float | None]]
+    """By kind of score: queries, share right, calibration error, Brier score, and what the threshold does."""
+    file: Path | None
+    """The file that was written; null with `--check`."""
+
+
+class AblationTable(Many[dict[str, JsonValue]]):
+    """The content of `table.json`: rows with mean, deviation and the paper's figures, runs, remarks, versions."""
+
+
+class FigureFiles(Result):
+    """A figure that was drawn."""
+
+    files: tuple[Path, ...]
+    """Its files."""
+
+
+class Indexed(IndexReport):
+    """What `limner index` did, in pictures."""
+
+    store: str
+    """The store."""
+    pictures: int
+    """What it holds now."""
+
+
+class SentencesIndexed(SentencesReport):
+    """What `limner index-sentences` did."""
+
+    store: str
+    """The store."""
+    sentences: int
+    """What it holds now."""
+
+
+class QueryAnswer(Result):
+    """One line of `limner search --queries`."""
+
+    query: str
+    """Its name in the file, or the number of its line."""
+    text: str
+    """What was searched for."""
+    answer: Answer | None
+    """What was found; null where `error` says why nothing could be."""
+    error: str | None
+    """E.g. that the model knows no word of it."""
+
+
+class Served(Result):
+    """A server that takes requests, printed on one line when it does."""
+
+    store: str
+    """The store."""
+    pictures: int
+    """Pictures in it."""
+    url: str
+    """Address of the search page."""
+
+
+class StoreFacts(Result):
+    """What a store is."""
+
+    pictures: int
+    """How many it holds."""
+    run: str
+    """Run folder of its model."""
+    fingerprint: str
+    """Digest of the model."""
+    created: str
+    """When it was made, ISO 8601."""
+    dim: int
+    """Width of an embedding."""
+    map: tuple[int, int, int] | None
+    """Shape of what it keeps of each picture for re-ranking; null = nothing."""
+    bytes: int
+    """Size on the disk."""
+
+
+class StoredPicture(Result):
+    """A picture of a store."""
+
+    id: str
+    """Its key."""
+    path: str
+    """Its file."""
+    identity: str | None
+    """Whom or what it shows."""
+    metadata: dict[str, JsonValue]
+    """What else was given for it."""
+    size: int
+    """Bytes of its file."""
+    sha256: str
+    """Digest of its file."""
+
+
+class StoredPictures(Many[list[StoredPicture]]):
+    """Pictures of a store in the order of their paths."""
+
+
+class Deleted(Result):
+    """What `limner store delete` did, or would do."""
+
+    deleted: tuple[str, ...]
+    """Paths of the pictures."""
+    left: int
+    """Pictures that the store holds after it."""
+    dry_run: bool
+    """Whether nothing was deleted."""
+
+
+class Compacted(Result):
+    """What `limner store compact` did."""
+
+    pictures: int
+    """What the store holds."""
+    bytes_before: int
+    """Size on the disk before."""
+    bytes_after: int
+    """Size on the disk now; what is replaced stays for seven days without `--purge`."""
+
+
+class DemoSummary(Result):
+    """What the demo reached."""
+
+    store: Path
+    """Store that can be searched now."""
+    sentence: str
+    """A description that finds its person there."""
+    text_to_image: float
+    """R@1 in percent, on people never seen."""
+    colours: float
+    """R@1 of comparing colours alone."""
+    minutes: float
+    """How long it took."""
+
+
+def of_report(report: Any) -> EvaluationReport:
+    """An evaluation's report as a result."""
+    return EvaluationReport.model_validate(report.to_dict())

@@ -1,0 +1,109 @@
+"""Many queries in one process: `limner search STORE --queries FILE`, as JSON Lines or as a TREC run.
+
+A process takes four seconds to start and a query some milliseconds, so that a thousand queries one by one would take
+an hour.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import typer
+
+from limner.cli.console import err
+from limner.cli.contract import emit
+from limner.cli.schemas import QueryAnswer
+from limner.errors import DataError, LimnerError, SettingsError
+
+if TYPE_CHECKING:
+    from limner.search.engine import Engine
+    from limner.search.query import Query
+
+_TOGETHER = 64
+"""Queries of a file that are encoded at once."""
+
+
+@dataclass(frozen=True)
+class NamedText:
+    """A line of the file: what to search for, and what the answer is called."""
+
+    name: str
+    text: str
+
+
+def read_queries(file: str) -> Iterator[NamedText]:
+    """The queries of a file, or of stdin for "-": one a line, a text or NAME, a tab and a text.
+
+    Without a name the line's number is one; empty lines are skipped. Raises `SettingsError` for a file that is not
+    there and `DataError` for a name that stands twice and for what is no UTF-8.
+    """
+    if file == "-":
+        yield from _named(sys.stdin, "stdin")
+        return
+    path = Path(file)
+    if not path.is_file():
+        raise SettingsError(f"--queries {file}: no such file; give one query a line, or - for stdin")
+    with path.open(encoding="utf-8") as lines:
+        yield from _named(lines, file)
+
+
+def _named(lines: Any, source: str) -> Iterator[NamedText]:
+    seen: set[str] = set()
+    try:
+        for number, line in enumerate(lines, start=1):
+            name, tab, text = line.strip("\r\n").partition("\t")
+            query = NamedText(name.strip(), text.strip()) if tab else NamedText(str(number), name.strip())
+            if not query.text:
+                continue
+            if query.name in seen:
+                raise DataError(f"{source}: line {number}: the name {query.name[:40]!r} stands there twice")
+            seen.add(query.name)
+            yield query
+    except UnicodeDecodeError:
+        raise DataError(f"{source}: not UTF-8 text; save it as UTF-8") from None
+
+
+def answer_queries(engine: "Engine", query: "Query", file: str, form: str) -> None:
+    """Print the answer to each query of a file, which differ from `query` by their text.
+
+    Ends with exit code 1 when one could not be answered, e.g. for want of a word that the model knows; the others are.
+    """
+    # who writes a line to stdin and waits for its answer must not wait for 63 other lines
+    together = 1 if file == "-" else _TOGETHER
+    lines, failed = read_queries(file), 0
+    while asked := list(islice(lines, together)):
+        found = engine.answers([replace(query, text=one.text) for one in asked])
+        for one, answer in zip(asked, found, strict=True):
+            if isinstance(answer, Exception):
+                if not isinstance(answer, LimnerError):
+                    raise answer
+                failed += 1
+                err.print(f"{one.name}: {answer}")
+            _print(one, answer, form)
+        sys.stdout.flush()
+    if failed:
+        raise typer.Exit(1)
+
+
+def _print(asked: NamedText, found: Any, form: str) -> None:
+    error = str(found) if isinstance(found, Exception) else None
+    answer = None if error is not None else found
+    if form == "jsonl":
+        emit(QueryAnswer(query=asked.name, text=asked.text, answer=answer, error=error), lines=True)
+    elif answer is not None:
+        count = len(answer.hits)
+        for hit in answer.hits:
+            # falling whole numbers in place of cosines: other programs go by the score, some in single precision, and
+            # would break near-ties their own way
+            score = count + 1 - hit.rank
+            typer.echo(f"{_field(asked.name)} Q0 {_field(str(hit.path))} {hit.rank} {score} limner")
+
+
+def _field(name: str) -> str:
+    """A name in a file whose fields are parted by blanks; with the percent sign written so too, names stay apart."""
+    return re.sub(r"[\s%]", lambda found: quote(found[0]), name)

@@ -1,0 +1,291 @@
+"""Reads annotation files that may hold anything: text, JSON, entries, split names, and where the images lie.
+
+Each value is checked where it is taken.
+
+Every complaint is one line, `FILE: PLACE: what was expected, what came`.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path, PurePosixPath
+from typing import Any, NoReturn
+
+from limner.data.records import SPLITS
+from limner.errors import DataError
+
+_WIDE = (b"\xff\xfe", b"\xfe\xff")
+_DRIVE = re.compile(r"[A-Za-z]:")
+_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def read_text(file: Path, *, may_be_empty: bool = False) -> str:
+    """The text of a UTF-8 file, with or without a byte order mark.
+
+    Raises `DataError` when it cannot be read, is empty, or is in another encoding (with the line that shows
+    it).
+    """
+    try:
+        content = file.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DataError(f"{file}: an annotation file was expected, it cannot be read ({reason})") from None
+    if content.startswith(_WIDE):
+        raise DataError(f"{file}: UTF-8 text was expected, this is UTF-16; save it as UTF-8")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{file}: line {line}: UTF-8 text was expected, got byte 0x{content[error.start]:02x}; "
+            "save the file as UTF-8"
+        ) from None
+    if not text.strip() and not may_be_empty:
+        raise DataError(f"{file}: the file is empty")
+    return text
+
+
+def parse_json(text: str, file: Path, place: str = "") -> Any:
+    """Parse JSON strictly: no NaN, no infinity, no half characters (which could not be written out again).
+
+    Raises `DataError`; `place` says where in the file the text stood, for JSON lines.
+    """
+    where = f"{file}: {place}: " if place else f"{file}: "
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except json.JSONDecodeError as error:
+        at = f"column {error.colno}" if place else f"line {error.lineno}, column {error.colno}"
+        raise DataError(f"{where}JSON was expected, {error.msg} at {at}") from None
+    except RecursionError:
+        raise DataError(f"{where}JSON is nested too deeply") from None
+    except ValueError as error:
+        raise DataError(f"{where}JSON was expected, got {_cut(str(error))}") from None
+    if _HALF_CHARACTER.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            near = error.object[max(0, error.start - 30) : error.start]
+            raise DataError(f"{where}half of a surrogate pair stands after {near!a}") from None
+    return value
+
+
+def shown(value: object) -> str:
+    """A value as it stands in a message: one line, at most 60 characters."""
+    return _cut(repr(value))
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationEntry:
+    """One object of an annotation file and where it stands, e.g. "images[12]" or "line 7"."""
+
+    file: Path
+    place: str
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, file: Path, place: str, value: object) -> "AnnotationEntry":
+        """Raises `DataError` when the value is not an object."""
+        if not isinstance(value, dict):
+            raise DataError(f"{file}: {place}: an object was expected, got {shown(value)}")
+        return cls(file, place, value)
+
+    def fail(self, problem: str) -> NoReturn:
+        """Raise `DataError` with the place before the problem."""
+        raise DataError(f"{self.file}: {self.place}: {problem}")
+
+    def get(self, key: str) -> Any:
+        """The value of a required key. Raises `DataError` when it is missing."""
+        if key not in self.values:
+            self.fail(f"'{key}' is missing; keys here: {shown(', '.join(self.values))}")
+        return self.values[key]
+
+    def text(self, key: str) -> str:
+        """A required string. Raises `DataError`."""
+        value = self.get(key)
+        if not isinstance(value, str):
+            self.fail(f"'{key}' must be a string, got {shown(value)}")
+        return value
+
+    def name(self, key: str) -> str:
+        """A required string or whole number, as a string that is not blank. Raises `DataError`."""
+        value = self.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip():
+            self.fail(f"'{key}' must be a number or a name, got {shown(value)}")
+        return str(value).strip()
+
+    def items(self, key: str) -> list[Any]:
+        """A required list. Raises `DataError`."""
+        value = self.get(key)
+        if not isinstance(value, list):
+            self.fail(f"'{key}' must be a list, got {shown(value)}")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A required list of strings. Raises `DataError`."""
+        values = self.items(key)
+        for index, value in enumerate(values):
+            if not isinstance(value, str):
+                self.fail(f"{key}[{index}] must be a string, got {shown(value)}")
+        return tuple(values)
+
+    def labels(self, key: str = "labels") -> tuple[str, ...]:
+        """Names in a list, or in a string with semicolons between them: each once, sorted; none where it is missing.
+
+        Raises `DataError`.
+        """
+        whole = self.values.get(key)
+        if whole is None:
+            return ()
+        named = self.texts(key) if isinstance(whole, list) else self.text(key).split(";")
+        return tuple(sorted({name.strip() for name in named} - {""}))
+
+    def path(self, *keys: str) -> PurePosixPath:
+        """Required strings, joined to a file path inside the dataset folder; backslashes become slashes.
+
+        Raises `DataError` for an absolute part and one that climbs out by "..".
+        """
+        parts = []
+        for key in keys:
+            part = self.text(key).replace("\\", "/")
+            if part.startswith("/") or _DRIVE.match(part) or ".." in part.split("/"):
+                self.fail(f"'{key}' must be a path inside the dataset folder, got {shown(part)}")
+            parts.append(part)
+        path = PurePosixPath(*parts)
+        if not path.name or not parts[-1] or "\0" in str(path):
+            self.fail(f"'{keys[-1]}' must name a picture file, got {shown(parts[-1])}")
+        return path
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant}, which JSON does not have")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {digits}, which is too large")
+    return value
+
+
+def _cut(text: str, limit: int = 60) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+PICTURE_FOLDERS = (
+    "images",
+    "imgs",
+    "Images",
+    "flickr30k-images",
+    "flickr30k_images",
+    "Flicker8k_Dataset",
+    "Flickr8k_Dataset",
+    "Flicker8k_Dataset/Flicker8k_Dataset",
+    "train2014",
+    "val2014",
+    "train2017",
+    "val2017",
+    "jpg",
+    "CUB_200_2011/images",
+    "102flowers/jpg",
+    ".",
+)
+"""Folders that are searched for images, beside the annotations. "Flicker8k" is the archive's own spelling, and
+unpacking it into a folder of its name makes two of them."""
+
+ANNOTATIONS = "annotations"
+"""The folder of a dataset that its annotation files may lie in."""
+
+_SAMPLE = 16
+
+
+class PicturesMissingError(DataError):
+    """None of a set's pictures is where it could be."""
+
+
+def is_there(path: Path) -> bool:
+    """True for the path of a readable file; False also for names that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def one_of(folder: Path, names: Iterable[str], what: str) -> Path:
+    """The one file of these names in a folder. Raises `DataError` when there is none or more than one."""
+    names = list(names)
+    files = [folder / name for name in names if is_there(folder / name)]
+    if not files:
+        raise DataError(f"{folder}: {what} was expected here, found none of {', '.join(names)}")
+    if len(files) > 1:
+        found = ", ".join(file.name for file in files)
+        raise DataError(f"{folder}: one {what} was expected, found {found}; give the path of the one to use")
+    return files[0]
+
+
+def roots_of(file: Path, inner: str = ANNOTATIONS) -> tuple[Path, ...]:
+    """Folders that may be the dataset's: the annotation file's and, where that is called `inner`, the one above."""
+    return (file.parent, file.parent.parent) if file.parent.name == inner else (file.parent,)
+
+
+def locate(
+    file: Path,
+    paths: Sequence[PurePosixPath],
+    *,
+    roots: Sequence[Path] = (),
+    folders: Sequence[str] = PICTURE_FOLDERS,
+) -> Callable[[PurePosixPath], Path]:
+    """Find out in which folder of `roots` (default: that of the annotation file) the pictures lie.
+
+    Sixteen of the paths, spread evenly, are tried in each of `folders`, as they are and by their bare name; the folder
+    with most of them wins, the earlier at a tie. Returns what turns a path of the file into the path of the
+    picture. Raises `PicturesMissingError` when none of them is anywhere.
+    """
+    roots = roots or (file.parent,)
+    count = min(_SAMPLE, len(paths))
+    sample = [paths[index * len(paths) // count] for index in range(count)]
+    best, best_hits, best_bare = roots[0], 0, False
+    for root, bare, name in product(roots, (False, True), folders):
+        folder = root / name
+        hits = sum(is_there(folder / (path.name if bare else path)) for path in sample)
+        if hits > best_hits:
+            best, best_hits, best_bare = folder, hits, bare
+    if best_hits == 0:
+        looked = ", ".join("beside it" if name == "." else f"{name}/" for name in folders)
+        example = shown(str(sample[0]))
+        raise PicturesMissingError(
+            f"{file}: none of its pictures was found, e.g. {example}; looked in {looked}"
+        )
+
+    if best_bare:
+        return lambda path: best / path.name
+    return lambda path: best / path
+
+
+_ALIASES = {
+    **{split: split for split in SPLITS},
+    "training": "train",
+    "restval": "train",
+    "dev": "val",
+    "valid": "val",
+    "validation": "val",
+    "testing": "test",
+}
+
+
+def split_name(entry: AnnotationEntry, key: str = "split") -> str | None:
+    """Our name of an entry's split; None where the entry gives none (no key, null or blank).
+
+    "restval" (the part of MSCOCO's validation pictures that Karpathy's split leaves over) joins "train".
+    Raises `DataError` for a name that no dataset uses.
+    """
+    value = entry.values.get(key)
+    if value is None or value == "":
+        return None
+    known = _ALIASES.get(value.strip().lower()) if isinstance(value, str) else None
+    if known is None:
+        entry.fail(f"'{key}' must be one of {', '.join(_ALIASES)}, got {shown(value)}")
+    return known

@@ -1,0 +1,93 @@
+"""Splits that limner draws: for pictures that come without, as folds, and in place of the published ones."""
+
+import hashlib
+import re
+from dataclasses import replace
+
+from limner.data.records import Dataset
+from limner.errors import DataError
+
+_NUMBER = "[0-9]{1,9}"
+_DRAWN = re.compile(rf"(.+)#(?:seed=({_NUMBER})|fold=({_NUMBER})/({_NUMBER}))", re.DOTALL)
+
+
+def split_source(source: str) -> tuple[str, str]:
+    """A source without the splits that are to be drawn, and what says how: "", "seed=S" or "fold=K/N".
+
+    >>> split_source("folder:a#b#fold=2/10")
+    ('folder:a#b', 'fold=2/10')
+    """
+    found = _DRAWN.fullmatch(source)
+    return (source, "") if found is None else (found[1], source[found.end(1) + 1 :])
+
+
+def draw_splits(dataset: Dataset) -> Dataset:
+    """Replace the splits as the source says: `#seed=S` by `assign_splits`, `#fold=K/N` by `assign_fold`, else none."""
+    found = _DRAWN.fullmatch(dataset.source)
+    if found is None:
+        return dataset
+    seed, fold, folds = found.groups()[1:]
+    return assign_splits(dataset, int(seed)) if seed else assign_fold(dataset, int(fold), int(folds))
+
+
+def assign_splits(dataset: Dataset, seed: int, val: float = 0.1, test: float = 0.1) -> Dataset:
+    """Give every record a split, the same for all records of a group; splits it had are replaced.
+
+    A group's place is a hash of its name and the seed: it depends on no other group, so that adding or
+    removing pictures never moves the rest. `val` and `test` are expected shares in [0, 1]: of few groups,
+    one split may well get none. Raises `DataError` when the shares are out of range.
+    """
+    if not (0 <= val <= 1 and 0 <= test <= 1 and val + test <= 1):
+        raise DataError(f"shares of val and test must lie in [0, 1] together, got val={val} and test={test}")
+
+    def place(group: str) -> str:
+        point = _point(group, seed)
+        if point < test:
+            return "test"
+        return "val" if point < test + val else "train"
+
+    records = tuple(replace(record, split=place(record.group)) for record in dataset.records)
+    return replace(dataset, records=records)
+
+
+def assign_fold(dataset: Dataset, fold: int, folds: int) -> Dataset:
+    """Cut the groups into `folds` equal parts in the order of a hash of their names; splits they had are replaced.
+
+    Part `fold`, from 1, is for testing, the one after it (after the last, the first) for validation, the others for
+    training. Raises `DataError` for fewer than three parts, more than there are groups, and a part there is not.
+    """
+    groups = sorted({record.group for record in dataset.records}, key=lambda group: (_point(group, 0), group))
+    if not (3 <= folds <= len(groups) and 1 <= fold <= folds):
+        raise DataError(
+            f"{dataset.source}: fold {fold} of {folds} was asked for; of {len(groups)} groups there can be 3 to "
+            f"{len(groups)} folds, counted from 1"
+        )
+    part = {group: place * folds // len(groups) for place, group in enumerate(groups)}
+    names = {fold - 1: "test", fold % folds: "val"}
+    records = tuple(
+        replace(record, split=names.get(part[record.group], "train")) for record in dataset.records
+    )
+    return replace(dataset, records=records)
+
+
+def hold_out(dataset: Dataset, share: float = 0.05) -> Dataset:
+    """Make a validation split of a share of the training groups, where the published set has none.
+
+    **Decided**: training selects on validation only, so ICFG-PEDES, published with two splits, gives up a twentieth of
+    its training identities, the same ones every time.
+    """
+    if any(record.split == "val" for record in dataset.records):
+        return dataset
+    records = tuple(
+        replace(record, split="val")
+        if record.split == "train" and _point(record.group, 0) < share
+        else record
+        for record in dataset.records
+    )
+    return replace(dataset, records=records)
+
+
+def _point(group: str, seed: int) -> float:
+    """Give each group a fixed place in [0, 1) by a hash of its name."""
+    digest = hashlib.sha256(f"{seed}\x1f{group}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64

@@ -1,0 +1,333 @@
+"""Tokenizers: a vocabulary of whole words, or any fast tokenizer of Hugging Face.
+
+A sentence becomes a row of token ids of fixed length (dual-path TOMM 2020, section 3.2): a longer one loses its end, a
+shorter one is filled with `PADDING`. A tokenizer is part of a trained model. Its description in the checkpoint holds
+all of it, so that neither the captions nor the folder that it came from are needed again.
+"""
+
+import json
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from limner.data.noun_phrases import noun_phrases, phrase_numbers
+from limner.data.token_rows import token_batch
+from limner.data.words import word_spans, words
+from limner.errors import DataError, SettingsError, install_hint
+from limner.types import TokenBatch, TokenizedSentence, Tokenizer, Word
+
+
+class _RowTokenizer(Tokenizer):
+    """The part that both tokenizers share: rows, and the refusal of sentences without a meaning."""
+
+    def encode(
+        self,
+        sentences: Sequence[str],
+        length: int,
+        *,
+        phrases: bool = False,
+        words: bool = False,
+        shift: np.random.Generator | None = None,
+    ) -> TokenBatch:
+        """Read sentences into rows of `length` tokens; with `shift` each begins at a random position that fits it."""
+        read = self.tokenize(sentences, length, phrases=phrases, words=words)
+        return token_batch(read, length, phrases=phrases, words=words, shift=shift)
+
+    def check(self, sentence: str) -> None:
+        """Raise `DataError` for an empty sentence, and for one without a known word: its embedding is arbitrary."""
+        if not sentence.strip():
+            raise DataError("the query is empty; say what to look for")
+        if not self.known_words(sentence):
+            raise DataError(f"the model knows no word of the query {sentence!r}; {self._knows()}")
+
+    @abstractmethod
+    def _knows(self) -> str:
+        """Say what the model can read, at the end of that error."""
+
+
+class WordTokenizer(_RowTokenizer):
+    """A token for each known word; others are left out, at test time as well (section 3.2).
+
+    Words are those of the training captions alone, most frequent first, so that nothing of the test split leaks in.
+    """
+
+    whole_words = True
+
+    def __init__(self, entries: Sequence[str]) -> None:
+        self._entries = tuple(entries)
+
+    @classmethod
+    def build(
+        cls, sentences: Iterable[str], *, min_count: int = 1, known: Collection[str] | None = None
+    ) -> "WordTokenizer":
+        """Collect the words of the training sentences.
+
+        `min_count` drops words seen less often; `known`, the dictionary of pre-trained word vectors, drops the words
+        it lacks (the paper's filter for rare words). Equal counts are ordered alphabetically.
+        Raises `DataError` when no word is left.
+        """
+        counts = Counter(word for sentence in sentences for word in words(sentence))
+        kept = [
+            word
+            for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+            if count >= min_count and (known is None or word in known)
+        ]
+        if not kept:
+            raise DataError(
+                f"no word is left for the vocabulary: {len(counts)} words in the training sentences, min_count "
+                f"{min_count}{'' if known is None else f', {len(known)} words with vectors'}; lower min_count or "
+                "check the captions"
+            )
+        return cls(kept)
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The known words, most frequent first; the token id of `entries[i]` is i + 1."""
+        return self._entries
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {word: token_id for token_id, word in enumerate(self._entries, start=1)}
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._ids
+
+    def token_ids(self, sentence: str) -> list[int]:
+        """The token ids of a sentence of any length, unknown words left out."""
+        return [self._ids[word] for word in words(sentence) if word in self._ids]
+
+    def with_words(self, more: Iterable[str]) -> "WordTokenizer":
+        """Add words at the end, such as those that a pretrained encoder knows."""
+        return WordTokenizer(tuple(dict.fromkeys((*self._entries, *more))))
+
+    def tokenize(
+        self, sentences: Sequence[str], length: int, *, phrases: bool = False, words: bool = False
+    ) -> list[TokenizedSentence]:
+        """Read sentences of at most `length` known words."""
+        return [self._tokenized(sentence, length, phrases, words) for sentence in sentences]
+
+    def _tokenized(self, sentence: str, length: int, phrases: bool, aligned: bool) -> TokenizedSentence:
+        token_ids = self.token_ids(sentence)
+        of_phrases = self._phrases(sentence)[:length] if phrases else None
+        spans = tuple(self._aligned(sentence, length)) if aligned else None
+        return TokenizedSentence(tuple(token_ids[:length]), len(token_ids) > length, of_phrases, spans)
+
+    def _phrases(self, sentence: str) -> tuple[int, ...]:
+        return tuple(phrase_numbers(sentence, [word in self for word in words(sentence)]))
+
+    def _aligned(self, sentence: str, length: int) -> Iterator[Word]:
+        count = 0
+        for text, start, stop in word_spans(sentence):
+            read = text in self and count < length
+            yield Word(text, start, stop, range(count, count + read))
+            count += read
+
+    def words(self, sentence: str) -> list[str]:
+        """All words of a sentence, in lower case."""
+        return words(sentence)
+
+    def known_words(self, sentence: str) -> list[str]:
+        """The words that are in the vocabulary."""
+        return [word for word in words(sentence) if word in self]
+
+    def to_description(self) -> dict[str, Any]:
+        """The words."""
+        return {"kind": "words", "words": list(self._entries)}
+
+    def _knows(self) -> str:
+        return f"it has learnt {self.size} words, e.g. {', '.join(self._entries[:8])}"
+
+
+class PretrainedTokenizer(_RowTokenizer):
+    """A tokenizer of Hugging Face, with its own normalisation, such as lower case.
+
+    A token id is the tokenizer's own plus 1. Its own padding differs from one to the next (0 in BERT's, 1 in RoBERTa's,
+    none in GPT-2's), and a network that took a token for padding would drop it without a word.
+
+    Words are the tokenizer's, cut at blanks: BERT's has each Chinese character as one.
+    `special_tokens` adds those that stand around a sentence, such as [CLS]; they stay where a sentence is cut and
+    belong to no word.
+    """
+
+    whole_words = False
+
+    def __init__(self, content: str, *, special_tokens: bool = False) -> None:
+        try:
+            from tokenizers import Tokenizer as Fast
+        except ImportError:
+            raise SettingsError(
+                f"a pretrained tokenizer needs the tokenizers library: {install_hint('transformers')}"
+            ) from None
+        try:
+            self._fast = Fast.from_str(content)
+        except Exception as error:  # the library raises bare Exception for a file that it cannot parse
+            raise SettingsError(f"not the content of a tokenizer.json ({error})") from None
+        # A row's length is the network's, not what the tokenizer was saved with.
+        self._fast.no_padding()
+        self._fast.no_truncation()
+        self.special_tokens = special_tokens
+        self._special_count = self._fast.num_special_tokens_to_add(False) if special_tokens else 0
+        self._unknown_id = _unknown_id(json.loads(content)["model"], self._fast)
+
+    @classmethod
+    def read(cls, source: str, *, special_tokens: bool = False) -> "PretrainedTokenizer":
+        """Read a folder or a name on the hub. Raises `SettingsError` where there is no fast tokenizer."""
+        if (Path(source).is_absolute() or source.startswith((".", "~"))) and not Path(source).is_dir():
+            raise SettingsError(f"tokenizer '{source}': no such folder; give one with tokenizer.json")
+        try:
+            from transformers import AutoTokenizer
+        except ImportError:
+            raise SettingsError(
+                f"a pretrained tokenizer needs the transformers library: {install_hint('transformers')}"
+            ) from None
+        try:
+            # Code that comes with a tokenizer is never run, whatever its settings ask for.
+            found = AutoTokenizer.from_pretrained(source, use_fast=True, trust_remote_code=False)
+        except (
+            Exception
+        ) as error:  # transformers lets through what its libraries raise: OSError, ValueError …
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise SettingsError(
+                f"tokenizer '{source}': cannot be read ({reason}); give a folder with tokenizer.json, or a hub name "
+                "while there is a network"
+            ) from None
+        if not getattr(found, "is_fast", False):
+            raise SettingsError(
+                f"tokenizer '{source}': there is no fast version of it (no tokenizer.json), so tokens cannot be "
+                "traced back to words; choose another"
+            )
+        tokenizer = cls(found.backend_tokenizer.to_str(), special_tokens=special_tokens)
+        # Without its files transformers makes a tokenizer that knows its special tokens alone.
+        if not any(entry.strip("▁Ġ#").isalnum() for entry in tokenizer.entries):
+            raise SettingsError(
+                f"tokenizer '{source}': it knows no word; tokenizer.json or the vocabulary's file is missing there"
+            )
+        return tokenizer
+
+    @cached_property
+    def entries(self) -> tuple[str, ...]:
+        """The text of each token as the tokenizer stores it, e.g. "##ing"; that of token id i is `entries[i - 1]`."""
+        by_id = {own: text for text, own in self._fast.get_vocab(with_added_tokens=True).items()}
+        # Some vocabularies leave numbers out.
+        return tuple(by_id.get(own, "") for own in range(max(by_id) + 1))
+
+    def tokenize(
+        self, sentences: Sequence[str], length: int, *, phrases: bool = False, words: bool = False
+    ) -> list[TokenizedSentence]:
+        """Read sentences of at most `length` tokens, special tokens counted."""
+        return [
+            self._tokenized(sentence, encoding, length, phrases, words)
+            for sentence, encoding in zip(sentences, self._encoded(sentences), strict=True)
+        ]
+
+    def _encoded(self, sentences: Sequence[str]) -> list[Any]:
+        # Half a surrogate pair, which a file name may hold, cannot be handed to the library.
+        texts = ["".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text) for text in sentences]
+        found: list[Any] = self._fast.encode_batch(texts, add_special_tokens=False)
+        return found
+
+    def _tokenized(
+        self, sentence: str, encoding: Any, length: int, phrases: bool, aligned: bool
+    ) -> TokenizedSentence:
+        whole = _grouped(sentence, encoding) if aligned else ()
+        room = max(0, length - self._special_count)
+        truncated = len(encoding.ids) > room
+        if truncated:
+            encoding.truncate(room)
+        before = 0
+        if self.special_tokens:
+            encoding = self._fast.post_process(encoding)
+            before = next((place for place, own in enumerate(encoding.special_tokens_mask) if not own), 0)
+        return TokenizedSentence(
+            tuple(own + 1 for own in encoding.ids[:length]),
+            truncated,
+            tuple(_phrases(sentence, encoding.offsets[:length])) if phrases else None,
+            tuple(_cut(word, room, before) for word in whole) if aligned else None,
+        )
+
+    def words(self, sentence: str) -> list[str]:
+        """All words of a sentence, as they stand there."""
+        return [word.text for word in _grouped(sentence, self._encoded([sentence])[0])]
+
+    def known_words(self, sentence: str) -> list[str]:
+        """The words with a token other than the tokenizer's unknown one; all of them where it can spell anything."""
+        encoding = self._encoded([sentence])[0]
+        return [
+            word.text
+            for word in _grouped(sentence, encoding)
+            if any(encoding.ids[token] != self._unknown_id for token in word.tokens)
+        ]
+
+    def to_description(self) -> dict[str, Any]:
+        """The content of tokenizer.json."""
+        content: dict[str, Any] = json.loads(self._fast.to_str())
+        return {"kind": "pretrained", "special_tokens": self.special_tokens, "tokenizer": content}
+
+    def _knows(self) -> str:
+        return f"its tokenizer has {self.size} tokens; write it in the language of the captions"
+
+
+def _unknown_id(model: Mapping[str, Any], fast: Any) -> int | None:
+    """The id of the token that stands for what the tokenizer cannot spell; None where there is none."""
+    named = model.get("unk_token")
+    found: int | None = model.get("unk_id") if named is None else fast.token_to_id(named)
+    return found
+
+
+def _grouped(sentence: str, encoding: Any) -> list[Word]:
+    """The words of an encoding without special tokens.
+
+    A word ends where the tokenizer's word does, or at a blank, since some take a sentence for one word. Tokens that
+    share characters stay together: a tokenizer that writes "½" as "1/2" has three words of one character.
+    """
+    found: list[Word] = []
+    last = None
+    for token, ((start, stop), number) in enumerate(zip(encoding.offsets, encoding.word_ids, strict=True)):
+        text = sentence[start:stop]
+        start, stop = start + len(text) - len(text.lstrip()), stop - len(text) + len(text.rstrip())
+        if start >= stop:  # a blank
+            continue
+        gap = sentence[found[-1].stop : start] if found else ""
+        if found and (start < found[-1].stop or (number == last and not any(map(str.isspace, gap)))):
+            word = found.pop()
+            start, stop = word.start, max(word.stop, stop)
+            found.append(Word(sentence[start:stop], start, stop, range(word.tokens.start, token + 1)))
+        else:
+            found.append(Word(sentence[start:stop], start, stop, range(token, token + 1)))
+        last = number
+    return found
+
+
+def _cut(word: Word, room: int, before: int) -> Word:
+    """A word with those of its tokens that have room, moved behind the special tokens that come first."""
+    first, stop = min(word.tokens.start, room), min(word.tokens.stop, room)
+    return word._replace(tokens=range(first + before, stop + before))
+
+
+def _phrases(sentence: str, offsets: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """The number of the noun phrase that each token begins in, from 1 among those with a token; 0 = in none."""
+    spans = word_spans(sentence)
+    places = [(spans[first].start, spans[stop - 1].stop) for first, stop in noun_phrases(sentence)]
+    numbers: dict[int, int] = {}
+    for start, stop in offsets:
+        start += len(sentence[start:stop]) - len(sentence[start:stop].lstrip())
+        inside = next((place for place, (left, right) in enumerate(places) if left <= start < right), None)
+        if inside is None or start >= stop:
+            yield 0
+        else:
+            yield numbers.setdefault(inside, len(numbers) + 1)
+
+
+def tokenizer_from_description(description: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer of `Tokenizer.to_description`. Raises `SettingsError`, KeyError, TypeError."""
+    if description["kind"] == "words":
+        return WordTokenizer([str(word) for word in description["words"]])
+    if description["kind"] == "pretrained":
+        content = json.dumps(description["tokenizer"])
+        return PretrainedTokenizer(content, special_tokens=bool(description["special_tokens"]))
+    raise SettingsError(f"expected a tokenizer of kind 'words' or 'pretrained', got {description['kind']!r}")

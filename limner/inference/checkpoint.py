@@ -1,0 +1,123 @@
+"""Checkpoints: one safetensors file whose header holds a JSON description, written atomically.
+
+Weights and description travel in one file, so that no crash can leave them apart. Nothing in it is
+pickled, and reading it runs no code. The description:
+
+    format        2
+    system        e.g. "dual-path"
+    model         settings of the network
+    cross_encoder settings of the network that re-ranks; null where there is none
+    files         by part ("backbone", "text") and file name, the files of transformers that build it; {} without any
+    images        settings of decoding, crops and flips
+    tokenizer     all of the tokenizer (`limner.types.Tokenizer.to_description`)
+    recipe        the whole recipe that trained it
+    selected      stage, epoch, and the validation scores that chose it
+    data          source, fingerprint and counts of the training and validation splits
+    seed, versions
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from limner.errors import CheckpointError
+
+FORMAT = 2
+"""Raised when an older reader could not make sense of a file, or this one of an older file."""
+
+
+def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+    """Write the file beside its final place, flush it to disk and move it there.
+
+    A reader sees the old file or the new one, never a part. Raises `CheckpointError` when the disk refuses.
+    """
+    beside = path.with_name(path.name + ".part")
+    try:
+        save_file(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+            beside,
+            metadata={"limner": json.dumps({"format": FORMAT, **description})},
+        )
+        flush_to_disk(beside)
+        beside.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path}: cannot be written ({error}); check the disk's space and rights"
+        ) from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small text file atomically. Raises `CheckpointError` when the disk refuses."""
+    beside = path.with_name(path.name + ".part")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        flush_to_disk(beside)
+        beside.replace(path)
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: cannot be written ({error.strerror}); check the folder, space and rights"
+        ) from None
+
+
+def flush_to_disk(path: Path) -> None:
+    """Make sure that a file's bytes are on the disk before it is renamed."""
+    with path.open("rb+") as handle:
+        os.fsync(handle.fileno())
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """The JSON description alone. Raises `CheckpointError`."""
+    with _opened(path) as handle:
+        metadata = handle.metadata() or {}
+    try:
+        description: Any = json.loads(metadata["limner"])
+    except (KeyError, ValueError, RecursionError):
+        description = None
+    if not isinstance(description, dict):
+        raise CheckpointError(f"{path}: not a limner checkpoint (no description in its header)")
+    if description.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{path}: checkpoint format {description.get('format')!r}, this limner reads {FORMAT}; train the run "
+            "again, or use the version that wrote it"
+        )
+    return description
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors on the CPU and the description. Raises `CheckpointError`."""
+    description = read_description(path)
+    with _opened(path) as handle:
+        tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 - no mapping
+    return tensors, description
+
+
+def _opened(path: Path) -> Any:
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such checkpoint; train one with `limner train`")
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: damaged checkpoint ({error})") from None
+
+
+def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Load strictly. Raises `CheckpointError` naming the first key that does not fit."""
+    own = module.state_dict()
+    for name, tensor in own.items():
+        if name not in tensors:
+            raise CheckpointError(f"{path}: tensor '{name}' is missing; the checkpoint is of another model")
+        if tensor.shape != tensors[name].shape:
+            raise CheckpointError(
+                f"{path}: tensor '{name}' has shape {tuple(tensors[name].shape)}, expected {tuple(tensor.shape)}"
+            )
+    unknown = sorted(set(tensors) - set(own))
+    if unknown:
+        raise CheckpointError(f"{path}: unknown tensor '{unknown[0]}'; the checkpoint is of another model")
+    module.load_state_dict(dict(tensors))

@@ -1,0 +1,119 @@
+"""Embeddings of a network: the test-time path that validation, evaluation and search all share."""
+
+from functools import cached_property
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
+
+from limner.data.token_rows import place_evenly
+from limner.inference.image_engine import BackbonePass
+from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
+from limner.models.dual_encoder import DualEncoder
+
+SENTENCES = 256
+"""Sentences encoded at once."""
+
+
+class Encoding:
+    """Encodes with a network in eval mode: average of the plain and the flipped picture, then L2 norm.
+
+    Source: dual-path TOMM 2020, section 6.2. **Decided**: the two f_img are averaged before they are
+    normalised. The network's mode is restored afterwards, so that training can validate with it; the image backbone
+    runs as a copy with its batch norm folded, taken at the first picture, so a network that has learnt
+    since needs a new `Encoding`.
+    """
+
+    def __init__(
+        self,
+        model: DualEncoder,
+        precision: Precision = "auto",
+        *,
+        flip: bool = True,
+        batch: int = 64,
+        engine: InferenceEngine = "torch",
+    ) -> None:
+        self.model = model
+        self.device = next(model.parameters()).device
+        self.precision = pick_precision(precision, self.device)
+        self.flip = flip
+        self.batch = batch
+        self.engine = engine
+
+    @cached_property
+    def backbone(self) -> BackbonePass:
+        """The folded copy of the image backbone."""
+        return BackbonePass(self.model.backbone, self.precision, self.engine)
+
+    @torch.inference_mode()
+    def pixels(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Float[Tensor, "images dim"]:
+        """Unit embeddings of cropped pictures, on the CPU."""
+        rows = []
+        for start in range(0, len(pixels), self.batch):
+            block = pixels[start : start + self.batch]
+            views = [block, block[:, :, ::-1]] if self.flip else [block]
+            rows.append(self._embed([self.backbone.pool(view) for view in views]))
+        return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
+
+    @torch.inference_mode()
+    def cached(self, views: Float[np.ndarray, "images views ..."]) -> Float[Tensor, "images dim"]:
+        """Unit embeddings of what the feature cache keeps (`DualEncoder.pool_cached`), averaged over the views.
+
+        Layers of the backbone that are left to do run unfolded. A memory map is read batch by batch.
+        """
+        rows = []
+        for start in range(0, len(views), self.batch):
+            block = torch.from_numpy(np.array(views[start : start + self.batch])).to(self.device)
+            with evaluating(self.model), autocast(self.precision, self.device):
+                pooled = [self.model.pool_cached(view) for view in block.unbind(1)]
+            rows.append(self._embed(pooled))
+        return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
+
+    def _embed(self, pooled: list[Tensor]) -> Tensor:
+        with evaluating(self.model), autocast(self.precision, self.device):
+            embedded = torch.stack([self.model.embed_images(view).float() for view in pooled]).mean(dim=0)
+        return F.normalize(embedded, dim=1).cpu()
+
+    @torch.inference_mode()
+    def numbers(self, numbers: Int64[np.ndarray, "sentences words"]) -> Float[Tensor, "sentences dim"]:
+        """Unit embeddings of sentences given as word numbers, left-aligned, on the CPU.
+
+        With `test_positions` the embeddings of a sentence's places are averaged before they are normalised, as those of
+        a picture's views.
+        """
+        positions = self.model.text.test_positions
+        rows = []
+        for start in range(0, len(numbers), SENTENCES):
+            block = numbers[start : start + SENTENCES]
+            if positions == 1:
+                embedded = self._embed_words(block)
+            else:
+                placed, owners = place_evenly(block, positions)
+                parts = range(0, len(placed), SENTENCES)
+                places = torch.cat([self._embed_words(placed[part : part + SENTENCES]) for part in parts])
+                owner = torch.from_numpy(owners).to(places.device)
+                # the sum has the direction of the mean
+                embedded = places.new_zeros(len(block), self.model.dim).index_add_(0, owner, places)
+            rows.append(F.normalize(embedded, dim=1).cpu())
+        return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
+
+    def _embed_words(self, numbers: Int64[np.ndarray, "rows words"]) -> Float[Tensor, "rows dim"]:
+        with evaluating(self.model), autocast(self.precision, self.device):
+            return self.model.encode_texts(torch.from_numpy(numbers).to(self.device)).float()
+
+
+class evaluating:  # noqa: N801 - a context, used like a function
+    """Eval mode inside, the former mode of each module afterwards."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+
+    def __enter__(self) -> None:
+        self.were_training = [module for module in self.model.modules() if module.training]
+        self.model.eval()
+
+    def __exit__(self, *error: object) -> None:
+        for module in self.were_training:
+            module.training = True

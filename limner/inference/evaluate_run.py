@@ -1,0 +1,173 @@
+"""Evaluate a run on a split of a dataset: encode, rank, report."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from os.path import commonpath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from limner.data.records import Dataset, group_numbers, label_matrices
+from limner.data.splits import split_source
+from limner.errors import DataError
+from limner.evaluation.arrays import Results
+from limner.evaluation.names import AnyMeasure
+from limner.evaluation.protocols import Protocol, protocol_of
+from limner.evaluation.report import Report
+from limner.evaluation.reranking import First, PairReranking, remembered
+from limner.inference.provenance import versions
+from limner.inference.trained import TrainedModel
+
+
+def evaluate_run(
+    run: TrainedModel,
+    dataset: Dataset,
+    split: str,
+    measures: Sequence[AnyMeasure] | None = None,
+    *,
+    protocol: Protocol | None = None,
+    folds: int | None = None,
+    rerank: First | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    keep: Callable[[Results], None] | None = None,
+) -> Report:
+    """Both directions over the records of one split; the gallery holds each picture once.
+
+    `protocol` is that of the dataset's format unless another is given; `measures` and `folds` replace its own.
+    A reranker orders the first of the embedding's ranking, `rerank` of them in place of the recipe's number.
+    `keep` is handed the embeddings before they are ranked. The report carries the split's fingerprint, the model's,
+    what selected the checkpoint, seed, and the versions that trained and that evaluated. `progress` is called with what
+    is done ("pictures", "sentences", for a reranker "regions" and "pairs"), how many of them are, and their total.
+    Raises `DataError` when the split has no sentence or the run was trained on other splits of the set, `ImageError`
+    for the first picture that cannot be read.
+    """
+    format_name = dataset.source.partition(":")[0]
+    drawn = split_source(dataset.source)[1]
+    described = run.description
+    protocol = protocol or protocol_of(format_name)
+    image_groups, sentence_groups = group_numbers(dataset)
+    expect_same_splits(dataset, described)
+    if not len(sentence_groups):
+        raise DataError(
+            f"{dataset.source}: the pictures of split '{split}' have no sentence to evaluate with"
+        )
+    first = run.rerank if rerank is None else rerank
+    if first != 0:
+        run.expect_reranker()  # before hours of encoding
+    names = _names(dataset)
+    expect_fit(dataset, protocol)
+    labels = label_matrices(dataset) if protocol.match == "labels" else (None, None)
+    paths = [record.image for record in dataset.records]
+    sentences = [sentence for record in dataset.records for sentence in record.sentences]
+    images = run.encode_images(paths, progress=progress and partial(progress, "pictures"))
+    # a dataset is measured with every sentence it has, also with one that the model knows no word of
+    texts = run.encode_texts(sentences, check=False, progress=progress and partial(progress, "sentences"))
+    reranking = None
+    if first != 0:
+        reranking = reranking_of(run, paths, sentences, (images, texts), first, progress=progress)
+    results = Results(
+        *(image_groups, sentence_groups, images, texts),
+        image_labels=labels[0],
+        sentence_labels=labels[1],
+        reranking=reranking,
+        image_names=names,
+        sentence_names=[
+            f"{name}#{number}"
+            for name, record in zip(names, dataset.records, strict=True)
+            for number in range(len(record.sentences))
+        ],
+    )
+    if keep is not None:
+        keep(results)
+    return protocol.report(
+        results,
+        measures,
+        folds=folds,
+        split=split,
+        same=dataset.group_kind,
+        splits=f"drawn splits, {drawn}" if drawn else "",
+        provenance={
+            "dataset": format_name,
+            "edition": dataset.edition,
+            "split_fingerprint": dataset.fingerprint,
+            "model_fingerprint": run.fingerprint,
+            "checkpoint": run.path.name,
+            "recipe": described["recipe"]["name"],
+            "selected": described["selected"],
+            "trained_on": described["data"],
+            "seed": described["seed"],
+            "precision": run.encoding.precision,
+            "reranked": first,
+            "trained_with": described["versions"],
+            "versions": versions(),
+        },
+    )
+
+
+def reranking_of(
+    run: TrainedModel,
+    paths: Sequence[Path],
+    sentences: Sequence[str],
+    embeddings: tuple[Float[np.ndarray, "images dim"], Float[np.ndarray, "sentences dim"]],
+    first: First,
+    *,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> PairReranking:
+    """Re-ranking of images and sentences given by position in these.
+
+    `embeddings` are theirs. The images' region features are held in memory, in half precision. `progress` is as
+    `evaluate_run` has it. Raises `SettingsError` for a model without a reranker.
+    """
+    reranker = run.expect_reranker()
+    regions = run.encode_regions(paths, progress=progress and partial(progress, "regions"))
+    sides = len(paths), len(sentences)
+    total = sum(own * min(first if first != "all" else other, other) for own, other in (sides, sides[::-1]))
+    done = 0
+    known = remembered(reranker.pair_scorer(*embeddings, regions, sentences), *sides)
+
+    def scorer(images: Int[np.ndarray, " pairs"], texts: Int[np.ndarray, " pairs"]) -> np.ndarray:
+        nonlocal done
+        found = known(images, texts)
+        done += len(found)
+        if progress is not None:
+            progress("pairs", done, max(total, done))
+        return found
+
+    return PairReranking(scorer, first, reranker.class_mean)
+
+
+def _names(dataset: Dataset) -> list[str]:
+    """The pictures' names below the folder that holds them all, so that no two are the same."""
+    if not dataset.records:
+        return []
+    root = Path(commonpath([record.image.parent for record in dataset.records]))
+    return [record.image.relative_to(root).as_posix() for record in dataset.records]
+
+
+def expect_fit(dataset: Dataset, protocol: Protocol) -> None:
+    """Raise `DataError` for a protocol that a split cannot be evaluated by, before anything is encoded."""
+    if protocol.match == "labels":
+        label_matrices(dataset)
+    groups = {record.group for record in dataset.records}
+    if protocol.texts == "one sentence an image" and len(groups) < len(dataset):
+        raise DataError(
+            f"{dataset.source}: protocol '{protocol.name}' takes one sentence of each image, and here are groups of "
+            "several"
+        )
+
+
+def expect_same_splits(dataset: Dataset, described: dict[str, Any]) -> None:
+    """Refuse a set whose splits were drawn otherwise than those that the run was trained on: some pictures are both."""
+    (path, drawn), (trained_path, trained) = (
+        split_source(source) for source in (dataset.source, described["data"]["source"])
+    )
+    same = path.partition(":")[0] == trained_path.partition(":")[0] and (
+        Path(path.partition(":")[2]).resolve() == Path(trained_path.partition(":")[2]).resolve()
+    )
+    if same and drawn != trained:
+        raise DataError(
+            f"{dataset.source}: the run was trained on {described['data']['source']}, whose splits are others; "
+            "its training pictures would be among those that are ranked"
+        )

@@ -1,0 +1,167 @@
+"""Training and evaluating from Python in one call each: `limner.train` and `limner.evaluate`.
+
+They take what the commands take: a recipe by its name, a dataset as FORMAT:PATH, settings as `--set` writes them.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from limner.data.readers import open_dataset
+from limner.data.records import Dataset, group_numbers, label_matrices
+from limner.data.splits import split_source
+from limner.errors import DataError, SettingsError
+from limner.evaluation.arrays import Results
+from limner.evaluation.names import AnyMeasure, parse_measures
+from limner.evaluation.protocols import Protocol, find_protocol, protocol_of
+from limner.evaluation.report import Report
+from limner.evaluation.reranking import First
+from limner.inference.evaluate_run import evaluate_run, expect_fit
+from limner.inference.provenance import versions
+from limner.inference.trained import TrainedModel, load_model
+from limner.recipes import get_recipe
+from limner.recipes.change import change
+from limner.training.log import Listener, silent
+from limner.training.loop import train as run_stages
+from limner.training.recipe import Recipe
+
+Embeddings = tuple[np.ndarray, np.ndarray]
+"""Embeddings of a split's images, each once, and of its sentences, in the order of its records.
+
+Without shapes for the type checker: they are somebody else's, and what does not fit is a `DataError`.
+"""
+
+
+def train(
+    recipe: str | Path | Recipe,
+    data: str | Dataset,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    settings: Iterable[str] | Mapping[str, Any] = (),
+    cpu: bool = False,
+    listener: Listener = silent,
+) -> TrainedModel:
+    """Train a recipe on a dataset's training split and load the checkpoint that its validation split chose.
+
+    - `recipe`: a recipe, its name (`limner recipes list`), or a JSON file of one.
+    - `data`: FORMAT:PATH, e.g. "folder:pictures", or a dataset. Its test split is not handed to the training loop.
+    - `out`: the run's folder. One that holds a run is refused unless `resume` is set, which goes on with it.
+    - `settings`: changes of the recipe: `["seed=1", "stages.stage-1.epochs=5"]` or `{"seed": 1}`.
+    - `cpu`: use the CPU even where there is an accelerator.
+    - `listener`: called with each event of `limner.training.log`, e.g. to draw a progress bar.
+
+    Raises `LimnerError` for what the caller can mend.
+    """
+    chosen = recipe if isinstance(recipe, Recipe) else get_recipe(str(recipe))
+    chosen = change(chosen, _written(settings))
+    dataset = open_dataset(data) if isinstance(data, str) else data
+    folder = run_stages(
+        chosen,
+        dataset.split("train"),
+        dataset.split("val"),
+        Path(out),
+        resume=resume,
+        listener=listener,
+        cpu=cpu,
+    )
+    return load_model(folder, device="cpu" if cpu else None)
+
+
+def _written(settings: Iterable[str] | Mapping[str, Any]) -> Iterable[str]:
+    """Settings as `--set` writes them."""
+    if isinstance(settings, str):  # would be read letter by letter
+        raise SettingsError(
+            f"settings: expected a list of 'key=value' or a dict, got the text {settings[:40]!r}"
+        )
+    if isinstance(settings, Mapping):
+        return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    return settings
+
+
+def evaluate(
+    model: TrainedModel | Results | Embeddings | str | Path,
+    data: str | Dataset | None = None,
+    split: str = "test",
+    *,
+    measures: str | Sequence[AnyMeasure] | None = None,
+    protocol: str | Protocol | None = None,
+    folds: int | None = None,
+    rerank: First | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Report:
+    """Measure a model, or somebody else's embeddings, on a split, in both directions.
+
+    - `model`: a loaded run, its folder or checkpoint; or two arrays, a row for each image of the split, each image
+      once, and a row for each sentence, both in the order of the dataset's records, compared by dot product; or
+      `Results`, which hold what matches what, so that no dataset is needed.
+    - `data`: FORMAT:PATH or a dataset.
+    - `measures`: e.g. "R@1 R@10 mAP", in place of the protocol's.
+    - `protocol`: the dataset format's own unless another is named (docs/measures.md); `folds` in place of its own.
+    - `rerank`: how many of the first the model's reranker orders anew, in place of the recipe's number; 0 = none.
+    - `progress`: called with what is done ("images", "sentences", …), how many, and their total.
+
+    Raises `DataError` for a split without sentences and for arrays that do not fit the dataset.
+    """
+    wanted = parse_measures(measures) if isinstance(measures, str) else measures
+    rules = find_protocol(protocol) if isinstance(protocol, str) else protocol
+    if isinstance(model, Results):
+        if data is not None:
+            raise SettingsError("evaluate: Results say themselves what matches what; leave out the dataset")
+        rules = rules or find_protocol("plain")
+        return rules.report(model, wanted, folds=folds, provenance={"versions": versions()})
+    if data is None:
+        raise SettingsError("evaluate: a dataset is missing; name it as FORMAT:PATH, e.g. 'folder:pictures'")
+    dataset = (open_dataset(data) if isinstance(data, str) else data).split(split)
+    if isinstance(model, tuple):
+        if rerank:
+            raise SettingsError("evaluate: embeddings have no reranker; leave out rerank")
+        return _of_arrays(model, dataset, split, wanted, rules, folds)
+    run = model if isinstance(model, TrainedModel) else load_model(model)
+    return evaluate_run(
+        run, dataset, split, wanted, protocol=rules, folds=folds, rerank=rerank, progress=progress
+    )
+
+
+def _of_arrays(
+    arrays: Embeddings,
+    dataset: Dataset,
+    split: str,
+    measures: Sequence[AnyMeasure] | None,
+    rules: Protocol | None,
+    folds: int | None,
+) -> Report:
+    images, sentences = (np.asarray(rows) for rows in arrays)
+    image_groups, sentence_groups = group_numbers(dataset)
+    for rows, expected, kind in (
+        (images, len(image_groups), "image"),
+        (sentences, len(sentence_groups), "sentence"),
+    ):
+        if rows.ndim != 2 or len(rows) != expected:
+            raise DataError(
+                f"{dataset.source}: split '{split}' has {expected} {kind}s, got an array of shape {rows.shape}; give a "
+                "row for each, in the order of the dataset's records"
+            )
+    format_name = dataset.source.partition(":")[0]
+    rules = rules or protocol_of(format_name)
+    expect_fit(dataset, rules)
+    labels = label_matrices(dataset) if rules.match == "labels" else (None, None)
+    results = Results(image_groups, sentence_groups, images, sentences, None, *labels)
+    drawn = split_source(dataset.source)[1]
+    return rules.report(
+        results,
+        measures,
+        folds=folds,
+        split=split,
+        same=dataset.group_kind,
+        splits=f"drawn splits, {drawn}" if drawn else "",
+        provenance={
+            "dataset": format_name,
+            "edition": dataset.edition,
+            "split_fingerprint": dataset.fingerprint,
+            "versions": versions(),
+        },
+    )

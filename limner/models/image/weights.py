@@ -1,0 +1,135 @@
+"""Weight files: read safely, check every name and shape, and only then load."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from limner.errors import CheckpointError
+from limner.models.image.encoder import ImageEncoder
+
+PUBLISHED_AT = "https://download.pytorch.org/models/"
+PUBLISHED = {
+    "resnet-18": "resnet18-f37072fd.pth",
+    "resnet-34": "resnet34-b627a593.pth",
+    "resnet-50": "resnet50-0676ba61.pth",
+    "resnet-101": "resnet101-63fe2227.pth",
+    "resnet-152": "resnet152-394f9c45.pth",
+    "vgg-16": "vgg16-397923af.pth",
+    "vgg-19": "vgg19-dcbb9e9d.pth",
+    "googlenet": "googlenet-1378be20.pth",
+    "mobilenet-v2": "mobilenet_v2-b0353104.pth",
+}
+"""torchvision's files of the simple training recipe (IMAGENET1K_V1), nearest to those the papers used."""
+
+
+def read_state(path: str | Path) -> dict[str, Tensor]:
+    """The tensors of a .safetensors, .pth or .pt file by name, on the CPU.
+
+    No code of the file is run. A training checkpoint's own "state_dict" is taken, and the prefix "module."
+    of data-parallel training removed. Raises `CheckpointError` when the file is missing, damaged or holds
+    anything else.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise CheckpointError(
+            f"weights '{path}': no such file; give a .safetensors or .pth file, or 'imagenet'"
+        )
+    try:
+        if path.suffix.lower() == ".safetensors":
+            content: Any = load_file(path)
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    # A damaged archive or pickle fails in any of a dozen ways, as deep as the damage lies.
+    except Exception as error:
+        raise CheckpointError(
+            f"weights '{path}': expected a whole file of plain tensors, but reading it failed "
+            f"({type(error).__name__}); fetch the file again or save it anew as .safetensors"
+        ) from error
+    return _plain_tensors(content, str(path))
+
+
+def published_state(name: str) -> dict[str, Tensor]:
+    """torchvision's ImageNet weights of one network, from torch.hub's cache or else the network.
+
+    Raises `CheckpointError` when neither has it.
+    """
+    file = PUBLISHED[name]
+    try:
+        content = torch.hub.load_state_dict_from_url(
+            PUBLISHED_AT + file,
+            map_location="cpu",
+            check_hash=True,
+            weights_only=True,
+            progress=sys.stderr.isatty(),
+        )
+    # No network, a wrong hash, a full disk, a damaged file in the cache: the next step is the same.
+    except Exception as error:
+        folder = Path(torch.hub.get_dir()) / "checkpoints"
+        raise CheckpointError(
+            f"weights 'imagenet' of {name}: {PUBLISHED_AT}{file} could not be fetched or read "
+            f"({_first_line(error)}); put a whole copy into {folder}, or give a file with torchvision's names: "
+            f"--set model.backbone.weights=FILE"
+        ) from error
+    return _plain_tensors(content, file)
+
+
+def load_state(encoder: ImageEncoder, state: Mapping[str, Tensor], *, source: str) -> None:
+    """Load `state` into `encoder`, all or nothing.
+
+    Entries of the classifier are ignored, and batch norm's `num_batches_tracked` may be absent. Raises
+    `CheckpointError` naming the first entry that is missing, unexpected, of another shape, or not finite
+    numbers; `source` is how that message calls the weights.
+    """
+    own = encoder.state_dict()
+    given = {name: value for name, value in state.items() if not name.startswith(encoder.classifier_keys)}
+    for name, expected in own.items():
+        if name not in given:
+            if name.endswith(".num_batches_tracked"):
+                given[name] = expected
+                continue
+            raise _misfit(encoder, source, f"'{name}' is missing")
+        value = given[name]
+        if value.shape != expected.shape:
+            raise _misfit(
+                encoder, source, f"'{name}' has shape {tuple(value.shape)}, expected {tuple(expected.shape)}"
+            )
+        if expected.is_floating_point() and not (value.is_floating_point() and value.isfinite().all()):
+            raise _misfit(encoder, source, f"'{name}' should hold finite floating-point numbers")
+    for name in given:
+        if name not in own:
+            raise _misfit(encoder, source, f"'{name}' is unexpected")
+    encoder.load_state_dict(given)
+
+
+def _misfit(encoder: ImageEncoder, source: str, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"weights '{source}' do not fit {type(encoder).__name__} as set: {what}; "
+        "give a file with torchvision's names for this network and width"
+    )
+
+
+def _plain_tensors(content: Any, source: str) -> dict[str, Tensor]:
+    if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
+        content = content["state_dict"]
+    if not isinstance(content, Mapping):
+        raise CheckpointError(
+            f"weights '{source}': expected tensors by name, got {type(content).__name__}; "
+            "save the model's state_dict()"
+        )
+    for name, value in content.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise CheckpointError(
+                f"weights '{source}': expected tensors by name, but {name!r} is a {type(value).__name__}; "
+                "save the model's state_dict()"
+            )
+    return {name.removeprefix("module."): value for name, value in content.items()}
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,84 @@
+"""Losses, encoders, readers and recipes of other packages, found through their entry points.
+
+A package names them in its `pyproject.toml`, and limner finds them where it is installed beside it (docs/extend.md):
+
+    [project.entry-points."limner.readers"]
+    lines = "their_package.readers:read_lines"
+
+Entry points are looked for only when a name is none of limner's own, or when everything is listed: scanning what is
+installed takes tens of milliseconds, which `limner --help` does not have. So a package cannot replace what limner has.
+"""
+
+import difflib
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal
+
+from limner.errors import SettingsError
+
+Group = Literal["limner.losses", "limner.encoders", "limner.readers", "limner.recipes"]
+"""The groups of entry points that limner reads."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One entry point of another package; nothing of that package has been imported yet."""
+
+    entry: EntryPoint
+
+    @property
+    def name(self) -> str:
+        """The name that recipes and commands use."""
+        return self.entry.name
+
+    @property
+    def package(self) -> str:
+        """The package that it comes from, with its version."""
+        found = self.entry.dist
+        return "an unnamed package" if found is None else f"{found.name} {found.version}"
+
+    def load(self) -> Any:
+        """Import what it points to. Raises `SettingsError`, whatever is wrong in that package."""
+        try:
+            return self.entry.load()
+        except Exception as error:  # its code is somebody else's, so anything may come out of it
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            raise SettingsError(
+                f"{self.entry.group}: '{self.name}' of {self.package} ({self.entry.value}) cannot be loaded ({why}); "
+                "mend or remove that package"
+            ) from error
+
+
+def plugins(group: Group) -> dict[str, Plugin]:
+    """All that installed packages add to a group, by name and sorted. Raises `SettingsError` for a name given twice."""
+    # settings of a recipe are parsed dozens of times in one command, and each look at the disk takes 20 ms
+    return _installed(group, tuple(sys.path))
+
+
+@cache
+def _installed(group: Group, _path: tuple[str, ...]) -> dict[str, Plugin]:
+    found: dict[str, Plugin] = {}
+    for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
+        plugin = Plugin(entry)
+        other = found.setdefault(plugin.name, plugin)
+        # a package that is on the path twice, e.g. as a checkout and installed, is still one package
+        if other.package != plugin.package or other.entry.value != entry.value:
+            raise SettingsError(
+                f"{group}: both {other.package} and {plugin.package} add '{plugin.name}'; remove one of them"
+            )
+    return found
+
+
+def find_plugin(group: Group, name: str) -> Plugin | None:
+    """The plugin of a name that is none of limner's own; None if no package adds it."""
+    return plugins(group).get(name)
+
+
+def nearest(group: Group, name: str, own: Collection[str]) -> str:
+    """The end of a message about an unknown name: the nearest known one, else all of them, those of plugins too."""
+    known = [*own, *(other for other in plugins(group) if other not in own)]
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    return f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"

@@ -1,0 +1,232 @@
+"""A contact sheet: the pictures that a search found, in order, on one page."""
+
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image, ImageDraw, ImageFont
+
+from limner.data.images import open_rgb
+from limner.errors import ImageError, SettingsError
+from limner.wire import Hit
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+_ASCII = {
+    "ß": "ss",
+    "–": "-",
+    "—": "-",
+    "×": "x",
+    "æ": "ae",
+    "Æ": "Ae",
+    "ø": "o",
+    "Ø": "O",
+    "ł": "l",
+    "Ł": "L",
+}
+
+MARGIN = 28
+"""Pixels around the sheet."""
+GAP = 18
+"""Pixels between tiles."""
+FRAME = 4
+"""Width of a tile's frame; it lies inside the tile."""
+CAPTION = 30
+"""Height of the line under a tile."""
+
+TRUE = (0, 128, 72)
+"""Frame of a picture that shows what was sought."""
+FALSE = (205, 50, 45)
+"""Frame of one that does not."""
+NEUTRAL = (196, 200, 206)
+"""Frame where the truth is not known."""
+
+_PAPER = (255, 255, 255)
+_MAT = (241, 243, 245)
+_INK = (28, 32, 38)
+_FAINT = (110, 118, 128)
+_QUERY_SIZE, _TEXT_SIZE = 22, 15
+_QUERY_LINES = 6
+_LEAST_COLUMNS = 3  # so that a sheet of one picture still has room for its query
+
+
+def contact_sheet(
+    hits: Sequence[Hit],
+    *,
+    query: str | Path,
+    truth: str | None = None,
+    columns: int = 5,
+    tile: int = 200,
+) -> Image.Image:
+    """Draw hits as rows of square tiles of `tile` pixels, each with rank and score below.
+
+    `query` stands on top: text, wrapped, or a `Path` to a picture, shown at the left. With `truth`, the
+    identity sought, frames are green where a hit has it, red where it has another, grey where it has none;
+    without, all are grey. Pictures are fitted in whole; one that cannot be read becomes an empty tile that
+    says so. Accents are dropped and scripts other than Latin drawn as boxes: Pillow's own font has no more.
+
+    Raises `SettingsError` for less than 1 column or tiles below 48 pixels.
+    """
+    if columns < 1 or tile < 48:
+        raise SettingsError(f"expected at least 1 column and tiles of 48 pixels, got {columns} and {tile}")
+    across = min(columns, max(len(hits), _LEAST_COLUMNS))
+    width = 2 * MARGIN + across * tile + (across - 1) * GAP
+    header = _header(query, truth, width - 2 * MARGIN, tile)
+    rows = -(-len(hits) // across)
+    top = MARGIN + header.height + MARGIN
+    height = top + (rows * (tile + CAPTION) + (rows - 1) * GAP if hits else 2 * CAPTION) + MARGIN
+    sheet = Image.new("RGB", (width, height), _PAPER)
+    sheet.paste(header, (MARGIN, MARGIN))
+    draw = ImageDraw.Draw(sheet)
+    if not hits:
+        draw.text((MARGIN, top), "No pictures found.", fill=_FAINT, font=_font(_TEXT_SIZE))
+    for place, hit in enumerate(hits):
+        left = MARGIN + place % across * (tile + GAP)
+        upper = top + place // across * (tile + CAPTION + GAP)
+        sheet.paste(_framed(hit.path, tile, _colour(hit, truth)), (left, upper))
+        _caption(draw, hit, truth, (left, upper + tile), tile)
+    return sheet
+
+
+def _header(query: str | Path, truth: str | None, width: int, tile: int) -> Image.Image:
+    font = _font(_QUERY_SIZE)
+    picture = _framed(query, tile, NEUTRAL) if isinstance(query, Path) else None
+    left = picture.width + GAP if picture else 0
+    text = "Pictures like this one" if isinstance(query, Path) else query
+    lines = wrap(text, font, width - left, _QUERY_LINES) or ["(no words)"]
+    step = round(_QUERY_SIZE * 1.4)
+    note = f"{query.name} · " if isinstance(query, Path) else ""
+    note += "green: a true match, red: not" if truth is not None else "best first, with the score of each"
+    notes = wrap(note, _font(_TEXT_SIZE), width - left, 2)
+    small = round(_TEXT_SIZE * 1.5)
+    height = len(lines) * step + len(notes) * small + 4
+    header = Image.new("RGB", (width, max(height, picture.height if picture else 0)), _PAPER)
+    draw = ImageDraw.Draw(header)
+    if picture:
+        header.paste(picture, (0, 0))
+    upper = (header.height - height) // 2
+    for index, line in enumerate(lines):
+        draw.text((left, upper + index * step), line, fill=_INK, font=font)
+    for index, line in enumerate(notes):
+        draw.text(
+            (left, upper + len(lines) * step + 4 + index * small), line, fill=_FAINT, font=_font(_TEXT_SIZE)
+        )
+    return header
+
+
+def _framed(path: Path | None, tile: int, colour: tuple[int, int, int]) -> Image.Image:
+    frame = Image.new("RGB", (tile, tile), colour)
+    inner = tile - 2 * FRAME
+    mat = Image.new("RGB", (inner, inner), _MAT)
+    try:
+        if path is None:  # of a server, which tells no paths
+            raise ImageError("no path")
+        picture = open_rgb(path, short_side=inner)
+    except ImageError:
+        draw = ImageDraw.Draw(mat)
+        draw.multiline_text(
+            (inner / 2, inner / 2),
+            "cannot\nbe read",
+            fill=_FAINT,
+            font=_font(_TEXT_SIZE),
+            anchor="mm",
+            align="center",
+        )
+    else:
+        fitted = _fit(picture, inner)
+        mat.paste(fitted, ((inner - fitted.width) // 2, (inner - fitted.height) // 2))
+    frame.paste(mat, (FRAME, FRAME))
+    return frame
+
+
+def _fit(picture: Image.Image, side: int) -> Image.Image:
+    """Scaled to touch two sides of the square, its proportions kept."""
+    scale = side / max(picture.size)
+    size = tuple(max(1, round(length * scale)) for length in picture.size)
+    return picture.resize((size[0], size[1]), Image.Resampling.LANCZOS, reducing_gap=3.0)
+
+
+def _colour(hit: Hit, truth: str | None) -> tuple[int, int, int]:
+    if truth is None or hit.identity is None:
+        return NEUTRAL
+    return TRUE if hit.identity == truth else FALSE
+
+
+def _caption(
+    draw: ImageDraw.ImageDraw, hit: Hit, truth: str | None, corner: tuple[int, int], tile: int
+) -> None:
+    font = _font(_TEXT_SIZE)
+    middle = corner[1] + CAPTION // 2 + 1
+    draw.text((corner[0], middle), f"{hit.rank}", fill=_INK, font=font, anchor="lm")
+    if truth is not None and hit.identity == truth:
+        # The word says what the colour says, for those who cannot tell green from red.
+        draw.text((corner[0] + tile // 2, middle), "match", fill=TRUE, font=font, anchor="mm")
+    draw.text((corner[0] + tile, middle), _score(hit), fill=_FAINT, font=font, anchor="rm")
+
+
+def _score(hit: Hit) -> str:
+    return f"{hit.score:.3f}" if hit.confidence is None else f"{hit.confidence:.0%}"
+
+
+def _font(size: int) -> Font:
+    return ImageFont.load_default(size)
+
+
+def wrap(text: str, font: Font, width: int, lines: int) -> list[str]:
+    """Lines of at most `width` pixels; a longer word is cut, text beyond `lines` lines ends in an ellipsis.
+
+    Any white space, line breaks included, counts as one blank; characters that cannot be printed are left
+    out, and the rest passes through `drawable`.
+    """
+    # Cut first: a whole book as a query must not take minutes, and its end would not be seen.
+    text = drawable(text[:10_000])
+    words = "".join(letter for letter in text if letter.isprintable() or letter.isspace()).split()
+    wrapped: list[str] = []
+    line = ""
+    while words and len(wrapped) < lines:
+        longer = f"{line} {words[0]}" if line else words[0]
+        if font.getlength(longer) <= width:
+            line = longer
+            words.pop(0)
+        elif line:
+            wrapped.append(line)
+            line = ""
+        else:
+            head = _fitting(words[0], font, width)
+            wrapped.append(head)
+            words[0] = words[0][len(head) :]
+    if len(wrapped) < lines:
+        return [*wrapped, line] if line else wrapped
+    if line or words:
+        last = wrapped[-1]
+        while last and font.getlength(f"{last}…") > width:
+            last = last[:-1]
+        wrapped[-1] = f"{last.rstrip()}…"
+    return wrapped
+
+
+def drawable(text: str) -> str:
+    """Latin letters and signs that Pillow's own font lacks, in ASCII; all else as it is.
+
+    >>> drawable("Größe – naïve, ﬁn, 犬")
+    'Grosse - naive, fin, 犬'
+    """
+    return "".join(_plain(letter) for letter in text)
+
+
+def _plain(letter: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", _ASCII.get(letter, letter))
+    bare = "".join(part for part in decomposed if not unicodedata.combining(part))
+    return bare if bare.isascii() and letter != "…" else letter
+
+
+def _fitting(word: str, font: Font, width: int) -> str:
+    """The longest beginning that fits, at least one letter."""
+    short, long = 1, len(word)
+    while short < long:
+        middle = (short + long + 1) // 2
+        if font.getlength(word[:middle]) <= width:
+            short = middle
+        else:
+            long = middle - 1
+    return word[:short]

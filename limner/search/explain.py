@@ -1,0 +1,114 @@
+"""Explanations of scores: what each word of the text adds, and where a matcher looked."""
+
+import io
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from limner.data.transforms import LONGEST, ImageSettings
+from limner.search.store_files import StoreFiles
+from limner.types import Encoder, Reranker, RerankScores
+from limner.wire import Attention, Explanation, Hit
+
+Crop = tuple[float, float, float, float]
+"""Left, top, right and bottom, as shares of the upright picture's width and height."""
+
+WHOLE: Crop = (0.0, 0.0, 1.0, 1.0)
+
+
+def explanation(
+    encoder: Encoder, reranker: Reranker | None, files: StoreFiles, text: str, key: str
+) -> Explanation:
+    """Explain a picture's score for a text.
+
+    A word's weight is how much the cosine falls without it: one more embedding a word, and right for any encoder, where
+    gradients would need a network that can be differentiated.
+    """
+    encoder.check_query(text)
+    words = encoder.known_words(text)
+    snapshot = files.snapshot()
+    vector = snapshot.matrix[files.row_of(snapshot, key)]
+    shorter = [" ".join(words[:left] + words[left + 1 :]) for left in range(len(words))] if words[1:] else []
+    # in one batch, and by the encoder for queries: its rows do not depend on their neighbours
+    scores = encoder.encode_queries([text, *shorter]) @ vector
+    weights = tuple(float(scores[0] - score) for score in scores[1:])
+    attention, confidence = None, None
+    if reranker is not None:
+        found = reranker.rerank(text, files.maps([key]))
+        ranked = reranker.scores(scores[:1].astype(np.float32), found.logits)
+        crop = crops_of(encoder, files, [key])[0]
+        attention, confidence = attention_of(found, 0, crop), float(reranker.confidences(ranked)[0])
+    return Explanation(
+        words=tuple(words),
+        weights=weights or None,
+        attention=attention,
+        score=float(scores[0]),
+        confidence=confidence,
+        unknown=tuple(encoder.unknown_words(text)),
+    )
+
+
+def with_attention(
+    encoder: Encoder, reranker: Reranker, files: StoreFiles, text: str, hits: Sequence[Hit]
+) -> list[Hit]:
+    """The hits with the attention of those that were re-ranked."""
+    judged = [place for place, hit in enumerate(hits) if hit.confidence is not None]
+    found = list(hits)
+    if judged:
+        keys = [hits[place].id for place in judged]
+        scores, crops = reranker.rerank(text, files.maps(keys)), crops_of(encoder, files, keys)
+        for number, place in enumerate(judged):
+            attention = attention_of(scores, number, crops[number])
+            found[place] = hits[place].model_copy(update={"attention": attention})
+    return found
+
+
+def attention_of(found: RerankScores, place: int, crop: Crop) -> Attention:
+    """The attention of a matcher over one of the pictures that it judged; `crop` is the part that it saw."""
+    regions, words = found.of_regions, found.of_words
+    return Attention(
+        words=found.words,
+        of_regions=None if regions is None else regions[place].tolist(),
+        of_words=None if words is None else words[place].tolist(),
+        reader=found.reader,
+        crop=crop,
+    )
+
+
+def crop_of(width: int, height: int, settings: ImageSettings) -> Crop:
+    """The part of an upright picture of this size that `centre_crop(load(…))` of `limner.data.transforms` keeps.
+
+    >>> crop_of(400, 200, ImageSettings(resize=100, crop=(100, 100)))
+    (0.25, 0.0, 0.75, 1.0)
+    """
+    if isinstance(settings.resize, int):
+        short = min(width, height)
+        kept = (min(width, LONGEST * short), min(height, LONGEST * short))
+        sizes = (round(kept[0] * settings.resize / short), round(kept[1] * settings.resize / short))
+    else:
+        kept, sizes = (width, height), (settings.resize[1], settings.resize[0])
+    left, right = _along(width, kept[0], sizes[0], settings.crop[1])
+    top, bottom = _along(height, kept[1], sizes[1], settings.crop[0])
+    return left, top, right, bottom
+
+
+def crops_of(encoder: Encoder, files: StoreFiles, ids: Sequence[str]) -> list[Crop]:
+    """Of pictures of the store by their keys, in order; of the size of their thumbnails, to about 0.5 %.
+
+    A picture without a thumbnail counts as seen whole, and so does any by an encoder that does not tell its transform.
+    """
+    images = getattr(encoder, "images", None)
+    if not isinstance(images, ImageSettings):
+        return [WHOLE] * len(ids)
+    return [
+        WHOLE if file is None else crop_of(*Image.open(io.BytesIO(file)).size, images)
+        for file in files.thumbnails(ids)
+    ]
+
+
+def _along(length: int, kept: int, resized: int, crop: int) -> tuple[float, float]:
+    """First and last share of one side: `kept` of its `length` pixels in the middle become `resized`."""
+    first = (length - kept) // 2
+    start = (resized - crop) // 2
+    return (first + start * kept / resized) / length, (first + (start + crop) * kept / resized) / length

@@ -1,0 +1,67 @@
+"""The image files that a store names, as they were when they were indexed."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from limner.data.images import as_jpeg, open_rgb, thumbnail
+from limner.errors import ChangedPictureError
+from limner.search.entry import StoredImage
+
+_SIGNS = (
+    (b"\xff\xd8\xff", 0, "image/jpeg"),
+    (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
+    (b"GIF87a", 0, "image/gif"),
+    (b"GIF89a", 0, "image/gif"),
+    (b"WEBP", 8, "image/webp"),
+    (b"ftypavif", 4, "image/avif"),
+    (b"BM", 0, "image/bmp"),
+)
+"""First bytes of the files that browsers show: the bytes, their offset, and the media type."""
+
+_TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def browser_type(beginning: bytes) -> str | None:
+    """The media type of a file by its first bytes; None for what no browser shows.
+
+    >>> browser_type(bytes([0xFF, 0xD8, 0xFF, 0xE0]))
+    'image/jpeg'
+    """
+    return next((kind for sign, at, kind in _SIGNS if beginning.startswith(sign, at)), None)
+
+
+def open_unchanged(image: StoredImage) -> BinaryIO:
+    """The open file of an image, which is the one that was indexed: nobody can put another in between.
+
+    Raises `ChangedPictureError` for a file that is gone or has changed, `OSError` where the system has no file handle
+    left.
+    """
+    gone = ChangedPictureError("the picture's file is gone or has changed since it was indexed")
+    try:
+        # a named pipe in its place would block for ever
+        handle = os.open(image.path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in _TOO_MANY_OPEN:
+            raise
+        raise gone from None
+    state = os.fstat(handle)
+    if not stat.S_ISREG(state.st_mode) or (state.st_size, state.st_mtime_ns) != (image.size, image.mtime):
+        os.close(handle)
+        raise gone
+    return os.fdopen(handle, "rb")
+
+
+def shown_bytes(image: StoredImage) -> bytes:
+    """The bytes of an image's file where browsers show it, else a JPEG of it. Raises what `open_unchanged` raises."""
+    with open_unchanged(image) as file:
+        content = file.read(image.size)
+    return content if browser_type(content[:16]) else as_jpeg(open_rgb(content, name=Path(image.path).name))
+
+
+def small_bytes(image: StoredImage) -> bytes:
+    """A small JPEG made from an image's file. Raises what `open_unchanged` raises."""
+    with open_unchanged(image) as file:
+        return thumbnail(file.read())

@@ -1,0 +1,90 @@
+"""`store.json`: which model a store belongs to."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from limner.errors import SettingsError, StoreError
+from limner.search.store_path import StorePath, reached
+from limner.settings import Settings
+
+FILE = "store.json"
+FORMAT = 3
+"""3 holds thumbnails and capture times; stores of 1 and 2 must be indexed anew."""
+
+
+class StoreManifest(Settings):
+    """The store's model and layout, written once when the store is made."""
+
+    format: int = FORMAT
+    """Version of the store's layout."""
+    fingerprint: str = Field(min_length=1)
+    """Hex digest of the model whose embeddings it holds."""
+    dim: int = Field(ge=1)
+    """Width of an embedding."""
+    map: (
+        tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None
+    ) = None
+    """Height, width and channels of the maps kept for re-ranking; None = none are."""
+    run: str
+    """Path of the model's run folder as it was given, relative or absolute."""
+    created: str
+    """When it was made: ISO 8601, UTC."""
+    id: str = ""
+    """Random: tells it from another store that later takes its folder; empty in stores of before."""
+
+
+def write_manifest(folder: StorePath, manifest: StoreManifest) -> None:
+    """Write `store.json` so that it is there whole or not at all."""
+    if not isinstance(folder, Path):
+        with reached(folder):
+            (folder / FILE).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        return
+    partial = folder / f".{FILE}.partial"
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(manifest.model_dump_json(indent=2) + "\n")
+        file.flush()
+        # before the rename: after a power cut the name could lead to an empty file
+        os.fsync(file.fileno())
+    partial.replace(folder / FILE)
+
+
+def read_manifest(folder: StorePath) -> StoreManifest:
+    """Read `store.json`.
+
+    Raises `StoreError` in one line for a folder that is missing or no store, a damaged file, and a store of a
+    later format, and where it cannot be reached.
+    """
+    with reached(folder, "read"):
+        try:
+            text = (folder / FILE).read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            if folder.is_dir():
+                said = f"not a store, it has no {FILE}; build one with `limner index`"
+            else:
+                said = "no such store; build one with `limner index RUN STORE PICTURES`"
+            raise StoreError(f"{folder}: {said}") from None
+        except UnicodeDecodeError:
+            text = ""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise StoreError(f"{folder / FILE}: damaged, not JSON; index into a new folder") from None
+    if not isinstance(values, dict):
+        raise StoreError(f"{folder / FILE}: damaged, expected a JSON object; index into a new folder")
+    version = values.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise StoreError(
+            f"{folder}: store format {version} is newer than this limner's {FORMAT}; upgrade limner"
+        )
+    if isinstance(version, int) and version < FORMAT:
+        raise StoreError(
+            f"{folder}: store format {version} is older than this limner's {FORMAT}; index into a new folder"
+        )
+    try:
+        return StoreManifest.parse(values)
+    except SettingsError as error:
+        raise StoreError(f"{folder / FILE}: damaged, {error}; index into a new folder") from None

@@ -1,0 +1,97 @@
+"""An index of a snapshot's metadata: values by name, and the rows that meet a condition."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Bool, Int
+
+from limner.search.conditions import Condition, number_of
+from limner.wire import MetadataField
+
+OWN = ("path", "identity", "taken")
+"""Names that conditions know beside those of the metadata, before which they go."""
+
+_LISTED = 20
+"""Most distinct values of a field that are listed."""
+
+_CONDITIONS = 64
+"""Conditions whose rows are kept: a byte a picture each."""
+
+_COLUMNS = 16
+"""Names whose values are kept: four bytes a picture each, beside the values."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """The values of one name: each different one once, and which of them a picture has."""
+
+    values: list[Any]
+    codes: Int[np.ndarray, " images"]
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> "_Column":
+        places: dict[Any, tuple[int, Any]] = {}
+        found = (places.setdefault(_key(one), (len(places), one))[0] for one in values)
+        codes = np.fromiter(found, np.int32, len(values))
+        return cls([one for _, one in places.values()], codes)
+
+
+class MetadataIndex:
+    """The metadata of a snapshot's rows, and their path, identity and time as a snapshot's columns have them."""
+
+    def __init__(self, columns: pa.Table) -> None:
+        self._columns = columns
+        self._metadata: list[dict[str, Any]] = [json.loads(one) for one in columns["metadata"].to_pylist()]
+        self._fields: list[MetadataField] | None = None
+        self._column = lru_cache(_COLUMNS)(self._read)
+        self.meeting = lru_cache(_CONDITIONS)(self._meeting)
+
+    def _meeting(self, condition: Condition) -> Bool[np.ndarray, " images"]:
+        """Test each row against a condition; each different value is tested once."""
+        column = self._column(condition.name)
+        # a store of 100,000 pictures has few cameras: the test runs once a value, the rest is one indexing
+        holds = np.fromiter((condition.test(one) for one in column.values), bool, len(column.values))
+        found: Bool[np.ndarray, " images"] = holds[column.codes]
+        return found
+
+    def fields(self) -> list[MetadataField]:
+        """List the names of the metadata, with the values of those that have few."""
+        if self._fields is None:
+            names = {name for one in self._metadata for name in one} - {*OWN}
+            found = [_field(name, self._column(name).values) for name in sorted(names)]
+            self._fields = [one for one in found if one is not None]
+        return self._fields
+
+    def _read(self, name: str) -> _Column:
+        if name not in OWN:
+            return _Column.of([one.get(name) for one in self._metadata])
+        values = self._columns[name].to_pylist()
+        return _Column.of([one.isoformat() if one and name == "taken" else one for one in values])
+
+
+def _key(value: Any) -> Any:
+    """A key that tells values apart: 1, true and 1.0 are three."""
+    if value is None or isinstance(value, str):
+        return value
+    return type(value), json.dumps(value) if isinstance(value, list | dict) else value
+
+
+def _field(name: str, values: Sequence[Any]) -> MetadataField | None:
+    """A field of these values; None where none can be compared with."""
+    flat = [one for value in values for one in (value if isinstance(value, list) else [value])]
+    plain = {str(one) for one in flat if isinstance(one, str | int | float) and not isinstance(one, bool)}
+    if not plain:
+        return None
+    listed = sorted(plain, key=_numbers_first) if len(plain) <= _LISTED else []
+    numeric = all(number_of(one) is not None for one in plain)
+    return MetadataField(name=name, values=tuple(listed), kind="number" if numeric else "text")
+
+
+def _numbers_first(value: str) -> tuple[bool, int | float, str]:
+    number = number_of(value)
+    return (number is None, 0 if number is None else number, value)

@@ -1,0 +1,359 @@
+"""A search store: a folder with a LanceDB table of pictures, bound to one model.
+
+    STORE/store.json       which model (see `limner.search.manifest`)
+    STORE/pictures.lance   one row a picture: id, path, sha256, size, mtime, taken, identity, metadata, thumbnail,
+                           vector, and, for a model that re-ranks, map
+    STORE/sentences.lance  sentences to be found by pictures (see `limner.search.sentences`)
+    STORE/.store.lock      held by the one that writes (see `limner.search.lock`)
+
+Every change is one commit (see `limner.search.table`). One process writes at a time, a second is refused; any number
+read.
+"""
+
+import math
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float, Int
+
+from limner.errors import DataError, SettingsError, StoreError, UnknownPictureError
+from limner.search.entry import FIELDS, StoredImage, schema, sentence_schema
+from limner.search.lock import LEASE_FILE, LOCK_FILE, Lease, WriterLock
+from limner.search.manifest import FILE, StoreManifest, read_manifest, write_manifest
+from limner.search.snapshot import Snapshot
+from limner.search.store_path import StorePath, is_remote, reached, store_path
+from limner.search.table import Table, matrix_of, with_vectors
+from limner.types import Encoder, RegionFeatures
+from limner.wire import Hit
+
+_MANY = 4  # pictures of a store for one that is looked up, below which the table is read from first to last
+_LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE, LEASE_FILE}  # by a create that was killed
+
+
+class StoreFiles:
+    """A store's folder: manifest, tables, lock. Made with `create` or opened with `open`; needs no model.
+
+    `limner.search.store.Store` is this and a model together.
+    """
+
+    def __init__(self, folder: StorePath, manifest: StoreManifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._lock = lock_of(folder)
+        map_size = None if manifest.map is None else math.prod(manifest.map)
+        self._table = Table(folder, "pictures", schema(manifest.dim, map_size), self._lock)
+        self.sentences = Table(folder, "sentences", sentence_schema(manifest.dim), self._lock)
+        self._snapshot: Snapshot | None = None
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | Path | StorePath,
+        *,
+        fingerprint: str,
+        dim: int,
+        run: str | Path,
+        map_shape: tuple[int, int, int] | None = None,
+    ) -> "StoreFiles":
+        """Make an empty store for the model of this fingerprint and width; `run` is kept as given.
+
+        With `map_shape` (height, width, channels) it keeps a map of each picture for re-ranking.
+
+        The folder may exist if it is empty. Raises `StoreError` for one that holds anything, and where it
+        cannot be written.
+        """
+        folder = store_path(folder)
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        values = {
+            "fingerprint": fingerprint,
+            "dim": dim,
+            "map": map_shape,
+            "run": str(run),
+            "created": created,
+            "id": secrets.token_hex(16),
+        }
+        manifest = StoreManifest.parse(values)
+        with reached(folder):
+            if isinstance(folder, Path):
+                folder.mkdir(parents=True, exist_ok=True)
+            check_empty(folder)  # before the lock leaves a file in it
+            with lock_of(folder).held():
+                # again: another process may have made a store between the two
+                check_empty(folder)
+                write_manifest(folder, manifest)
+        return cls(folder, manifest)
+
+    @classmethod
+    def open(cls, folder: str | Path | StorePath) -> "StoreFiles":
+        """Open a store: a folder, or `s3://BUCKET/FOLDER`. Raises `StoreError` for one that is missing, or damaged."""
+        place = store_path(folder)
+        store = cls(place, read_manifest(place))
+        store._table.opened()
+        return store
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the model whose embeddings are stored."""
+        return self.manifest.fingerprint
+
+    @property
+    def dim(self) -> int:
+        """Width of an embedding."""
+        return self.manifest.dim
+
+    @property
+    def map_shape(self) -> tuple[int, int, int] | None:
+        """Height, width and channels of the maps it keeps; None = it keeps none."""
+        return self.manifest.map
+
+    @property
+    def has_table(self) -> bool:
+        """True if pictures have ever been added."""
+        return self._table.opened() is not None
+
+    def check_model(self, fingerprint: str, dim: int) -> None:
+        """Raise `StoreError` unless the store was built with this model."""
+        if fingerprint != self.fingerprint:
+            raise StoreError(
+                f"{self.folder}: built with model {self.fingerprint[:12]} (run {self.manifest.run}), this is "
+                f"model {fingerprint[:12]}; use that run, or index again with this one into a new folder"
+            )
+        if dim != self.dim:
+            raise StoreError(f"{self.folder}: holds vectors of width {self.dim}, the model gives {dim}")
+
+    def follow(self) -> None:
+        """Open the tables anew where another store has taken the folder.
+
+        LanceDB would go on with what it has read, as long as both count as many commits. Raises `StoreError` for a
+        store of another model, and for a folder that is none any more.
+        """
+        manifest = read_manifest(self.folder)
+        if manifest == self.manifest:
+            return
+        if (manifest.fingerprint, manifest.dim, manifest.map) != (self.fingerprint, self.dim, self.map_shape):
+            raise StoreError(
+                f"{self.folder}: was replaced by a store of model {manifest.fingerprint[:12]}; open it again"
+            )
+        self.manifest = manifest
+        self.forget()
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Hold the store for several changes; each takes it for itself otherwise, and inside it again.
+
+        Raises `StoreError`, without waiting, while another handle or process writes.
+        """
+        return self._lock.held()
+
+    def add(
+        self,
+        entries: Sequence[StoredImage],
+        vectors: Float[np.ndarray, "images width"],
+        maps: RegionFeatures | None = None,
+        thumbnails: Sequence[bytes | None] | None = None,
+    ) -> None:
+        """Add pictures, or replace those of the same path, in one commit; `maps` where the store keeps them.
+
+        `thumbnails` are JPEG files, None for a picture without.
+
+        Raises `StoreError` for another width or other maps, while another process writes and where the disk refuses,
+        `DataError` for NaN, a path given twice or metadata that JSON cannot hold; the store is then as it was.
+        """
+        rows = [entry.to_row() for entry in entries]
+        if not rows:
+            return
+        self.follow()
+        if len({row["id"] for row in rows}) != len(rows):
+            raise DataError("a picture was given twice in one batch")
+        if vectors.shape != (len(rows), self.dim):
+            raise StoreError(
+                f"{self.folder}: expected {len(rows)} vectors of width {self.dim}, got shape {vectors.shape}"
+            )
+        if not np.isfinite(vectors).all():
+            raise DataError("embeddings hold NaN or infinite values; the model has diverged")
+        if thumbnails is not None and len(thumbnails) != len(rows):
+            raise StoreError(f"{self.folder}: expected {len(rows)} thumbnails, got {len(thumbnails)}")
+        rows = [
+            {**row, "thumbnail": one} for row, one in zip(rows, thumbnails or [None] * len(rows), strict=True)
+        ]
+        columns = self._table.schema
+        given = {"vector": np.asarray(vectors, dtype=np.float32), "map": self._checked(maps, len(rows))}
+        table = pa.Table.from_pylist(
+            rows, schema=pa.schema([field for field in columns if field.name not in given])
+        )
+        for name, values in given.items():
+            if values is not None:
+                table = with_vectors(table, columns.field(name), values)
+        self._table.merge(table)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove pictures by their keys, in one commit, and say how many there were; their files are left alone.
+
+        The sentences that describe them go first, in a commit of their own. Keys that are not there are passed over.
+        Raises `StoreError` while another process writes and where the disk refuses.
+        """
+        self.follow()
+        with self.writing():
+            paths = self._table.rows(ids, ["path"])["path"].to_pylist()
+            self.sentences.delete(paths, "path")
+            return self._table.delete(ids)
+
+    def batches(self, columns: Sequence[str], size: int = 1024) -> Iterator[pa.RecordBatch]:
+        """Some columns of all rows, at most `size` rows at a time, of one version of the table.
+
+        Raises `StoreError` for rows that cannot be read.
+        """
+        return self._table.batches(columns, size)
+
+    def entries(self) -> dict[str, StoredImage]:
+        """All stored images by absolute path, without the vectors."""
+        return {row["path"]: StoredImage.from_row(row) for row in self._table.all(FIELDS).to_pylist()}
+
+    def entry(self, key: str) -> StoredImage | None:
+        """One stored image by its key; None if it is not there."""
+        rows = self._table.rows([key], FIELDS).to_pylist()
+        return StoredImage.from_row(rows[0]) if rows else None
+
+    def row_of(self, snapshot: Snapshot, key: str) -> int:
+        """The row of a picture by its key. Raises `UnknownPictureError`."""
+        try:
+            return snapshot.places[key]
+        except KeyError:
+            raise UnknownPictureError(f"{self.folder}: holds no picture {key[:64]!a}") from None
+
+    def vectors(self, ids: Sequence[str]) -> Float[np.ndarray, "images dim"]:
+        """Stored vectors of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
+        return self._table.arrays(ids, "vector")
+
+    def maps(self, ids: Sequence[str]) -> RegionFeatures:
+        """Stored maps of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
+        shape = self._map_shape()
+        return self._table.arrays(ids, "map").reshape(len(ids), *shape)
+
+    def map_blocks(
+        self, ids: Sequence[str], size: int
+    ) -> Iterator[tuple[Int[np.ndarray, " block"], RegionFeatures]]:
+        """Stored maps of many pictures, at most `size` at a time, in the table's order, with their places in `ids`.
+
+        Finding rows by their keys looks through all keys each time: of many, the whole table is read once.
+        """
+        if len(ids) <= size or len(ids) * _MANY < len(self):
+            for start in range(0, len(ids), size):
+                block = ids[start : start + size]
+                yield np.arange(start, start + len(block)), self.maps(block)
+            return
+        places = {key: place for place, key in enumerate(ids)}
+        for batch in self.batches(["id", "map"], size):
+            found = [places.pop(key, -1) for key in batch.column("id").to_pylist()]
+            wanted = np.flatnonzero(np.array(found) >= 0)
+            if len(wanted):
+                rows = pa.chunked_array([batch.column("map")])
+                maps = matrix_of(rows, rows.type.list_size)[wanted]
+                yield np.array(found)[wanted], maps.reshape(len(wanted), *self._map_shape())
+        if places:
+            raise self._table.unknown(next(iter(places)))
+
+    def _map_shape(self) -> tuple[int, int, int]:
+        if self.map_shape is None:
+            raise StoreError(f"{self.folder}: keeps no maps, its model does not re-rank")
+        return self.map_shape
+
+    def thumbnails(self, ids: Sequence[str]) -> list[bytes | None]:
+        """Stored thumbnails of pictures by their keys, in order: JPEG files, None for one that has none."""
+        rows = self._table.rows(ids, ["thumbnail"])
+        found = dict(zip(rows["id"].to_pylist(), rows["thumbnail"].to_pylist(), strict=True))
+        return [found.get(one) for one in ids]
+
+    def _checked(self, maps: RegionFeatures | None, count: int) -> RegionFeatures | None:
+        shape = None if self.map_shape is None else (count, *self.map_shape)
+        given = None if maps is None else maps.shape
+        if given != shape:
+            raise StoreError(f"{self.folder}: expected maps of shape {shape}, got {given}")
+        if maps is not None and not np.isfinite(maps).all():
+            raise DataError(
+                "maps hold NaN or infinite values; the model has diverged, or half precision is too small"
+            )
+        return None if maps is None else np.asarray(maps, dtype=np.float16)
+
+    def search(self, query: Float[np.ndarray, " width"], k: int = 10) -> list[Hit]:
+        """The k nearest pictures to a query vector of the store's model, best first; exact.
+
+        Scores are dot products; equal ones are ordered by path. Fewer than k where the store holds fewer.
+        Raises `StoreError` for another width, `DataError` for NaN, `SettingsError` for k below 1.
+        """
+        if k < 1:
+            raise SettingsError(f"k: expected at least 1, got {k}")
+        if query.shape != (self.dim,):
+            raise StoreError(
+                f"{self.folder}: expected a query of width {self.dim} from model {self.fingerprint[:12]}, "
+                f"got shape {query.shape}; encode it with run {self.manifest.run}"
+            )
+        if not np.isfinite(query).all():
+            raise DataError("the query's embedding holds NaN or infinite values")
+        return self.snapshot().search(np.ascontiguousarray(query, dtype=np.float32), k)
+
+    def snapshot(self) -> Snapshot:
+        """The rows in memory; when the table has changed since, what has changed is read."""
+        self.follow()
+        # Asked before reading: a commit in between then only means one reading too many.
+        version = self._table.version
+        if self._snapshot is None or self._snapshot.version != version:
+            self._snapshot = Snapshot.read(self._table, version, self.dim, self._snapshot)
+        return self._snapshot
+
+    def forget(self) -> None:
+        """Let go of the rows in memory and of the open tables; the next call reads them again."""
+        self._snapshot = None
+        self._table.reopen()
+        self.sentences.reopen()
+
+    def compact(self, *, purge: bool = False) -> None:
+        """Join the small files that many commits leave, of pictures and of sentences; readers are not disturbed.
+
+        What was deleted stays on disk until it is seven days old, or with `purge` goes now: whoever has the store open
+        must then open it again. Raises `StoreError` while another process writes and where the disk refuses.
+        """
+        with self.writing():
+            self._table.compact(purge)
+            self.sentences.compact(purge)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+def store_for(encoder: Encoder, run: Path, folder: StorePath) -> StoreFiles:
+    """The store in a folder, made there if there is none, to index into with the model of a run.
+
+    Raises `StoreError` for a folder that holds anything else, a damaged store, and another model's.
+    """
+    with reached(folder, "read"):
+        is_there = (folder / FILE).exists()
+    if not is_there:
+        return StoreFiles.create(
+            folder,
+            fingerprint=encoder.fingerprint,
+            dim=encoder.dim,
+            run=run.resolve(),
+            map_shape=None if encoder.reranker is None else encoder.reranker.region_shape,
+        )
+    files = StoreFiles.open(folder)
+    files.check_model(encoder.fingerprint, encoder.dim)
+    return files
+
+
+def lock_of(folder: StorePath) -> WriterLock | Lease:
+    """The lock of a store's folder: a file, or a lease on an object storage."""
+    return WriterLock(folder) if isinstance(folder, Path) else Lease(folder)
+
+
+def check_empty(folder: StorePath) -> None:
+    """Raise `StoreError` for a folder that holds anything but what the making of a store leaves when it is killed."""
+    if is_remote(folder) and not folder.is_dir():
+        return  # an object storage has no empty folders
+    others = {path.name for path in folder.iterdir()} - _LEFT_BEHIND
+    if others:
+        raise StoreError(f"{folder}: not empty (holds {min(others)!a}); choose a new folder for the store")

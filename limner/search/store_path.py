@@ -1,0 +1,100 @@
+"""The path of a store: a folder of this machine, or `s3://BUCKET/…` on an object storage."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from limner.errors import SettingsError, StoreError, install_hint
+
+
+@runtime_checkable
+class StorePath(Protocol):
+    """The folder of a store: a `pathlib.Path`, or a `upath.UPath` on an object storage."""
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+
+    def __truediv__(self, name: str) -> "StorePath":
+        """A file or folder in it."""
+
+    def is_dir(self) -> bool:
+        """True for a folder that exists."""
+
+    def exists(self) -> bool:
+        """True if it exists."""
+
+    def iterdir(self) -> Iterator["StorePath"]:
+        """Iterate over the folder's content."""
+
+    def read_text(self, encoding: str | None = None) -> str:
+        """The text of a file."""
+
+    def write_text(self, data: str, encoding: str | None = None) -> int:
+        """Write the text of a file."""
+
+
+def store_path(given: "str | Path | StorePath") -> StorePath:
+    """The folder that a user names. Raises `SettingsError` for another kind of URL, and without the libraries for it.
+
+    Keys and region come from the environment or the files of the AWS tools; AWS_ENDPOINT_URL names another storage.
+    """
+    text = str(given)
+    if "://" not in text:
+        return Path(text)
+    if not isinstance(given, str):
+        return given
+    if not text.startswith("s3://"):
+        raise SettingsError(f"{text}: expected a folder or s3://BUCKET/FOLDER")
+    try:
+        from upath import UPath
+    except ImportError:
+        raise SettingsError(f"{text}: stores on S3 need more: {install_hint('s3')}") from None
+    # a listing that was kept would hide what another process has added
+    place: StorePath = UPath(text.rstrip("/"), use_listings_cache=False)
+    return place
+
+
+def is_remote(place: StorePath) -> bool:
+    """True for a path on an object storage."""
+    return not isinstance(place, Path)
+
+
+def storage_options(place: StorePath) -> dict[str, str] | None:
+    """Options for LanceDB with an object storage that is not Amazon's own."""
+    endpoint = _endpoint()
+    if not is_remote(place) or not endpoint:
+        return None
+    return {"endpoint": endpoint, "allow_http": str(endpoint.startswith("http:")).lower()}
+
+
+@contextmanager
+def reached(place: Any, doing: str = "written") -> Iterator[None]:
+    """Turn errors of a file system or an object storage into a `StoreError` with the next step."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, OSError) and not type(error).__module__.startswith("botocore."):
+            raise
+        raise StoreError(f"{place}: cannot be {doing} ({_reason(place, error)})") from None
+
+
+def _reason(place: Any, error: Exception) -> str:
+    said = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0][:200]
+    if isinstance(place, Path):
+        return said
+    if "Credentials" in type(error).__name__ or isinstance(error, PermissionError):
+        return f"{said}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
+    return f"{said}; the endpoint is {_endpoint() or 'that of AWS'}"
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+def size_of(place: Any) -> int:
+    """Bytes of all files below a folder. Raises `StoreError` where it cannot be reached."""
+    with reached(place, "read"):
+        return sum(int(path.stat().st_size) for path in place.rglob("*") if path.is_file())

@@ -1,0 +1,147 @@
+"""Checks of a store: damaged rows, and image files that are gone or have changed."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from limner.search.entry import FIELDS, StoredImage
+from limner.search.sentences import Sentence
+from limner.search.store_files import StoreFiles
+from limner.search.table import matrix_of
+from limner.wire import Finding, Verification
+
+DAMAGE = {
+    "twice": "pictures that stand in the table more than once",
+    "key": "rows whose key is not that of their path",
+    "metadata": "rows whose metadata are no JSON object",
+    "vector": "embeddings with NaN or infinite values",
+    "map": "maps with NaN or infinite values",
+    "sentence": "sentences with a key that is not theirs, or an embedding with NaN or infinite values",
+}
+"""Kinds of damage, which no writing of limner leaves behind."""
+
+STALE = {
+    "table": "no table of pictures: nothing was indexed yet, or it is gone",
+    "missing": "pictures whose file is gone (`limner store delete STORE --missing`)",
+    "changed": "pictures whose file has changed since (`limner index` again)",
+}
+"""Kinds of changes to files since they were indexed; no damage."""
+
+
+@dataclass
+class _Findings:
+    """The findings so far: the number of each kind, and the path of the first."""
+
+    pictures: int = 0
+    sentences: int = 0
+    found: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def note(self, kind: str, path: str) -> None:
+        """One more of a kind."""
+        count, first = self.found.get(kind, (0, path))
+        self.found[kind] = (count + 1, first)
+
+    def report(self) -> Verification:
+        """All of it, for people and programs."""
+        return Verification(
+            pictures=self.pictures,
+            sentences=self.sentences,
+            # files that went or changed are no damage
+            sound=not any(kind in DAMAGE for kind in self.found),
+            found={kind: Finding(count=count, example=path) for kind, (count, path) in self.found.items()},
+        )
+
+
+def verify(
+    files: StoreFiles,
+    *,
+    hashes: bool = False,
+    workers: int = 4,
+    progress: Callable[[int, int], None] | None = None,
+) -> Verification:
+    """Read every row and look at every file; with `hashes` read each file as well and compare its bytes.
+
+    Every row is read from one version of the table, so that another process may write meanwhile. Raises `StoreError`
+    for a table that cannot be read.
+    """
+    findings, seen, total = _Findings(), set[str](), len(files)
+    if not files.has_table:
+        findings.note("table", f"{files.folder}/pictures.lance")
+    shape = files.map_shape
+    columns = ["id", *FIELDS, "vector", *([] if shape is None else ["map"])]
+    with ThreadPoolExecutor(workers) as threads:
+        for batch in files.batches(columns):
+            rows = batch.select(["id", *FIELDS]).to_pylist()
+            bad = {"vector": _bad(batch.column("vector"), files.dim)}
+            if shape is not None:
+                bad["map"] = _bad(batch.column("map"), math.prod(shape))
+            entries = [_checked(findings, seen, row) for row in rows]
+            for kind, which in bad.items():
+                for row in which:
+                    findings.note(kind, rows[row]["path"])
+            states = threads.map(lambda one: _state(one, hashes), entries)
+            for entry, state in zip(entries, states, strict=True):
+                if state is not None:
+                    findings.note(state, entry.path)
+            findings.pictures += len(rows)
+            if progress is not None:
+                progress(findings.pictures, max(total, findings.pictures))
+    _verify_sentences(findings, files)
+    return findings.report()
+
+
+def _verify_sentences(findings: _Findings, files: StoreFiles) -> None:
+    for batch in files.sentences.batches(["id", "text", "path", "vector"], 1024):
+        rows = batch.select(["id", "text", "path"]).to_pylist()
+        bad = set(_bad(batch.column("vector"), files.dim))
+        for place, row in enumerate(rows):
+            if place in bad or Sentence(row["text"], row["path"]).id != row["id"]:
+                findings.note("sentence", row["path"] or row["text"])
+        findings.sentences += len(rows)
+
+
+def _checked(findings: _Findings, seen: set[str], row: dict[str, Any]) -> StoredImage:
+    """The entry of a row; what is wrong with it is noted."""
+    path = row["path"]
+    if path in seen:
+        findings.note("twice", path)
+    seen.add(path)
+    try:
+        whole = isinstance(json.loads(row["metadata"]), dict)
+    except json.JSONDecodeError:
+        whole = False
+    if not whole:
+        findings.note("metadata", path)
+    entry = StoredImage.from_row(row if whole else {**row, "metadata": "{}"})
+    if entry.id != row["id"]:
+        findings.note("key", path)
+    return entry
+
+
+def _bad(column: Any, width: int) -> list[int]:
+    """Rows of vectors with values that are no numbers."""
+    rows = matrix_of(pa.chunked_array([column]), width)
+    found: list[int] = np.flatnonzero(~np.isfinite(rows).all(axis=1)).tolist()
+    return found
+
+
+def _state(entry: StoredImage, hashes: bool) -> str | None:
+    """The kind of `STALE` that a file is; None if it is unchanged."""
+    path = Path(entry.path)
+    try:
+        status = path.stat()
+        same = status.st_size == entry.size and (hashes or status.st_mtime_ns == entry.mtime)
+        if same and hashes:
+            with path.open("rb") as file:
+                same = hashlib.file_digest(file, "sha256").hexdigest() == entry.sha256
+    except OSError:
+        return "missing"
+    return None if same else "changed"

@@ -1,0 +1,169 @@
+"""Limits for one client: the size of a request's body, its time to arrive, and requests a second."""
+
+import asyncio
+import ipaddress
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from limner.server.problems import RefusedError, problem, refused
+
+_WITH_PICTURES = ("/v1/search", "/v1/sentences", "/v1/items")
+_PLAIN = 64 * 1024
+
+
+def route_path(scope: Scope) -> str:
+    """The path of a request below the place where the app is mounted: what routes and limits speak of.
+
+    A mounted app sees the whole path, and the place under `root_path`. A limit that looked at the whole path would let
+    everything through there.
+    """
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path.removeprefix(root) if path.startswith(f"{root}/") else path
+
+
+class BodyLimit:
+    """ASGI middleware: reads the body before the app does; 413 for one that is too large, 408 for one too slow.
+
+    By the Content-Length where there is one, before anything is read, and by counting what arrives. `largest` is for
+    bodies that carry a picture; others have at most 64 KiB.
+    """
+
+    def __init__(self, app: ASGIApp, largest: int, seconds: float) -> None:
+        self.app = app
+        self.largest = largest
+        self.seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through with its body, or answer it."""
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            return await self.app(scope, receive, send)
+        try:
+            largest = self.largest if route_path(scope) in _WITH_PICTURES else min(self.largest, _PLAIN)
+            body = await self._read(scope, receive, largest)
+        except RefusedError as refusal:
+            return await refused(refusal)(scope, receive, send)
+        if body is None:
+            return None
+        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def again() -> Message:
+            return waiting.pop() if waiting else await receive()
+
+        return await self.app(scope, again, send)
+
+    async def _read(self, scope: Scope, receive: Receive, largest: int) -> bytes | None:
+        """The body; None where the client has gone."""
+        said = dict(scope["headers"]).get(b"content-length", b"0")
+        if not said.isdigit() or len(said) > 18 or int(said) > largest:
+            raise _too_large(largest)
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self.seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > largest:
+                        raise _too_large(largest)
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            raise RefusedError(
+                408, f"the body took more than {self.seconds:g} s", {"Connection": "close"}
+            ) from None
+
+
+def _too_large(largest: int) -> RefusedError:
+    # the rest of the body is not read, so the connection cannot be used again
+    return RefusedError(413, f"a body has at most {largest:,} bytes here", {"Connection": "close"})
+
+
+_CLIENTS = 10_000
+"""Clients that are remembered; the one that was quiet longest is forgotten first."""
+
+_FREE = ("/v1/thumbnails/", "/v1/images/")
+"""A page of results asks for a hundred of these at once, and no model works for them."""
+
+
+class Buckets:
+    """A bucket of `burst` tokens for each client, filled at `rate` a second."""
+
+    def __init__(self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.rate, self.burst, self.clock = rate, burst, clock
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str) -> float:
+        """Take a token: 0.0, or the seconds until there is one."""
+        now, level = self.clock(), self._level(client)
+        self._levels.pop(client, None)
+        self._levels[client] = (level - 1 if level >= 1 else level, now)
+        if len(self._levels) > _CLIENTS:
+            self._levels.popitem(last=False)
+        return self._wait(level)
+
+    def wait(self, client: str) -> float:
+        """The seconds until there is a token; 0.0 = there is one."""
+        return self._wait(self._level(client))
+
+    def _level(self, client: str) -> float:
+        now = self.clock()
+        level, since = self._levels.get(client, (float(self.burst), now))
+        return min(float(self.burst), level + (now - since) * self.rate)
+
+    def _wait(self, level: float) -> float:
+        return 0.0 if level >= 1 else (1 - level) / self.rate
+
+
+class RateLimit:
+    """ASGI middleware: 429 for a client whose bucket is empty."""
+
+    def __init__(self, app: ASGIApp, buckets: Buckets) -> None:
+        self.app = app
+        self.buckets = buckets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer it."""
+        if scope["type"] == "http" and route_path(scope).startswith("/v1/") and not _is_free(scope):
+            wait = self.buckets.take(client_of(scope))
+            if wait:
+                answer = too_many(f"at most {self.buckets.rate:g} requests a second", wait)
+                return await answer(scope, receive, send)
+        return await self.app(scope, receive, send)
+
+
+def too_many(said: str, wait: float) -> Response:
+    """The answer to a client that has to wait, seconds."""
+    seconds = math.ceil(wait)
+    return problem(429, f"{said}; try again in {seconds} s", headers={"Retry-After": str(seconds)})
+
+
+def address_of(scope: Scope) -> str:
+    """The address that a request came from, as IPv4 where it is one."""
+    host = scope["client"][0] if scope.get("client") else "unknown"
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return str(host)
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def client_of(scope: Scope) -> str:
+    """The client that a request counts for: an address; for IPv6 its /64 network, all of which is one customer's."""
+    address = address_of(scope)
+    if ":" not in address:
+        return address
+    return str(ipaddress.ip_network((address, 64), strict=False).network_address)
+
+
+def _is_free(scope: Scope) -> bool:
+    path = route_path(scope)
+    return scope["method"] == "GET" and path.startswith(_FREE)

@@ -1,0 +1,77 @@
+"""Requests: the base class of their bodies, the types of their fields, and how conditions and pictures are read."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from limner.search.conditions import Condition
+from limner.server.problems import RefusedError
+
+_ALTERNATIVES = 100
+"""Values that one condition may name."""
+
+Key = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+"""A picture's key: 32 hex digits."""
+
+Where = Annotated[str, Field(pattern=r"^[^=!<>~]+(!=|[<>]=?|=|~)", max_length=2000)]
+"""A condition, e.g. `camera=3`: see `limner.search.conditions`."""
+
+Time = Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})]
+"""A time in ISO 8601."""
+
+Picture = Annotated[str, Field(min_length=4, json_schema_extra={"format": "byte"})]
+"""The bytes of a picture file in base64."""
+
+Sentence = Annotated[str, Field(min_length=1, max_length=2000)]
+"""A description."""
+
+
+def _whole(value: Any) -> Any:
+    """27.0 is an integer to JSON Schema, though not to Python."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = BeforeValidator(_whole)
+"""To be written behind the limits of an integer, which the description would lose otherwise."""
+
+
+_NAMES = 50
+
+
+class RequestModel(BaseModel):
+    """The base of request bodies: no unknown names, no text for a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_names(cls, values: Any) -> Any:
+        """Refuse very many names at once: each unknown one would be a fault of its own."""
+        if isinstance(values, dict) and len(values) > _NAMES:
+            raise PydanticCustomError("too_many_names", "expected at most {most} names", {"most": _NAMES})
+        return values
+
+
+def conditions_of(where: Sequence[str]) -> tuple[Condition, ...]:
+    """Conditions as they are written.
+
+    Raises `RefusedError` for one on paths, which would tell them bit by bit, and for one of very many values.
+    """
+    conditions = tuple(Condition.parse(one) for one in where)
+    if any(len(condition.values) > _ALTERNATIVES for condition in conditions):
+        raise RefusedError(422, f"where: a condition names at most {_ALTERNATIVES} values")
+    if any(condition.name.strip() == "path" for condition in conditions):
+        raise RefusedError(403, "where: this server tells nothing of where its files lie")
+    return conditions
+
+
+def picture_of(text: str) -> bytes:
+    """The bytes of a picture. Raises `RefusedError` (422) for what is no base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise RefusedError(422, "image: expected the bytes of a picture file in base64") from None

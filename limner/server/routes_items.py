@@ -1,0 +1,151 @@
+"""The pictures of the store: listed, shown, added and deleted."""
+
+import asyncio
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Path as PathPart
+from pydantic import ConfigDict, Field, JsonValue
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from limner.search.engine import Engine
+from limner.server.audit import Audit
+from limner.server.batching import Worker
+from limner.server.pictures import Decoding, check_pixels, known_image, send_picture, send_thumbnail
+from limner.server.problems import RefusedError, declared
+from limner.server.requests import Key, Picture, RequestModel, Where, conditions_of, picture_of
+from limner.server.settings import ServerSettings
+from limner.server.uploads import Changes, without_path
+from limner.wire import Item, Items
+
+WhereInAddress = Annotated[Where, Field(max_length=200)]
+"""A condition in an address, which has an end."""
+
+
+_DOT = "R0lGODdhAQABAIEAAMgeHgAAAAAAAAAAACwAAAAAAQABAAAIBAABBAQAOw=="
+"""A red GIF of one pixel."""
+
+
+class NewItem(RequestModel):
+    """A picture to add."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "dot.gif", "image": _DOT, "metadata": {"camera": 3}}]}
+    )
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    """What it is called; the server chooses the file's name itself."""
+
+    image: Picture
+    """The picture file in base64."""
+
+    identity: Annotated[str, Field(max_length=200)] | None = None
+    """Whom or what it shows."""
+
+    metadata: dict[str, JsonValue] = Field(default={}, max_length=50)
+    """Other facts; `taken` is a time in ISO 8601 in place of the one that the file holds."""
+
+
+Id = Annotated[Key, PathPart(description="The picture's key.")]
+
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+
+
+def item_routes(
+    engine: Engine, worker: Worker, changes: Changes, audit: Audit, settings: ServerSettings
+) -> APIRouter:
+    """The routes of items and their pictures."""
+    routes = APIRouter(tags=["pictures"])
+    uploads, decoding = changes.folder, Decoding()
+    always = (401, 421, 422, 500, 503)
+
+    def may_change() -> None:
+        if not settings.changes:
+            raise RefusedError(403, "this server's pictures cannot be changed; start it with --allow-changes")
+
+    def may_add() -> None:
+        may_change()
+        if uploads is None:
+            raise RefusedError(403, "this server takes no pictures; start it with --uploads FOLDER")
+
+    @routes.get("/v1/items", responses=declared(403, 409, 429, *always))
+    async def items(
+        request: Request,
+        offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        limit: Annotated[int, Query(ge=1, le=500)] = 50,
+        where: Annotated[list[WhereInAddress], Query(max_length=20)] = [],  # noqa: B006 - as FastAPI has it
+    ) -> Items:
+        """List pictures in the order of their paths."""
+
+        def listed() -> Items:
+            snapshot = engine.files.snapshot()
+            until = time.monotonic() + settings.query_seconds
+            rows = snapshot.meeting(conditions_of(where), until=until)
+            part = snapshot.items(rows[offset : offset + limit])
+            return Items(items=tuple(without_path(one, uploads) for one in part), total=len(rows))
+
+        if not where:
+            return await run_in_threadpool(listed)
+        asked = {"where": where, "offset": offset, "limit": limit}
+        async with audit.noted(request, "items", asked) as found:
+            answer = await run_in_threadpool(listed)
+            found += [one.id for one in answer]
+        return answer
+
+    @routes.get("/v1/items/{id}", responses=declared(404, 429, *always))
+    def item(id: Id) -> Item:
+        """Tell of one picture."""
+        return without_path(known_image(engine.files, id).to_item(), uploads)
+
+    @routes.post(
+        "/v1/items",
+        status_code=201,
+        responses=declared(400, 403, 408, 409, 413, 429, *always),
+        dependencies=[Depends(may_add)],
+    )
+    async def add(body: NewItem) -> Item:
+        """Add a picture; one of the same bytes gets the new facts."""
+        content = picture_of(body.image)
+        check_pixels(content, settings.max_pixels)
+        stored = await asyncio.wrap_future(
+            worker.call(changes.add, content, body.name, body.identity, body.metadata)
+        )
+        return without_path(stored.to_item(), uploads)
+
+    @routes.delete(
+        "/v1/items/{id}",
+        status_code=204,
+        responses=declared(403, 404, 408, 413, 429, *always),
+        dependencies=[Depends(may_change)],
+    )
+    async def delete(id: Id) -> None:
+        """Take a picture out of the store; its file is deleted only if it was added here."""
+        await asyncio.wrap_future(worker.call(changes.delete, id))
+
+    @routes.get(
+        "/v1/images/{id}",
+        response_class=Response,
+        responses={
+            200: {"description": "The picture file.", "content": {"image/*": _BINARY}},
+            **declared(404, 409, 410, *always),
+        },
+    )
+    async def image(id: Id) -> Response:
+        """The picture's file, if it is still the one that was indexed; as JPEG where browsers do not show it."""
+        return await send_picture(engine.files, id, decoding)
+
+    @routes.get(
+        "/v1/thumbnails/{id}",
+        response_class=Response,
+        responses={
+            200: {"description": "A JPEG of at most 256 pixels.", "content": {"image/jpeg": _BINARY}},
+            **declared(404, 409, 410, *always),
+        },
+    )
+    async def small(id: Id) -> Response:
+        """A small form of the picture."""
+        return await send_thumbnail(engine.files, id, decoding)
+
+    return routes

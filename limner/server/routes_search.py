@@ -1,0 +1,213 @@
+"""Searching and explaining: `/v1/search`, `/v1/sentences` and `/v1/explain`."""
+
+import time
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import ConfigDict, Field, JsonValue
+from starlette.concurrency import run_in_threadpool
+
+from limner.data.images import local_time
+from limner.search.engine import Engine
+from limner.search.entry import key_of
+from limner.search.query import Query
+from limner.server.audit import Audit, asked_of
+from limner.server.batching import Worker, unless_disconnected
+from limner.server.pictures import Decoding, with_pixels
+from limner.server.problems import RefusedError, declared
+from limner.server.requests import (
+    Key,
+    Picture,
+    RequestModel,
+    Sentence,
+    Time,
+    Where,
+    Whole,
+    conditions_of,
+    picture_of,
+)
+from limner.server.settings import ServerSettings
+from limner.server.uploads import without_path
+from limner.wire import Answer, Explanation, SentencesAnswer
+
+_TEXT: dict[str, JsonValue] = {"type": "string"}
+SEARCHES: dict[str, JsonValue] = {
+    "examples": [{"text": "a woman in a green coat", "k": 5, "where": ["camera=3"]}],
+    "allOf": [
+        {"anyOf": [{"required": [one], "properties": {one: _TEXT}} for one in ("text", "image", "like")]},
+        {"not": {"required": ["image", "like"], "properties": {"image": _TEXT, "like": _TEXT}}},
+    ],
+}
+"""At least one, and one picture only."""
+
+
+class SearchBody(RequestModel):
+    """A search: by a text, a picture, a picture of the store, or a text beside one of these."""
+
+    model_config = ConfigDict(json_schema_extra=SEARCHES)
+
+    text: Sentence | None = None
+    """A description."""
+
+    image: Picture | None = None
+    """A picture file in base64."""
+
+    like: Key | None = None
+    """Key of a picture of the store that others shall be like; it is no answer itself."""
+
+    text_weight: float = Field(default=0.5, ge=0, le=1)
+    """Weight of the text where it stands beside a picture, which has the rest."""
+
+    k: Annotated[int, Field(ge=1), Whole] = 10
+    """Most pictures, or groups of them, in the answer."""
+
+    where: list[Where] = Field(default=[], max_length=20)
+    """Conditions that a picture must all meet, e.g. `camera=3|4`, `height>=170`, `place~market*`."""
+
+    after: Time | None = None
+    """Only pictures taken then or later, by the camera's clock."""
+
+    before: Time | None = None
+    """Only pictures taken earlier."""
+
+    group: Literal["identity", "near"] | None = None
+    """Only the best of each identity, or of pictures that are nearly the same."""
+
+    rerank: Annotated[int, Field(ge=0, le=1_000_000), Whole] | Literal["all"] | None = None
+    """How many of the first the matcher re-ranks; null = as many as the recipe says."""
+
+    explain: bool = False
+    """Whether re-ranked pictures come with the matcher's attention."""
+
+
+class SentencesBody(RequestModel):
+    """A search for sentences: those that describe a picture, or say what a text says."""
+
+    model_config = ConfigDict(json_schema_extra={**SEARCHES, "examples": [{"text": "a green coat", "k": 5}]})
+
+    text: Sentence | None = None
+    """A text."""
+
+    image: Picture | None = None
+    """A picture file in base64."""
+
+    like: Key | None = None
+    """Key of a picture of the store."""
+
+    text_weight: float = Field(default=0.5, ge=0, le=1)
+    """Weight of the text where it stands beside a picture, which has the rest."""
+
+    k: Annotated[int, Field(ge=1), Whole] = 10
+    """Most sentences in the answer."""
+
+
+class ExplainBody(RequestModel):
+    """Why does a picture have its score?"""
+
+    text: Sentence
+    """A description."""
+
+    id: Key
+    """The picture's key."""
+
+
+def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: ServerSettings) -> APIRouter:
+    """The routes that make the model work, in the thread of `worker`."""
+    routes = APIRouter(tags=["search"])
+    refusals = declared(400, 401, 403, 404, 408, 409, 413, 421, 422, 429, 500, 503)
+    decoding = Decoding()
+
+    async def decoded(query: Query) -> Query:
+        if query.image is None:
+            return query
+        return await decoding.run(with_pixels, engine, query, settings.max_pixels)
+
+    def bounded(query: Query) -> Query:
+        """The query with no more to re-rank than allowed: asked for, that is refused, by the recipe, it is cut."""
+        wanted = engine.encoder.rerank if query.rerank is None else query.rerank
+        if wanted != "all" or len(engine.files) <= settings.max_rerank:
+            return query
+        if query.rerank == "all":
+            raise RefusedError(422, f"rerank: this server re-ranks at most {settings.max_rerank:,}")
+        by_matcher = engine.encoder.reranker is not None and query.image is None and query.like is None
+        return replace(query, rerank=settings.max_rerank) if by_matcher else query
+
+    @routes.post("/v1/search", responses=refusals)
+    async def search(body: SearchBody, request: Request) -> Answer:
+        """Find the pictures that fit best."""
+        began = time.perf_counter()
+        async with audit.noted(request, "search", asked_of(body)) as found:
+            query = await run_in_threadpool(bounded, query_from_request(body, settings))
+            answer = await unless_disconnected(request, worker.ask(await decoded(query)))
+            found += [hit.id for hit in answer.hits]
+        hits = tuple(without_path(hit, settings.uploads) for hit in answer.hits)
+        took = round(1000 * (time.perf_counter() - began), 2)
+        return answer.model_copy(update={"hits": hits, "took_ms": took})
+
+    @routes.post("/v1/sentences", responses=refusals)
+    async def sentences(body: SentencesBody, request: Request) -> SentencesAnswer:
+        """Find the sentences of the store that describe a picture best."""
+        async with audit.noted(request, "sentences", asked_of(body)) as found:
+            query = await decoded(sentences_query_from_request(body, settings.max_k))
+            hits = await unless_disconnected(request, worker.call(engine.sentences, query))
+            # also of pictures that the store holds no longer: a sentence tells of them all the same
+            found += [key_of(str(hit.path)) for hit in hits if hit.path is not None]
+        told = tuple(hit.model_copy(update={"path": None}) for hit in hits)
+        return SentencesAnswer(sentences=told, total=engine.sentence_count)
+
+    @routes.post("/v1/explain", responses=refusals)
+    async def explain(body: ExplainBody, request: Request) -> Explanation:
+        """Say which words, and where the model has a matcher which regions, made a picture's score."""
+        async with audit.noted(request, "explain", body.model_dump()) as found:
+            explanation = await unless_disconnected(request, worker.call(engine.explain, body.text, body.id))
+            found.append(body.id)
+        return explanation
+
+    return routes
+
+
+def query_from_request(body: SearchBody, settings: ServerSettings) -> Query:
+    """The query that a body asks. Raises `RefusedError` and `SettingsError` for values that make none."""
+    _check(body, settings.max_k)
+    if isinstance(body.rerank, int) and body.rerank > settings.max_rerank:
+        raise RefusedError(
+            422, f"rerank: this server re-ranks at most {settings.max_rerank:,}, got {body.rerank:,}"
+        )
+    return Query(
+        text=body.text,
+        image=None if body.image is None else picture_of(body.image),
+        like=body.like,
+        text_weight=body.text_weight,
+        k=body.k,
+        where=conditions_of(body.where),
+        after=None if body.after is None else _time(body.after, "after"),
+        before=None if body.before is None else _time(body.before, "before"),
+        group=body.group,
+        rerank=body.rerank,
+        explain=body.explain,
+    )
+
+
+def sentences_query_from_request(body: SentencesBody, max_k: int) -> Query:
+    """The query of a body that asks for sentences. Raises what `query_from_request` raises."""
+    _check(body, max_k)
+    image = None if body.image is None else picture_of(body.image)
+    return Query(text=body.text, image=image, like=body.like, text_weight=body.text_weight, k=body.k)
+
+
+def _check(body: SearchBody | SentencesBody, max_k: int) -> None:
+    if body.k > max_k:
+        raise RefusedError(422, f"k: this server gives at most {max_k} answers, got {body.k}")
+    if body.text is None and body.image is None and body.like is None:
+        raise RefusedError(422, "give a text, an image, or the id of a picture of the store under like")
+    if body.image is not None and body.like is not None:
+        raise RefusedError(422, "give one picture to search by: image or like")
+
+
+def _time(text: str, name: str) -> datetime:
+    try:
+        return local_time(text)
+    except ValueError:
+        raise RefusedError(422, f"{name}: expected a time in ISO 8601, e.g. 2026-11-20T08:15:00") from None

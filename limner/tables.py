@@ -1,0 +1,56 @@
+"""The hits of an answer as a table: of pyarrow for programs, of text for people."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS = (
+    *("rank", "score", "id", "name", "path", "identity", "taken"),
+    *("confidence", "probability", "group"),
+)
+"""Columns of every row, before those of its metadata."""
+
+
+def arrow_table(rows: Sequence[Mapping[str, Any]]) -> "pa.Table":
+    """Rows as a pyarrow table; columns of mixed kinds as JSON text."""
+    # here, since a client of a server needs no pyarrow as long as it asks for no table
+    import pyarrow as pa
+
+    text, number, whole = pa.string(), pa.float64(), pa.int64()
+    # told, not found out: a column without a value would have no type
+    kinds = (whole, number, text, text, text, text, pa.timestamp("us"), number, number, whole)
+    columns = {
+        name: pa.array([row[name] for row in rows], kind) for name, kind in zip(COLUMNS, kinds, strict=True)
+    }
+    for name in rows[0] if rows else ():
+        if name not in columns:
+            values = [row[name] for row in rows]
+            try:
+                columns[name] = pa.array(values)
+            except (pa.ArrowInvalid, pa.ArrowTypeError):
+                columns[name] = pa.array([None if value is None else json.dumps(value) for value in values])
+    return pa.table(columns)
+
+
+def text_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a table of text; columns without any value, and the keys, are left out."""
+    if not rows:
+        return "(no hits)"
+    names = [name for name in rows[0] if name != "id" and any(row[name] not in (None, "") for row in rows)]
+    if "path" in names:
+        names.remove("name")
+    lines = [names, *([_cell(row[name]) for name in names] for row in rows)]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(names))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if isinstance(value, float) else str(value).replace("\n", " ")

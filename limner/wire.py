@@ -1,0 +1,467 @@
+"""The types that cross a wire: what the library, the HTTP server, its client and the command line's JSON answer with.
+
+Each is defined here and nowhere else. `model_dump(mode="json")` is the JSON of the server and of `--json`;
+`TYPE.model_json_schema()` describes it. The module needs pydantic alone, so that a client machine needs no torch.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, overload
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
+
+from limner.errors import SettingsError
+from limner.tables import COLUMNS, arrow_table, text_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T", bound="ResponseModel")
+
+Grouping = Literal["identity", "near"]
+"""Groups of which a search keeps only the best hit: identities, or near duplicates."""
+
+Where = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
+"""Conditions: `"camera=3"`, `{"camera": 3}`, or several of either, which must all be met."""
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
+
+    ImageInput = str | Path | bytes | bytearray | Image.Image | np.ndarray
+else:
+    # a client that sends files needs neither Pillow nor NumPy
+    ImageInput = Any
+"""An image to search by or to add: its file, the bytes of a file, a Pillow image, or RGB pixels as an array."""
+
+# RFC 3339's `date-time` wants a time zone, which a camera's clock does not have: the schema says no format
+LocalTime = Annotated[datetime, WithJsonSchema({"type": "string"})]
+"""A time by the camera's own clock; ISO 8601 without a zone in JSON."""
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
+class ResponseModel(BaseModel):
+    """The base of answers: frozen, documented, and strict about names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @classmethod
+    def read(cls: type[T], values: Any) -> T:
+        """Build an answer from another process's JSON values; fields of a later version are left out."""
+        return cls.model_validate(values, extra="ignore")
+
+
+class Attention(ResponseModel):
+    """The attention of a matcher over words and regions."""
+
+    words: tuple[str, ...]
+    """The text's words as the model reads them."""
+
+    # lists, not arrays: `numpy.asarray(attention.of_regions)` is one call for who draws it, and JSON has no arrays
+    of_regions: list[list[list[float]]] | None
+    """Each word's attention over rows and columns of the picture's regions, which sums to 1."""
+
+    of_words: list[list[float]] | None
+    """Each reader's attention over the words, which sums to 1."""
+
+    reader: Literal["step", "region"]
+    """What reads the words: the steps of a decoder, or the regions row by row."""
+
+    crop: tuple[float, float, float, float]
+    """The part of the upright picture that the regions divide: left, top, right and bottom, as shares of its sides."""
+
+    def __repr__(self) -> str:
+        return f"Attention(words={self.words!r}, reader={self.reader!r})"
+
+
+class Hit(ResponseModel):
+    """A picture that a search found."""
+
+    rank: int
+    """From 1."""
+
+    score: float
+    """Cosine with the query."""
+
+    id: str
+    """The picture's key."""
+
+    name: str
+    """Name of its file."""
+
+    path: Path | None = Field(default=None, exclude_if=_is_none)
+    """Its file when it was indexed; only in answers of this machine, a server tells none."""
+
+    identity: str | None
+    """Whom or what it shows."""
+
+    metadata: dict[str, JsonValue]
+    """What else was given for it."""
+
+    taken: LocalTime | None
+    """When, by the camera's clock, ISO 8601 without a zone."""
+
+    confidence: float | None
+    """Of the matcher that re-ranked it, 0 to 1."""
+
+    probability: float | None
+    """That it is a right answer, 0 to 1, where the model is calibrated."""
+
+    group: int | None
+    """With grouping: how many of the ranked pictures are of its group, itself among them."""
+
+    attention: Attention | None = Field(default=None, exclude_if=_is_none)
+    """Where the matcher looked, if asked for."""
+
+    def __repr__(self) -> str:
+        return f"Hit({self.rank}, {self.score:+.3f}, {str(self.path or self.name)!r}, id={self.id!r})"
+
+
+class Answer(ResponseModel):
+    """The result of a search."""
+
+    # in Python it is a sequence of its hits, `print(answer)` shows a table, `answer.to_table()` is one of pyarrow; the
+    # docstring says nothing of that, since it is the schema's description, also in /openapi.json
+
+    hits: tuple[Hit, ...]
+    """Best first."""
+
+    total: int
+    """Pictures of the store."""
+
+    matching: int
+    """Those that meet the conditions."""
+
+    threshold: float | None
+    """Match probability from which an answer is called good."""
+
+    good: bool | None
+    """Whether the best reaches the threshold; null without calibration."""
+
+    unknown: tuple[str, ...]
+    """Words of the text that the model does not know: it searched without them."""
+
+    took_ms: float | None = Field(default=None, exclude_if=_is_none)
+    """Milliseconds from the request to the answer, waiting included; a server's answers only."""
+
+    # pydantic would iterate over (field, value), which nobody wants of a list of hits
+    def __iter__(self) -> Iterator[Hit]:  # type: ignore[override]
+        return iter(self.hits)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    @overload
+    def __getitem__(self, place: int) -> Hit: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Hit, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Hit | tuple[Hit, ...]:
+        return self.hits[place]
+
+    def __repr__(self) -> str:
+        best = f", best {self.hits[0].score:+.3f} {self.hits[0].name!r}" if self.hits else ""
+        return f"Answer({len(self.hits)} of {self.matching} pictures{best})"
+
+    def __str__(self) -> str:
+        """A table for people: the columns that any hit fills."""
+        return text_table(self.to_rows())
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A plain dict a hit, for `csv.DictWriter` or `pandas.DataFrame`; metadata as `metadata.NAME`, no attention."""
+        names = sorted({name for hit in self.hits for name in hit.metadata})
+        return [
+            {
+                **{name: getattr(hit, name) for name in COLUMNS},
+                "path": None if hit.path is None else str(hit.path),
+                **{f"metadata.{name}": hit.metadata.get(name) for name in names},
+            }
+            for hit in self.hits
+        ]
+
+    def to_table(self) -> "pa.Table":
+        """The hits as a pyarrow table (`.to_pandas()` goes on from there); metadata of mixed kinds as JSON text."""
+        return arrow_table(self.to_rows())
+
+
+class Explanation(ResponseModel):
+    """An explanation of a picture's score for a text."""
+
+    words: tuple[str, ...]
+    """The text's words as the model reads them."""
+
+    weights: tuple[float, ...] | None
+    """How much the score falls without each word; null for a text of one word."""
+
+    attention: Attention | None
+    """Where the matcher looked; null without a matcher."""
+
+    score: float
+    """Cosine of text and picture."""
+
+    confidence: float | None
+    """Of the matcher, 0 to 1."""
+
+    unknown: tuple[str, ...]
+    """Words of the text that the model does not know."""
+
+    def __repr__(self) -> str:
+        return f"Explanation({self.score:+.3f} for {' '.join(self.words)!r})"
+
+
+class FoundSentence(ResponseModel):
+    """A sentence of the store."""
+
+    rank: int
+    """From 1."""
+
+    score: float
+    """Cosine with the query, in [-1, 1]."""
+
+    text: str
+    """The sentence."""
+
+    id: str | None
+    """Key of the picture that it is of, where the store holds that."""
+
+    path: Path | None = Field(default=None, exclude_if=_is_none)
+    """File of the picture that it is of; only in answers of this machine, a server tells none."""
+
+    def __repr__(self) -> str:
+        return f"FoundSentence({self.rank}, {self.score:+.3f}, {self.text[:60]!r})"
+
+
+class SentencesAnswer(ResponseModel):
+    """The sentences that a search found."""
+
+    sentences: tuple[FoundSentence, ...]
+    """Best first."""
+
+    total: int
+    """Sentences of the store."""
+
+
+class Item(ResponseModel):
+    """A picture of the store."""
+
+    id: str
+    """Its key."""
+
+    name: str
+    """Name of its file."""
+
+    path: Path | None = Field(default=None, exclude_if=_is_none)
+    """Its file; only in answers of this machine, a server tells none."""
+
+    identity: str | None
+    """Whom or what it shows."""
+
+    metadata: dict[str, JsonValue]
+    """What else was given for it."""
+
+    taken: LocalTime | None
+    """When, by the camera's clock, ISO 8601 without a zone."""
+
+    def __repr__(self) -> str:
+        return f"Item({str(self.path or self.name)!r}, id={self.id!r})"
+
+
+class Items(ResponseModel):
+    """Pictures of the store, in the order of their paths."""
+
+    items: tuple[Item, ...]
+    """Those of this part of the list."""
+
+    total: int
+    """All that meet the conditions."""
+
+    def __iter__(self) -> Iterator[Item]:  # type: ignore[override]
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __repr__(self) -> str:
+        return f"Items({len(self.items)} of {self.total})"
+
+
+class StoreModel(ResponseModel):
+    """The model of a store."""
+
+    fingerprint: str
+    """Digest of everything that changes an embedding."""
+
+    system: str | None
+    """Which of the systems it is."""
+
+    dim: int
+    """Width of an embedding."""
+
+
+class MetadataField(ResponseModel):
+    """One name of the pictures' metadata, with its values."""
+
+    name: str
+    """To be used in conditions."""
+
+    values: tuple[str, ...]
+    """All that there are, where there are at most 20."""
+
+    kind: Literal["text", "number"]
+    """Whether every value is a number."""
+
+
+class StoreInfo(ResponseModel):
+    """A store, its model and its limits."""
+
+    pictures: int
+    """Pictures of the store."""
+
+    model: StoreModel
+    """Its model."""
+
+    reranks: bool
+    """Whether a matcher re-ranks."""
+
+    calibrated: bool
+    """Whether answers have match probabilities."""
+
+    explains: Literal["attention", "words"]
+    """Whether explanations tell of a matcher's attention, or of the words only."""
+
+    max_k: int | None
+    """Most pictures in one answer; null = any number, in a store of this machine."""
+
+    changes: bool
+    """Whether pictures can be deleted."""
+
+    adds: bool
+    """Whether pictures can be added."""
+
+    fields: tuple[MetadataField, ...]
+    """What conditions may speak of."""
+
+    sentences: int
+    """Sentences of the store."""
+
+    examples: tuple[str, ...]
+    """A few of them that fit pictures of the store."""
+
+    identities: bool
+    """Whether any picture has an identity."""
+
+    times: tuple[str, ...] | None
+    """When the first and the last picture were taken; null where that is known of none."""
+
+    def __repr__(self) -> str:
+        return f"StoreInfo({self.pictures} pictures, model {self.model.fingerprint[:12]})"
+
+
+class IndexReport(ResponseModel):
+    """The result of indexing, in pictures."""
+
+    added: int = 0
+    """New ones."""
+
+    updated: int = 0
+    """Replaced, because their bytes or metadata changed."""
+
+    unchanged: int = 0
+    """Left as they were."""
+
+    skipped: tuple[tuple[str, str], ...] = ()
+    """Path and reason of each that could not be read; an older row of it stays."""
+
+    unused_metadata: tuple[str, ...] = ()
+    """Paths of the metadata that name none of the pictures."""
+
+    def __repr__(self) -> str:
+        counts = f"{self.added} added, {self.updated} updated, {self.unchanged} unchanged"
+        return f"IndexReport({counts}, {len(self.skipped)} skipped)"
+
+
+class SentencesReport(ResponseModel):
+    """The result of indexing sentences."""
+
+    added: int
+    """New ones."""
+
+    unchanged: int
+    """There already."""
+
+    unknown: tuple[str, ...]
+    """Left out: the model knows no word of them."""
+
+    removed: int
+    """Other sentences of the same pictures, taken out."""
+
+
+class Finding(ResponseModel):
+    """One kind of trouble that `verify` found."""
+
+    count: int
+    """How many pictures or sentences."""
+
+    example: str
+    """Path of the first of them."""
+
+
+class Verification(ResponseModel):
+    """The result of `verify`."""
+
+    pictures: int
+    """Rows of the table of pictures."""
+
+    sentences: int
+    """Rows of the table of sentences."""
+
+    sound: bool
+    """Whether nothing is damaged; files that went or changed are no damage."""
+
+    found: dict[str, Finding]
+    """By kind of damage or change."""
+
+
+def query_arguments(query: str | Mapping[str, Any]) -> dict[str, Any]:
+    """One query of `search_many` as arguments of `search`. Raises `SettingsError` for unknown ones."""
+    arguments = {"text": query} if isinstance(query, str) else dict(query)
+    if unknown := sorted(arguments.keys() - _ARGUMENTS):
+        raise SettingsError(f"query: unknown argument {unknown[0]!r}; known here: {', '.join(_ARGUMENTS)}")
+    return arguments
+
+
+def where_strings(where: Where) -> list[str]:
+    """Conditions in the spelling of `--where`, each `NAME`, an operator and a value.
+
+    A mapping means `=`, and one of several values where it gives a list. Raises `SettingsError` for other values.
+
+    >>> where_strings(["height>=170", {"camera": [3, 4], "place": "gate|door"}])
+    ['height>=170', 'camera=3|4', 'place="gate|door"']
+    """
+    if isinstance(where, str):
+        return [where]
+    if isinstance(where, Mapping):
+        return [f"{name}={_alternatives(name, value)}" for name, value in where.items()]
+    return [text for one in where for text in where_strings(one)]
+
+
+def _alternatives(name: str, value: Any) -> str:
+    values = value if isinstance(value, list | tuple | set | frozenset) else [value]
+    if not values or any(not isinstance(one, str | int | float | datetime) for one in values):
+        raise SettingsError(f"where: expected a text, a number or a list of them for {name!r}, got {value!r}")
+    # in quotes a text means itself: neither | nor an operator in it is read
+    plain = [one.isoformat() if isinstance(one, datetime) else one for one in values]
+    return "|".join(json.dumps(one, ensure_ascii=False) for one in plain)
+
+
+_ARGUMENTS = (
+    *("text", "image", "like", "text_weight", "k", "where", "after", "before"),
+    *("group", "rerank", "explain"),
+)
+"""Arguments of `search`."""

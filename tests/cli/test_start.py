@@ -1,0 +1,140 @@
+"""What a command imports, and Ctrl-C while it does: in processes of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from limner.cli.commands import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "lancedb", "pyarrow", "numpy", "transformers", "accelerate", "PIL", "matplotlib", "httpx")
+
+_IMPORTED = """
+import json, sys
+from limner.__main__ import main
+sys.argv = ["limner", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as stop:
+    code = stop.code
+else:
+    code = 0
+print(json.dumps([code or 0, sorted(name for name in sys.modules if "." not in name)]), file=sys.stderr)
+"""
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def _imported(*arguments: str) -> tuple[int, set[str]]:
+    """Exit code of a command, and the packages that its process has imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORTED, *arguments], capture_output=True, text=True, env=_environment()
+    )
+    code, names = json.loads(done.stderr.splitlines()[-1])
+    return code, set(names)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("--version",), ("recipes", "list"), ("recipes", "list", "--json"), ("search", "-h")],
+    ids=" ".join,
+)
+def test_what_needs_no_model_imports_none(arguments: tuple[str, ...]) -> None:
+    code, names = _imported(*arguments)
+    assert code == 0
+    assert not names & set(HEAVY)
+
+
+def test_help_imports_no_command() -> None:
+    script = (
+        "import sys, limner.cli; print(*[name for name in sys.modules if name.startswith('limner.cli.')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=_environment(), check=True
+    )
+    assert not {listed.module for listed in COMMANDS.values()} & set(done.stdout.split())
+
+
+def test_a_recipe_is_shown_without_lancedb() -> None:
+    code, names = _imported("recipes", "show", "dual-path-people")
+    assert code == 0
+    assert "torch" in names
+    assert not names & {"lancedb", "pyarrow", "matplotlib", "httpx"}
+
+
+_INTERRUPTED = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+
+wanted = sys.argv[1]
+
+class CtrlC(MetaPathFinder):
+    "Presses Ctrl-C when a module is imported."
+
+    def find_spec(self, name, path, target=None):
+        if name == wanted:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC())
+from limner.__main__ import main
+sys.argv = ["limner", *sys.argv[2:]]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "said"),
+    [
+        ("typer", ("recipes", "list"), "limner: stopped before it began\n"),
+        (
+            "torch.nn",
+            ("train", "dual-path-people", "--data", "folder:x", "--out", "y"),
+            "limner: stopped; what was finished is kept; the same command with --resume goes on from there\n",
+        ),
+        (
+            "limner.search.index",
+            ("index", "RUN", "STORE", "x"),
+            "limner: stopped; what was finished is kept; the same command goes on from there\n",
+        ),
+    ],
+)
+def test_ctrl_c_among_imports_is_one_line(module: str, arguments: tuple[str, ...], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED, module, *arguments],
+        capture_output=True,
+        text=True,
+        env=_environment(),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
+
+
+def test_ctrl_c_in_the_first_second_is_one_line() -> None:
+    """From outside, at some moment of the imports, as a terminal sends it."""
+    command = [
+        sys.executable,
+        "-m",
+        "limner",
+        "ablate",
+        "dual-path-table-4",
+        "--data",
+        "folder:x",
+        "--out",
+        "y",
+    ]
+    with subprocess.Popen(
+        command, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        time.sleep(0.7)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err.startswith("limner: stopped")
+    assert err.count("\n") == 1

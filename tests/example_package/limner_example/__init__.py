@@ -1,0 +1,1 @@
+"""One loss, one encoder, one reader and one recipe for limner."""

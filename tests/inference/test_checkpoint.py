@@ -1,0 +1,168 @@
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from limner.errors import CheckpointError
+from limner.inference.checkpoint import (
+    FORMAT,
+    load_into,
+    read_checkpoint,
+    read_description,
+    write_checkpoint,
+    write_text,
+)
+
+TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b.c": torch.tensor([1, 2], dtype=torch.int64)}
+DESCRIPTION = {"system": "toy", "vocabulary": ["größe", "犬"], "seed": 7, "scores": [0.5, None]}
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    write_checkpoint(path, TENSORS, DESCRIPTION)
+    tensors, description = read_checkpoint(path)
+    assert description == {"format": FORMAT, **DESCRIPTION} == read_description(path)
+    assert tensors.keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        assert torch.equal(tensors[name], tensor)
+        assert tensors[name].dtype == tensor.dtype
+    assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
+
+
+def test_tensors_in_any_memory_order_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    turned = torch.arange(6.0).reshape(2, 3).T.requires_grad_()
+    write_checkpoint(path, {"a": turned}, {})
+    assert torch.equal(read_checkpoint(path)[0]["a"], turned.detach())
+
+
+class Crash(BaseException):
+    """The end of the process; no handler of ours may catch it."""
+
+
+@pytest.mark.parametrize("at", ["fsync", "replace"])
+def test_a_crash_while_writing_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    path, text = tmp_path / "x.safetensors", tmp_path / "run.json"
+    write_checkpoint(path, TENSORS, DESCRIPTION)
+    write_text(text, "old")
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((os, "fsync", crash) if at == "fsync" else (Path, "replace", crash)))
+        with pytest.raises(Crash):
+            write_checkpoint(path, {"a": torch.zeros(9)}, {})
+        with pytest.raises(Crash):
+            write_text(text, "new")
+    assert read_description(path)["seed"] == 7
+    assert torch.equal(read_checkpoint(path)[0]["a"], TENSORS["a"])
+    assert text.read_text(encoding="utf-8") == "old"
+    # what the crash left beside it is in nobody's way
+    write_checkpoint(path, {"a": torch.zeros(9)}, {})
+    write_text(text, "new")
+    assert text.read_text(encoding="utf-8") == "new"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["run.json", "x.safetensors"]
+
+
+def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
+    nowhere = tmp_path / "not" / "there"
+    with pytest.raises(CheckpointError, match=r"cannot be written"):
+        write_checkpoint(nowhere / "x.safetensors", TENSORS, {})
+    with pytest.raises(CheckpointError, match=r"run\.json: cannot be written \(No such file"):
+        write_text(nowhere / "run.json", "x")
+
+
+def _foreign(metadata: dict[str, str] | None, path: Path) -> None:
+    save_file(TENSORS, path, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        (None, "not a limner checkpoint"),
+        ({"format": "pt"}, "not a limner checkpoint"),
+        ({"limner": "not json"}, "not a limner checkpoint"),
+        ({"limner": "[" * 100_000}, "not a limner checkpoint"),
+        ({"limner": "[1]"}, "not a limner checkpoint"),
+        ({"limner": '"text"'}, "not a limner checkpoint"),
+        ({"limner": "{}"}, "checkpoint format None, this limner reads 2"),
+        (
+            {"limner": json.dumps({"format": 1})},
+            "checkpoint format 1, this limner reads 2; train the run again",
+        ),
+        ({"limner": json.dumps({"format": 3})}, "checkpoint format 3, this limner reads 2"),
+    ],
+)
+def test_foreign_files_are_refused(tmp_path: Path, metadata: dict[str, str] | None, message: str) -> None:
+    path = tmp_path / "x.safetensors"
+    _foreign(metadata, path)
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(path)
+
+
+def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "nothing", tmp_path):
+        with pytest.raises(CheckpointError, match="no such checkpoint"):
+            read_checkpoint(path)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_truncated_and_random_files_are_refused(tmp_path: Path, data: st.DataObject) -> None:
+    path, damaged = tmp_path / "x.safetensors", tmp_path / "damaged.safetensors"
+    if not path.exists():
+        write_checkpoint(path, TENSORS, DESCRIPTION)
+    whole = path.read_bytes()
+    cut = data.draw(st.integers(0, len(whole) - 1).map(lambda size: whole[:size]) | st.binary(max_size=200))
+    damaged.write_bytes(cut)
+    with pytest.raises(CheckpointError) as caught:
+        read_checkpoint(damaged)
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_damaged_header_is_refused_or_harmless(tmp_path: Path, data: st.DataObject) -> None:
+    path, damaged = tmp_path / "x.safetensors", tmp_path / "damaged.safetensors"
+    if not path.exists():
+        write_checkpoint(path, TENSORS, DESCRIPTION)
+    content = bytearray(path.read_bytes())
+    header = 8 + int.from_bytes(content[:8], "little")
+    content[data.draw(st.integers(0, header - 1))] = data.draw(st.integers(0, 255))
+    damaged.write_bytes(content)
+    with contextlib.suppress(CheckpointError):
+        read_checkpoint(damaged)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bias": None}, "tensor 'bias' is missing"),
+        ({"weight": torch.zeros(3, 2)}, r"tensor 'weight' has shape \(3, 2\), expected \(2, 3\)"),
+        ({"other": torch.zeros(1)}, "unknown tensor 'other'"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(change: dict[str, Any], message: str) -> None:
+    module = torch.nn.Linear(3, 2)
+    before = module.weight.detach().clone()
+    tensors = {"weight": torch.ones(2, 3), "bias": torch.ones(2), **change}
+    given_tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    with pytest.raises(CheckpointError, match=message):
+        load_into(module, given_tensors, Path("x.safetensors"))
+    assert torch.equal(module.weight, before)
+
+
+def test_tensors_that_fit_are_loaded() -> None:
+    module = torch.nn.Linear(3, 2)
+    load_into(module, {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}, Path("x"))
+    assert module(torch.ones(1, 3)).tolist() == [[3.0, 3.0]]

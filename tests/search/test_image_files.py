@@ -1,0 +1,47 @@
+import doctest
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from limner.errors import ChangedPictureError
+from limner.search import image_files
+from limner.search.entry import StoredImage
+from limner.search.image_files import browser_type, open_unchanged, shown_bytes, small_bytes
+from tests.search.fake import draw
+
+
+def stored(path: Path) -> StoredImage:
+    status = path.stat()
+    return StoredImage(str(path), "", status.st_size, status.st_mtime_ns)
+
+
+def test_only_the_file_that_was_indexed_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = draw(tmp_path / "a.png", 1)
+    image = stored(path)
+    assert shown_bytes(image) == path.read_bytes()
+    assert small_bytes(image).startswith(b"\xff\xd8")
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(ChangedPictureError, match="gone or has changed"):
+        open_unchanged(image)
+    path.unlink()
+    os.mkfifo(path)  # would block for ever
+    with pytest.raises(ChangedPictureError):
+        open_unchanged(image)
+
+    def full(*given: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    # no file handle left says nothing of the picture
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(OSError, match="Too many open files"):
+        open_unchanged(image)
+
+
+def test_types_by_the_first_bytes() -> None:
+    assert browser_type(b"RIFF....WEBPVP8 ") == "image/webp"
+    assert browser_type(b"II*\0") is None
+    result = doctest.testmod(image_files)
+    assert result.attempted
+    assert not result.failed

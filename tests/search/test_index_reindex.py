@@ -1,0 +1,54 @@
+from datetime import datetime
+from pathlib import Path
+
+from limner.search.index import index_pictures, reindex
+from limner.search.store_files import StoreFiles
+from tests.search.fake import DIM, FakeEncoder, draw
+
+
+def test_facts_go_along_and_vectors_are_new(tmp_path: Path) -> None:
+    pictures = [draw(tmp_path / "pictures" / f"{seed}.png", seed) for seed in range(5)]
+    first, second = FakeEncoder(), FakeEncoder("b" * 64, dim=6)
+    old = StoreFiles.create(tmp_path / "old", fingerprint=first.fingerprint, dim=DIM, run="run")
+    facts = {str(pictures[1]): {"identity": "p1", "camera": 3, "taken": "2026-11-20T08:15:00.25"}}
+    index_pictures(first, old, pictures, metadata=facts)
+    new = StoreFiles.create(tmp_path / "new", fingerprint=second.fingerprint, dim=6, run="other")
+    assert reindex(old, second, new).added == 5
+    assert new.entries() == old.entries()
+    entry = new.entries()[str(pictures[1])]
+    assert (entry.taken, entry.metadata) == (datetime(2026, 11, 20, 8, 15, 0, 250_000), {"camera": 3})
+    assert new.vectors([entry.id]).shape == (1, 6)
+
+
+def test_files_that_are_gone_are_listed(tmp_path: Path) -> None:
+    pictures = [draw(tmp_path / "pictures" / f"{seed}.png", seed) for seed in range(3)]
+    encoder = FakeEncoder()
+    old = StoreFiles.create(tmp_path / "old", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    index_pictures(encoder, old, pictures)
+    pictures[1].unlink()
+    other = FakeEncoder("b" * 64)
+    new = StoreFiles.create(tmp_path / "new", fingerprint=other.fingerprint, dim=DIM, run="other")
+    summary = reindex(old, other, new)
+    assert (summary.added, summary.skipped) == (2, ((str(pictures[1]), "its file is gone"),))
+    for picture in pictures[::2]:
+        picture.unlink()
+    assert len(reindex(old, other, new).skipped) == 3
+
+
+def test_only_files_that_were_in_the_store_are_taken(tmp_path: Path) -> None:
+    pictures = [draw(tmp_path / "pictures" / f"{seed}.png", seed) for seed in range(3)]
+    encoder = FakeEncoder()
+    old = StoreFiles.create(tmp_path / "old", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    index_pictures(encoder, old, pictures)
+    pictures[0].unlink()
+    pictures[0].symlink_to(tmp_path / "nowhere.png")
+    pictures[1].unlink()
+    draw(pictures[1] / "another.png", 9)
+    other = FakeEncoder("b" * 64)
+    new = StoreFiles.create(tmp_path / "new", fingerprint=other.fingerprint, dim=DIM, run="other")
+    summary = reindex(old, other, new)
+    assert list(new.entries()) == [str(pictures[2])]
+    assert summary.skipped == (
+        (str(pictures[0]), "its file is gone"),
+        (str(pictures[1]), "not a regular file"),
+    )

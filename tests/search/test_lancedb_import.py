@@ -1,0 +1,68 @@
+"""LanceDB comes when a table is opened, and without the HTTP client of remote catalogues."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import limner
+from tests.search.fake import FakeEncoder, draw
+from tests.server.serving import toy_engine
+
+CLIENT = "lance_namespace_urllib3_client"
+ROOMS = sorted(
+    f"limner.search.{file.stem}"
+    for file in (Path(limner.__file__).parent / "search").glob("*.py")
+    if file.stem != "__init__"
+)
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_no_room_imports_it() -> None:
+    print_found = (
+        "print(sorted({name.split('.')[0] for name in sys.modules} & {'lancedb', 'lance_namespace'}))"
+    )
+    assert run(f"import sys, {', '.join(ROOMS)}; {print_found}") == "[]\n"
+
+
+def test_a_search_does_without_the_client(tmp_path: Path) -> None:
+    encoder = FakeEncoder()
+    assert toy_engine(tmp_path).files.fingerprint == encoder.fingerprint
+    draw(tmp_path / "more.png", 9)
+    code = f"""
+import sys
+from limner.search.engine import Engine
+from limner.search.store import Store
+from limner.search.store_files import StoreFiles
+from tests.search.fake import FakeEncoder
+store = Store(Engine(StoreFiles.open({str(tmp_path / "store")!r}), FakeEncoder()))
+assert len(store.search("a red coat", k=3)) == 3
+store.add({str(tmp_path / "more.png")!r})
+print("lancedb" in sys.modules, "{CLIENT}.api_client" in sys.modules, "urllib3" in sys.modules)
+import {CLIENT}
+print({CLIENT}.ApiClient.__name__, "{CLIENT}.api_client" in sys.modules, {CLIENT}.__version__ > "0")
+"""
+    assert run(code).split("\n")[:2] == ["True False False", "ApiClient True True"]
+
+
+@pytest.mark.parametrize("first", ["import lancedb", f"import {CLIENT}", "pass"])
+def test_whoever_came_before_keeps_what_there_is(first: str) -> None:
+    code = f"""
+{first}
+import sys
+before = sys.modules.get("{CLIENT}")
+from limner.search.lancedb_import import lancedb
+assert lancedb() is lancedb() is sys.modules["lancedb"]
+assert before is None or sys.modules["{CLIENT}"] is before
+try:
+    sys.modules["{CLIENT}"].no_such_name
+except AttributeError as error:
+    print(error)
+"""
+    assert "no_such_name" in run(code)

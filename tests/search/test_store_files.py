@@ -1,0 +1,366 @@
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from limner.errors import DataError, LimnerError, SettingsError, StoreError
+from limner.search.entry import StoredImage
+from limner.search.store_files import StoreFiles
+
+MODEL, OTHER = "1234567890abcdef" * 4, "fedcba0987654321" * 4
+
+
+def entry(name: str, **changes: object) -> StoredImage:
+    return StoredImage(**{"path": f"/pictures/{name}", "sha256": "0" * 64, "size": 1, "mtime": 2, **changes})  # type: ignore[arg-type]
+
+
+def store_of(folder: Path, dim: int = 4) -> StoreFiles:
+    return StoreFiles.create(folder / "store", fingerprint=MODEL, dim=dim, run="runs/a")
+
+
+def test_search_equals_a_full_sort_with_ties_by_path(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    store = store_of(tmp_path, 37)
+    distinct = rng.standard_normal((60, 37)).astype(np.float32)
+    vectors = distinct[rng.integers(0, 60, 300)]  # every vector about five times
+    names = [f"{number:04}.jpg" for number in rng.permutation(300)]
+    for start in range(0, 300, 70):
+        store.add([entry(name) for name in names[start : start + 70]], vectors[start : start + 70])
+    assert len(store) == 300
+    for query in distinct[:10] + np.float32(0.1):
+        exact = vectors.astype(np.float64) @ query.astype(np.float64)
+        order = sorted(range(300), key=lambda row: (-round(exact[row], 4), names[row]))
+        for k in (1, 7, 300, 1000):
+            hits = store.search(query, k)
+            assert [hit.name for hit in hits] == [names[row] for row in order[:k]]
+            assert [hit.rank for hit in hits] == list(range(1, min(k, 300) + 1))
+            np.testing.assert_allclose([hit.score for hit in hits], exact[order[:k]], rtol=1e-4, atol=1e-5)
+
+
+def test_equal_scores_beyond_the_last_place_are_cut_by_path(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.add([entry(name) for name in "edcba"], np.ones((5, 4), np.float32))
+    assert [hit.name for hit in store.search(np.ones(4, np.float32), 3)] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("count", [301, 1003])
+def test_copies_of_a_picture_score_alike(tmp_path: Path, count: int) -> None:
+    # A matrix product rounds the last rows of odd sizes in another order; copies must still be told by path alone.
+    rng = np.random.default_rng(3)
+    store = store_of(tmp_path, 515)
+    vector = rng.standard_normal(515).astype(np.float32)
+    names = [f"{number:04}.jpg" for number in range(count)]
+    store.add([entry(name) for name in names], np.tile(vector, (count, 1)))
+    for query in rng.standard_normal((6, 515)).astype(np.float32):
+        hits = store.search(query, count)
+        assert len({hit.score for hit in hits}) == 1
+        assert [hit.name for hit in hits] == names
+
+
+def test_hits_carry_what_was_stored(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    kept = entry("ä.jpg", identity="p7", metadata={"camera": 3, "tags": ["x", None], "name": "Zoë"})
+    store.add([kept, entry("b.jpg")], np.eye(4, dtype=np.float32)[:2])
+    first, second = StoreFiles.open(tmp_path / "store").search(np.array([1, 0.5, 0, 0], np.float32))
+    assert (first.path, first.identity, first.metadata) == (Path("/pictures/ä.jpg"), "p7", kept.metadata)
+    assert (first.id, len(first.id)) == (kept.id, 32)
+    assert (second.identity, second.metadata, second.score) == (None, {}, 0.5)
+    assert json.loads(json.dumps(first.model_dump(mode="json")))["metadata"]["name"] == "Zoë"
+
+
+def test_a_path_has_one_row(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.add([entry("a"), entry("b")], np.eye(4, dtype=np.float32)[:2])
+    store.add([entry("c"), entry("a", sha256="1" * 64)], np.eye(4, dtype=np.float32)[2:])
+    assert len(store) == 3
+    assert store.entries()["/pictures/a"].sha256 == "1" * 64
+    np.testing.assert_array_equal(store.vectors([entry("a").id, entry("b").id]), np.eye(4)[[3, 1]])
+    assert store.search(np.array([1, 0, 0, 0], np.float32), 1)[0].score == 0
+
+
+def test_what_another_handle_adds_is_seen(tmp_path: Path) -> None:
+    reader = store_of(tmp_path)
+    query = np.ones(4, np.float32)
+    assert reader.search(query) == []
+    assert reader.entries() == {}
+    StoreFiles.open(tmp_path / "store").add([entry("a")], np.ones((1, 4), np.float32))
+    assert [hit.name for hit in reader.search(query)] == ["a"]
+    held = reader.snapshot()
+    assert reader.snapshot() is held
+    StoreFiles.open(tmp_path / "store").add([entry("b")], np.ones((1, 4), np.float32))
+    assert len(reader.search(query)) == 2
+    reader.compact()
+    assert len(reader.search(query)) == 2
+
+
+def test_another_model_is_refused(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.check_model(MODEL, 4)
+    with pytest.raises(StoreError, match=r"1234567890ab \(run runs/a\).*fedcba098765.*index again") as caught:
+        store.check_model(OTHER, 4)
+    assert OTHER not in str(caught.value)
+    with pytest.raises(StoreError, match="width 4, the model gives 5"):
+        store.check_model(MODEL, 5)
+
+
+def test_vectors_that_do_not_fit_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.add([], np.empty((0, 4), np.float32))
+    with pytest.raises(StoreError, match="width 4"):
+        store.add([entry("a")], np.ones((1, 3), np.float32))
+    with pytest.raises(StoreError, match="expected 1 vectors"):
+        store.add([entry("a")], np.ones((2, 4), np.float32))
+    with pytest.raises(DataError, match="NaN"):
+        store.add([entry("a")], np.full((1, 4), np.nan, np.float32))
+    with pytest.raises(DataError, match="twice"):
+        store.add([entry("a"), entry("a")], np.ones((2, 4), np.float32))
+    for bad in ({"x": float("nan")}, {"x": "\ud800"}, {"x": object()}, {"x": [{"y": 2**63}]}):
+        with pytest.raises(DataError, match="JSON"):
+            store.add([entry("a", metadata=bad)], np.ones((1, 4), np.float32))
+    with pytest.raises(StoreError, match=f"does not hold {entry(chr(97)).id}"):
+        store.vectors([entry("a").id])
+    assert len(store) == 0
+
+
+def test_queries_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    with pytest.raises(StoreError, match=r"width 4 from model 1234567890ab.*run runs/a"):
+        store.search(np.ones(5, np.float32))
+    with pytest.raises(DataError, match="NaN"):
+        store.search(np.full(4, np.nan, np.float32))
+    with pytest.raises(SettingsError, match="at least 1"):
+        store.search(np.ones(4, np.float32), 0)
+
+
+def test_folders_that_are_no_store_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no such store"):
+        StoreFiles.open(tmp_path / "missing")
+    with pytest.raises(StoreError, match=r"not a store, it has no store\.json"):
+        StoreFiles.open(tmp_path)
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(StoreError, match=r"not empty \(holds 'notes.txt'\)"):
+        StoreFiles.create(tmp_path, fingerprint=MODEL, dim=4, run="r")
+    with pytest.raises(StoreError, match="cannot be written"):
+        StoreFiles.create(tmp_path / "notes.txt", fingerprint=MODEL, dim=4, run="r")
+
+
+GOOD = {"format": 3, "fingerprint": MODEL, "dim": 4, "run": "r", "created": "2026-01-01T00:00:00+00:00"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "[" * 100_000,
+        "\x00",
+        json.dumps({**GOOD, "dim": 0}),
+        json.dumps({**GOOD, "dim": "x"}),
+        json.dumps({**GOOD, "extra": 1}),
+        json.dumps({key: GOOD[key] for key in GOOD if key != "fingerprint"}),
+        json.dumps({**GOOD, "format": 2}),
+        json.dumps({**GOOD, "format": 4}),
+    ],
+)
+def test_a_damaged_card_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "store.json").write_text(text)
+    with pytest.raises(StoreError, match=r"damaged|newer|older") as caught:
+        StoreFiles.open(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_table_is_one_line(tmp_path: Path) -> None:
+    store_of(tmp_path).add([entry("a")], np.ones((1, 4), np.float32))
+    for manifest in (tmp_path / "store" / "pictures.lance" / "_versions").iterdir():
+        manifest.write_bytes(b"nonsense")
+    with pytest.raises(StoreError, match="damaged") as caught:
+        StoreFiles.open(tmp_path / "store")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_that_is_cut_off_is_one_line_whatever_reads_it(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.add([entry("a")], np.ones((1, 4), np.float32))
+    for file in (tmp_path / "store" / "pictures.lance" / "data").iterdir():
+        file.write_bytes(file.read_bytes()[:100])
+    for read in (
+        lambda opened: opened.search(np.ones(4, np.float32)),
+        lambda opened: opened.entries(),
+        lambda opened: opened.entry("a"),
+        lambda opened: opened.vectors([entry("a").id]),
+        lambda opened: opened.thumbnails([entry("a").id]),
+        lambda opened: list(opened.batches(["id"])),
+    ):
+        with pytest.raises(
+            StoreError, match=r"its table of pictures is damaged .*`limner store verify`"
+        ) as caught:
+            read(StoreFiles.open(tmp_path / "store"))
+        assert "\n" not in str(caught.value)
+
+
+def test_a_reader_follows_a_folder_that_was_replaced(tmp_path: Path) -> None:
+    store_of(tmp_path).add([entry("old")], np.ones((1, 4), np.float32))
+    reader = StoreFiles.open(tmp_path / "store")
+    assert [hit.name for hit in reader.search(np.ones(4, np.float32))] == ["old"]
+    shutil.rmtree(tmp_path / "store")
+    with pytest.raises(StoreError, match="no such store"):
+        reader.search(np.ones(4, np.float32))
+    store_of(tmp_path).add([entry("new")], np.ones((1, 4), np.float32))
+    assert [hit.name for hit in reader.search(np.ones(4, np.float32))] == ["new"]
+    assert list(reader.entries()) == ["/pictures/new"]
+    shutil.rmtree(tmp_path / "store")
+    StoreFiles.create(tmp_path / "store", fingerprint=OTHER, dim=4, run="r")
+    with pytest.raises(StoreError, match=f"replaced by a store of model {OTHER[:12]}"):
+        reader.search(np.ones(4, np.float32))
+
+
+def test_what_was_deleted_is_purged_from_the_disk(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    names = ("a", "b")
+    secret = b"\xff\xd8 a face of somebody \xff\xd9"
+    store.add([entry(name) for name in names], np.ones((2, 4), np.float32), thumbnails=[secret, None])
+    store.delete([entry("a").id])
+
+    def is_there() -> bool:
+        files = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+        return any(secret in path.read_bytes() for path in files)
+
+    store.compact()
+    assert is_there()
+    store.compact(purge=True)
+    assert not is_there()
+    assert list(StoreFiles.open(tmp_path / "store").entries()) == ["/pictures/b"]
+
+
+def test_a_table_of_another_width_is_refused(tmp_path: Path) -> None:
+    store_of(tmp_path).add([entry("a")], np.ones((1, 4), np.float32))
+    card = tmp_path / "store" / "store.json"
+    card.write_text(card.read_text().replace('"dim": 4', '"dim": 8'))
+    with pytest.raises(StoreError, match="other columns"):
+        StoreFiles.open(tmp_path / "store")
+
+
+def test_a_store_whose_making_was_killed_can_be_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    (folder / ".store.json.partial").write_text("{")
+    store = StoreFiles.create(folder, fingerprint=MODEL, dim=4, run="r")
+    assert sorted(path.name for path in folder.iterdir()) == [".store.lock", "store.json"]
+    (folder / "pictures.lance" / "data").mkdir(parents=True)  # killed before the table's first version
+    assert StoreFiles.open(folder).search(np.ones(4, np.float32)) == []
+    store.add([entry("a")], np.ones((1, 4), np.float32))
+    assert len(StoreFiles.open(folder)) == 1
+
+
+def test_a_lock_file_alone_is_no_content_and_none_is_left_elsewhere(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    (folder / ".store.lock").touch()
+    StoreFiles.create(folder, fingerprint=MODEL, dim=4, run="r")
+    with pytest.raises(StoreError, match=r"not empty \(holds 'store.json'\)"):
+        StoreFiles.create(folder, fingerprint=MODEL, dim=4, run="r")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("x")
+    with pytest.raises(StoreError, match="not empty"):
+        StoreFiles.create(other, fingerprint=MODEL, dim=4, run="r")
+    assert [path.name for path in other.iterdir()] == ["notes.txt"]
+
+
+WRITTEN = "is being written by another process; try again when it is done"
+
+
+def test_of_two_handles_one_writes_and_both_read(tmp_path: Path) -> None:
+    first = store_of(tmp_path)
+    second = StoreFiles.open(first.folder)
+    with first.writing():
+        first.add([entry("a")], np.ones((1, 4), np.float32))
+        with first.writing():
+            first.add([entry("b")], np.ones((1, 4), np.float32))
+        first.compact()
+        with pytest.raises(StoreError, match=WRITTEN):
+            second.add([entry("c")], np.ones((1, 4), np.float32))
+        with pytest.raises(StoreError, match=WRITTEN):
+            second.compact()
+        assert len(second) == len(second.entries()) == len(second.search(np.ones(4, np.float32))) == 2
+    second.add([entry("c")], np.ones((1, 4), np.float32))
+    assert len(first) == 3
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["a handle each", "one handle"])
+def test_writers_at_once_leave_one_row_a_picture(tmp_path: Path, shared: bool) -> None:
+    store, together = store_of(tmp_path), threading.Barrier(3)
+    refused: list[str] = []
+    vectors = np.ones((20, 4), np.float32)
+
+    def write() -> None:
+        mine = store if shared else StoreFiles.open(store.folder)
+        together.wait()
+        for _ in range(3):
+            try:
+                mine.add([entry(f"{number:02}") for number in range(20)], vectors)
+            except StoreError as error:
+                refused.append(str(error))
+
+    threads = [threading.Thread(target=write) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(StoreFiles.open(store.folder)) == 20
+    assert all(WRITTEN in message for message in refused)
+
+
+HOLDING = """
+import sys
+from limner.search.store_files import StoreFiles
+
+with StoreFiles.open(sys.argv[1]).writing():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.add([entry("a")], np.ones((1, 4), np.float32))
+    command = [sys.executable, "-c", HOLDING, str(store.folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(StoreError, match=WRITTEN):
+            store.add([entry("b")], np.ones((1, 4), np.float32))
+        assert len(StoreFiles.open(store.folder).search(np.ones(4, np.float32))) == 1
+        process.kill()
+    store.add([entry("b")], np.ones((1, 4), np.float32))
+    assert len(store) == 2
+
+
+def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.add([entry("a")], np.ones((1, 4), np.float32))
+    folder = tmp_path / "store"
+    data = folder / "pictures.lance" / "data"
+    data.rename(tmp_path / "away")
+    data.write_text("no folder")
+    with pytest.raises(StoreError, match=r"store: cannot be written \(Not a directory\)$"):
+        store.add([entry("b")], np.ones((1, 4), np.float32))
+    (folder / ".store.lock").unlink()
+    (folder / ".store.lock").mkdir()
+    with pytest.raises(StoreError, match=r"store: cannot be written \(Is a directory\)$"):
+        store.add([entry("b")], np.ones((1, 4), np.float32))
+
+
+def test_the_card_says_what_was_given(tmp_path: Path) -> None:
+    store_of(tmp_path)
+    card = StoreFiles.open(tmp_path / "store").manifest
+    assert (card.fingerprint, card.dim, card.run, card.format) == (MODEL, 4, "runs/a", 3)
+    with pytest.raises(LimnerError, match="dim"):
+        StoreFiles.create(tmp_path / "other", fingerprint=MODEL, dim=0, run="r")

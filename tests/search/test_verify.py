@@ -1,0 +1,166 @@
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from limner.errors import StoreError
+from limner.search.index import index_pictures
+from limner.search.sentences import Sentence, SentenceTable
+from limner.search.store_files import StoreFiles
+from limner.search.verify import verify
+from limner.wire import Finding, Verification
+from tests.search.fake import DIM, FakeEncoder
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number in range(7):
+        Image.new("RGB", (8, 8), (30 * number, 90, 200)).save(folder / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def store(pictures: Path, tmp_path: Path) -> StoreFiles:
+    encoder = FakeEncoder()
+    made = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    index_pictures(encoder, made, [pictures], batch_size=3)
+    return made
+
+
+def rewritten(store: StoreFiles, **changes: Any) -> None:
+    """Change columns of the first row as no writing of limner does."""
+    table = store._table.opened()
+    rows = table.search().to_arrow().to_pylist()
+    row = min(rows, key=lambda one: one["path"])
+    table.delete(f"id = '{row['id']}'")
+    table.add(pa.Table.from_pylist([{**row, **changes}], schema=table.schema))
+
+
+def kinds(report: Verification) -> dict[str, int]:
+    return {kind: one.count for kind, one in report.found.items()}
+
+
+def test_a_whole_store(store: StoreFiles) -> None:
+    counted: list[tuple[int, int]] = []
+    report = verify(store, hashes=True, progress=lambda done, total: counted.append((done, total)))
+    assert report.sound
+    assert report.model_dump(mode="json") == {"pictures": 7, "sentences": 0, "sound": True, "found": {}}
+    assert counted[-1] == (7, 7)
+
+
+def test_an_empty_store_is_whole(tmp_path: Path) -> None:
+    store = StoreFiles.create(tmp_path / "store", fingerprint="a" * 64, dim=4, run="run")
+    report = verify(store)
+    assert (report.pictures, report.sound, kinds(report)) == (0, True, {"table": 1})
+
+
+def test_a_table_that_is_gone_is_told(store: StoreFiles) -> None:
+    shutil.rmtree(f"{store.folder}/pictures.lance")
+    assert kinds(verify(StoreFiles.open(store.folder))) == {"table": 1}
+
+
+def test_files_that_went_or_changed_are_no_damage(store: StoreFiles, pictures: Path) -> None:
+    (pictures / "3.png").unlink()
+    (pictures / "4.png").write_bytes(b"other")
+    (pictures / "5.png").touch()
+    report = verify(store)
+    assert report.sound
+    assert kinds(report) == {"missing": 1, "changed": 2}
+    assert report.found["missing"] == Finding(count=1, example=str(pictures / "3.png"))
+    assert kinds(verify(store, hashes=True)) == {
+        "missing": 1,
+        "changed": 1,
+    }  # a touched file has the same bytes
+
+
+def test_bytes_behind_an_unchanged_face_are_found_by_their_hash(store: StoreFiles, pictures: Path) -> None:
+    file = pictures / "2.png"
+    before = file.stat()
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert not verify(store).found
+    assert kinds(verify(store, hashes=True)) == {"changed": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"vector": [float("inf")] + [0.0] * (DIM - 1)}, "vector"),
+        ({"metadata": "{"}, "metadata"),
+        ({"metadata": "[1]"}, "metadata"),
+        ({"id": "0" * 32}, "key"),
+    ],
+)
+def test_damage_is_told_apart(store: StoreFiles, pictures: Path, changes: dict[str, Any], kind: str) -> None:
+    rewritten(store, **changes)
+    report = verify(store)
+    assert not report.sound
+    assert report.found == {kind: Finding(count=1, example=str(pictures / "0.png"))}
+
+
+def test_a_picture_that_stands_twice(store: StoreFiles, pictures: Path) -> None:
+    rows = store._table.opened().search().limit(1).to_arrow()
+    store._table.opened().add(rows)
+    report = verify(store)
+    assert kinds(report) == {"twice": 1}
+    assert report.pictures == 8
+
+
+def test_maps_are_read_as_well(tmp_path: Path, pictures: Path) -> None:
+    from limner.search.entry import StoredImage
+
+    store = StoreFiles.create(tmp_path / "maps", fingerprint="a" * 64, dim=4, run="run", map_shape=(1, 2, 2))
+    file = pictures / "0.png"
+    entry = StoredImage(str(file), "0" * 64, file.stat().st_size, file.stat().st_mtime_ns)
+    store.add([entry], np.ones((1, 4), np.float32), np.ones((1, 1, 2, 2), np.float16))
+    assert verify(store).sound
+    rewritten(store, map=np.full(4, np.inf, np.float16))
+    assert kinds(verify(store)) == {"map": 1}
+
+
+def test_deleted_pictures_are_gone_for_every_reader(store: StoreFiles, pictures: Path) -> None:
+    reader = StoreFiles.open(store.folder)
+    query = np.ones(DIM, np.float32)
+    assert len(reader.search(query)) == 7
+    doomed = [entry.id for path, entry in store.entries().items() if path.endswith(("1.png", "2.png"))]
+    assert store.delete([*doomed, "f" * 32, "it's"]) == 2
+    assert len(reader.search(query)) == 5
+    assert store.delete(doomed) == 0
+    assert store.delete([]) == 0
+    assert kinds(verify(store)) == {}
+    assert index_pictures(FakeEncoder(), store, [pictures]).added == 2
+    assert verify(store).pictures == 7
+
+
+def test_nothing_is_deleted_from_an_empty_store_or_while_another_writes(
+    store: StoreFiles, tmp_path: Path
+) -> None:
+    empty = StoreFiles.create(tmp_path / "empty", fingerprint="a" * 64, dim=4, run="run")
+    assert empty.delete(["0" * 32]) == 0
+    with StoreFiles.open(store.folder).writing(), pytest.raises(StoreError, match="writ"):
+        store.delete(["0" * 32])
+
+
+def test_a_table_with_a_lost_file_is_said_in_a_line(store: StoreFiles) -> None:
+    shutil.rmtree(Path(str(store.folder)) / "pictures.lance" / "data")
+    with pytest.raises(StoreError, match="damaged"):
+        verify(StoreFiles.open(store.folder))
+
+
+def test_sentences_are_looked_at_too(store: StoreFiles) -> None:
+    sentences = SentenceTable(store)
+    sentences.index(FakeEncoder(), [Sentence("red"), Sentence("blue", "/a.png")])
+    assert verify(store).sentences == 2
+    table = store.sentences.opened()
+    table.update(where="text = 'red'", values={"text": "green"})
+    report = verify(store)
+    assert (kinds(report), report.sound) == ({"sentence": 1}, False)

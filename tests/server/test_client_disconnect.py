@@ -1,0 +1,52 @@
+import socket
+import threading
+import time
+from collections.abc import Sequence
+
+import httpx
+import pytest
+
+from limner.search.engine import Engine
+from limner.search.query import Query
+from limner.search.store import Store
+from limner.server.app import create_app
+from limner.wire import Answer
+from tests.search.fake import answer_of
+from tests.server.running import running
+
+
+def test_queries_of_clients_that_have_gone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered: list[str] = []
+    begun, go = threading.Event(), threading.Event()
+
+    def answers(queries: Sequence[Query], until: Sequence[float]) -> list[Answer]:
+        answered.extend(str(query.text) for query in queries)
+        begun.set()
+        assert go.wait(30)
+        return [answer_of((), 0, 0) for _ in queries]
+
+    monkeypatch.setattr(engine, "answers", answers)
+    with running(create_app(Store(engine))) as url:
+        host, port = url.removeprefix("http://").split(":")
+
+        def send(text: str) -> socket.socket:
+            body = f'{{"text": "{text}"}}'
+            head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            connection = socket.create_connection((host, int(port)), timeout=30)
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+            return connection
+
+        with send("first") as first:
+            assert begun.wait(30)
+            gone = [send("gone") for _ in range(3)]
+            with send("there") as there:
+                while "limner_waiting_requests 4.0" not in httpx.get(f"{url}/metrics").text:
+                    time.sleep(0.02)
+                for one in gone:
+                    one.close()
+                while httpx.get(f"{url}/metrics").text.count('status="499"} 3.0') == 0:
+                    time.sleep(0.02)
+                go.set()
+                assert first.recv(4096).startswith(b"HTTP/1.1 200")
+                assert there.recv(4096).startswith(b"HTTP/1.1 200")
+    assert answered == ["first", "there"]

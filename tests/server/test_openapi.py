@@ -1,0 +1,78 @@
+"""Schemathesis looks for answers that `/openapi.json` does not foretell: all of its checks, on every route."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from pydantic import SecretStr
+
+from limner.search.store import Store
+from limner.server.app import create_app
+from limner.server.problems import MEDIA_TYPE
+from limner.server.settings import ServerSettings
+from tests.server.running import running
+from tests.server.serving import toy_engine
+
+TOKEN = "0123456789abcdef"
+EXAMPLES, SEED = 5, 11
+
+
+@pytest.mark.slow
+def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
+    settings = ServerSettings(
+        token=SecretStr(TOKEN), changes=True, uploads=tmp_path / "uploads", audit=tmp_path / "audit", rate=0
+    )
+    with running(create_app(Store(toy_engine(tmp_path)), settings)) as url:
+        command = [
+            *(
+                str(Path(sys.executable).with_name("schemathesis")),
+                "--no-color",
+                "run",
+                f"{url}/openapi.json",
+            ),
+            *(
+                "--header",
+                f"Authorization: Bearer {TOKEN}",
+                "--checks",
+                "all",
+                "--suppress-health-check",
+                "all",
+            ),
+            *("--max-examples", str(EXAMPLES), "--seed", str(SEED), "--generation-database", "none"),
+        ]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr
+    assert "FAILURES" not in done.stdout
+    assert re.search(r"[1-9]\d\d generated", done.stdout), done.stdout
+
+
+def test_every_refusal_of_the_description_is_a_problem(client: TestClient) -> None:
+    schema = client.get("/openapi.json").json()
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            for status, response in operation["responses"].items():
+                if int(status) >= 400:
+                    assert response["content"].keys() == {MEDIA_TYPE}, (path, method, status)
+    assert "HTTPValidationError" not in schema["components"]["schemas"]
+    assert "securitySchemes" not in schema["components"]
+
+
+def test_the_description_has_this_servers_limits(tmp_path: Path) -> None:
+    app = create_app(Store(toy_engine(tmp_path)), ServerSettings(max_k=7, token=SecretStr(TOKEN)))
+    schema = app.openapi()
+    for body in ("SearchBody", "SentencesBody"):
+        assert schema["components"]["schemas"][body]["properties"]["k"]["maximum"] == 7
+    assert schema["paths"]["/v1/search"]["post"]["security"]
+    assert "security" not in schema["paths"]["/health"]["get"]
+
+
+def test_no_answer_has_a_path(client: TestClient) -> None:
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    assert not [name for name, schema in schemas.items() if "path" in schema.get("properties", {})]
+    # what the library leaves open, a server always tells
+    assert schemas["Answer"]["properties"]["took_ms"]["type"] == "number"
+    assert "took_ms" in schemas["Answer"]["required"]
+    assert schemas["StoreInfo"]["properties"]["max_k"]["type"] == "integer"

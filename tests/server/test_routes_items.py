@@ -1,0 +1,169 @@
+import base64
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from limner.search.engine import Engine
+from limner.search.store import Store
+from limner.server.app import create_app
+from limner.server.settings import ServerSettings
+from tests.search.fake import draw
+from tests.server.serving import COUNT, HOME, base64_of, problem
+
+
+@pytest.fixture
+def changing(engine: Engine, tmp_path: Path) -> TestClient:
+    settings = ServerSettings(changes=True, uploads=tmp_path / "uploads")
+    return TestClient(create_app(Store(engine), settings), raise_server_exceptions=False)
+
+
+def test_lists_in_parts(client: TestClient) -> None:
+    body = client.get("/v1/items").json()
+    assert body["total"] == COUNT
+    assert [item["name"] for item in body["items"]] == [f"{seed}.png" for seed in range(COUNT)]
+    first = body["items"][0]
+    assert first == {
+        "id": first["id"],
+        "name": "0.png",
+        "identity": "even",
+        "metadata": {"camera": 1},
+        "taken": "2026-11-10T08:00:00",
+    }
+    assert client.get(f"/v1/items/{first['id']}").json() == first
+    part = client.get("/v1/items", params={"offset": 6, "limit": 5}).json()
+    assert ([item["name"] for item in part["items"]], part["total"]) == (["6.png", "7.png"], COUNT)
+    assert client.get("/v1/items", params={"offset": 2**53}).json() == {"items": [], "total": COUNT}
+    some = client.get("/v1/items", params={"where": ["camera=2", "taken>=2026-11-14"], "limit": 1}).json()
+    assert ([item["name"] for item in some["items"]], some["total"]) == (["5.png"], 2)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "offset=-1",
+        "limit=0",
+        "limit=501",
+        "offset=a",
+        "offset=99999999999999999999",
+        "where=camera",
+        f"where=a={'1' * 200}",
+    ],
+)
+def test_parts_that_are_none(client: TestClient, query: str) -> None:
+    problem(client.get(f"/v1/items?{query}"), 422)
+
+
+@pytest.mark.parametrize("kind", ["items", "images", "thumbnails"])
+@pytest.mark.parametrize(
+    ("key", "status"),
+    [
+        ("0" * 32, 404),
+        ("F" * 32, 422),
+        ("0.png", 422),
+        ("%2e%2e%2f%2e%2e%2fetc%2fpasswd", 404),
+        ("..%5c..%5cboot.ini", 422),
+        ("../../etc/passwd", 404),
+        ("0" * 32 + "%00", 422),
+        ("0" * 32 + "%0a", 422),
+        ("%27%20OR%201=1--", 422),
+    ],
+)
+def test_keys_that_are_none(client: TestClient, kind: str, key: str, status: int) -> None:
+    problem(client.get(f"/v1/{kind}/{key}"), status)
+
+
+def test_methods_that_are_not_there(client: TestClient) -> None:
+    response = client.put("/v1/items", json={})
+    problem(response, 405)
+    assert {one.strip() for one in response.headers["allow"].split(",")} == {"GET", "POST"}
+    response = client.post("/v1/items/" + "0" * 32)
+    problem(response, 405)
+    assert {one.strip() for one in response.headers["allow"].split(",")} == {"GET", "DELETE"}
+    problem(client.post("/page/app.js"), 405)
+
+
+def test_changes_are_off(client: TestClient, engine: Engine, tmp_path: Path) -> None:
+    key = client.get("/v1/items").json()["items"][0]["id"]
+    added = {"name": "a.png", "image": base64_of(tmp_path / HOME / "0.png")}
+    assert "--allow-changes" in problem(client.delete(f"/v1/items/{key}"), 403)["detail"]
+    assert "--allow-changes" in problem(client.post("/v1/items", json=added), 403)["detail"]
+    deleting = TestClient(create_app(Store(engine), ServerSettings(changes=True)))
+    assert "--uploads" in problem(deleting.post("/v1/items", json=added), 403)["detail"]
+    assert len(engine.files) == COUNT
+
+
+def test_delete(changing: TestClient, engine: Engine, tmp_path: Path) -> None:
+    item = changing.get("/v1/items").json()["items"][3]
+    response = changing.delete(f"/v1/items/{item['id']}")
+    assert (response.status_code, response.content) == (204, b"")
+    assert (tmp_path / HOME / item["name"]).exists()
+    for again in (changing.delete, changing.get):
+        problem(again(f"/v1/items/{item['id']}"), 404)
+    problem(changing.get(f"/v1/images/{item['id']}"), 404)
+    found = changing.post("/v1/search", json={"text": "a", "k": 50}).json()
+    assert item["id"] not in [hit["id"] for hit in found["hits"]]
+    assert found["total"] == len(engine.files) == COUNT - 1
+
+
+def test_add_and_find(changing: TestClient, tmp_path: Path) -> None:
+    picture = draw(tmp_path / "elsewhere" / "new.png", 99)
+    body = {
+        "name": "../../new.png",
+        "image": base64_of(picture),
+        "identity": "17",
+        "metadata": {"camera": 9, "taken": "2026-12-01T10:00:00"},
+    }
+    response = changing.post("/v1/items", json=body)
+    assert response.status_code == 201, response.text
+    item = response.json()
+    assert item == {
+        "id": item["id"],
+        "name": "../../new.png",
+        "identity": "17",
+        "metadata": {"camera": 9, "name": "../../new.png"},
+        "taken": "2026-12-01T10:00:00",
+    }
+    (file,) = (tmp_path / "uploads").iterdir()
+    assert len(file.stem) == 64
+    assert file.suffix == ".png"
+    best = changing.post("/v1/search", json={"image": body["image"], "k": 1}).json()["hits"][0]
+    assert (best["id"], best["name"]) == (item["id"], "../../new.png")
+    assert changing.get(f"/v1/images/{item['id']}").content == picture.read_bytes()
+    # the same bytes with other facts
+    again = changing.post("/v1/items", json={**body, "name": "b.png", "identity": None}).json()
+    assert (again["id"], again["name"], again["identity"]) == (item["id"], "b.png", None)
+    assert changing.get("/v1/info").json()["pictures"] == COUNT + 1
+    assert changing.delete(f"/v1/items/{item['id']}").status_code == 204
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"image": base64.b64encode(b"no picture").decode()}, 409),
+        ({"image": "AAA"}, 422),
+        ({"image": "****"}, 422),
+        ({"name": ""}, 422),
+        ({"name": "a" * 201}, 422),
+        ({"path": "/etc/passwd"}, 422),
+        ({"metadata": {"taken": "yesterday"}}, 409),
+        ({"metadata": []}, 422),
+        ({"metadata": {str(number): 1 for number in range(51)}}, 422),
+        ({"identity": 17}, 422),
+    ],
+)
+def test_what_cannot_be_added(
+    changing: TestClient, engine: Engine, tmp_path: Path, change: dict[str, object], status: int
+) -> None:
+    body = {"name": "a.png", "image": base64_of(draw(tmp_path / "a.png", 99)), **change}
+    problem(changing.post("/v1/items", json=body), status)
+    assert len(engine.files) == COUNT
+    assert list((tmp_path / "uploads").iterdir()) == []
+
+
+def test_a_store_that_is_being_written(changing: TestClient, engine: Engine) -> None:
+    key = changing.get("/v1/items").json()["items"][0]["id"]
+    with engine.files.writing():
+        problem(changing.delete(f"/v1/items/{key}"), 503)
+    assert changing.delete(f"/v1/items/{key}").status_code == 204

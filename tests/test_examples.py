@@ -1,0 +1,85 @@
+"""Every file of `examples/` runs as its docstring says, and none is longer than a reader's first look."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import limner
+from limner.data.records import Dataset
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def _run(name: str, *arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "examples" / name), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_all_are_short_and_listed() -> None:
+    listed = set(
+        re.findall(r"\]\((\w+\.py)\)", (ROOT / "examples" / "README.md").read_text(encoding="utf-8"))
+    )
+    assert listed == {file.name for file in EXAMPLES}
+    for file in EXAMPLES:
+        assert len(file.read_text(encoding="utf-8").splitlines()) <= 40, f"{file.name} is too long"
+        assert f"def test_{file.stem}(" in Path(__file__).read_text(encoding="utf-8"), (
+            f"{file.name} is not run"
+        )
+
+
+@pytest.mark.slow  # a process of its own imports torch
+def test_own_training_loop() -> None:
+    found = [float(value) for value in re.findall(r"R@1 ([\d.]+)", _run("own_training_loop.py"))]
+    assert found[0] < 10
+    assert found[-1] == 100
+
+
+@pytest.mark.slow
+def test_measure_embeddings(toys: Dataset) -> None:
+    said = _run("measure_embeddings.py", toys.source)
+    # three shapes and three grounds share a colour, so a colour alone finds the right image often and not always
+    assert '"R@1"' in said
+    assert '"mAP"' in said
+
+
+@pytest.mark.slow
+def test_index_and_filter(toy_run: Path, toys: Dataset, tmp_path: Path) -> None:
+    images = toys.records[0].image.parent
+    command = ("index_and_filter.py", toy_run, tmp_path / "store", images, "a red square on white")
+    said = _run(*command)
+    assert said.startswith("36 added, 0 unchanged\n")
+    assert len(re.findall(r"^\d\. .* on shelf 2$", said, re.MULTILINE)) == 3
+    assert _run(*command).startswith("0 added, 36 unchanged\n")
+
+
+def test_inside_another_app(
+    toy_run: Path, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both apps answer, each with its own rules; the page lies below the path where it is mounted."""
+    from starlette.testclient import TestClient
+
+    store = tmp_path / "store"
+    limner.index(toy_run, str(store), toys.records[0].image.parent)
+    monkeypatch.setenv("STORE", str(store))
+    monkeypatch.setenv("TOKEN", "secret")
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    from inside_another_app import build
+
+    with TestClient(build()) as client:
+        assert client.get("/").json() == {"pictures": 36}
+        query = {"text": "a red square", "k": 3}
+        assert client.post("/pictures/v1/search", json=query).status_code == 401
+        answer = client.post("/pictures/v1/search", json=query, headers={"Authorization": "Bearer secret"})
+        assert len(answer.json()["hits"]) == 3
+        assert "<html" in client.get("/pictures/").text
