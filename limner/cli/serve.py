@@ -147,7 +147,7 @@ def serve_command(
             err.print(
                 "without a TLS proxy before it, others on the network can read the token and the answers"
             )
-        served = Served(store=str(store), pictures=len(engine.store), url=url_of(listening))
+        served = Served(store=str(store), pictures=len(opened), url=url_of(listening))
         out.print(f"{store}: {served.pictures} pictures at {served.url} (Ctrl-C stops)")
         if as_json():  # on one line: who starts a server reads it to learn the port
             emit(served, lines=True)
