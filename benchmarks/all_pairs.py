@@ -18,7 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.measuring import memory_above, publish
-from limner.inference.level_matching import LevelMatching
+from limner.data.tokenizers import WordTokenizer
+from limner.data.transforms import ImageSettings
+from limner.inference.rerank_hgan import HGANReranker
 from limner.models.hgan import HGAN, HGANSettings, Level
 from limner.models.image import BackboneSettings
 from limner.models.local_matching import LocalMatching, attention_weights, select_top_k
@@ -42,15 +44,16 @@ def main() -> None:
         ),
         VOCABULARY,
     ).eval()
-    matching = LevelMatching(model, "fp32")
+    words = WordTokenizer(tuple(f"word{number}" for number in range(VOCABULARY)))
+    reranker = HGANReranker(model, words, ImageSettings(), "fp32")
     rng = np.random.default_rng(0)
-    maps = rng.standard_normal((given.pictures, *matching.map_shape)).astype(np.float16)
+    maps = rng.standard_normal((given.pictures, *reranker.region_shape)).astype(np.float16)
     read = _sentences(given.sentences, rng)
     few = rng.integers(given.pictures, size=SAMPLE), rng.integers(given.sentences, size=SAMPLE)
-    apart, seconds_a_pair = _apart(matching, maps, read, few)
+    apart, seconds_a_pair = _apart(reranker, maps, read, few)
     found: list[np.ndarray] = []
     began = time.perf_counter()
-    memory = memory_above(lambda: found.append(matching.similarities(maps, read)))
+    memory = memory_above(lambda: found.append(reranker.similarities(maps, read)))
     seconds = time.perf_counter() - began
     (whole,) = found
     np.testing.assert_allclose(whole[few], apart, rtol=1e-3, atol=1e-4)
@@ -84,10 +87,10 @@ def _sentences(count: int, rng: np.random.Generator) -> TokenBatch:
 
 @torch.inference_mode()
 def _apart(
-    matching: LevelMatching, maps: np.ndarray, read: TokenBatch, pairs: tuple[np.ndarray, np.ndarray]
+    reranker: HGANReranker, maps: np.ndarray, read: TokenBatch, pairs: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, float]:
     """Similarities of single pairs, both levels added, and seconds a pair."""
-    model = matching.model
+    model = reranker.model
     token_ids, phrases = (torch.from_numpy(part) for part in (read.token_ids, read.phrases))
     found, seconds = [], 0.0
     for image, sentence in zip(*pairs, strict=True):

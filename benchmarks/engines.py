@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import publish, speeds, taking_turns
-from limner.inference.backbone_pass import BackbonePass
+from limner.inference.image_engine import BackbonePass
 from limner.inference.precision import Precision, pick_precision
 from limner.models.image import BackboneSettings, build_backbone
 

@@ -23,7 +23,7 @@ from limner.data.records import Dataset
 from limner.inference.precision import default_device
 from limner.recipes import get_recipe
 from limner.recipes.change import change
-from limner.training.events import Event, Stepped
+from limner.training.log import Event, Stepped
 from limner.training.loop import train
 
 REFERENCE = "fp32"

@@ -25,17 +25,19 @@ from torch import Tensor
 from benchmarks.measuring import memory_above, publish, speeds, taking_turns
 from limner.data.records import Dataset
 from limner.data.tokenizers import WordTokenizer
+from limner.losses import Sextuple
+from limner.losses.loss import Sextuples
 from limner.models.image import BackboneSettings
 from limner.models.mnil import MNiLSettings
 from limner.models.registry import build_network
-from limner.training.events import silent
-from limner.training.loss_settings import LossSettings
-from limner.training.objective import Objective
+from limner.training.log import silent
+from limner.training.objective import Objective, TrainingBatch
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures
-from limner.training.settings import Recipe, StageSettings
-from limner.training.setup import Prepared
-from limner.training.sextuple_stage import SextupleStage
+from limner.training.prepare import Prepared
+from limner.training.recipe import Recipe, StageSettings
+from limner.training.samplers import SextupleSampler
+from limner.training.stage import EmbeddingStage
 from limner.types import TokenBatch
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -87,12 +89,12 @@ class Trainer:
             position_shift=False,
             frozen=("backbone",),
             views=1,
-            losses=LossSettings(sextuple=1.0, visual=0.0, textual=0.0),
+            losses=(Sextuple(),),
         )
         recipe = Recipe(name="benchmark", model=model, stages=(stage,))
         each = np.arange(count)
         pairs = TrainingPairs(each, count, _Sentences(count), each, _Sentences(count), _Sentences(count))  # type: ignore[arg-type]
-        self.objective = Objective(build_network(model, VOCABULARY), 0)
+        self.objective = Objective(build_network(model, VOCABULARY), [stage.losses])
         nothing = Dataset("", "image", ())
         pictures = Pictures([Path()], recipe.images)
         few = np.arange(1)
@@ -100,8 +102,8 @@ class Trainer:
             *(recipe, nothing, nothing, WordTokenizer(()), pairs, self.objective, pictures, pictures),
             *(TokenBatch(few[None], few > 0), few, few),
         )
-        self.stage = SextupleStage(prepared, 0, each, Accelerator(cpu=True), "fp32", silent)
-        self.stage.train_cached = _Features(table, count)  # type: ignore[assignment]
+        self.stage = EmbeddingStage(prepared, 0, each, Accelerator(cpu=True), "fp32", silent)
+        self.stage.source.cached = _Features(table, count)  # type: ignore[assignment]
         self.count, self.pairs = count, pairs
         self.optimiser = torch.optim.SGD(
             [one for one in self.objective.parameters() if one.requires_grad], lr=1e-6
@@ -113,40 +115,43 @@ class Trainer:
 
     def step(self) -> None:
         """One step of a batch, as the training loop has it."""
-        inputs = self.search()
+        batch = self.search()
         self.stage.train_mode()
-        self._learn(self.objective(**inputs)["loss"])
+        self._learn(self.objective(batch)["loss"])
         self.stage.after_step()
 
-    def search(self) -> dict[str, Any]:
-        """A batch with its violators."""
-        return next(self.batches)[1]
+    def search(self) -> TrainingBatch:
+        """A batch with its hard negatives."""
+        found: TrainingBatch = next(self.batches)[1]["batch"]
+        return found
 
     def loop_step(self, share: float, pairs: int) -> None:
         """The paper's procedure for some pairs, one after the other."""
         for _ in range(pairs):
             number, (image, sentence) = self.next, self.loop_search(share, 1)
             own = torch.tensor([number])
-            losses = self.objective(
-                pictures=self._features([number, image[0]]),
-                numbers=self._words([number, sentence[0]]),
-                groups=own,
-                classes=own,
-                positives=torch.zeros((1, 2), dtype=torch.long),
-                draws=torch.tensor([[image[1], sentence[1]]]),
-                shares=torch.zeros(1, 2),
+            sextuples = Sextuples(
+                torch.zeros((1, 2), dtype=torch.long),
+                torch.tensor([[image[1], sentence[1]]]),
+                torch.zeros(1, 2),
             )
+            images, words = self._features([number, image[0]]), self._words([number, sentence[0]])
+            losses = self.objective(TrainingBatch(images, words, own, own, sextuples=sextuples))
             self._learn(losses["loss"])
 
     @torch.no_grad()
     def loop_search(self, share: float, pairs: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """A violating picture and a violating sentence of each pair: drawn, encoded and compared until one violates."""
-        bank = self.stage.bank
+        sampler = self.stage.sampler
+        assert isinstance(sampler, SextupleSampler)
+        bank = sampler.queue
         for _ in range(pairs):
             number, self.next = self.next, self.next + 1
             image, text = (
                 F.normalize(rows, dim=1)[0]
-                for rows in self.objective.embed(self._features([number]), self._words([number]))
+                for rows in self.objective.model.embed_pairs(self._features([number]), self._words([number]))[
+                    :2
+                ]
             )
             # what a query has to exceed, ρ and its positive taken together
             image_least = torch.quantile(bank.images @ text, 1 - share)
@@ -169,7 +174,7 @@ class Trainer:
         raise AssertionError("unreachable")
 
     def _features(self, numbers: list[int]) -> Tensor:
-        return torch.from_numpy(self.stage.train_cached[np.array(numbers), 0])  # type: ignore[index]
+        return torch.from_numpy(self.stage.source.cached[np.array(numbers), 0])  # type: ignore[index]
 
     def _words(self, numbers: list[int]) -> Tensor:
         return torch.from_numpy(self.pairs.layout(np.array(numbers), WORDS, None))

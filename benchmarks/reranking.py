@@ -11,10 +11,12 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import publish, speeds, taking_turns
-from limner.inference.matching import Matching
-from limner.models.co_attention import CoAttentionSettings, CrossEncoder
-from limner.models.image import VGG
-from limner.models.text_lstm import TextLSTM, TextLSTMSettings
+from limner.data.tokenizers import WordTokenizer
+from limner.data.transforms import ImageSettings
+from limner.inference.rerank_co_attention import CoAttentionReranker
+from limner.models.co_attention import CoAttentionSettings
+from limner.models.identity_aware import IdentityAware, IdentityAwareSettings
+from limner.models.image import BackboneSettings
 
 CANDIDATES, WORDS, VOCABULARY, TURNS = 20, 24, 9_000, 10
 PLAIN = "a forward a pair"
@@ -22,20 +24,25 @@ PLAIN = "a forward a pair"
 
 def main() -> None:
     torch.manual_seed(0)
-    text = TextLSTM(TextLSTMSettings(), VOCABULARY)
-    matcher = CrossEncoder(CoAttentionSettings(), VGG(16, width=0.125), text)
-    matcher.co_attention = type(matcher.co_attention)(CoAttentionSettings(), 512, text.channels)
-    matching = Matching(matcher, "fp32")
+    # a narrow backbone, since none runs here; the co-attention above it has the paper's widths
+    settings = IdentityAwareSettings(backbone=BackboneSettings(name="vgg-16", width=0.125))
+    model = IdentityAware(settings, VOCABULARY)
+    cross_encoder = model.add_cross_encoder(CoAttentionSettings())
+    cross_encoder.co_attention = type(cross_encoder.co_attention)(
+        CoAttentionSettings(), 512, model.text.channels
+    )
+    words = WordTokenizer(tuple(f"word{number}" for number in range(VOCABULARY)))
+    reranker = CoAttentionReranker(model, words, ImageSettings(), "fp32")
     rng = np.random.default_rng(0)
     maps = rng.random((CANDIDATES, 7, 7, 512)).astype(np.float16)
     numbers = np.zeros((1, 50), np.int64)
     numbers[0, :WORDS] = rng.integers(1, VOCABULARY, WORDS)
-    together, apart = _together(matching, maps, numbers), _apart(matching, maps, numbers)
+    together, apart = _together(reranker, maps, numbers), _apart(reranker, maps, numbers)
     np.testing.assert_allclose(together, apart, rtol=1e-3, atol=1e-4)
     seconds = taking_turns(
         {
-            PLAIN: partial(_apart, matching, maps, numbers),
-            "limner": partial(_together, matching, maps, numbers),
+            PLAIN: partial(_apart, reranker, maps, numbers),
+            "limner": partial(_together, reranker, maps, numbers),
         },
         TURNS,
     )
@@ -51,13 +58,13 @@ def main() -> None:
     )
 
 
-def _together(matching: Matching, maps: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    return matching.logits(maps, numbers, np.arange(len(maps)), np.zeros(len(maps), np.int64))
+def _together(reranker: CoAttentionReranker, maps: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    return reranker.logits(maps, numbers, np.arange(len(maps)), np.zeros(len(maps), np.int64))
 
 
-def _apart(matching: Matching, maps: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def _apart(reranker: CoAttentionReranker, maps: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     pairs = [
-        matching.logits(maps, numbers, np.array([place]), np.zeros(1, np.int64)) for place in range(len(maps))
+        reranker.logits(maps, numbers, np.array([place]), np.zeros(1, np.int64)) for place in range(len(maps))
     ]
     return np.concatenate(pairs)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measuring import publish, repeats, speeds, taking_turns
-from limner.models.text_cnn import TextEncoder, TextEncoderSettings
+from limner.models.text_cnn import TextCNN, TextCNNSettings
 from tests.reference.text_path import plain_blocks
 
 BATCH = 128
@@ -21,7 +21,7 @@ REFERENCE = "nn.Conv1d, fp32"
 
 def main() -> None:
     torch.manual_seed(0)
-    encoder = TextEncoder(TextEncoderSettings(), vocabulary_size=1)
+    encoder = TextCNN(TextCNNSettings(), vocabulary_size=1)
     plain = plain_blocks(encoder)
     by_words = torch.randn(BATCH, encoder.settings.words, encoder.settings.word_dim)
     by_channels = by_words.transpose(1, 2).contiguous()

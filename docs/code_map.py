@@ -14,7 +14,7 @@ READ_FIRST = (
     "limner/models/dual_path.py",
     "limner/models/dual_encoder.py",
     "limner/losses/instance.py",
-    "limner/training/settings.py",
+    "limner/training/recipe.py",
     "limner/training/loop.py",
     "limner/inference/trained.py",
     "limner/search/engine.py",

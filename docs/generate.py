@@ -21,9 +21,11 @@ from docs.code_map import code_map
 from limner.cli import app
 from limner.cli.contract import schema_of
 from limner.cli.schemas import ErrorReport
+from limner.losses.loss import LossSettings
+from limner.losses.registry import LOSSES, loss_settings
 from limner.recipes import RECIPES
 from limner.settings import Settings
-from limner.training.settings import Recipe, StageSettings
+from limner.training.recipe import Recipe, StageSettings
 
 DOCS = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py; change the code and run `make docs`. -->"
@@ -173,7 +175,9 @@ def settings_page() -> str:
         NOTE,
         "# Settings",
         "Each is a field of a [recipe](recipes.md). On the command line, `--set` takes its path: `--set seed=1`, "
-        "`--set model.dim=512`, `--set stages.stage-1.epochs=20` (stages by name, or by number from 0). Values are "
+        "`--set model.dim=512`, `--set stages.stage-1.epochs=20` (stages by name, or by number from 0), `--set "
+        "stages.stage-2.losses.ranking.margin=0.2` (losses by kind; `…losses.ranking={}` adds one with its defaults, "
+        "`…losses.instance=null` leaves one out). Values are "
         "read as JSON where they are JSON, else as text; `null` is None. Unknown names and values out of range are "
         "refused in one line. `limner recipes show RECIPE` prints a recipe's values.",
     ]
@@ -188,13 +192,18 @@ def reachable(root: type[Settings], where: str = "") -> dict[type[Settings], str
         many = get_origin(field.annotation) is tuple
         path = ".".join(filter(None, (where, name, "NAME" if many else "")))
         for cls in _settings_in(field.annotation):
-            for child, at in reachable(cls, path).items():
+            own = path
+            if issubclass(cls, LossSettings):  # losses are addressed by kind
+                own = path.removesuffix("NAME") + cls.model_fields["kind"].default
+            for child, at in reachable(cls, own).items():
                 found.setdefault(child, at)
     return found
 
 
 def _settings_in(annotation: Any) -> Iterator[type[Settings]]:
-    if inspect.isclass(annotation) and issubclass(annotation, Settings):
+    if annotation is LossSettings:
+        yield from map(loss_settings, LOSSES)
+    elif inspect.isclass(annotation) and issubclass(annotation, Settings):
         yield annotation
     for part in get_args(annotation):
         yield from _settings_in(part)
@@ -222,6 +231,8 @@ def type_name(annotation: Any) -> str:
     """A type as a reader of the page writes it; the same in every version of Python."""
     if annotation is type(None):
         return "null"
+    if annotation is LossSettings:
+        return " or ".join(type_name(loss_settings(kind)) for kind in LOSSES)
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         first, *marks = parts
@@ -265,6 +276,8 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, BaseModel):
         changed = value.model_dump(mode="json", exclude_defaults=True)
         return f"`{json.dumps(changed, ensure_ascii=False)}`" if changed else "its defaults"
+    if isinstance(value, tuple) and any(isinstance(one, LossSettings) for one in value):
+        return ", ".join(f"{one.kind} with its defaults" for one in value)
     return f"`{json.dumps(value, ensure_ascii=False)}`"
 
 
@@ -328,6 +341,17 @@ def _differing(value: Any, default: Any, path: str) -> Iterator[tuple[str, Any]]
             yield f"{path}.system", value.model_dump()["system"]
         for name in type(value).model_fields:
             yield from _differing(getattr(value, name), getattr(default, name), f"{path}.{name}")
+    elif path.endswith(".losses"):
+        if not value:  # of a stage with `matching`, which has none
+            return
+        before = {loss.kind: loss for loss in default}
+        for loss in value:
+            if loss.kind in before:
+                yield from _differing(loss, before.pop(loss.kind), f"{path}.{loss.kind}")
+            else:
+                changed = loss.model_dump(exclude_defaults=True)
+                yield f"{path}.{loss.kind}", changed
+        yield from ((f"{path}.{kind}", None) for kind in before)
     elif value != default:
         yield path, value
 

@@ -8,6 +8,7 @@ It needs httpx and nothing else of limner, neither torch nor a store.
 """
 
 import base64
+import io
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +17,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from limner.errors import ServerError, SettingsError
+from limner.errors import ServerError, SettingsError, install_hint
 from limner.wire import (
     Answer,
     Explanation,
     FoundSentence,
     Grouping,
-    ImageSource,
+    ImageInput,
     Item,
     Items,
     SentencesAnswer,
@@ -58,7 +59,7 @@ class Client:
         try:
             import httpx
         except ImportError:
-            raise SettingsError("the client needs httpx: pip install 'limner[server]'") from None
+            raise SettingsError(f"the client needs httpx: {install_hint('server')}") from None
         self.url = url.rstrip("/")
         token = None if token is None else token.strip()
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -102,7 +103,7 @@ class Client:
         self,
         text: str | None = None,
         *,
-        image: ImageSource | None = None,
+        image: ImageInput | None = None,
         like: str | None = None,
         text_weight: float = 0.5,
         k: int = 10,
@@ -146,6 +147,7 @@ class Client:
 
         Where the server says that these are too many requests a second, it waits as long as it is told to.
         """
+        # the server has no route for many: it answers together what arrives together (limner.server.batching)
         options: dict[str, Any] = {
             "text_weight": text_weight,
             "k": k,
@@ -179,7 +181,7 @@ class Client:
         self,
         text: str | None = None,
         *,
-        image: ImageSource | None = None,
+        image: ImageInput | None = None,
         like: str | None = None,
         text_weight: float = 0.5,
         k: int = 10,
@@ -196,7 +198,7 @@ class Client:
         return self._read(answer, lambda found: list(SentencesAnswer.read(found).sentences))
 
     def explain(self, text: str, id: str) -> Explanation:
-        """Why a picture has its score for a text."""
+        """Explain a picture's score for a text."""
         return self._read(self._ask("POST", "/v1/explain", {"text": text, "id": id}), Explanation.read)
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
@@ -210,7 +212,7 @@ class Client:
 
     def add(
         self,
-        image: ImageSource,
+        image: ImageInput,
         *,
         name: str | None = None,
         identity: str | None = None,
@@ -239,11 +241,11 @@ class Client:
         return self._ask("GET", f"/v1/thumbnails/{_key(id)}").content
 
     def info(self) -> StoreInfo:
-        """What can be searched, and how."""
+        """Describe the store, its model and the server's limits."""
         return self._read(self._ask("GET", "/v1/info"), StoreInfo.read)
 
     def health(self) -> bool:
-        """Whether the server is there and says that it is well; needs no token."""
+        """Check that the server is up; needs no token."""
         try:
             return self._read(self._ask("GET", "/health"), lambda found: bool(found["status"] == "ok"))
         except ServerError:
@@ -271,7 +273,7 @@ class Client:
         return answer
 
     def _read(self, answer: "httpx.Response", made: Callable[[Any], T]) -> T:
-        """What an answer's JSON stands for. Raises `ServerError` for one that is not limner's."""
+        """Convert an answer's JSON with `made`. Raises `ServerError` for one that is not limner's."""
         try:
             return made(answer.json())
         except (ValueError, LookupError, TypeError, AttributeError):
@@ -280,7 +282,7 @@ class Client:
 
 
 def _said(answer: "httpx.Response") -> str:
-    """What a refusal says, also one by something that stands before the server."""
+    """The message of a refusal, also one by a proxy before the server."""
     try:
         body = answer.json()
     except ValueError:
@@ -289,13 +291,29 @@ def _said(answer: "httpx.Response") -> str:
     return str(detail or f"refused with status {answer.status_code}")
 
 
-def _in_base64(image: ImageSource) -> str:
-    if isinstance(image, bytes | bytearray | memoryview):
-        return base64.b64encode(image).decode()
+def _in_base64(image: ImageInput) -> str:
+    if isinstance(image, str | Path):
+        try:
+            image = Path(image).read_bytes()
+        except OSError as error:
+            raise SettingsError(f"{image}: cannot be read ({error.strerror})") from None
+    elif not isinstance(image, bytes | bytearray | memoryview):
+        image = _as_png(image)
+    return base64.b64encode(image).decode()
+
+
+def _as_png(image: Any) -> bytes:
+    """A Pillow image or an array as the bytes of a file; PNG loses nothing."""
+    from PIL import Image
+
+    file = io.BytesIO()
     try:
-        return base64.b64encode(Path(image).read_bytes()).decode()
-    except OSError as error:
-        raise SettingsError(f"{image}: cannot be read ({error.strerror})") from None
+        (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(file, "PNG")
+    except (AttributeError, OSError, TypeError, ValueError) as error:
+        raise SettingsError(
+            f"image: expected a file, bytes, a Pillow image or an array of one, got {type(image).__name__} ({error})"
+        ) from None
+    return file.getvalue()
 
 
 def _key(id: str) -> str:

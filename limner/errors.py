@@ -6,6 +6,15 @@ bug of ours and keeps its stack trace.
 """
 
 
+def install_hint(extra: str) -> str:
+    """The commands that install an extra.
+
+    Both, since each works for some users only: limner is not on every package index, and a user of an installed one has
+    no checkout.
+    """
+    return f"pip install '.[{extra}]' in the checkout, or pip install 'limner[{extra}]' from a package index"
+
+
 class LimnerError(Exception):
     """Something the user can mend; the message is fit to be shown."""
 

@@ -22,10 +22,11 @@ from limner.evaluation.reranking import First
 from limner.inference.evaluate_run import evaluate_run, expect_fit
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel, load_model
-from limner.recipes import change, get_recipe
-from limner.training.events import Listener, silent
+from limner.recipes import get_recipe
+from limner.recipes.change import change
+from limner.training.log import Listener, silent
 from limner.training.loop import train as run_stages
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 
 Embeddings = tuple[np.ndarray, np.ndarray]
 """Embeddings of a split's images, each once, and of its sentences, in the order of its records.
@@ -51,7 +52,7 @@ def train(
     - `out`: the run's folder. One that holds a run is refused unless `resume` is set, which goes on with it.
     - `settings`: changes of the recipe: `["seed=1", "stages.stage-1.epochs=5"]` or `{"seed": 1}`.
     - `cpu`: use the CPU even where there is an accelerator.
-    - `listener`: called with each event of `limner.training.events`, e.g. to draw a progress bar.
+    - `listener`: called with each event of `limner.training.log`, e.g. to draw a progress bar.
 
     Raises `LimnerError` for what the caller can mend.
     """

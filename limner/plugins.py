@@ -10,8 +10,10 @@ installed takes tens of milliseconds, which `limner --help` does not have. So a 
 """
 
 import difflib
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
@@ -52,6 +54,12 @@ class Plugin:
 
 def plugins(group: Group) -> dict[str, Plugin]:
     """All that installed packages add to a group, by name and sorted. Raises `SettingsError` for a name given twice."""
+    # settings of a recipe are parsed dozens of times in one command, and each look at the disk takes 20 ms
+    return _installed(group, tuple(sys.path))
+
+
+@cache
+def _installed(group: Group, _path: tuple[str, ...]) -> dict[str, Plugin]:
     found: dict[str, Plugin] = {}
     for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
         plugin = Plugin(entry)

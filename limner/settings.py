@@ -43,17 +43,28 @@ class Settings(BaseModel):
 
 def _one_line(cls: type[BaseModel], error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    # which kind of settings was meant (pydantic's tag) is no part of the path
-    path = tuple(part for part in first["loc"] if not str(part).startswith("<"))
-    where = ".".join(str(part) for part in path) or cls.__name__
+    where = ".".join(_address(first["loc"])) or cls.__name__
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
         name = str(first["loc"][-1])
-        return f"unknown setting '{where}'{_nearest(name, _names(cls, path[:-1]))}{more}"
+        return f"unknown setting '{where}'{_nearest(name, _names(cls, first['loc'][:-1]))}{more}"
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error" and isinstance(first["input"], Mapping):
+        return f"setting '{where}': {message}{more}"  # settings that contradict each other: the message names them
     got = repr(first["input"])
     shown = got if len(got) <= _SHOWN else f"{got[:_SHOWN]}…"
     return f"setting '{where}': {message}, got {shown}{more}"
+
+
+def _address(loc: tuple[int | str, ...]) -> list[str]:
+    """A place as `--set` addresses it: pydantic's tag of the kind that was meant stands for the number before it."""
+    found: list[str] = []
+    for part in map(str, loc):
+        if not part.startswith("<"):
+            found.append(part)
+        elif found and found[-1].isdecimal():
+            found[-1] = part[1:-1]
+    return found
 
 
 def _names(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
@@ -65,6 +76,9 @@ def _names(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     current: list[type[BaseModel]] = [cls]
     for part in loc:
         following: list[type[BaseModel]] = []
+        if str(part).startswith("<"):
+            current = [one for model in current for one in _of_tag(model, str(part)[1:-1])] or current
+            continue
         for model in current:
             field = model.model_fields.get(str(part))
             if field is not None:
@@ -77,9 +91,21 @@ def _names(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     return sorted(names)
 
 
+def _of_tag(model: type[BaseModel], tag: str) -> list[type[BaseModel]]:
+    """The class among a model and its subclasses that says by a default that it is of a kind."""
+    family = [model, *(found for child in model.__subclasses__() for found in _of_tag(child, tag))]
+    return [
+        one
+        for one in family
+        if tag in {field.default for field in one.model_fields.values() if isinstance(field.default, str)}
+    ]
+
+
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
+        # a field of a base class takes the settings of any class below it (`limner.models.registry`)
+        below = [model for child in annotation.__subclasses__() for model in _models_in(child)]
+        return [annotation, *below]
     return [model for part in getattr(annotation, "__args__", ()) for model in _models_in(part)]
 
 

@@ -13,27 +13,34 @@ A one-axis shape is written `" batch"` (the space keeps linters from reading a n
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int64, UInt8
+from PIL import Image
 
 Pixels = UInt8[np.ndarray, "height width 3"]
 """One decoded picture, RGB, row by row from the top left."""
 
+ImageSource = str | Path | bytes | Image.Image | np.ndarray
+"""An image as the library takes it: a file, a file's bytes, a Pillow image, or RGB pixels, uint8 (height, width, 3)."""
 
-Maps = Float[np.ndarray, "images map_height map_width channels"]
-"""The last maps of pictures, float16, channels last: the region of row y and column x stands at [y, x]."""
+
+RegionFeatures = Float[np.ndarray, "images map_height map_width channels"]
+"""Features of the regions of images, float16, channels last: the region of row y and column x stands at [y, x]."""
+
+PairScorer = Callable[[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]], Float[np.ndarray, " pairs"]]
+"""Scores of pairs, from positions of images and of sentences; higher is a better match."""
 
 
 @dataclass(frozen=True, eq=False)
-class Judgement:
-    """What a matcher says of one sentence and some pictures.
+class RerankScores:
+    """What a reranker gives for one sentence and some images.
 
-    - `logits`: what it says of each picture; higher is a better match. See `Judge.scores`.
+    - `logits`: a number an image; higher is a better match. `Reranker.scores` makes of them what images are ranked by.
     - `words`: the sentence's words as the model reads them.
     - `of_regions`: each word's attention over the regions, which sums to 1; None without such attention.
     - `of_words`: the attention over the words of each `reader`, which sums to 1: of each step of a decoder, or of each
@@ -48,23 +55,51 @@ class Judgement:
 
 
 @runtime_checkable
-class Judge(Protocol):
-    """What re-ranking needs of a trained model, beside the embedding that screens."""
+class Reranker(Protocol):
+    """Scores pairs of a sentence and an image; validation, evaluation, calibration and search re-rank with it.
+
+    It reads a sentence and the features of an image's regions, which are computed once an image. The embedding screens:
+    only the first of its ranking are re-ranked.
+    """
 
     @property
-    def map_shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of a picture's map."""
+    def class_mean(self) -> Literal["confidences", "scores"]:
+        """What the query of a class of several sentences takes the mean of (`limner.evaluation.reranking`)."""
 
-    def maps(self, pixels: UInt8[np.ndarray, "batch height width 3"]) -> Maps:
-        """The maps of pictures that `Encoder.prepare_image` gave, float16."""
+    @property
+    def region_shape(self) -> tuple[int, int, int]:
+        """Rows and columns of an image's regions, and the numbers of each."""
 
-    def judge(self, sentence: str, maps: Maps) -> Judgement:
-        """Match a sentence with every map (at least one), together as far as memory should hold it."""
+    def region_features(self, pixels: UInt8[np.ndarray, "batch height width 3"]) -> RegionFeatures:
+        """Features of the regions of images that `Encoder.prepare_image` gave.
+
+        Raises `DataError` for values beyond half precision.
+        """
+
+    def region_features_of_cached(
+        self, cached: Float[np.ndarray, "images _height _width _channels"]
+    ) -> RegionFeatures:
+        """The same of what the feature cache of training keeps of images."""
+
+    def rerank(self, sentence: str, regions: RegionFeatures) -> RerankScores:
+        """Score a sentence with every image (at least one), together as far as memory should hold it."""
+
+    def pair_scorer(
+        self,
+        images: Float[np.ndarray, "images dim"],
+        texts: Float[np.ndarray, "sentences dim"],
+        regions: RegionFeatures,
+        sentences: Sequence[str],
+    ) -> PairScorer:
+        """Scores of pairs of these images and sentences by their positions: what `scores` gives of each.
+
+        `images` and `texts` are the embeddings, `regions` the features of the same images.
+        """
 
     def scores(
         self, similarities: Float[np.ndarray, " images"], logits: Float[np.ndarray, " images"]
     ) -> Float[np.ndarray, " images"]:
-        """What pictures are ranked by: of the embedding's similarities and the logits of a judgement."""
+        """What images are ranked by, from the embedding's similarities and the logits of `rerank`."""
 
     def confidences(self, scores: Float[np.ndarray, " images"]) -> Float[np.ndarray, " images"]:
         """Scores on a scale of 0 to 1."""
@@ -117,7 +152,7 @@ class TokenBatch:
     @property
     def mask(self) -> Bool[np.ndarray, "sentences words"]:
         """Which positions hold a token."""
-        return np.not_equal(self.token_ids, PADDING)
+        return np.asarray(self.token_ids != PADDING)
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -207,25 +242,27 @@ class Encoder(Protocol):
     def dim(self) -> int:
         """Width of the embedding."""
 
-    def prepare_image(self, source: str | Path | bytes) -> Pixels:
-        """Decode and crop a picture, a file or the bytes of one, to what `encode_pixels` takes. Raises `ImageError`."""
+    def prepare_image(self, source: ImageSource) -> Pixels:
+        """Decode and crop an image to what `encode_pixels` takes. Raises `ImageError`."""
 
     def encode_pixels(
         self, pixels: UInt8[np.ndarray, "batch height width 3"]
     ) -> Float[np.ndarray, "batch dim"]:
         """Embed pictures that `prepare_image` gave."""
 
-    def encode_images(self, paths: Sequence[str | Path]) -> Float[np.ndarray, "batch dim"]:
-        """Embed picture files; the first unreadable one raises `ImageError`."""
+    def encode_images(self, images: ImageSource | Sequence[ImageSource]) -> Float[np.ndarray, "batch dim"]:
+        """Embed images; the first unreadable one raises `ImageError`."""
 
-    def encode_texts(self, sentences: Sequence[str]) -> Float[np.ndarray, "batch dim"]:
-        """Embed sentences."""
+    def encode_texts(
+        self, sentences: str | Sequence[str], *, check: bool = True
+    ) -> Float[np.ndarray, "batch dim"]:
+        """Embed sentences. Raises `DataError` as `check_query` does, unless `check` is off."""
 
-    def encode_queries(self, sentences: Sequence[str]) -> Float[np.ndarray, "batch dim"]:
+    def encode_queries(self, sentences: str | Sequence[str]) -> Float[np.ndarray, "batch dim"]:
         """Embed sentences so that an embedding depends on its sentence alone, to rounding in fp32."""
 
     @property
-    def judge(self) -> Judge | None:
+    def reranker(self) -> Reranker | None:
         """What re-ranks the first of the embedding's ranking; None where nothing does."""
 
     @property

@@ -21,13 +21,20 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="ResponseModel")
 
 Grouping = Literal["identity", "near"]
-"""What a search may keep only the best of: each identity, or each group of nearly equal images."""
+"""Groups of which a search keeps only the best hit: identities, or near duplicates."""
 
 Where = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 """Conditions: `"camera=3"`, `{"camera": 3}`, or several of either, which must all be met."""
 
-ImageSource = str | Path | bytes | bytearray
-"""An image to search by or to add: its file, or the bytes of a file."""
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
+
+    ImageInput = str | Path | bytes | bytearray | Image.Image | np.ndarray
+else:
+    # a client that sends files needs neither Pillow nor NumPy
+    ImageInput = Any
+"""An image to search by or to add: its file, the bytes of a file, a Pillow image, or RGB pixels as an array."""
 
 # RFC 3339's `date-time` wants a time zone, which a camera's clock does not have: the schema says no format
 LocalTime = Annotated[datetime, WithJsonSchema({"type": "string"})]
@@ -50,7 +57,7 @@ class ResponseModel(BaseModel):
 
 
 class Attention(ResponseModel):
-    """Where a matcher looked."""
+    """The attention of a matcher over words and regions."""
 
     words: tuple[str, ...]
     """The text's words as the model reads them."""
@@ -116,7 +123,7 @@ class Hit(ResponseModel):
 
 
 class Answer(ResponseModel):
-    """What a search found."""
+    """The result of a search."""
 
     # in Python it is a sequence of its hits, `print(answer)` shows a table, `answer.to_table()` is one of pyarrow; the
     # docstring says nothing of that, since it is the schema's description, also in /openapi.json
@@ -184,7 +191,7 @@ class Answer(ResponseModel):
 
 
 class Explanation(ResponseModel):
-    """Why a picture has its score for a text."""
+    """An explanation of a picture's score for a text."""
 
     words: tuple[str, ...]
     """The text's words as the model reads them."""
@@ -231,7 +238,7 @@ class FoundSentence(ResponseModel):
 
 
 class SentencesAnswer(ResponseModel):
-    """What was found."""
+    """The sentences that a search found."""
 
     sentences: tuple[FoundSentence, ...]
     """Best first."""
@@ -298,7 +305,7 @@ class StoreModel(ResponseModel):
 
 
 class MetadataField(ResponseModel):
-    """What the pictures' metadata tell under one name."""
+    """One name of the pictures' metadata, with its values."""
 
     name: str
     """To be used in conditions."""
@@ -311,7 +318,7 @@ class MetadataField(ResponseModel):
 
 
 class StoreInfo(ResponseModel):
-    """What can be searched, and how."""
+    """A store, its model and its limits."""
 
     pictures: int
     """Pictures of the store."""
@@ -357,7 +364,7 @@ class StoreInfo(ResponseModel):
 
 
 class IndexReport(ResponseModel):
-    """What indexing did, in pictures."""
+    """The result of indexing, in pictures."""
 
     added: int = 0
     """New ones."""
@@ -380,7 +387,7 @@ class IndexReport(ResponseModel):
 
 
 class SentencesReport(ResponseModel):
-    """What indexing sentences did."""
+    """The result of indexing sentences."""
 
     added: int
     """New ones."""
@@ -396,7 +403,7 @@ class SentencesReport(ResponseModel):
 
 
 class Finding(ResponseModel):
-    """How often `verify` found one kind of trouble."""
+    """One kind of trouble that `verify` found."""
 
     count: int
     """How many pictures or sentences."""
@@ -406,7 +413,7 @@ class Finding(ResponseModel):
 
 
 class Verification(ResponseModel):
-    """What `verify` found in a store."""
+    """The result of `verify`."""
 
     pictures: int
     """Rows of the table of pictures."""
@@ -457,4 +464,4 @@ _ARGUMENTS = (
     *("text", "image", "like", "text_weight", "k", "where", "after", "before"),
     *("group", "rerank", "explain"),
 )
-"""What `search` takes."""
+"""Arguments of `search`."""

@@ -18,10 +18,8 @@ def agreeing(run: TrainedModel, dataset: Dataset, split: str) -> Dataset:
     images, texts = run.encode_images(paths), run.encode_texts(sentences)
     first = np.argsort(-(texts @ images.T), axis=1)[:, :3]
     every = np.arange(len(texts))
-    if run.matching is not None:
-        score = run.matching.scorer(
-            images, texts, run.encode_maps(paths), run.tokenize_for_reranking(sentences)
-        )
+    if run.reranker is not None:
+        score = run.reranker.pair_scorer(images, texts, run.encode_regions(paths), sentences)
         judged = score(first.ravel(), every.repeat(3)).reshape(first.shape)
         first = np.take_along_axis(first, np.argsort(-judged, axis=1), axis=1)
     chosen = first[:, 0]

@@ -8,14 +8,14 @@ from pydantic import BaseModel
 
 import limner
 from limner.settings import Settings
-from limner.training import settings as training_settings  # noqa: F401 - defines settings classes
-from limner.training.settings import Recipe
+from limner.training import recipe as training_settings  # noqa: F401 - defines settings classes
+from limner.training.recipe import Recipe
 
 ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
     {"errors", "types"},
-    {"plugins"},
+    {"plugins", "tables"},
     {"settings", "wire"},
     {"data"},
     {"models", "losses", "evaluation"},
@@ -89,3 +89,54 @@ def test_every_setting_is_documented() -> None:
         if not field.description
     ]
     assert not missing
+
+
+def test_the_objective_knows_no_loss_by_name() -> None:
+    names = {name for name in _imports(ROOT / "training/objective.py") if name.startswith("limner.losses")}
+    assert names == {"limner.losses.loss"}
+
+
+SYSTEMS = ("dual_path", "identity_aware", "mnil", "hgan")
+OF_ONE_SYSTEM = {
+    ast_class.name
+    for module in (*SYSTEMS, "text_hgan", "local_matching")
+    for ast_class in ast.parse((ROOT / "models" / f"{module}.py").read_text(encoding="utf-8")).body
+    if isinstance(ast_class, ast.ClassDef)
+}
+"""The classes that belong to one published system."""
+
+KNOWS_ITS_SYSTEM = {
+    "inference/rerank_hgan.py",
+    *(f"recipes/{system}{kind}.py" for system in SYSTEMS for kind in ("", "_tables")),
+}
+"""Files beside models/ that may name one system: its recipes and tables, and its reranker."""
+
+
+def _names_in(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.alias):
+            found.add(node.name.rpartition(".")[2])
+        elif isinstance(node, ast.Compare):  # `model.system == "hgan"` names it as well
+            sides = [node.left, *node.comparators]
+            found |= {
+                side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)
+            }
+    return found
+
+
+def test_systems_are_found_by_this_test() -> None:
+    assert {"DualPath", "IdentityAwareSettings", "MNiL", "HGAN", "HierarchicalText"} <= OF_ONE_SYSTEM
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_shared_code_names_no_system(file: Path) -> None:
+    """A network answers for itself (`DualEncoder`), so that another system needs no change here."""
+    inside = file.relative_to(ROOT)
+    if inside.parts[0] == "models" or inside.as_posix() in KNOWS_ITS_SYSTEM:
+        return
+    assert not _names_in(file) & (OF_ONE_SYSTEM | {system.replace("_", "-") for system in SYSTEMS})

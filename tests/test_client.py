@@ -107,6 +107,8 @@ def test_refusals(server: Client, folder: Path) -> None:
             server.item(key)
     with pytest.raises(SettingsError, match="cannot be read"):
         server.search(image=folder / "missing.png")
+    with pytest.raises(SettingsError, match="a Pillow image or an array of one, got dict"):
+        server.search(image={})  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="JSON"):
         server.add(b"", metadata={"a": object()})
 

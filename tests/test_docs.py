@@ -26,7 +26,7 @@ from limner.inference import load_model
 from limner.recipes import RECIPES, get_recipe
 from limner.search.index import index_pictures
 from limner.search.store_files import StoreFiles
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 from tests.test_architecture import LAYERS
 
 ROOT = Path(__file__).parents[1]

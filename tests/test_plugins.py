@@ -8,6 +8,8 @@ import pytest
 from limner.data.readers import open_dataset
 from limner.errors import DataError, SettingsError
 from limner.plugins import find_plugin, nearest, plugins
+from limner.recipes import RECIPES, all_recipes, get_recipe
+from limner.recipes.registry import PACKAGES
 from tests.data import trees
 from tests.installed import install, install_example
 
@@ -93,3 +95,23 @@ def test_two_packages_with_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     install(tmp_path / "a", monkeypatch, "twice", READER.format(name="mine", place="twice:read"))
     install(tmp_path / "b", monkeypatch, "twice", READER.format(name="mine", place="twice:read"))
     assert list(plugins("limner.readers")) == ["mine"], "one package that is on the path twice"
+
+
+def test_recipes_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "from limner.recipes.dual_path import dual_path_people as mine\ndef no(): ...\n"
+    entry_points = (
+        "[limner.recipes]\nmine = recipes_of:mine\nnothing = recipes_of:no\ndual-path = recipes_of:no\n"
+    )
+    install(tmp_path, monkeypatch, "recipes_of", entry_points, code)
+    listed = all_recipes()
+    assert list(listed)[: len(RECIPES)] == list(RECIPES)
+    assert (listed["mine"].group, listed["mine"].about) == (PACKAGES, "of the package recipes_of 1.0")
+    assert "recipes_of" not in sys.modules
+    assert get_recipe("mine") == get_recipe("dual-path-people")
+    assert get_recipe("dual-path").name == "dual-path", "names of our own cannot be taken"
+    with pytest.raises(
+        SettingsError, match=r"'nothing' of recipes_of 1\.0 gave a NoneType, not a limner Recipe"
+    ):
+        get_recipe("nothing")
+    with pytest.raises(SettingsError, match="unknown recipe 'min'; did you mean 'mine'"):
+        get_recipe("min")

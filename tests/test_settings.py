@@ -1,9 +1,9 @@
 import pytest
 
 from limner.errors import SettingsError
+from limner.losses import Instance
 from limner.settings import Settings
-from limner.training.loss_settings import LossSettings
-from limner.training.settings import Recipe, StageSettings
+from limner.training.recipe import Recipe, StageSettings
 
 
 class Inner(Settings):
@@ -41,7 +41,7 @@ def test_replace_validates_and_keeps_the_original() -> None:
 
 
 def test_contradictions_are_refused() -> None:
-    with pytest.raises(SettingsError, match="all loss weights are 0"):
-        LossSettings.parse({"ranking": 0, "visual": 0, "textual": 0})
+    with pytest.raises(SettingsError, match="visual, textual and joint are all 0"):
+        Instance.parse({"visual": 0, "textual": 0})
     with pytest.raises(SettingsError, match="stage names must differ"):
         Recipe.parse({"name": "x", "stages": [{"name": "a"}, {"name": "a"}]})

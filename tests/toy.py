@@ -7,6 +7,7 @@ from PIL import Image, ImageDraw
 
 from limner.data.records import Dataset, Record
 from limner.data.transforms import ImageSettings
+from limner.losses import CMCE, Instance, Levels, Pair, Ranking, Sextuple
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_path import DualPathSettings
 from limner.models.hgan import HGANSettings, RegionSettings
@@ -14,11 +15,10 @@ from limner.models.identity_aware import IdentityAwareSettings
 from limner.models.image import BackboneSettings
 from limner.models.local_matching import LocalMatchingSettings
 from limner.models.mnil import MNiLSettings
-from limner.models.text_cnn import TextEncoderSettings
+from limner.models.text_cnn import TextCNNSettings
 from limner.models.text_hgan import HierarchicalTextSettings
 from limner.models.text_lstm import TextLSTMSettings
-from limner.training.loss_settings import LossSettings
-from limner.training.settings import OptimiserSettings, PairSettings, Recipe, StageSettings
+from limner.training.recipe import OptimiserSettings, PairSettings, Recipe, StageSettings
 
 COLOURS = {"red": (200, 30, 30), "green": (30, 160, 40), "blue": (40, 60, 200), "yellow": (230, 210, 40)}
 SHAPES = ("square", "circle", "bar")
@@ -69,11 +69,11 @@ def toy_dataset(folder: Path) -> Dataset:
 def toy_identity_aware() -> Recipe:
     """CMCE in seconds: a frozen backbone, an optimiser of its own for a part, then everything."""
     dual = toy_recipe()
-    losses = LossSettings(cmce=1.0, visual=0.0, textual=0.0, sigma_images=0.1, sigma_texts=0.2)
+    losses = (CMCE(sigma_images=0.1, sigma_texts=0.2),)
     first, second = (
         stage.replace(losses=losses, position_shift=False, pairing="group") for stage in dual.stages
     )
-    own = {"image_head": OptimiserSettings(name="sgd", rate=0.01)}
+    own = {"image_projection": OptimiserSettings(name="sgd", rate=0.01)}
     return dual.replace(
         name="toy-identity-aware",
         model=IdentityAwareSettings(
@@ -83,7 +83,7 @@ def toy_identity_aware() -> Recipe:
         ),
         stages=(
             first.replace(epochs=2, part_optimisers=own),
-            second.replace(part_optimisers={"backbone": own["image_head"]}),
+            second.replace(part_optimisers={"backbone": own["image_projection"]}),
         ),
     )
 
@@ -98,6 +98,7 @@ def toy_matching() -> Recipe:
         batch=16,
         views=2,
         part_optimisers={},
+        losses=(),
         matching=PairSettings(count=6, an_epoch=3, refresh=1),
     )
     everything = language.replace(
@@ -117,7 +118,7 @@ def toy_matching() -> Recipe:
 def toy_hgan() -> Recipe:
     """All of HGAN's levels in seconds, from word vectors: a frozen backbone, then everything."""
     dual = toy_recipe()
-    losses = LossSettings(pair=1.0, word=1.0, phrase=1.0, scale=10.0, dropout=0.0)
+    losses = (Instance(scale=10.0, dropout=0.0), Pair(), Levels())
     return dual.replace(
         name="toy-hgan",
         model=HGANSettings(
@@ -135,12 +136,12 @@ def toy_hgan() -> Recipe:
 def toy_recipe() -> Recipe:
     """Both stages in seconds: a narrow network, a frozen first stage."""
     optimiser = OptimiserSettings(name="adamw", rate=0.003)
-    losses = LossSettings(dropout=0.2, scale=10.0)
+    instance = Instance(dropout=0.2, scale=10.0)
     return Recipe(
         name="toy",
         model=DualPathSettings(
             backbone=BackboneSettings(name="resnet-18", width=0.125),
-            text=TextEncoderSettings(words=10, word_dim=12, width=1 / 32),
+            text=TextCNNSettings(words=10, word_dim=12, width=1 / 32),
             dim=16,
         ),
         images=ImageSettings(resize=(36, 36), crop=(32, 32)),
@@ -151,14 +152,14 @@ def toy_recipe() -> Recipe:
                 batch=8,
                 views=3,
                 frozen=("backbone",),
-                losses=losses,
+                losses=(instance,),
                 optimiser=optimiser,
             ),
             StageSettings(
                 name="stage-2",
                 epochs=2,
                 batch=8,
-                losses=losses.replace(ranking=1.0, candidates=6),
+                losses=(instance, Ranking(candidates=6)),
                 optimiser=optimiser.replace(name="sgd", rate=0.01),
             ),
         ),
@@ -170,12 +171,12 @@ def toy_recipe() -> Recipe:
 def toy_mnil(*, by_label: bool = False) -> Recipe:
     """Sextuples in seconds: a frozen backbone and feature maps at ten times the rate, then everything."""
     dual = toy_recipe()
-    losses = LossSettings(
-        sextuple=1.0, visual=0.0, textual=0.0, bank=12, relevant="label" if by_label else "class"
+    sextuple = Sextuple(queue=12, relevant="label" if by_label else "class")
+    sgd = OptimiserSettings(
+        name="sgd", rate=0.05, multipliers={"image_projection": 10, "text_projection": 10}
     )
-    sgd = OptimiserSettings(name="sgd", rate=0.05, multipliers={"image_head": 10, "text_head": 10})
     first, second = (
-        stage.replace(losses=losses, position_shift=False, optimiser=sgd) for stage in dual.stages
+        stage.replace(losses=(sextuple,), position_shift=False, optimiser=sgd) for stage in dual.stages
     )
     return dual.replace(
         name="toy-mnil",
@@ -185,6 +186,6 @@ def toy_mnil(*, by_label: bool = False) -> Recipe:
             dim=16,
             projection="orthonormal",
         ),
-        stages=(first, second.replace(losses=losses.replace(bank=9))),
+        stages=(first, second.replace(losses=(sextuple.replace(queue=9),))),
         select="mAP" if by_label else "rsum",
     )

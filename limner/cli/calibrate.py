@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from limner.evaluation.calibration import Reliability
     from limner.inference import TrainedModel
-    from limner.inference.calibration_file import Kind
+    from limner.inference.calibration import Kind
 
 app = group("Calibrate.")
 
 _THRESHOLD = 0.5
-"""That of `limner.inference.calibration_file`, whose import takes torch; a test holds them equal."""
+"""That of `limner.inference.calibration`, whose import takes torch; a test holds them equal."""
 
 
 @command(app, "calibrate")
@@ -50,8 +50,14 @@ def calibrate_command(
     """
     from limner.data.readers import open_dataset
     from limner.inference import load_model
-    from limner.inference.calibrating import calibrate_run, check_calibration
-    from limner.inference.calibration_file import FILE, THRESHOLD, read_calibration, write_calibration
+    from limner.inference.calibration import (
+        FILE,
+        THRESHOLD,
+        calibrate_run,
+        check_calibration,
+        read_calibration,
+        write_calibration,
+    )
 
     if check is not None and (threshold is not None or rerank is not None or split is not None):
         raise SettingsError(
@@ -93,7 +99,7 @@ def _result(
 
 def _say_what_is_replaced(run: "TrainedModel") -> None:
     """A run folder has one calibration: that of another checkpoint goes."""
-    from limner.inference.calibration_file import read_calibration
+    from limner.inference.calibration import read_calibration
 
     try:
         before = read_calibration(run.path.parent)

@@ -16,7 +16,7 @@ from limner.cli.options import SetOption
 from limner.cli.schemas import DemoSummary
 
 if TYPE_CHECKING:
-    from limner.training.events import Event
+    from limner.training.log import Event
 
 app = group("Demo.")
 

@@ -8,7 +8,7 @@ from limner.cli.console import out
 from limner.cli.contract import command, group
 from limner.cli.options import SetOption
 from limner.cli.schemas import RecipeList, RecipeListed, RecipeShown, TableList, TableListed
-from limner.recipes.registry import RECIPES, get_recipe
+from limner.recipes.registry import all_recipes, get_recipe
 
 app = group("List and show the recipes that `limner train` knows.")
 
@@ -16,14 +16,15 @@ app = group("List and show the recipes that `limner train` knows.")
 @command(app, "list")
 def list_command() -> RecipeList:
     """Print each recipe's name and one line about it, by what it is for."""
-    width = max(map(len, RECIPES))
-    for heading in dict.fromkeys(listed.group for listed in RECIPES.values()):
+    recipes = all_recipes()
+    width = max(map(len, recipes))
+    for heading in dict.fromkeys(listed.group for listed in recipes.values()):
         out.print(heading)
-        for name, listed in RECIPES.items():
+        for name, listed in recipes.items():
             if listed.group == heading:
                 out.print(f"  {name:<{width}}  {listed.about}")
     return RecipeList(
-        [RecipeListed(name=name, group=listed.group, about=listed.about) for name, listed in RECIPES.items()]
+        [RecipeListed(name=name, group=listed.group, about=listed.about) for name, listed in recipes.items()]
     )
 
 

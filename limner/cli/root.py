@@ -36,7 +36,7 @@ class LazyGroup(TyperGroup):
         """As typer does it, with names to suggest for one that is misspelt."""
         if args[0] not in COMMANDS:
             # typer looks for near names among commands that are built; it calls none of these
-            self.commands = dict.fromkeys(COMMANDS, None)  # type: ignore[arg-type]
+            self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

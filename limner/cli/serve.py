@@ -15,7 +15,7 @@ from limner.cli.console import err, out
 from limner.cli.contract import as_json, command, emit, group
 from limner.cli.options import Cpu, MovedRun, StoreFolder, device
 from limner.cli.schemas import Served
-from limner.errors import SettingsError
+from limner.errors import SettingsError, install_hint
 
 app = group("Serve.")
 
@@ -89,7 +89,7 @@ def serve_command(
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("limner"):
             raise
-        raise SettingsError(f"the server needs {error.name}: pip install 'limner[server]'") from None
+        raise SettingsError(f"the server needs {error.name}: {install_hint('server')}") from None
     from limner.search.store import open_store
 
     if token_file is None and not is_loopback(host):

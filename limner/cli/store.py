@@ -113,8 +113,9 @@ def verify_command(
         report = verify(opened, hashes=hashes, workers=min(16, 2 * (os.cpu_count() or 1)), progress=progress)
     for kind, about in {**DAMAGE, **STALE}.items():
         if kind in report.found:
-            count, path = report.found[kind]
-            out.print(f"{'damaged' if kind in DAMAGE else 'stale'}: {about}: {count}, e.g. {path}")
+            found = report.found[kind]
+            state = "damaged" if kind in DAMAGE else "stale"
+            out.print(f"{state}: {about}: {found.count}, e.g. {found.example}")
     whole = "whole, each picture once" if report.sound else "damaged: index into a new folder"
     sentences = f" and {report.sentences} sentences" if report.sentences else ""
     out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")

@@ -37,7 +37,7 @@ def train_command(
     from limner.inference.trained import checkpoint_path
     from limner.recipes.change import change
     from limner.recipes.registry import get_recipe
-    from limner.training.events import Event, StageEnded
+    from limner.training.log import Event, StageEnded
     from limner.training.loop import train
 
     chosen = change(get_recipe(recipe), settings or [])
@@ -74,7 +74,7 @@ def train_command(
     last = chosen.stages[-1]
     reranks = (
         last.matching is not None
-        and read_description(checkpoint_path(folder, None)).get("matcher") is not None
+        and read_description(checkpoint_path(folder, None))["cross_encoder"] is not None
     )
     if last.matching is not None and not reranks:
         out.print(

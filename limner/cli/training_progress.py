@@ -7,7 +7,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from limner.training.events import EpochEnded, Event, Preparing, StageEnded, Stepped
+from limner.training.log import EpochEnded, Event, Preparing, StageEnded, Stepped
 
 SECONDS_BETWEEN_LINES = 60
 """How often a run says where it stands when nobody watches a bar."""

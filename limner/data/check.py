@@ -318,11 +318,11 @@ def _split_problems(dataset: Dataset) -> Iterator[Problem]:
             "split-missing", "error" if empty[0] in TRAINING_SPLITS else "warning", len(empty), empty[0]
         )
     if dataset.group_kind == "identity":
-        splits: dict[str, set[str]] = {}
+        splits_of: dict[str, set[str]] = {}
         for record in dataset.records:
             if record.split is not None:
-                splits.setdefault(record.group, set()).add(record.split)
-        torn = {group: names for group, names in splits.items() if len(names) > 1}
+                splits_of.setdefault(record.group, set()).add(record.split)
+        torn = {group: names for group, names in splits_of.items() if len(names) > 1}
         if torn:
             group, names = next(iter(torn.items()))
             example = f"{group} ({', '.join(name for name in SPLITS if name in names)})"

@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from limner.errors import ImageError
-from limner.types import Pixels
+from limner.types import ImageSource, Pixels
 
 MAX_PIXELS = 2**27
 """Largest picture that is decoded, in pixels: above a camera's single shot (about 100 million), while its
@@ -51,7 +51,7 @@ _ORIENTATION = 0x0112
 _FILTERS = threading.Lock()
 
 
-def decode(source: str | Path | bytes, *, short_side: int | None = None, name: str | None = None) -> Pixels:
+def decode(source: ImageSource, *, short_side: int | None = None, name: str | None = None) -> Pixels:
     """Decode a picture file, or the bytes of one, to upright RGB.
 
     With `short_side` a JPEG may come out at 1/2, 1/4 or 1/8 of its size, several times faster, but never
@@ -64,10 +64,12 @@ def decode(source: str | Path | bytes, *, short_side: int | None = None, name: s
     return np.array(open_rgb(source, short_side=short_side, name=name), dtype=np.uint8)
 
 
-def open_rgb(
-    source: str | Path | bytes, *, short_side: int | None = None, name: str | None = None
-) -> Image.Image:
+def open_rgb(source: ImageSource, *, short_side: int | None = None, name: str | None = None) -> Image.Image:
     """Decode as `decode` does, to a loaded Pillow image of mode RGB, for a caller that resizes it next."""
+    if isinstance(source, np.ndarray):
+        return _of_pixels(source, name or "array")
+    if isinstance(source, Image.Image):
+        return _of_pillow(source, name or "image")
     if isinstance(source, bytes):
         named = name or f"picture of {len(source):,} bytes"
         return _read(io.BytesIO(source), named, short_side)
@@ -82,6 +84,28 @@ def open_rgb(
         raise ImageError(f"{named}: there is no such file") from None
     except (OSError, ValueError) as error:
         raise ImageError(f"{named}: cannot be opened ({_reason(error)})") from None
+
+
+def _of_pixels(pixels: np.ndarray, named: str) -> Image.Image:
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
+        raise ImageError(
+            f"{named}: RGB pixels, uint8 (height, width, 3), were expected, got {pixels.dtype} {pixels.shape}"
+        )
+    return _of_pillow(Image.fromarray(pixels), named)
+
+
+def _of_pillow(image: Image.Image, named: str) -> Image.Image:
+    """An upright RGB copy; the caller's image stays open."""
+    width, height = image.size
+    if not width or not height:
+        raise ImageError(f"{named}: it has no pixels")
+    if width * height > MAX_PIXELS:
+        size = f"{width}×{height} pixels"
+        raise ImageError(f"{named}: {size} are more than {MAX_PIXELS:,}; scale it down first")
+    try:
+        return _upright_rgb(image)
+    except Exception as error:  # A lazily opened file fails here, in as many ways as `_read` knows.
+        raise ImageError(f"{named}: cut off or damaged ({_reason(error)})") from None
 
 
 def _read(file: io.BytesIO | io.BufferedReader, named: str, short_side: int | None) -> Image.Image:

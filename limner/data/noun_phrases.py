@@ -19,7 +19,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from limner.data.words import fold, words
-from limner.errors import SettingsError
+from limner.errors import SettingsError, install_hint
 
 _OF_TAG = {
     tag: letter
@@ -290,7 +290,7 @@ def _tagger() -> Callable[[str], str]:
         try:
             from textblob.en import tag
         except ImportError:
-            raise SettingsError("noun phrases need TextBlob: pip install 'limner[hgan]'") from None
+            raise SettingsError(f"noun phrases need TextBlob: {install_hint('hgan')}") from None
         tag("a", tokenize=False)
     return lambda word: str(tag(word, tokenize=False)[0][1])
 

@@ -101,5 +101,7 @@ def by_word(
 
     A word of one token keeps its value to the bit.
     """
+    if not words:
+        return values.take([], axis)
     parts = [values.take(word.tokens, axis) for word in words]
     return np.stack([part.mean(axis) if mean else part.sum(axis) for part in parts], axis)

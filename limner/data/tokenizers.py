@@ -18,7 +18,7 @@ import numpy as np
 from limner.data.noun_phrases import noun_phrases, phrase_numbers
 from limner.data.token_rows import token_batch
 from limner.data.words import word_spans, words
-from limner.errors import DataError, SettingsError
+from limner.errors import DataError, SettingsError, install_hint
 from limner.types import TokenBatch, TokenizedSentence, Tokenizer, Word
 
 
@@ -161,7 +161,7 @@ class PretrainedTokenizer(_RowTokenizer):
             from tokenizers import Tokenizer as Fast
         except ImportError:
             raise SettingsError(
-                "a pretrained tokenizer needs the tokenizers library: pip install 'limner[transformers]'"
+                f"a pretrained tokenizer needs the tokenizers library: {install_hint('transformers')}"
             ) from None
         try:
             self._fast = Fast.from_str(content)
@@ -183,7 +183,7 @@ class PretrainedTokenizer(_RowTokenizer):
             from transformers import AutoTokenizer
         except ImportError:
             raise SettingsError(
-                "a pretrained tokenizer needs the transformers library: pip install 'limner[transformers]'"
+                f"a pretrained tokenizer needs the transformers library: {install_hint('transformers')}"
             ) from None
         try:
             # Code that comes with a tokenizer is never run, whatever its settings ask for.
@@ -210,7 +210,7 @@ class PretrainedTokenizer(_RowTokenizer):
         return tokenizer
 
     @cached_property
-    def entries(self) -> tuple[str, ...]:  # type: ignore[override]
+    def entries(self) -> tuple[str, ...]:
         """The text of each token as the tokenizer stores it, e.g. "##ing"; that of token id i is `entries[i - 1]`."""
         by_id = {own: text for text, own in self._fast.get_vocab(with_added_tokens=True).items()}
         # Some vocabularies leave numbers out.

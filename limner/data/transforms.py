@@ -6,7 +6,6 @@ differently; person re-identification pads first. All three are choices of `trai
 """
 
 import math
-from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -17,7 +16,7 @@ from pydantic import Field, model_validator
 from limner.data.images import open_rgb
 from limner.errors import DataError
 from limner.settings import Settings
-from limner.types import Pixels
+from limner.types import ImageSource, Pixels
 
 LONGEST = 16
 """Highest ratio of the sides that a resized picture keeps; of a longer one, the middle is used. Without it a
@@ -33,7 +32,7 @@ _ASPECT = (3 / 4, 4 / 3)
 
 
 class ImageSettings(Settings):
-    """How a picture becomes what the image path reads."""
+    """How a picture becomes what the image encoder reads."""
 
     resize: Pixel | tuple[Pixel, Pixel] = 256
     """Pixels of the shorter side, the ratio kept; or exact (height, width) in pixels, the ratio given up."""
@@ -66,7 +65,7 @@ class ImageSettings(Settings):
         return 2 if self.flip else 1
 
 
-def load(source: str | Path | bytes, settings: ImageSettings, *, name: str | None = None) -> Pixels:
+def load(source: ImageSource, settings: ImageSettings, *, name: str | None = None) -> Pixels:
     """Decode and resize a picture; no crop yet, so that one load serves many views.
 
     Both sides are at least as long as the crop's: the shorter one is exactly `resize`, the longer one at most

@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from limner.data.tokenizers import WordTokenizer
 from limner.data.words import fold
-from limner.errors import DataError, SettingsError
+from limner.errors import DataError, SettingsError, install_hint
 
 _MOST_WORDS = 30_000
 """Largest vocabulary that vectors are learnt for: a float32 for each two words, 3.6 GB."""
@@ -97,7 +97,7 @@ def _binary_rows(path: Path) -> Iterator[tuple[int, str, Float[np.ndarray, " wor
     try:
         from gensim.models import KeyedVectors
     except ImportError:
-        raise DataError(f"{path}: binary word2vec needs gensim; pip install 'limner[vectors]'") from None
+        raise DataError(f"{path}: binary word2vec needs gensim; {install_hint('vectors')}") from None
     table = KeyedVectors.load_word2vec_format(str(path), binary=True)
     for number, word in enumerate(table.index_to_key, start=1):
         yield number, word, table[word]

@@ -20,8 +20,7 @@ from limner.evaluation.ranking import rank_scores
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.report import Report, render
 from limner.inference import load_model
-from limner.inference.calibrating import calibrate_run
-from limner.inference.calibration_file import load_calibration, write_calibration
+from limner.inference.calibration import calibrate_run, load_calibration, write_calibration
 from limner.inference.checkpoint import write_text
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.trained import RUN_FILE, TrainedModel
@@ -34,7 +33,7 @@ from limner.search.manifest import FILE as MANIFEST
 from limner.search.manifest import read_manifest
 from limner.search.store import Store
 from limner.search.store_files import check_empty, store_for
-from limner.training.events import Event
+from limner.training.log import Event
 from limner.training.loop import train
 
 RECIPE = "dual-path-people"

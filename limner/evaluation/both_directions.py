@@ -43,9 +43,8 @@ def evaluate(
     Embeddings have one row an image (**each image once**, however many sentences it has) and one a
     sentence; group codes are integers, one a row, and equal ones are true matches: a query image counts any
     of its sentences. With `labels`, matrices of 0 and 1 of the images and of the sentences, items match that share a
-    label, and groups only say what belongs together. With `reranking`, the first of each ranking are ordered by a judge
-    of pairs. `extra` is the report's provenance (see `Report`). Memory and
-    ties: `limner.evaluation.ranking`.
+    label, and groups only say what belongs together. With `reranking`, a scorer of pairs orders the first of each
+    ranking. `extra` is the report's provenance (see `Report`). Memory and ties: `limner.evaluation.ranking`.
 
     With `folds`, the images are cut into so many equal runs in their order, each is ranked with the sentences of its
     groups alone, and every value is the mean over the folds (MSCOCO's "1K": five folds of 1,000). Sentences of groups

@@ -1,11 +1,11 @@
-"""Re-ranking: a slower judge of pairs orders the first of what similarities have ranked.
+"""Re-ranking: a slower scorer of pairs orders the first of what similarities have ranked.
 
 Source: Li et al., ICCV 2017, sections 3.2 and 4.2: "stage-1 screens", its first 20 are matched by stage 2. What is not
 re-ranked keeps its order below.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,9 +16,7 @@ from torch import Tensor
 
 from limner.errors import SettingsError
 from limner.evaluation.scores import Scores
-
-PairScorer = Callable[[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]], Float[np.ndarray, " pairs"]]
-"""Logits of pairs, from positions of images and of sentences; higher is a better match."""
+from limner.types import PairScorer
 
 ByClass = Literal["confidences", "scores"]
 
@@ -35,13 +33,13 @@ _ABOVE = 2.0
 """Where the scores of matched items begin: above any similarity of unit rows."""
 
 
-def remembered(match: PairScorer, images: int, sentences: int) -> PairScorer:
-    """The same judge, which matches no pair twice: both directions ask for many of the same ones.
+def remembered(scorer: PairScorer, images: int, sentences: int) -> PairScorer:
+    """The same scorer, which scores no pair twice: both directions ask for many of the same ones.
 
-    Where there are more than 2²⁶ pairs, the judge as it is.
+    Where there are more than 2²⁶ pairs, the scorer as it is.
     """
     if images * sentences > _REMEMBERED:
-        return match
+        return scorer
     known = np.full((images, sentences), np.nan, np.float32)
 
     def asked(
@@ -49,14 +47,14 @@ def remembered(match: PairScorer, images: int, sentences: int) -> PairScorer:
     ) -> Float[np.ndarray, " pairs"]:
         new = np.isnan(known[of_images, of_sentences])
         if new.any():
-            known[of_images[new], of_sentences[new]] = match(of_images[new], of_sentences[new])
+            known[of_images[new], of_sentences[new]] = scorer(of_images[new], of_sentences[new])
         return np.asarray(known[of_images, of_sentences])
 
     return asked
 
 
 class Reranking(ABC):
-    """Changes blocks of similarities so that they rank as a judge of pairs says."""
+    """Changes blocks of similarities so that they rank as a scorer of pairs says."""
 
     @abstractmethod
     def rescore(
@@ -104,7 +102,7 @@ class PairReranking(Reranking):
     `SettingsError` for `first` below 0.
     """
 
-    match: PairScorer
+    scorer: PairScorer
     first: First = 20
     by_class: ByClass = "confidences"
     sentences: Int[np.ndarray, " sentences"] | None = None
@@ -129,11 +127,11 @@ class PairReranking(Reranking):
         images, sentences = (own, theirs) if to_text else (theirs, own)
         if self.sentences is not None:
             sentences = self.sentences[sentences]
-        logits = torch.from_numpy(self.match(images, sentences)).view(items.shape)
+        logits = torch.from_numpy(self.scorer(images, sentences)).view(items.shape)
         scores.scatter_(1, items, _ABOVE + _levels(logits).to(scores))
 
     def of_sentences(self, chosen: Int[np.ndarray, " chosen"]) -> "PairReranking":
-        """The same judge, asked about the chosen sentences."""
+        """The same scorer, asked about the chosen sentences."""
         before = self.sentences
         return replace(self, sentences=chosen if before is None else before[chosen])
 
@@ -184,7 +182,7 @@ class ClassReranking(Reranking):
             own = np.repeat(members, items.shape[1])
             if self.pairs.sentences is not None:
                 own = self.pairs.sentences[own]
-            logits = self.pairs.match(gallery[items].ravel(), own)
+            logits = self.pairs.scorer(gallery[items].ravel(), own)
             said = logits.astype(np.float64)
             if self.pairs.by_class == "confidences":
                 said = 1 / (1 + np.exp(-said))
@@ -216,7 +214,7 @@ class ClassReranking(Reranking):
             if self.pairs.sentences is not None:
                 own = self.pairs.sentences[own]
             pictures = np.repeat(queries[start : start + step], counts.sum(axis=1))
-            logits = self.pairs.match(pictures, own).astype(np.float64)
+            logits = self.pairs.scorer(pictures, own).astype(np.float64)
             parts = np.split(logits, np.cumsum(counts.ravel())[:-1])
             means[start : start + step] = torch.tensor([part.mean() for part in parts]).view(counts.shape)
         scores.scatter_(1, items, _ABOVE + _levels(means).to(scores))

@@ -1,4 +1,4 @@
-"""Attention of a reranker: each word's over the picture, and each decoding step's, or region's, over the words.
+"""Attention of a reranker: each word's over the picture, each decoding step's or region's over the words.
 
 Source: Li et al., ICCV 2017, Figure 3 and section 3.2 (Eq. 7 and 10); Zheng et al., MM 2020, Figure 4.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from limner.errors import DataError, SettingsError
+from limner.errors import DataError
 from limner.figures.style import INK, panels, styled
 from limner.inference.trained import TrainedModel
 
@@ -42,23 +42,23 @@ class Attended:
 def attended(run: TrainedModel, image: Path, sentence: str) -> Attended:
     """Match one picture with one sentence.
 
-    Raises `SettingsError` for a run without a matcher, `DataError` for a sentence without a known word, `ImageError`.
+    Raises `SettingsError` for a model without a reranker, `DataError` for a sentence without a known word, and
+    `ImageError`.
     """
-    if run.judge is None:
-        raise SettingsError(f"{run.path}: this checkpoint has no matcher; take one of a matching stage")
+    reranker = run.expect_reranker()
     run.check_query(sentence)
     pixels = run.prepare_image(image)
-    found = run.judge.judge(sentence, run.judge.maps(pixels[None]))
+    found = reranker.rerank(sentence, reranker.region_features(pixels[None]))
     if found.of_regions is None and found.of_words is None:
-        raise DataError(f"{run.path}: its matcher has no attention to draw")
+        raise DataError(f"{run.path}: its reranker has no attention to draw")
     similarity = (run.encode_pixels(pixels[None]) * run.encode_texts([sentence])).sum(axis=1)
-    scores = run.judge.scores(similarity, found.logits)
+    scores = reranker.scores(similarity, found.logits)
     return Attended(
         pixels,
         found.words,
         None if found.of_regions is None else found.of_regions[0],
         None if found.of_words is None else found.of_words[0],
-        float(run.judge.confidences(scores)[0]),
+        float(reranker.confidences(scores)[0]),
         found.reader,
     )
 

@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Float
 
 from limner.data.records import Record
-from limner.errors import DataError, SettingsError
+from limner.data.token_rows import lay_out
+from limner.errors import DataError, SettingsError, install_hint
 from limner.figures.style import LINES, panels, styled
 from limner.inference.trained import TrainedModel
-from limner.models.text_lstm import TextLSTM
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +33,7 @@ _MARKERS = "os^Dv*P"  # one more than there are colours, so that no pair of both
 
 @dataclass(frozen=True, eq=False)
 class TwoFeatures:
-    """Features of the same items: what enters the head (or the text path), and the embeddings."""
+    """Features of the same items: what enters the head (or the text encoder), and the embeddings."""
 
     entering: Float[np.ndarray, "items width"]
     embedded: Float[np.ndarray, "items dim"]
@@ -51,25 +51,17 @@ def picture_features(run: TrainedModel, records: Sequence[Record]) -> TwoFeature
 
 
 def sentence_features(run: TrainedModel, sentences: Sequence[str]) -> TwoFeatures:
-    """Features below the projection, and embeddings, of sentences; of a text CNN, the means of their word vectors."""
-    text = run.model.text
-    if isinstance(text, TextLSTM):
-        token_ids = torch.from_numpy(run.tokenize(sentences).token_ids)
-        with torch.inference_mode():
-            blocks = [
-                text(block.to(run.encoding.device)).float().cpu() for block in torch.split(token_ids, 256)
-            ]
-        return TwoFeatures(torch.cat(blocks).numpy(), run.encode_texts(sentences))
-    table = run.model.text.table.weight.detach().float().cpu().numpy()
-    # Whole sentences, with what a row of the network would cut: these features are not the network's.
+    """Features below the projection, and embeddings, of sentences (`TextEncoder.input_features`)."""
+    # Whole sentences, with what a row of the network would cut: word vectors are not the network's.
     read = run.tokenizer.tokenize(sentences, _UNCUT)
-    means = [
-        table[list(sentence.token_ids)].mean(0)
-        if sentence.token_ids
-        else np.zeros(table.shape[1], np.float32)
-        for sentence in read
-    ]
-    return TwoFeatures(np.stack(means), run.encode_texts(sentences))
+    longest = max((len(sentence.token_ids) for sentence in read), default=1)
+    token_ids = torch.from_numpy(lay_out([sentence.token_ids for sentence in read], max(1, longest)))
+    with torch.inference_mode():
+        blocks = [
+            run.model.text.input_features(block.to(run.encoding.device)).float().cpu()
+            for block in torch.split(token_ids, 256)
+        ]
+    return TwoFeatures(torch.cat(blocks).numpy(), run.encode_texts(sentences, check=False))
 
 
 @styled
@@ -143,7 +135,7 @@ def _two_dimensions(rows: Float[np.ndarray, "items width"], seed: int) -> Float[
     try:
         from sklearn.manifold import TSNE
     except ImportError:
-        raise SettingsError("this figure needs scikit-learn: pip install 'limner[figures]'") from None
+        raise SettingsError(f"this figure needs scikit-learn: {install_hint('figures')}") from None
     if len(rows) < 4:
         raise DataError(f"t-SNE places four items at least, here are {len(rows)}")
     if not np.ptp(rows, axis=0).any():

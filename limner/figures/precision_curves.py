@@ -38,7 +38,7 @@ def read_curves(file: Path) -> Mapping[str, Any]:
         found = {}
     if not found or not all(found.values()):
         raise DataError(
-            f"{file}: no curves are in it; evaluate with --measures 'PR-curve scope-curve' --json {file.name}"
+            f"{file}: no curves are in it; evaluate with --measures 'PR-curve scope-curve' --report {file.name}"
         )
     return found
 

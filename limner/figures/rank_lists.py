@@ -54,7 +54,7 @@ def rank_lists(
         raise DataError("the pictures of this split have no sentence")
     pictures = [(record.image, record.group) for record in records]
     images = run.encode_images([path for path, _ in pictures])
-    texts = run.encode_texts([sentence for sentence, _ in sentences])
+    texts = run.encode_texts([sentence for sentence, _ in sentences], check=False)
     asked, gallery = (pictures, sentences) if to_text else (sentences, pictures)
     rows, columns = (images, texts) if to_text else (texts, images)
     drawn = np.random.default_rng(seed).choice(len(asked), size=min(queries, len(asked)), replace=False)

@@ -5,7 +5,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from limner.errors import SettingsError
+from limner.errors import SettingsError, install_hint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ def styled(draw: "Callable[P, Figure]") -> "Callable[P, Figure]":
         try:
             from matplotlib import rc_context
         except ImportError:
-            raise SettingsError("figures need matplotlib: pip install 'limner[figures]'") from None
+            raise SettingsError(f"figures need matplotlib: {install_hint('figures')}") from None
         with rc_context(_STYLE):
             return draw(*args, **kwargs)
 

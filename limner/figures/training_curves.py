@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from limner.errors import DataError
 from limner.figures.style import DIRECTIONS, FAINT, LINES, legend, panels, styled
-from limner.training.metrics_log import LOG_FILE
+from limner.training.log import LOG_FILE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,7 +83,7 @@ def training_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     starts = [
         epochs[place] for place in range(1, len(rows)) if rows[place]["stage"] != rows[place - 1]["stage"]
     ]
-    for axes, title in zip((*learnt, scores), (*shown, "R@1 on validation, percent"), strict=True):
+    for axes, title in zip((*learnt, scores), (*titles, "R@1 on validation, percent"), strict=True):
         _finish(axes, title, starts)
     return figure
 

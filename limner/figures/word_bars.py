@@ -36,8 +36,8 @@ class NamedValue:
 def nearest_words(run: TrainedModel, word: str, count: int = 8) -> list[NamedValue]:
     """The words whose vectors have the highest cosines with that of a word, best first.
 
-    Vectors are those of `TextPath.word_vectors`: an LSTM's output for the word alone, of other text paths the rows of
-    the word table. Raises `DataError` for a word that the model does not know, `SettingsError` for a count below 1.
+    Vectors are those of `TextEncoder.word_vectors`: an LSTM's output for the word alone, of other text encoders the
+    rows of the word table. Raises `DataError` for an unknown word, `SettingsError` for a count below 1.
     """
     if count < 1:
         raise SettingsError(f"expected at least one neighbour of each word, got {count}")

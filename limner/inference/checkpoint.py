@@ -6,9 +6,8 @@ pickled, and reading it runs no code. The description:
     format        2
     system        e.g. "dual-path"
     model         settings of the network
-    matcher       settings of the network that re-ranks; null or missing where there is none
-    backbone      the configuration files of a backbone of transformers, where the network has one
-    bert          the configuration of a pretrained BERT, where the text path has one
+    cross_encoder settings of the network that re-ranks; null where there is none
+    files         by part ("backbone", "text") and file name, the files of transformers that build it; {} without any
     images        settings of decoding, crops and flips
     tokenizer     all of the tokenizer (`limner.types.Tokenizer.to_description`)
     recipe        the whole recipe that trained it
@@ -31,6 +30,7 @@ from torch import Tensor
 from limner.errors import CheckpointError
 
 FORMAT = 2
+"""Raised when an older reader could not make sense of a file, or this one of an older file."""
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
@@ -84,8 +84,8 @@ def read_description(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: not a limner checkpoint (no description in its header)")
     if description.get("format") != FORMAT:
         raise CheckpointError(
-            f"{path}: checkpoint format {description.get('format')!r}, this limner reads {FORMAT}; use the version "
-            "that wrote it"
+            f"{path}: checkpoint format {description.get('format')!r}, this limner reads {FORMAT}; train the run "
+            "again, or use the version that wrote it"
         )
     return description
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from limner.data.token_rows import place_evenly
-from limner.inference.backbone_pass import BackbonePass
+from limner.inference.image_engine import BackbonePass
 from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.models.dual_encoder import DualEncoder
 

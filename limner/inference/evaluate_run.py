@@ -17,7 +17,6 @@ from limner.evaluation.names import AnyMeasure
 from limner.evaluation.protocols import Protocol, protocol_of
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First, PairReranking, remembered
-from limner.inference.level_matching import LevelMatching
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
 
@@ -37,10 +36,10 @@ def evaluate_run(
     """Both directions over the records of one split; the gallery holds each picture once.
 
     `protocol` is that of the dataset's format unless another is given; `measures` and `folds` replace its own.
-    A run with a matcher has it re-rank the first of the embedding's ranking, `rerank` of them in place of the recipe's.
+    A reranker orders the first of the embedding's ranking, `rerank` of them in place of the recipe's number.
     `keep` is handed the embeddings before they are ranked. The report carries the split's fingerprint, the model's,
     what selected the checkpoint, seed, and the versions that trained and that evaluated. `progress` is called with what
-    is done ("pictures", "sentences", for a matcher "regions" and "pairs"), how many of them are, and their total.
+    is done ("pictures", "sentences", for a reranker "regions" and "pairs"), how many of them are, and their total.
     Raises `DataError` when the split has no sentence or the run was trained on other splits of the set, `ImageError`
     for the first picture that cannot be read.
     """
@@ -56,14 +55,15 @@ def evaluate_run(
         )
     first = run.rerank if rerank is None else rerank
     if first != 0:
-        run.expect_matching()  # before hours of encoding
+        run.expect_reranker()  # before hours of encoding
     names = _names(dataset)
     expect_fit(dataset, protocol)
     labels = label_matrices(dataset) if protocol.match == "labels" else (None, None)
     paths = [record.image for record in dataset.records]
     sentences = [sentence for record in dataset.records for sentence in record.sentences]
     images = run.encode_images(paths, progress=progress and partial(progress, "pictures"))
-    texts = run.encode_texts(sentences, progress=progress and partial(progress, "sentences"))
+    # a dataset is measured with every sentence it has, also with one that the model knows no word of
+    texts = run.encode_texts(sentences, check=False, progress=progress and partial(progress, "sentences"))
     reranking = None
     if first != 0:
         reranking = reranking_of(run, paths, sentences, (images, texts), first, progress=progress)
@@ -115,19 +115,19 @@ def reranking_of(
     *,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> PairReranking:
-    """Re-ranking by the run's matcher, of pictures and sentences given by position in these.
+    """Re-ranking of images and sentences given by position in these.
 
-    `embeddings` are theirs. The pictures' maps are held in memory, in half precision. `progress` is as `evaluate_run`
-    has it. Raises `SettingsError` for a run without a matcher.
+    `embeddings` are theirs. The images' region features are held in memory, in half precision. `progress` is as
+    `evaluate_run` has it. Raises `SettingsError` for a model without a reranker.
     """
-    matching = run.expect_matching()
-    maps = run.encode_maps(paths, progress=progress and partial(progress, "regions"))
+    reranker = run.expect_reranker()
+    regions = run.encode_regions(paths, progress=progress and partial(progress, "regions"))
     sides = len(paths), len(sentences)
     total = sum(own * min(first if first != "all" else other, other) for own, other in (sides, sides[::-1]))
     done = 0
-    known = remembered(matching.scorer(*embeddings, maps, run.tokenize_for_reranking(sentences)), *sides)
+    known = remembered(reranker.pair_scorer(*embeddings, regions, sentences), *sides)
 
-    def match(images: Int[np.ndarray, " pairs"], texts: Int[np.ndarray, " pairs"]) -> np.ndarray:
+    def scorer(images: Int[np.ndarray, " pairs"], texts: Int[np.ndarray, " pairs"]) -> np.ndarray:
         nonlocal done
         found = known(images, texts)
         done += len(found)
@@ -135,7 +135,7 @@ def reranking_of(
             progress("pairs", done, max(total, done))
         return found
 
-    return PairReranking(match, first, "scores" if isinstance(matching, LevelMatching) else "confidences")
+    return PairReranking(scorer, first, reranker.class_mean)
 
 
 def _names(dataset: Dataset) -> list[str]:

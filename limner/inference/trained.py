@@ -1,4 +1,4 @@
-"""A trained run, ready to encode pictures and sentences: what `limner.load` returns."""
+"""A trained model, ready to encode images and sentences: what `limner.load` returns."""
 
 import dataclasses
 import hashlib
@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int64, UInt8
+from PIL import Image
 
 from limner.data.tokenizers import tokenizer_from_description
 from limner.data.transforms import ImageSettings, centre_crop, load
@@ -20,17 +21,14 @@ from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.reranking import First
 from limner.inference.checkpoint import load_into, read_checkpoint
 from limner.inference.encoding import SENTENCES, Encoding
-from limner.inference.judge import RunJudge
-from limner.inference.level_judge import LevelJudge
-from limner.inference.level_matching import LevelMatching
-from limner.inference.matching import Matching
-from limner.inference.openvino_module import require_openvino
+from limner.inference.image_engine import require_openvino
 from limner.inference.precision import InferenceEngine, Precision, default_device
+from limner.inference.rerankers import reranker_of
 from limner.models.co_attention import CoAttentionSettings
-from limner.models.hgan import HGAN, HGANSettings
-from limner.models.registry import ModelSettings, Network, build_network
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
+from limner.models.registry import ModelSettings, build_network
 from limner.settings import Settings
-from limner.types import Maps, Pixels, TokenBatch, Tokenizer
+from limner.types import ImageSource, Pixels, RegionFeatures, Reranker, TokenBatch, Tokenizer
 
 
 class _Model(Settings):
@@ -44,9 +42,9 @@ RUN_FILE = "run.json"
 """Names the chosen checkpoint of a run folder and those of its stages."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class TrainedModel:
-    """A network with its tokenizer and transform; a `limner.types.Encoder`.
+    """A network with its vocabulary and its transform of images; a `limner.types.Encoder`.
 
     - `path`: the checkpoint file it came from.
     - `description`: the checkpoint's JSON (`limner.inference.checkpoint`).
@@ -54,31 +52,31 @@ class TrainedModel:
 
     path: Path
     description: dict[str, Any]
-    model: Network
+    model: DualEncoder
     tokenizer: Tokenizer
     images: ImageSettings
     encoding: Encoding
+
+    def __repr__(self) -> str:
+        """One line: the description alone has a hundred thousand characters, most of them the vocabulary."""
+        return (
+            f"TrainedModel({str(self.path)!r}, system={self.model.settings.system!r}, dim={self.dim}, "
+            f"tokens={self.tokenizer.size}, device={str(self.encoding.device)!r}, "
+            f"precision={self.encoding.precision!r})"
+        )
 
     @cached_property
     def fingerprint(self) -> str:
         """Hex digest of weights, tokenizer and test transform: embeddings of equal fingerprints can be compared."""
         digest = hashlib.sha256()
-        # where the backbone once came from, and how training cropped, change no embedding
-        named = {**self.description["model"].get("backbone", {}), "weights": None, "auto_model": None}
-        model = {**self.description["model"], "backbone": (named, self.description.get("backbone"))}
-        if (bert := self.description.get("bert")) is not None:
-            text = self.description["model"]["text"]
-            model["text"] = {**text, "bert": ({**text["bert"], "model": None}, bert)}
+        # where weights once came from, and how training cropped, change no embedding; files say what was built of them
         parts = (
-            model,
-            self.images.resize,
-            self.images.crop,
-            self.images.flip,
-            self.tokenizer.to_description(),
+            *(self.model.settings.identity(), self.model.files()),
+            *(self.images.resize, self.images.crop, self.images.flip, self.tokenizer.to_description()),
         )
         digest.update(json.dumps(parts, sort_keys=True).encode())
-        if (judge := self.description.get("matcher")) is not None:
-            digest.update(json.dumps(judge, sort_keys=True).encode())
+        if self.model.cross_encoder is not None:
+            digest.update(self.model.cross_encoder.settings.model_dump_json().encode())
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(name.encode())
             digest.update(tensor.cpu().contiguous().numpy().tobytes())
@@ -89,8 +87,8 @@ class TrainedModel:
         """Width of the embedding."""
         return self.model.dim
 
-    def prepare_image(self, source: str | Path | bytes) -> Pixels:
-        """Decode, resize and centre-crop one picture, a file or the bytes of one. Raises `ImageError`."""
+    def prepare_image(self, source: ImageSource) -> Pixels:
+        """Decode, resize and centre-crop one image. Raises `ImageError`."""
         return centre_crop(load(source, self.images), self.images)
 
     def encode_pixels(
@@ -100,112 +98,117 @@ class TrainedModel:
         return self.encoding.pixels(pixels).numpy()
 
     def encode_images(
-        self, paths: Sequence[str | Path], *, progress: Callable[[int, int], None] | None = None
+        self,
+        images: ImageSource | Sequence[ImageSource],
+        *,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Float[np.ndarray, "batch dim"]:
-        """Unit embeddings, float32 (len(paths), dim), of picture files.
+        """Unit embeddings, float32 (images, dim), of one image or several: files, bytes, Pillow images, pixels.
 
-        Pictures are decoded in threads beside the network, a few batches at a time. The first unreadable one
-        raises `ImageError`. `progress` is called after each batch with the pictures done and their total.
+        Images are decoded in threads beside the network, a few batches at a time. The first unreadable one raises
+        `ImageError`. `progress` is called after each batch with the images done and their total.
         """
-        rows = [self.encode_pixels(pixels) for pixels in self._decoded(paths, progress)]
+        rows = [self.encode_pixels(pixels) for pixels in self._decoded(_several(images), progress)]
         return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
 
     def _decoded(
-        self, paths: Sequence[str | Path], progress: Callable[[int, int], None] | None
+        self, images: Sequence[ImageSource], progress: Callable[[int, int], None] | None
     ) -> Iterator[UInt8[np.ndarray, "batch height width 3"]]:
-        """Batches of pictures, the next four decoded meanwhile; progress of one is told when the next is asked for."""
+        """Batches of images, the next four decoded meanwhile; progress of one is told when the next is asked for."""
         batch = self.encoding.batch
         done = 0
         with ThreadPoolExecutor() as threads:
-            meanwhile = threads.map(self.prepare_image, paths[: 4 * batch])
-            for start in range(0, len(paths), 4 * batch):
+            meanwhile = threads.map(self.prepare_image, images[: 4 * batch])
+            for start in range(0, len(images), 4 * batch):
                 pixels = list(meanwhile)
                 after = start + 4 * batch
-                meanwhile = threads.map(self.prepare_image, paths[after : after + 4 * batch])
+                meanwhile = threads.map(self.prepare_image, images[after : after + 4 * batch])
                 for first in range(0, len(pixels), batch):
                     yield np.stack(pixels[first : first + batch])
                     done += len(pixels[first : first + batch])
                     if progress is not None:
-                        progress(done, len(paths))
+                        progress(done, len(images))
 
     def encode_texts(
-        self, sentences: Sequence[str], *, progress: Callable[[int, int], None] | None = None
+        self,
+        sentences: str | Sequence[str],
+        *,
+        check: bool = True,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Float[np.ndarray, "batch dim"]:
-        """Unit embeddings, float32 (len(sentences), dim), of sentences; unknown words are dropped (section 3.2).
+        """Unit embeddings, float32 (sentences, dim), of one sentence or several; unknown words are dropped.
 
-        `progress` is called after each batch with the sentences done and their total.
+        Raises `DataError` for a sentence that means nothing to the model, as `check_query` does. With `check` off such
+        a sentence has the embedding of an empty one, the same for all of them: evaluation needs that, since a dataset
+        is measured with every sentence it has. `progress` is called after each batch with the sentences done and their
+        total.
         """
-        numbers = self.tokenize(sentences).token_ids
+        token_ids = self._token_ids(sentences, check=check)
         rows: list[np.ndarray] = []
-        for start in range(0, len(numbers), SENTENCES):
-            rows.append(self.encoding.numbers(numbers[start : start + SENTENCES]).numpy())
+        for start in range(0, len(token_ids), SENTENCES):
+            rows.append(self.encoding.numbers(token_ids[start : start + SENTENCES]).numpy())
             if progress is not None:
-                progress(start + len(rows[-1]), len(numbers))
+                progress(start + len(rows[-1]), len(token_ids))
         return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
 
-    def encode_queries(self, sentences: Sequence[str]) -> Float[np.ndarray, "batch dim"]:
-        """The same in fp32, whatever the run's precision.
+    def encode_queries(self, sentences: str | Sequence[str]) -> Float[np.ndarray, "batch dim"]:
+        """The same in fp32, whatever the model's precision. Raises `DataError` as `check_query` does.
 
         In bf16 the rows of a product depend on how many there are, in the third decimal: who else asks a server at
         the same time would change an answer.
         """
         encoding = Encoding(self.model, "fp32", flip=self.images.flip)
-        return encoding.numbers(self.tokenize(sentences).token_ids).numpy()
+        return encoding.numbers(self._token_ids(sentences, check=True)).numpy()
+
+    def _token_ids(
+        self, sentences: str | Sequence[str], *, check: bool
+    ) -> Int64[np.ndarray, "sentences words"]:
+        several = [sentences] if isinstance(sentences, str) else sentences
+        if check:
+            for sentence in several:
+                self.check_query(sentence)
+        return self.tokenize(several).token_ids
+
+    def tokenize(self, sentences: Sequence[str], *, words: bool = False) -> TokenBatch:
+        """Sentences as the network takes them, with the alignment of words where asked for."""
+        return self.model.tokenize(sentences, self.tokenizer, words=words)
 
     @cached_property
-    def matching(self) -> Matching | LevelMatching | None:
-        """Matches pairs, by a matcher or HGAN's words and phrases; None = the embedding ranks alone."""
-        if isinstance(self.model, HGAN) and self.model.settings.levels:
-            return LevelMatching(self.model, self.encoding.precision, self.encoding.engine)
-        if self.model.cross_encoder is None:
-            return None
-        return Matching(self.model.cross_encoder, self.encoding.precision, self.encoding.engine)
-
-    @cached_property
-    def judge(self) -> RunJudge | LevelJudge | None:
-        """The matcher as search sees it."""
-        if self.matching is None:
-            return None
-        if isinstance(self.matching, LevelMatching):
-            return LevelJudge(self.matching, self.tokenizer)
-        return RunJudge(self.matching, self.tokenizer, self.model.settings.text.words, self.images)
+    def reranker(self) -> Reranker | None:
+        """What re-ranks the first of the embedding's ranking; None = the embedding ranks alone."""
+        precision, engine = self.encoding.precision, self.encoding.engine
+        return reranker_of(self.model, self.tokenizer, self.images, precision, engine)
 
     @property
     def rerank(self) -> First:
-        """How many of the first the recipe has the matcher re-rank; 0 where there is none."""
-        first: First = self.description["recipe"].get("rerank", 20) if self.matching is not None else 0
+        """How many of the first the recipe has re-ranked; 0 where nothing re-ranks."""
+        first: First = self.description["recipe"].get("rerank", 20) if self.model.reranked_by else 0
         return first
 
-    def tokenize(self, sentences: Sequence[str], *, phrases: bool = False, words: bool = False) -> TokenBatch:
-        """Sentences as the network takes them, with noun phrases and the alignment of words where asked for."""
-        length = self.model.settings.text.words
-        return self.tokenizer.encode(sentences, length, phrases=phrases, words=words)
+    def encode_regions(
+        self,
+        images: ImageSource | Sequence[ImageSource],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> RegionFeatures:
+        """What the reranker reads of images, float16 (images, rows, columns, channels).
 
-    def tokenize_for_reranking(self, sentences: Sequence[str]) -> TokenBatch:
-        """Sentences with all that re-ranking needs of them."""
-        return self.tokenize(sentences, phrases="phrases" in self.model.needs_of_text)
-
-    def encode_maps(
-        self, paths: Sequence[str | Path], *, progress: Callable[[int, int], None] | None = None
-    ) -> Maps:
-        """The matcher's last maps, float16 (len(paths), height, width, channels), of picture files.
-
-        Raises `SettingsError` where the run has no matcher, otherwise as `encode_images`.
+        Raises `SettingsError` where nothing re-ranks, otherwise as `encode_images`.
         """
-        matching = self.expect_matching()
-        rows = [matching.maps(pixels) for pixels in self._decoded(paths, progress)]
+        reranker = self.expect_reranker()
+        rows = [reranker.region_features(pixels) for pixels in self._decoded(_several(images), progress)]
         if not rows:
             raise DataError("no picture was given to encode")
         return np.concatenate(rows)
 
-    def expect_matching(self) -> Matching | LevelMatching:
-        """The matcher's `Matching`. Raises `SettingsError` where the run has none."""
-        if self.matching is None:
+    def expect_reranker(self) -> Reranker:
+        """The reranker. Raises `SettingsError` where there is none."""
+        if self.reranker is None:
             raise SettingsError(
-                f"{self.path}: this checkpoint has no matcher, its embedding ranks alone; take one of a matching "
-                "stage, or of HGAN with levels"
+                f"{self.path}: this checkpoint has no reranker, its embedding ranks alone; take one of a stage that "
+                "learns a cross-encoder, or of HGAN with words or phrases"
             )
-        return self.matching
+        return self.reranker
 
     def check_query(self, sentence: str) -> None:
         """Raise `DataError` for a query without a meaning to the model, since its answer would be arbitrary."""
@@ -223,6 +226,13 @@ class TrainedModel:
         return self.tokenizer.unknown_words(sentence)
 
 
+def _several(images: ImageSource | Sequence[ImageSource]) -> Sequence[ImageSource]:
+    """A list of images; one that stands alone is a list of one."""
+    if isinstance(images, np.ndarray):
+        return list(images) if images.ndim == 4 else [images]
+    return [images] if isinstance(images, str | Path | bytes | Image.Image) else images
+
+
 def load_model(
     folder: str | Path,
     *,
@@ -233,7 +243,7 @@ def load_model(
 ) -> TrainedModel:
     """Load a run folder's chosen checkpoint, that of one `stage`, or a checkpoint file itself.
 
-    `engine` "openvino" has OpenVINO run the image backbone, on the CPU (`limner.inference.openvino_module`). Raises
+    `engine` "openvino" has OpenVINO run the image backbone, on the CPU (`limner.inference.image_engine`). Raises
     `CheckpointError` when there is no checkpoint or it is damaged, `SettingsError` for an engine that cannot be had.
     """
     path = checkpoint_path(Path(folder), stage)
@@ -242,8 +252,9 @@ def load_model(
         tokenizer = tokenizer_from_description(dict(description["tokenizer"]))
         settings = _Model.parse({"model": description["model"]}).model
         images = ImageSettings.parse(dict(description["images"]))
-        judge = description.get("matcher")
-        matcher = None if judge is None else CoAttentionSettings.parse(judge)
+        above = description["cross_encoder"]
+        cross_encoder = None if above is None else CoAttentionSettings.parse(above)
+        files = {part: dict(content) for part, content in dict(description["files"]).items()}
     except KeyError as error:
         raise CheckpointError(
             f"{path}: not the checkpoint of a model (its description lacks {error}); give the run's folder"
@@ -252,9 +263,9 @@ def load_model(
         raise CheckpointError(
             f"{path}: its description does not fit this limner ({error}); use the version that wrote it"
         ) from None
-    model = _network(settings, tokenizer.size, description)
-    if matcher is not None:
-        model.add_cross_encoder(matcher)
+    model = _network(settings, tokenizer.size, files)
+    if cross_encoder is not None:
+        model.add_cross_encoder(cross_encoder)
     load_into(model, tensors, path)
     if engine == "openvino":
         require_openvino()
@@ -264,21 +275,17 @@ def load_model(
     return TrainedModel(path, description, model, tokenizer, images, encoding)
 
 
-def _network(settings: ModelSettings, vocabulary_size: int, description: dict[str, Any]) -> Network:
-    """The network without its weights; what backbone and BERT were once made from need not exist any more."""
+def _network(
+    settings: DualEncoderSettings, vocabulary_size: int, files: dict[str, dict[str, Any]]
+) -> DualEncoder:
+    """The network without its weights, from the files that its checkpoint carries (`DualEncoder.files`)."""
     with TemporaryDirectory() as above:
-        for part in ("backbone", "bert"):
-            (folder := Path(above) / part).mkdir()
-            for name, content in description.get(part, {}).items():
+        folders = {part: Path(above) / Path(part).name for part in files}
+        for part, folder in folders.items():
+            folder.mkdir()
+            for name, content in files[part].items():
                 (folder / Path(name).name).write_text(json.dumps(content), encoding="utf-8")
-        if "backbone" in description:
-            folder = Path(above) / "backbone"
-            settings = settings.replace(backbone=settings.backbone.replace(auto_model=str(folder)))
-        if isinstance(settings, HGANSettings) and "bert" in description:
-            assert settings.text.bert is not None
-            bert = settings.text.bert.replace(model=str(Path(above) / "bert"))
-            settings = settings.replace(text=settings.text.replace(bert=bert))
-        return build_network(settings, vocabulary_size, load_weights=False)
+        return build_network(settings.with_folders(folders), vocabulary_size, load_weights=False)
 
 
 def checkpoint_path(folder: Path, stage: str | None) -> Path:

@@ -3,18 +3,58 @@
 Source: Li et al., "Identity-Aware Textual-Visual Matching with Latent Co-attention", ICCV 2017, section 3.1.1, Eq. 1–5.
 """
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
-from torch import Tensor, nn
+from pydantic import Field
+from torch import Tensor
+
+from limner.losses.loss import Embedded, Examples, Gather, Loss, LossSettings, Need, Terms, only_term
 
 _BLOCK = 1 << 14
 """Identities whose affinities are held at once."""
 
 
-class CMCELoss(nn.Module):
+class CMCE(LossSettings):
+    """The cross-modal cross-entropy over feature buffers."""
+
+    kind: Literal["cmce"] = "cmce"
+    """The loss."""
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Weight of the loss (Eq. 3)."""
+    sigma_images: float = Field(default=0.04, gt=0, allow_inf_nan=False)
+    """σ_v, temperature of an image's probabilities (Eq. 1)."""
+    sigma_texts: float = Field(default=0.04, gt=0, allow_inf_nan=False)
+    """σ_s, temperature of a sentence's probabilities (Eq. 2)."""
+    keep: float = Field(default=0.5, ge=0, lt=1)
+    """Share of the old row when a feature buffer is updated (section 3.1.1: 0.5)."""
+    refill: int = Field(default=0, ge=0)
+    """Epochs after which the feature buffers are filled anew by the network as it stands; 0 = only before the first
+    step, as in the paper."""
+    renormalise: bool = False
+    """Whether rows of the feature buffers are L2-normalised after each update (not in the paper)."""
+
+    remembers: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The identities, which are its classes."""
+        return frozenset({"classes"})
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The one weight."""
+        return {"cmce": self.weight}
+
+    def build(self, dim: int, classes: int) -> "CMCELoss":
+        """The loss with empty buffers."""
+        return CMCELoss(dim, classes)
+
+
+class CMCELoss(Loss):
     """`−Σ_v log p^S_{t_v}(v) − Σ_s log p^V_{t_s}(s)` (Eq. 3), divided by the number of pairs.
 
     Two buffers hold a feature of each identity: `texts` those of its sentences, `images` those of its pictures. A
@@ -53,7 +93,9 @@ class CMCELoss(nn.Module):
         self.sigma_texts = sigma_texts
         self.keep = keep
         self.renormalise = renormalise
+        self.refill = 0
         self.block = block
+        self._seen: tuple[Tensor, Tensor, Tensor] | None = None
 
     def forward(
         self,
@@ -65,6 +107,37 @@ class CMCELoss(nn.Module):
         of_images = self._cross_entropy(images, self.texts, groups, self.sigma_images)
         of_texts = self._cross_entropy(texts, self.images, groups, self.sigma_texts)
         return (of_images + of_texts).mean()
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+    def terms(self, batch: Embedded) -> Terms:
+        """The loss "cmce"; what it reads is remembered for the update after the step."""
+        self._seen = batch.images.detach(), batch.texts.detach(), batch.classes
+        return only_term("cmce", self(batch.images, batch.texts, batch.classes))
+
+    def start(self, examples: Callable[[], Examples], *, first: bool) -> None:
+        """Fill the buffers by the network as it stands, at each stage."""
+        found, device = examples(), self.images.device
+        self.fill(
+            found.images.to(device),
+            found.image_classes.to(device),
+            found.texts.to(device),
+            found.text_classes.to(device),
+        )
+
+    def begin_epoch(self, epoch: int, examples: Callable[[], Examples]) -> None:
+        """Fill the buffers anew where it is time."""
+        if self.refill and epoch and epoch % self.refill == 0:
+            self.start(examples, first=False)
+
+    def after_step(self, gather: Gather) -> None:
+        """Update the buffers by the features of the step, those of all processes."""
+        if self._seen is not None:
+            # gathered in the same order everywhere, so that all processes hold the same rows
+            images, texts, classes = (gather(part) for part in self._seen)
+            self.update(images, texts, classes)
+            self._seen = None
 
     def _cross_entropy(
         self, features: Tensor, buffer: Tensor, groups: Tensor, sigma: float

@@ -3,13 +3,69 @@
 Source: dual-path TOMM 2020, section 4.2, Eq. 5–8; the one-loss ablation is Eq. 11–12.
 """
 
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from limner.losses.loss import Embedded, Examples, Loss, LossSettings, Need, Terms
 
-class InstanceLoss(nn.Module):
+
+class Instance(LossSettings):
+    """The instance loss on images and on sentences with one classifier, or the one loss on their sum.
+
+    Equations are those of the dual-path paper; HGAN's L_ide is the same loss.
+    """
+
+    kind: Literal["instance"] = "instance"
+    """The loss."""
+    visual: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """λ2, weight of the loss on images (Eq. 6); 0 leaves it out."""
+    textual: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """λ3, weight of the loss on sentences (Eq. 8); 0 leaves it out."""
+    joint: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Weight of the one loss on f_img + f_text (Eq. 11–12), an ablation; 0 leaves it out."""
+    dropout: float = Field(default=0.75, ge=0, lt=1)
+    """Dropout before the classifier (section 6.2: 0.75)."""
+    scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """None = plain logits as in the paper; a number = cosine logits times it (a departure)."""
+    smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """Label smoothing (paper: 0)."""
+    bias: bool = False
+    """A bias in the classifier (released code, CUHK-PEDES and Flickr30k); stages share it: the same in all."""
+    initial: Literal["random", "images"] = "random"
+    """Rows of the classifier start at random, or at the mean image embedding of their class (a departure); the same in
+    all stages."""
+
+    lasting: ClassVar[tuple[str, ...]] = ("bias", "initial")
+    part: ClassVar[str | None] = "classifier"
+
+    @model_validator(mode="after")
+    def _some_term(self) -> "Instance":
+        if not (self.visual or self.textual or self.joint):
+            raise ValueError("visual, textual and joint are all 0; give one a weight, or leave the loss out")
+        return self
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """A class for each pair."""
+        return frozenset({"classes"})
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """λ2, λ3 and that of the sum."""
+        return {"visual": self.visual, "textual": self.textual, "joint": self.joint}
+
+    def build(self, dim: int, classes: int) -> "InstanceLoss":
+        """The shared classifier."""
+        return InstanceLoss(dim, classes, bias=self.bias, initial=self.initial)
+
+
+class InstanceLoss(Loss):
     """`−log softmax(W_shareᵀ f)[c]`, averaged over the batch.
 
     Call it once with the image features and once with the sentence features: since `weight` is one
@@ -35,6 +91,7 @@ class InstanceLoss(nn.Module):
         dropout: float = 0.0,
         scale: float | None = None,
         smoothing: float = 0.0,
+        initial: Literal["random", "images"] = "random",
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(identities, dim) / dim**0.5)
@@ -42,12 +99,17 @@ class InstanceLoss(nn.Module):
         self.dropout = dropout
         self.scale = scale
         self.smoothing = smoothing
+        self.initial = initial
+        self.visual, self.textual, self.joint = 1.0, 1.0, 0.0
 
     def forward(
         self, features: Float[Tensor, "batch dim"], groups: Int64[Tensor, " batch"]
     ) -> Float[Tensor, ""]:
         """The mean loss of a batch of one modality; `groups` are in 0 … identities − 1."""
         return self.of(self.logits(features), groups)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def logits(self, features: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch identities"]:
         """W_shareᵀ f, with what was set of bias, dropout and scale."""
@@ -65,3 +127,35 @@ class InstanceLoss(nn.Module):
     ) -> Float[Tensor, ""]:
         """The mean loss of `logits`."""
         return F.cross_entropy(logits, groups, label_smoothing=self.smoothing)
+
+    def terms(self, batch: Embedded) -> Terms:
+        """The losses "visual", "textual" and "joint", as far as they have a weight, and NAME_error of each.
+
+        The error is the share of the batch whose class does not have the highest logit, in percent (Figure 8). Dropout
+        before the classifier counts as in the loss.
+        """
+        losses: dict[str, Tensor] = {}
+        errors: dict[str, Tensor] = {}
+        for name, features in self._classified(batch):
+            logits = self.logits(features)
+            losses[name] = self.of(logits, batch.classes)
+            errors[f"{name}_error"] = 100 * (logits.argmax(1) != batch.classes).float().mean()
+        return Terms(losses, errors)
+
+    def _classified(self, batch: Embedded) -> Iterator[tuple[str, Tensor]]:
+        if self.visual:
+            yield "visual", batch.images
+        if self.textual:
+            yield "textual", batch.texts
+        if self.joint:
+            yield "joint", batch.images + batch.texts
+
+    @torch.no_grad()
+    def start(self, examples: Callable[[], Examples], *, first: bool) -> None:
+        """Rows of W at the mean embedding of their class's images, at the scale that random rows have."""
+        if not first or self.initial == "random":
+            return
+        found = examples()
+        means = torch.zeros_like(self.weight, device="cpu")
+        means.index_add_(0, found.image_classes, found.images)
+        self.weight.copy_(F.normalize(means - means.mean(dim=0), dim=1))

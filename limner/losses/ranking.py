@@ -4,23 +4,56 @@ Source: dual-path TOMM 2020, section 4.1, Eq. 4. Which negatives enter it the pa
 takes the hardest of a pool of sampled candidates.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
-from torch import Tensor, nn
+from pydantic import Field
+from torch import Tensor
+
+from limner.losses.loss import Embedded, Loss, LossSettings, Need, Terms, only_term
 
 Negatives = Literal["hardest", "sum"]
 
 
-class RankingLoss(nn.Module):
+class Ranking(LossSettings):
+    """The ranking loss on the embeddings; the triplet loss of other papers."""
+
+    kind: Literal["ranking"] = "ranking"
+    """The loss."""
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """λ1 (dual-path, Eq. 9)."""
+    margin: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """α, in cosine similarity."""
+    negatives: Negatives = "hardest"
+    """"hardest" negative of each anchor, or the "sum" over all of them."""
+    candidates: int = Field(default=0, ge=0)
+    """Random candidates an anchor's extra hard negative is mined from; 0 = the batch alone (released code: 256)."""
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Mined negatives, where there are candidates to mine them from."""
+        return frozenset({"mined"}) if self.candidates else frozenset()
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """λ1."""
+        return {"ranking": self.weight}
+
+    def build(self, dim: int, classes: int) -> "RankingLoss":
+        """The loss, which has no parameters."""
+        return RankingLoss(self.margin, self.negatives)
+
+
+class RankingLoss(Loss):
     """`max[0, α − (D(I_a,T_a) − D(I_a,T_n))] + max[0, α − (D(T_a,I_a) − D(T_a,I_n))]`, averaged over the pairs.
 
     Our name = their symbol: `margin` = α, cosine similarity = D, row i of `images` and of `texts` = (I_a, T_a).
 
     **Decided**: the negatives of an anchor are the other pairs of the batch and, where given, extra candidates
-    (hard ones mined from a pool, `limner.training.mining`); items of the anchor's own group are never negatives.
+    (mined from a pool, `limner.training.hard_negatives`); items of the anchor's own group are never negatives.
     "hardest" takes for each anchor the one with the highest similarity (the paper's four-tuple with mined negatives);
     "sum" adds the hinges of all of them (the form of VSE0), a baseline. An anchor without a negative adds 0.
     """
@@ -47,6 +80,26 @@ class RankingLoss(nn.Module):
         image_anchor = self._hinge(images, groups, positive, texts, groups, extra_texts, extra_text_groups)
         text_anchor = self._hinge(texts, groups, positive, images, groups, extra_images, extra_image_groups)
         return (image_anchor + text_anchor).mean()
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+    def terms(self, batch: Embedded) -> Terms:
+        """The loss "ranking", with mined negatives where there are any."""
+        pairs, mined = len(batch.groups), batch.mined
+        return only_term(
+            "ranking",
+            self(
+                # in half precision, similarities near 1 have steps of 1/256, a tenth of a usual gap to the margin
+                batch.images.float(),
+                batch.texts.float(),
+                batch.groups,
+                extra_images=None if mined is None else batch.image_rows[pairs:].float(),
+                extra_image_groups=None if mined is None else mined.image_groups,
+                extra_texts=None if mined is None else batch.text_rows[pairs:].float(),
+                extra_text_groups=None if mined is None else mined.text_groups,
+            ),
+        )
 
     def of_similarities(
         self, similarities: Float[Tensor, "batch batch"], groups: Int64[Tensor, " batch"]

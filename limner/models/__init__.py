@@ -1,1 +1,1 @@
-"""The networks: image paths, text paths, and the systems built of them."""
+"""The networks: image encoders, text encoders, and the systems built of them."""

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.image import ImageEncoder
+from limner.models.text_encoder import PartedNetwork
 from limner.models.text_lstm import TextLSTM
-from limner.models.text_path import PartedNetwork
 from limner.settings import Settings
 
 
@@ -34,6 +34,10 @@ class CoAttentionSettings(Settings):
     """Spatial attention; off: every word meets the mean of the regions ("w/o SPA")."""
     semantic: bool = True
     """Latent semantic attention and its decoder; off: see `CoAttention` ("w/o SMA")."""
+
+    def parts(self) -> frozenset[str]:
+        """The names of the parts of the network that it is in, with copies of the embedding's CNN and LSTM."""
+        return frozenset({"backbone", "words", "text", "co_attention"})
 
     @model_validator(mode="after")
     def _semantic_needs_spatial(self) -> "CoAttentionSettings":
@@ -156,6 +160,9 @@ class CrossEncoder(PartedNetwork):
     then on they learn apart, since stage 1 goes on screening. Layers behind the last map are not copied. Raises
     `SettingsError` for a text encoder that is no LSTM.
     """
+
+    reranker = "co-attention"
+    """The kind of reranker that uses it; see `DualEncoder.reranked_by`."""
 
     def __init__(self, settings: CoAttentionSettings, backbone: ImageEncoder, text: nn.Module) -> None:
         super().__init__()

@@ -1,53 +1,96 @@
-"""What the systems' embedding networks share: an image path and a text path that end in one space."""
+"""What the systems' embedding networks share: an image encoder and a text encoder that end in one space."""
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 from jaxtyping import Float, Int64, UInt8
+from pydantic import Field
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.co_attention import CoAttentionSettings, CrossEncoder
 from limner.models.image import BackboneSettings, ImageEncoder
-from limner.models.text_path import PartedNetwork, TextPath, TextSettings
-from limner.types import TextNeed
+from limner.models.local_matching import LocalMatch
+from limner.models.text_bert import BertWords
+from limner.models.text_encoder import PartedNetwork, TextEncoder, TextSettings
+from limner.settings import Settings
+from limner.types import TextNeed, TokenBatch, Tokenizer
+
+# typing.Self would say it shorter, but the run-time check of shapes refuses it on single methods.
+SettingsT = TypeVar("SettingsT", bound="DualEncoderSettings")
 
 
-@runtime_checkable
-class EmbeddingSettings(Protocol):
-    """What every system's settings of its embedding network hold."""
+class DualEncoderSettings(Settings):
+    """The settings that every system's dual encoder has, and what training asks of them."""
 
-    @property
-    def backbone(self) -> BackboneSettings:
-        """The image CNN."""
+    offers: ClassVar[frozenset[str]] = frozenset({"classes", "labels", "mined", "sextuples"})
+    """What losses may need of the network and its data (see `limner.losses.loss.Need`)."""
 
-    @property
-    def text(self) -> TextSettings:
-        """The text path."""
+    system: str
+    """The published system."""
+    backbone: BackboneSettings
+    """The image CNN."""
+    text: TextSettings
+    """The text encoder."""
+    dim: int = Field(ge=1)
+    """Width of the embedding."""
 
-    @property
-    def dim(self) -> int:
-        """Width of the embedding."""
+    def parts(self) -> frozenset[str]:
+        """The names of the network's parts, which stages freeze and scale rates by."""
+        return frozenset({"backbone", "image_projection", "words", "text", "text_projection"})
+
+    def reached(self, *, embedding: bool, levels: bool) -> frozenset[str]:
+        """The parts behind the embedding of the whole, and behind the levels below it."""
+        return self.parts()
+
+    def check_stage(self, stage: Any) -> None:
+        """Raise `ValueError` for a stage (`limner.training.recipe.StageSettings`) that does not fit the network."""
+
+    def with_folders(self: SettingsT, folders: Mapping[str, Path]) -> SettingsT:
+        """The same network built from folders that hold, by part, what `DualEncoder.files` gave."""
+        changes: dict[str, Any] = {}
+        if (backbone := folders.get("backbone")) is not None:
+            changes["backbone"] = self.backbone.replace(auto_model=str(backbone))
+        if (text := folders.get("text")) is not None:
+            changes["text"] = self.text.with_folder(text)
+        return self.replace(**changes)
+
+    def identity(self) -> dict[str, Any]:
+        """The settings as plain values without where weights came from: equal where the same numbers come out."""
+        plain = self.model_dump(mode="json")
+        return {**plain, "backbone": self.backbone.identity(), "text": self.text.identity()}
 
 
 class DualEncoder(PartedNetwork):
-    """An image path and a text path; a system says which, by the four modules it is made of.
+    """An image encoder and a text encoder; a system says which, by the four modules it is made of.
 
     `embed_images` is above the backbone's pooled feature, so that a frozen backbone is run once; neither path
     normalises. `dim` is the width of the embedding. `cross_encoder` re-ranks what the embedding finds,
     where a second stage has been trained for that.
     """
 
-    settings: EmbeddingSettings
+    cached_map: ClassVar[str | None] = None
+    """What the feature cache keeps of a backbone held fixed: the map that this layer reads; None = pooled features."""
+    leaves_parameters_unused: ClassVar[bool] = False
+    """Whether a step may reach some parameters of the network with no gradient, which processes must then look for."""
+
+    settings: DualEncoderSettings
     cross_encoder: CrossEncoder | None
 
     def __init__(
-        self, backbone: ImageEncoder, image_head: nn.Module, text: TextPath, text_head: nn.Module, dim: int
+        self,
+        backbone: ImageEncoder,
+        image_projection: nn.Module,
+        text: TextEncoder,
+        text_projection: nn.Module,
+        dim: int,
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.image_head = image_head
+        self.image_projection = image_projection
         self.text = text
-        self.text_head = text_head
+        self.text_projection = text_projection
         self.dim = dim
         self.cross_encoder = None
 
@@ -60,6 +103,24 @@ class DualEncoder(PartedNetwork):
             made = CrossEncoder(settings, self.backbone, self.text)
             self.cross_encoder = made.to(next(self.parameters()).device)
         return self.cross_encoder
+
+    @property
+    def reranked_by(self) -> str | None:
+        """The kind of its reranker (`limner.inference.rerankers`); None = the embedding ranks alone."""
+        return None if self.cross_encoder is None else self.cross_encoder.reranker
+
+    def tokenize(self, sentences: Sequence[str], tokenizer: Tokenizer, *, words: bool = False) -> TokenBatch:
+        """Sentences as this network reads them; with `words`, which tokens each word has."""
+        phrases = "phrases" in self.needs_of_text
+        return tokenizer.encode(sentences, self.settings.text.words, phrases=phrases, words=words)
+
+    def files(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """By part and file name, the JSON files that a checkpoint carries to build the network again.
+
+        What a backbone or a text encoder was once made from need not exist any more.
+        """
+        found = {"backbone": self.backbone.files(), "text": self.text.files()}
+        return {part: files for part, files in found.items() if files}
 
     def pool_images(
         self, pixels: UInt8[Tensor, "batch 3 height width"] | Float[Tensor, "batch 3 height width"]
@@ -88,18 +149,41 @@ class DualEncoder(PartedNetwork):
 
     def embed_images(self, pooled: Float[Tensor, "batch channels"]) -> Float[Tensor, "batch dim"]:
         """Embeddings of pooled features, not normalised."""
-        out: Tensor = self.image_head(pooled)
+        out: Tensor = self.image_projection(pooled)
         return out
 
     def encode_texts(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch dim"]:
         """Embeddings of token ids, not normalised."""
-        out: Tensor = self.text_head(self.text(token_ids))
+        out: Tensor = self.text_projection(self.text(token_ids))
         return out
 
     @property
     def needs_of_text(self) -> frozenset[TextNeed]:
         """What the network asks of a tokenizer beyond token ids."""
         return self.text.needs_of_text
+
+    def embed_pairs(
+        self,
+        images: Tensor,
+        token_ids: Int64[Tensor, "rows words"],
+        phrases: Int64[Tensor, "rows words"] | None = None,
+        words_below: Float[Tensor, "rows words width"] | None = None,
+        *,
+        local: bool = False,
+    ) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "texts dim"], Mapping[str, LocalMatch]]:
+        """Embeddings of images and of sentences, not normalised, and, if asked for, all pairs matched at each level.
+
+        `images` are pixels, uint8 (rows, 3, height, width), or what `pool_cached` takes.
+        """
+        pooled = self.pool_cached(images) if images.is_floating_point() else self.pool_images(images)
+        return self.embed_images(pooled), self.encode_texts(token_ids), {}
+
+    def kept_words(self, frozen: Collection[str]) -> BertWords | None:
+        """The layer whose features of words never change while these parts are frozen; None where there is none."""
+        return None
+
+    def anneal(self, done: float) -> None:
+        """Take in the share of the stage that is done, before each step, for what changes over a stage."""
 
     def after_step(self) -> None:
         """Bring the weights back to what a system holds them to, after each step; most hold them to nothing."""
@@ -109,8 +193,8 @@ class DualEncoder(PartedNetwork):
         above = [module for module in self.text.children() if module is not self.text.table]
         return {
             "backbone": [self.backbone],
-            "image_head": [self.image_head],
+            "image_projection": [self.image_projection],
             "words": [self.text.table],
             "text": above,
-            "text_head": [self.text_head],
+            "text_projection": [self.text_projection],
         }

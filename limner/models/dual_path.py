@@ -9,22 +9,21 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from limner.models.dual_encoder import DualEncoder
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
-from limner.models.text_cnn import TextEncoder, TextEncoderSettings
-from limner.settings import Settings
+from limner.models.text_cnn import TextCNN, TextCNNSettings
 
 Head = Literal["paper", "released", "linear"]
 
 
-class DualPathSettings(Settings):
+class DualPathSettings(DualEncoderSettings):
     """Both paths of the dual-path network and the heads on them."""
 
     system: Literal["dual-path"] = "dual-path"
     """The published system."""
     backbone: BackboneSettings = BackboneSettings(name="resnet-50", weights="imagenet")
     """The image CNN below the head."""
-    text: TextEncoderSettings = TextEncoderSettings()
+    text: TextCNNSettings = TextCNNSettings()
     """The text CNN below the head."""
     dim: int = Field(default=2048, ge=1)
     """Width of both fully connected layers and of the embedding."""
@@ -45,9 +44,9 @@ class DualPath(DualEncoder):
         self, settings: DualPathSettings, vocabulary_size: int, *, load_weights: bool = True
     ) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
-        image_head = _head(backbone.channels, settings)
-        text = TextEncoder(settings.text, vocabulary_size)
-        super().__init__(backbone, image_head, text, _head(text.channels, settings), settings.dim)
+        image_projection = _head(backbone.channels, settings)
+        text = TextCNN(settings.text, vocabulary_size)
+        super().__init__(backbone, image_projection, text, _head(text.channels, settings), settings.dim)
         self.settings = settings
 
 

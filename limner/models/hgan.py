@@ -4,9 +4,9 @@ Source: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Pers
 Figure 2, implementation section 4.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,10 @@ from jaxtyping import Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from limner.models.dual_encoder import DualEncoder
-from limner.models.image import BackboneSettings, build_backbone
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
+from limner.models.image import LAST_MAP, BackboneSettings, build_backbone
 from limner.models.local_matching import LocalMatch, LocalMatching, LocalMatchingSettings, Projected
+from limner.models.text_bert import BertWords
 from limner.models.text_hgan import HierarchicalText, HierarchicalTextSettings, SentenceParts
 from limner.settings import Settings
 from limner.types import TextNeed
@@ -70,15 +71,15 @@ class ScoreSettings(Settings):
     """Weight of S(V_p, T_p)."""
 
 
-class HGANSettings(Settings):
-    """HGAN's image parts, text path and levels."""
+class HGANSettings(DualEncoderSettings):
+    """HGAN's image parts, text encoder and levels."""
 
     system: Literal["hgan"] = "hgan"
     """The published system."""
     backbone: BackboneSettings = BackboneSettings(name="resnet-50", weights="imagenet", last_stride=1)
     """The image CNN (section 4: ResNet-50; its last stage keeps the size of the map, as Table 4 needs)."""
     text: HierarchicalTextSettings = HierarchicalTextSettings()
-    """The text path."""
+    """The text encoder."""
     dim: int = Field(default=512, ge=1)
     """Width of the embedding, in which V_g meets T_g."""
     levels: tuple[Level, ...] = LEVELS
@@ -89,6 +90,36 @@ class HGANSettings(Settings):
     """Attention and similarity at both levels."""
     scores: ScoreSettings = ScoreSettings()
     """How a pair's score is made of the levels (the paper does not say: all 1)."""
+
+    offers: ClassVar[frozenset[str]] = frozenset({"classes", "levels"})
+
+    def parts(self) -> frozenset[str]:
+        """BERT in the place of the word table, and what is local where there are levels."""
+        words = "words" if self.text.bert is None else "bert"
+        return frozenset({"backbone", "image_projection", words, "text", "text_projection"}) | self._local
+
+    @property
+    def _local(self) -> frozenset[str]:
+        return frozenset({"local"} if self.levels else ())
+
+    def reached(self, *, embedding: bool, levels: bool) -> frozenset[str]:
+        """The heads are behind the embedding alone, what is local behind the levels alone."""
+        heads = frozenset({"image_projection", "text_projection"})
+        return (
+            (self.parts() - heads - self._local)
+            | (heads if embedding else frozenset())
+            | (self._local if levels else frozenset())
+        )
+
+    def check_stage(self, stage: Any) -> None:
+        """Its sentences stand at the left, and a stage learns no level that there is not."""
+        if stage.position_shift:
+            raise ValueError("HGAN's sentences stand at the left; set position_shift=false")
+        for loss in stage.losses:
+            if "levels" in loss.needs and (
+                lacking := [n for n, w in loss.weights.items() if w and n not in self.levels]
+            ):
+                raise ValueError(f"losses.{loss.kind}.{lacking[0]} needs '{lacking[0]}' among model.levels")
 
     @model_validator(mode="after")
     def _levels_differ(self) -> "HGANSettings":
@@ -148,6 +179,10 @@ class HGAN(DualEncoder):
     weighted sum of their cosine and of both similarities.
     """
 
+    cached_map = LAST_MAP
+    # what a stage's losses do not reach, or a batch without a noun phrase leaves out, has no gradient
+    leaves_parameters_unused = True
+
     settings: HGANSettings
     text: HierarchicalText
 
@@ -167,6 +202,11 @@ class HGAN(DualEncoder):
             {level: RegionBranch(settings.regions, backbone.map_channels, width) for level in settings.levels}
         )
         self.local = nn.ModuleDict({level: LocalMatching(settings.local, width) for level in settings.levels})
+
+    @property
+    def reranked_by(self) -> str | None:
+        """Its own words and phrases, where it has either."""
+        return "hgan" if self.settings.levels else None
 
     def read_map(self, pictures: Tensor) -> Float[Tensor, "images channels height width"]:
         """The CNN's last map of pixels, uint8 (images, 3, height, width), or of what the feature cache keeps."""
@@ -196,7 +236,30 @@ class HGAN(DualEncoder):
     ) -> tuple[Float[Tensor, "batch dim"], SentenceParts]:
         """The embeddings of sentences, not normalised, and all of their parts; see `HierarchicalText.encode`."""
         parts = self.text.encode(token_ids, phrases, words_below)
-        return self.text_head(parts.feature), parts
+        return self.text_projection(parts.feature), parts
+
+    def embed_pairs(
+        self,
+        images: Tensor,
+        token_ids: Int64[Tensor, "rows words"],
+        phrases: Int64[Tensor, "rows words"] | None = None,
+        words_below: Float[Tensor, "rows words width"] | None = None,
+        *,
+        local: bool = False,
+    ) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "texts dim"], Mapping[str, LocalMatch]]:
+        """As every network does; `local` matches all pairs by words and by phrases."""
+        seen = self.read_pictures(images)
+        texts, parts = self.read_sentences(
+            token_ids, torch.zeros_like(token_ids) if phrases is None else phrases, words_below
+        )
+        if not local:
+            return seen.embedding, texts, {}
+        matches = self.match(self.project_pictures(seen.regions), self.project_sentences(parts))
+        return seen.embedding, texts, {str(level): match for level, match in matches.items()}
+
+    def kept_words(self, frozen: Collection[str]) -> BertWords | None:
+        """BERT, while it is frozen."""
+        return self.text.bert if "bert" in frozen else None
 
     def project_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Projected]:
         """What pictures bring to the pairs, by level."""
@@ -234,7 +297,7 @@ class HGAN(DualEncoder):
 
     @property
     def needs_of_text(self) -> frozenset[TextNeed]:
-        """Noun phrases, where the phrase level is on, beside what the text path needs."""
+        """Noun phrases, where the phrase level is on, beside what the text encoder needs."""
         phrases: frozenset[TextNeed] = frozenset({"phrases"} if "phrase" in self.settings.levels else ())
         return self.text.needs_of_text | phrases
 
@@ -243,10 +306,10 @@ class HGAN(DualEncoder):
         above = [module for name, module in self.text.named_children() if name not in ("bert", "vectors")]
         return {
             "backbone": [self.backbone],
-            "image_head": [self.image_head],
+            "image_projection": [self.image_projection],
             "words": [] if self.text.vectors is None else [self.text.vectors],
             "bert": [] if self.text.bert is None else [self.text.bert],
             "text": above,
-            "text_head": [self.text_head],
+            "text_projection": [self.text_projection],
             "local": [self.branches, self.local],
         }

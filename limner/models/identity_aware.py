@@ -4,18 +4,17 @@ Source: Li et al., "Identity-Aware Textual-Visual Matching with Latent Co-attent
 Figure 2, implementation section 4.2.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import nn
 
-from limner.models.dual_encoder import DualEncoder
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
-from limner.settings import Settings
 
 
-class IdentityAwareSettings(Settings):
+class IdentityAwareSettings(DualEncoderSettings):
     """Both paths of the identity-aware system's stage 1."""
 
     system: Literal["identity-aware"] = "identity-aware"
@@ -26,6 +25,9 @@ class IdentityAwareSettings(Settings):
     """The LSTM."""
     dim: int = Field(default=512, ge=1)
     """Width of the embedding (section 4.2: 512)."""
+
+    # a matcher reads the states of its LSTM
+    offers: ClassVar[frozenset[str]] = DualEncoderSettings.offers | {"states"}
 
 
 class IdentityAware(DualEncoder):

@@ -13,13 +13,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
-from limner.models.dual_encoder import DualEncoder
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
-from limner.settings import Settings
 
 
-class MNiLSettings(Settings):
+class MNiLSettings(DualEncoderSettings):
     """Both networks and their feature-map layers."""
 
     system: Literal["mnil"] = "mnil"

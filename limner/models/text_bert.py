@@ -16,7 +16,7 @@ from jaxtyping import Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from limner.errors import CheckpointError
+from limner.errors import CheckpointError, install_hint
 from limner.models.image.auto import portable
 from limner.settings import Settings
 from limner.types import PADDING
@@ -244,7 +244,7 @@ def _transformers() -> ModuleType:
         return importlib.import_module("transformers")
     except ImportError as error:
         raise CheckpointError(
-            "a BERT needs the transformers library; install it with: pip install 'limner[hgan]'"
+            f"a BERT needs the transformers library; install it with: {install_hint('hgan')}"
         ) from error
 
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from limner.models.text_path import TextPath, TextSettings
+from limner.models.text_encoder import TextEncoder, TextSettings
 from limner.types import PADDING
 
 Layout = Literal["resnet-50", "resnet-152"]
@@ -30,8 +30,8 @@ _NEARLY_LINEAR = 2.0
 """A bias in standard deviations, at which a ReLU behind a batch norm cuts one value in fifty."""
 
 
-class TextEncoderSettings(TextSettings):
-    """The text path up to its pooled feature."""
+class TextCNNSettings(TextSettings):
+    """The text encoder up to its pooled feature."""
 
     words: int = Field(default=32, ge=8, le=1024)
     """Length of a sentence in tokens; longer ones lose their end (paper: 32, and 56 for CUHK-PEDES)."""
@@ -40,7 +40,7 @@ class TextEncoderSettings(TextSettings):
     layout: Layout = "resnet-50"
     """Blocks per stage: "resnet-50" is 3, 4, 6, 3; "resnet-152" is 3, 8, 36, 3."""
     text_blocks: Literal["paper", "released"] = "paper"
-    """"paper" as the text says; "released" as the authors' MATLAB, see `TextEncoder`."""
+    """"paper" as the text says; "released" as the authors' MATLAB, see `TextCNN`."""
     width: float = Field(default=1.0, gt=0, le=4, allow_inf_nan=False)
     """Factor on all widths (256, 512, 1024, 2048), for small configurations."""
     start: Literal["random", "still", "bag-of-words"] = "random"
@@ -149,7 +149,7 @@ class TextBlock(nn.Module):
         return F.relu(out.add_(shortcut), inplace=True)
 
 
-class TextEncoder(TextPath):
+class TextCNN(TextEncoder):
     """Token ids to a pooled sentence feature of width `channels` (2048).
 
     "paper": four stages of bottleneck blocks, widths 256, 512, 1024, 2048 with a quarter of it in the
@@ -158,7 +158,7 @@ class TextEncoder(TextPath):
     2048); the last stage has one block and keeps the length (32 → 16 → 8 → 8).
     """
 
-    def __init__(self, settings: TextEncoderSettings, vocabulary_size: int) -> None:
+    def __init__(self, settings: TextCNNSettings, vocabulary_size: int) -> None:
         super().__init__()
         self.settings = settings
         self.test_positions = settings.test_positions
@@ -193,7 +193,7 @@ class TextEncoder(TextPath):
         return out
 
 
-def _block_shapes(settings: TextEncoderSettings) -> Iterator[tuple[int, int, Literal[1, 2]]]:
+def _block_shapes(settings: TextCNNSettings) -> Iterator[tuple[int, int, Literal[1, 2]]]:
     """Middle width, output width and stride of each block."""
     released = settings.text_blocks == "released"
     for stage, (count, full) in enumerate(zip(_BLOCKS[settings.layout], _WIDTHS, strict=True)):

@@ -1,19 +1,22 @@
-"""HGAN's text path: word features → self-attention → a bi-LSTM, and noun phrases beside the words.
+"""HGAN's text encoder: word features → self-attention → a bi-LSTM, and noun phrases beside the words.
 
 Source: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Person Search", MM 2020, section 3.2.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from limner.errors import CheckpointError
 from limner.models.text_bert import BertSettings, BertWords, whole_words
+from limner.models.text_encoder import TextEncoder, TextSettings
 from limner.models.text_lstm import lengths
-from limner.models.text_path import TextPath, TextSettings
 from limner.types import PADDING, TextNeed, Tokenizer
 
 
@@ -43,12 +46,23 @@ class HierarchicalTextSettings(TextSettings):
 
     @property
     def learns_table(self) -> bool:
-        """Whether the path has a table of word vectors that may start from given ones: not above BERT."""
+        """Whether the encoder has a table of word vectors that may start from given ones: not above BERT."""
         return self.bert is None
 
     def further_words(self) -> Sequence[str]:
         """The whole words of a pretrained BERT, which it can read without a training sentence."""
         return () if self.bert is None or self.bert.model is None else whole_words(self.bert.model)
+
+    def with_folder(self, folder: Path) -> "HierarchicalTextSettings":
+        """With the BERT whose configuration lies in the folder."""
+        if self.bert is None:
+            raise CheckpointError(f"{folder}: a checkpoint carries a BERT, and its text encoder has none")
+        return self.replace(bert=self.bert.replace(model=str(folder)))
+
+    def identity(self) -> dict[str, Any]:
+        """Without the name or folder of the pretrained BERT, whose configuration the checkpoint carries."""
+        found = super().identity()
+        return found if self.bert is None else {**found, "bert": {**found["bert"], "model": None}}
 
 
 @dataclass(frozen=True)
@@ -65,7 +79,7 @@ class SentenceParts:
     phrases_present: Bool[Tensor, "sentences phrases"]
 
 
-class HierarchicalText(TextPath):
+class HierarchicalText(TextEncoder):
     """Token ids to T_g, and with the phrases' numbers to T_w and T_p.
 
     Our name = their symbol: `forward` = T_g, `encode` = T_g, T_w and T_p; `channels` = the width of T_g, twice that of
@@ -121,6 +135,12 @@ class HierarchicalText(TextPath):
         """Tell BERT what the words of the tokenizer are."""
         if self.bert is not None:
             self.bert.read_vocabulary(tokenizer.entries)
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """The configuration of a pretrained BERT; one that starts at random is built from the settings alone."""
+        if self.bert is None or self.bert.settings.model is None:
+            return {}
+        return self.bert.files()
 
     def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
         """T_g alone."""

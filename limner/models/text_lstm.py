@@ -1,4 +1,4 @@
-"""A text path of a recurrent network: token ids → LSTM → its last hidden state, or the mean of all.
+"""A text encoder of a recurrent network: token ids → LSTM → its last hidden state, or the mean of all.
 
 Sources: Li et al., ICCV 2017, sections 3.1 and 4.2 ("the last hidden state of the LSTM"); the word vectors are what its
 fully connected layer on one-hot words comes to. MNiL, MM 2017, section 3.1 (two layers, the mean of the words'
@@ -14,12 +14,12 @@ from jaxtyping import Bool, Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
 
-from limner.models.text_path import TextPath, TextSettings
+from limner.models.text_encoder import TextEncoder, TextSettings
 from limner.types import PADDING
 
 
 class TextLSTMSettings(TextSettings):
-    """The recurrent text path up to its feature."""
+    """The recurrent text encoder up to its feature."""
 
     words: int = Field(default=50, ge=8, le=1024)
     """Length of a sentence in tokens; longer ones lose their end (the paper does not say)."""
@@ -35,7 +35,7 @@ class TextLSTMSettings(TextSettings):
     """Dropout on the word vectors (not in the paper)."""
 
 
-class TextLSTM(TextPath):
+class TextLSTM(TextEncoder):
     """Token ids to a feature of the last layer's hidden states.
 
     Our name = their symbol: `encode_words` = h_1 … h_T (identity-aware), y_i1 … y_iT (MNiL); `channels` = D_H, D_y.
@@ -62,6 +62,12 @@ class TextLSTM(TextPath):
             filled = token_ids != PADDING
             return (states * filled[:, :, None]).sum(dim=1) / filled.sum(dim=1, keepdim=True).clamp(min=1)
         return states[torch.arange(len(states), device=states.device), present.sum(dim=1) - 1]
+
+    def input_features(
+        self, token_ids: Int64[Tensor, "batch words"]
+    ) -> Float[Tensor, "batch {self.channels}"]:
+        """The LSTM's own feature, which is what MNiL's Figure 5 compares with the embedding."""
+        return self(token_ids[:, : self.settings.words])  # type: ignore[no-any-return]
 
     def word_vectors(self) -> Float[Tensor, "vocabulary {self.channels}"]:
         """The last layer's output for each word alone (MNiL, section 4.4 and Table 3).

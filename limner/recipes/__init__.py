@@ -1,5 +1,5 @@
 """Whole configurations by name."""
 
-from limner.recipes.registry import RECIPES, RecipeEntry, get_recipe
+from limner.recipes.registry import RECIPES, RecipeEntry, all_recipes, get_recipe
 
-__all__ = ["RECIPES", "RecipeEntry", "get_recipe"]
+__all__ = ["RECIPES", "RecipeEntry", "all_recipes", "get_recipe"]

@@ -1,19 +1,32 @@
-"""Changes to a recipe from the command line: `--set key=value`."""
+"""Changes to a recipe as text: `--set key=value` of the command line, and what differs between two recipes.
+
+A key is a path of names. Stages go by their name or by their number from 0, losses by their kind:
+
+    seed=1    stages.stage-1.epochs=5    stages.stage-2.losses.ranking.margin=0.2
+
+A loss as a whole is added with defaults by `{}`, with others by `{"margin": 0.2}`, and left out by `null`:
+
+    stages.stage-1.losses.ranking={}    stages.stage-1.losses.instance=null
+"""
 
 import difflib
+import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from limner.errors import SettingsError
-from limner.training.settings import Recipe
+from limner.losses.registry import LOSSES, loss_settings
+from limner.training.recipe import Recipe
+
+_ABSENT = object()
 
 
 def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
-    """Apply `key=value` settings such as `seed=1`, `stages.stage-1.epochs=5`, `model.backbone.weights=FILE`.
+    """Apply `key=value` settings, one after the other; the recipe is checked when all are applied.
 
-    Stages are addressed by name or by number from 0. Values are read as JSON where they are JSON, else as text. Raises
-    `SettingsError` for unknown keys and values out of range.
+    Values are read as JSON where they are JSON, else as text. Raises `SettingsError` for unknown keys, with the nearest
+    known one, and for values out of range.
     """
     values: dict[str, Any] = json.loads(recipe.model_dump_json())
     for setting in settings:
@@ -22,6 +35,54 @@ def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
             raise SettingsError(f"setting '{setting}': expected key=value, e.g. seed=1")
         _put(values, key.split("."), _value(setting, text), key)
     return Recipe.parse(values)
+
+
+def differences(before: Recipe, after: Recipe) -> tuple[str, ...]:
+    """The settings that make `after` of `before`: `change(before, differences(before, after)) == after`."""
+    found = _differing(json.loads(before.model_dump_json()), json.loads(after.model_dump_json()))
+    return tuple(f"{key}={value if _plain(value) else json.dumps(value)}" for key, value in found)
+
+
+def _plain(value: Any) -> bool:
+    """Whether a value is text that is read back as itself."""
+    return isinstance(value, str) and _value("", value) == value
+
+
+def _differing(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Paths and values; what has no address of its own is one value with what it is in."""
+    if before == after:
+        return
+    # settings of another system share names with those of this one, but not their meaning
+    alike = isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys()
+    if alike and before.get("system") == after.get("system"):
+        for name in after:
+            yield from _differing(before[name], after[name], f"{path}.{name}" if path else name)
+        return
+    for named, parts in ((".losses", _losses), ("stages", _stages)):
+        if path.endswith(named) and (found := parts(before, after, path)) is not None:
+            yield from found
+            return
+    yield path, after
+
+
+def _losses(before: list[Any], after: list[Any], path: str) -> Iterator[tuple[str, Any]] | None:
+    """The differences of a stage's losses by kind; None where their order has to be said."""
+    old, new = ({loss["kind"]: loss for loss in losses} for losses in (before, after))
+    added = [kind for kind in new if kind not in old]
+    if list(new) != [kind for kind in old if kind in new] + added:  # one that is added comes last
+        return None
+    kept = (_differing(old[kind], new[kind], f"{path}.{kind}") for kind in old if kind in new)
+    more = ((f"{path}.{kind}", {key: new[kind][key] for key in new[kind] if key != "kind"}) for kind in added)
+    return itertools.chain(*kept, more, ((f"{path}.{kind}", None) for kind in old if kind not in new))
+
+
+def _stages(before: list[Any], after: list[Any], path: str) -> Iterator[tuple[str, Any]] | None:
+    """The differences of stages by name; None where these differ."""
+    old, new = ([stage["name"] for stage in stages] for stages in (before, after))
+    if old != new:
+        return None
+    pairs = zip(old, before, after, strict=True)
+    return itertools.chain(*(_differing(one, other, f"{path}.{name}") for name, one, other in pairs))
 
 
 def _value(setting: str, text: str) -> Any:
@@ -41,11 +102,17 @@ def _value(setting: str, text: str) -> Any:
 
 def _put(values: Any, path: list[str], value: Any, key: str) -> None:
     *outer, last = path
+    within = ""
     for part in outer:
-        values = _into(values, part, key)
-    if isinstance(values, list):
+        values = _loss(values, part, key) if within == "losses" else _into(values, part, key)
+        within = part
+    if within == "losses" and isinstance(values, list) and not last.isdecimal():
+        _put_loss(values, last, value, key)
+    elif isinstance(values, list):
         values[_index(values, last, key)] = value
     elif isinstance(values, dict):
+        if "kind" in values and last not in values:
+            _expect_setting(str(values["kind"]), last, key)
         # an unknown name is refused, with the nearest known one, when the recipe is parsed
         values[last] = value
     else:
@@ -71,3 +138,80 @@ def _index(values: list[Any], part: str, key: str) -> int:
         return int(part)
     named = ", ".join(name for name in names if name) or "no names"
     raise SettingsError(f"setting '{key}': no entry '{part}' among {len(values)} ({named})")
+
+
+def _kinds(losses: list[Any]) -> list[str]:
+    return [str(loss.get("kind", "")) if isinstance(loss, dict) else "" for loss in losses]
+
+
+def _loss(losses: Any, kind: str, key: str) -> Any:
+    """The values of a loss that a stage has."""
+    if not isinstance(losses, list) or kind.isdecimal():
+        return _into(losses, kind, key)
+    there = _kinds(losses)
+    if kind in there:
+        return losses[there.index(kind)]
+    _expect_kind(kind, there, key)
+    stage = key.partition(f".{kind}")[0]
+    raise SettingsError(
+        f"setting '{key}': the stage has no loss '{kind}', only {', '.join(there) or 'none'}; add it with "
+        f"{stage}.{kind}={{}}"
+    )
+
+
+def _put_loss(losses: list[Any], kind: str, value: Any, key: str) -> None:
+    """Add a loss, put it in the place of the one of its kind, or take that away."""
+    there = _kinds(losses)
+    _expect_kind(kind, there, key)
+    if value is None:
+        losses[:] = [loss for loss, other in zip(losses, there, strict=True) if other != kind]
+    elif not isinstance(value, dict):
+        raise SettingsError(
+            f"setting '{key}': expected an object of the loss's settings, {{}} for the defaults or null for none"
+        )
+    elif kind in there:
+        losses[there.index(kind)] = {**value, "kind": kind}
+    else:
+        losses.append({**value, "kind": kind})
+
+
+def _expect_kind(kind: str, there: list[str], key: str) -> None:
+    """Refuse what is no kind of loss; a setting of one is told where it belongs."""
+    if kind in LOSSES:
+        return
+    close = difflib.get_close_matches(kind, LOSSES, n=1)
+    if close:
+        hint = f"did you mean '{close[0]}'?"
+    elif owner := _owner(kind, [*there, *LOSSES]):
+        name, setting = owner
+        where = key.replace(f".losses.{kind}", f".losses.{name}.{setting}", 1)
+        hint = f"did you mean '{where}'?" + ("" if name in there else f" This stage has no loss '{name}'")
+    else:
+        hint = f"there are: {', '.join(LOSSES)}"
+    raise SettingsError(f"setting '{key}': unknown loss '{kind}'; {hint}")
+
+
+def _expect_setting(kind: str, name: str, key: str) -> None:
+    """Refuse what is no setting of a loss, with the nearest name, or with the loss that has it."""
+    if kind not in LOSSES or name in (own := loss_settings(kind).model_fields):
+        return
+    others = [other for other in LOSSES if other != kind]
+    close = difflib.get_close_matches(name, own, n=1)
+    if close:
+        hint = f"did you mean '{close[0]}'?"
+    elif owner := _owner(name, others):
+        hint = f"it is one of losses.{owner[0]}; known here: {', '.join(own)}"
+    else:
+        hint = f"known here: {', '.join(own)}"
+    raise SettingsError(f"unknown setting '{key}'; {hint}")
+
+
+def _owner(name: str, kinds: Iterable[str]) -> tuple[str, str] | None:
+    """The first loss of some that has a setting of this name, or nearly, and its name."""
+    known: dict[str, str] = {}
+    for kind in kinds:
+        if kind in LOSSES:
+            for setting in loss_settings(kind).model_fields:
+                known.setdefault(setting, kind)
+    close = difflib.get_close_matches(name, known, n=1)
+    return (known[close[0]], close[0]) if close else None

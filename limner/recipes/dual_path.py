@@ -4,11 +4,11 @@ Paper: Zheng et al., "Dual-path convolutional image-text embeddings with instanc
 """
 
 from limner.data.transforms import ImageSettings
+from limner.losses import Instance, Ranking
 from limner.models.dual_path import DualPathSettings
 from limner.models.image import BackboneSettings
-from limner.models.text_cnn import TextEncoderSettings
-from limner.training.loss_settings import LossSettings
-from limner.training.settings import (
+from limner.models.text_cnn import TextCNNSettings
+from limner.training.recipe import (
     OptimiserSettings,
     Recipe,
     ScheduleSettings,
@@ -30,15 +30,15 @@ def dual_path() -> Recipe:
         stages=(
             StageSettings(
                 name="stage-1",
-                epochs=240,  # no patience: the text path is at chance for dozens of epochs before it begins to learn
+                epochs=240,  # no patience: the text encoder is at chance for dozens of epochs before it begins to learn
                 frozen=("backbone",),
-                losses=LossSettings(ranking=0, visual=1, textual=1),
+                losses=(Instance(),),
             ),
             StageSettings(
                 name="stage-2",
                 epochs=60,
                 patience=10,
-                losses=LossSettings(ranking=1, visual=1, textual=1, margin=1.0),
+                losses=(Instance(), Ranking(margin=1.0)),
             ),
         ),
     )
@@ -60,17 +60,16 @@ def dual_path_released() -> Recipe:
     return text.replace(
         name="dual-path-released",
         model=DualPathSettings(
-            head="released", text=TextEncoderSettings(text_blocks="released", test_positions=0)
+            head="released", text=TextCNNSettings(text_blocks="released", test_positions=0)
         ),
         images=ImageSettings(resize=(256, 256), train_crop="scaled"),
-        classifier_bias=True,
         stages=(
-            first.replace(optimiser=optimiser),
+            first.replace(optimiser=optimiser, losses=(Instance(bias=True),)),
             second.replace(
                 patience=None,
                 optimiser=optimiser.replace(multipliers={"words": 1e-3, "backbone": 1e-3}),
                 schedule=ScheduleSettings(kind="steps", drops=(40,)),
-                losses=second.losses.replace(ranking=2.0, textual=0.1, candidates=256),
+                losses=(Instance(textual=0.1, bias=True), Ranking(weight=2.0, candidates=256)),
             ),
         ),
     )
@@ -86,9 +85,10 @@ def dual_path_cuhk_pedes() -> Recipe:
     text = dual_path()
     return text.replace(
         name="dual-path-cuhk-pedes",
-        model=DualPathSettings(text=TextEncoderSettings(words=56)),
-        stages=tuple(stage.replace(pairing="group") for stage in text.stages),
-        classifier_bias=True,
+        model=DualPathSettings(text=TextCNNSettings(words=56)),
+        stages=tuple(
+            stage.replace(pairing="group").with_losses(Instance(bias=True)) for stage in text.stages
+        ),
         select="text_to_image R@1",
     )
 
@@ -137,7 +137,6 @@ def dual_path_flickr8k_strong() -> Recipe:
     optimiser = OptimiserSettings(
         name="adamw", rate=0.001, weight_decay=0.1, clip=2.0, multipliers={"text": 0.1, "words": 3.0}
     )
-    losses = LossSettings(ranking=0.0, visual=1.0, textual=1.0, margin=0.2, dropout=0.3, scale=20.0)
     first = StageSettings(
         name="stage-1",
         epochs=4,
@@ -146,7 +145,7 @@ def dual_path_flickr8k_strong() -> Recipe:
         position_shift=False,
         frozen=("backbone",),
         views=5,
-        losses=losses,
+        losses=(Instance(dropout=0.3, scale=20.0, initial="images"),),
         optimiser=optimiser,
         schedule=ScheduleSettings(kind="cosine", warmup=0.5),
     )
@@ -154,14 +153,13 @@ def dual_path_flickr8k_strong() -> Recipe:
         name="dual-path-flickr8k-strong",
         model=DualPathSettings(
             backbone=BackboneSettings(name="mobilenet-v2", weights="imagenet"),
-            text=TextEncoderSettings(
+            text=TextCNNSettings(
                 words=24, text_blocks="released", width=0.5, start="bag-of-words", word_dropout=0.15
             ),
             dim=1024,
         ),
         images=ImageSettings(resize=(224, 224), train_crop="scaled"),
         vocabulary=VocabularySettings(min_count=2, vectors="captions"),
-        classifier_start="images",
         stages=(
             first,
             first.replace(
@@ -170,7 +168,7 @@ def dual_path_flickr8k_strong() -> Recipe:
                 frozen=(),
                 backbone_from="features.15",
                 backbone_statistics="fixed",
-                losses=losses.replace(ranking=1.0, visual=0.0, textual=0.0),
+                losses=(Ranking(margin=0.2),),
             ),
         ),
     )
@@ -187,13 +185,12 @@ def dual_path_people() -> Recipe:
     After `limner data people PEOPLE`: `limner train dual-path-people --data cuhk-pedes:PEOPLE --out RUN`
     """
     optimiser = OptimiserSettings(name="adamw", rate=0.002, weight_decay=0.05, clip=5.0)
-    losses = LossSettings(ranking=0, visual=1, textual=1, margin=0.2, dropout=0.1, scale=16.0, smoothing=0.1)
     first = StageSettings(
         name="stage-1",
         epochs=24,
         batch=64,
         pairing="group",
-        losses=losses,
+        losses=(Instance(dropout=0.1, scale=16.0, smoothing=0.1),),
         optimiser=optimiser,
         schedule=ScheduleSettings(kind="cosine", warmup=2),
         validate_every=12,
@@ -202,7 +199,7 @@ def dual_path_people() -> Recipe:
         name="dual-path-people",
         model=DualPathSettings(
             backbone=BackboneSettings(name="resnet-18", width=0.5),
-            text=TextEncoderSettings(words=40, word_dim=128, width=0.25, start="still"),
+            text=TextCNNSettings(words=40, word_dim=128, width=0.25, start="still"),
             dim=256,
         ),
         images=ImageSettings(resize=(128, 64), crop=(128, 64), train_crop="pad", pad=6),
@@ -212,7 +209,7 @@ def dual_path_people() -> Recipe:
             first.replace(
                 name="stage-2",
                 epochs=20,
-                losses=losses.replace(ranking=1, visual=0, textual=0),
+                losses=(Ranking(margin=0.2),),
                 validate_every=4,
             ),
         ),

@@ -4,20 +4,18 @@ Paper: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Perso
 """
 
 from limner.data.transforms import ImageSettings
+from limner.losses import Instance, Levels, Pair
 from limner.models.hgan import HGANSettings, RegionSettings
 from limner.models.image import BackboneSettings
 from limner.models.local_matching import LocalMatchingSettings
 from limner.models.text_hgan import HierarchicalTextSettings
-from limner.training.loss_settings import LossSettings
-from limner.training.settings import (
+from limner.training.recipe import (
     OptimiserSettings,
     Recipe,
     ScheduleSettings,
     StageSettings,
     VocabularySettings,
 )
-
-_ALL_LEVELS = LossSettings(pair=1.0, visual=1.0, textual=1.0, word=1.0, phrase=1.0, dropout=0.0)
 
 
 def hgan_cuhk_pedes() -> Recipe:
@@ -35,7 +33,6 @@ def hgan_cuhk_pedes() -> Recipe:
         name="hgan-cuhk-pedes",
         model=HGANSettings(),
         images=ImageSettings(resize=(384, 192), crop=(384, 192), train_crop="pad"),
-        classifier_bias=True,
         stages=(
             StageSettings(
                 name="stage-1",
@@ -44,7 +41,7 @@ def hgan_cuhk_pedes() -> Recipe:
                 batch=32,
                 sentences="all",
                 position_shift=False,
-                losses=_ALL_LEVELS,
+                losses=(Instance(dropout=0.0, bias=True), Pair(), Levels()),
                 optimiser=OptimiserSettings(
                     name="adam", rate=0.0002, weight_decay=0.0005, multipliers={"bert": 0.1}
                 ),
@@ -81,7 +78,7 @@ def hgan_people() -> Recipe:
                 batch=32,
                 pairing="group",
                 position_shift=False,
-                losses=_ALL_LEVELS.replace(scale=16.0, pair=0.2, word=0.1, phrase=0.1),
+                losses=(Instance(dropout=0.0, scale=16.0), Pair(weight=0.2), Levels(word=0.1, phrase=0.1)),
                 optimiser=OptimiserSettings(name="adamw", rate=0.001, weight_decay=0.05, clip=5.0),
                 schedule=ScheduleSettings(kind="cosine", warmup=1),
                 validate_every=4,

@@ -5,14 +5,104 @@ recipe's BERT, or, where the recipe has none, one that starts at random. Figure 
 the others are our own choice of points on both of its axes.
 """
 
-from limner.recipes.ablation_table import Row, Table, recalls
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
 
-_WITHOUT_BERT = ("model.text.bert=null", "vocabulary.vectors={vectors}", "stages.0.frozen={frozen}")
-_BERT = ("model.text.bert={bert}", "vocabulary.vectors=random")
-_SENTENCE = ("model.levels=[]", "stages.0.losses.word=0", "stages.0.losses.phrase=0")
-_WORD = ('model.levels=["word"]', "stages.0.losses.phrase=0")
+from limner.losses import Instance, Levels, Pair
+from limner.models.hgan import HGANSettings, Level
+from limner.models.text_bert import BertSettings
+from limner.recipes.table import Change, Row, Table, in_stage, recalls
+from limner.training.recipe import Recipe, StageSettings
+
 _SET = "CUHK-PEDES test, ResNet-50 and BERT"
 _BEST = (59.0, 79.5, 86.6)
+
+
+def _network(recipe: Recipe) -> HGANSettings:
+    assert isinstance(recipe.model, HGANSettings)  # the table's `system`
+    return recipe.model
+
+
+def _then(*changes: Change) -> Change:
+    """Several changes, one after the other."""
+    return lambda recipe: reduce(lambda changed, change: change(changed), changes, recipe)
+
+
+def _levels(*levels: Level) -> Change:
+    """Some of the levels below the sentence, in the network and in the losses of its stage."""
+
+    def learnt(stage: StageSettings) -> StageSettings:
+        own = stage.loss(Levels)
+        if own is None or not levels:
+            return stage.without_losses(Levels)
+        return stage.with_losses(
+            own.replace(**{level: 0.0 for level in ("word", "phrase") if level not in levels})
+        )
+
+    def change(recipe: Recipe) -> Recipe:
+        stages = (learnt(recipe.stages[0]), *recipe.stages[1:])
+        return recipe.replace(model=_network(recipe).replace(levels=levels), stages=stages)
+
+    return change
+
+
+def _without_bert(recipe: Recipe) -> Recipe:
+    """A table of word vectors in BERT's place, and nothing of BERT to hold fixed or to scale."""
+    model, vectors = _network(recipe), recipe.vocabulary.vectors
+    return recipe.replace(
+        model=model.replace(text=model.text.replace(bert=None)),
+        vocabulary=recipe.vocabulary.replace(vectors="captions" if vectors == "random" else vectors),
+        stages=tuple(_without_part(stage, "bert") for stage in recipe.stages),
+    )
+
+
+def _without_part(stage: StageSettings, part: str) -> StageSettings:
+    def others(named: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in named.items() if name != part}
+
+    optimiser = stage.optimiser.replace(multipliers=others(stage.optimiser.multipliers))
+    return stage.replace(
+        frozen=tuple(name for name in stage.frozen if name != part),
+        optimiser=optimiser,
+        part_optimisers=others(stage.part_optimisers),
+    )
+
+
+def _with_bert(**settings: str) -> Change:
+    """The recipe's BERT, or one that starts at random where it has none; some of its settings changed."""
+
+    def change(recipe: Recipe) -> Recipe:
+        model = _network(recipe)
+        bert = (model.text.bert or BertSettings(model=None)).replace(**settings)
+        stages = recipe.stages if model.text.bert else tuple(_without_part(s, "words") for s in recipe.stages)
+        return recipe.replace(
+            model=model.replace(text=model.text.replace(bert=bert)),
+            vocabulary=recipe.vocabulary.replace(vectors="random"),
+            stages=stages,
+        )
+
+    return change
+
+
+def _regions(**settings: tuple[int, int]) -> Change:
+    """Other windows."""
+
+    def change(recipe: Recipe) -> Recipe:
+        model = _network(recipe)
+        return recipe.replace(model=model.replace(regions=model.regions.replace(**settings)))
+
+    return change
+
+
+def _local(**settings: str | int) -> Change:
+    """Another attention."""
+
+    def change(recipe: Recipe) -> Recipe:
+        model = _network(recipe)
+        return recipe.replace(model=model.replace(local=model.local.replace(**settings)))
+
+    return change
 
 
 def _texts(*figures: float) -> dict[str, float]:
@@ -28,11 +118,7 @@ def _windows(kernel: tuple[int, int], stride: tuple[int, int], regions: int, *fi
         f"{rows} × {columns}, steps of {down} × {across}: {regions} regions",
         "I",
         _texts(*figures),
-        (
-            "model.regions.map_size=[16, 8]",
-            f"model.regions.kernel=[{rows}, {columns}]",
-            f"model.regions.stride=[{down}, {across}]",
-        ),
+        _regions(map_size=(16, 8), kernel=kernel, stride=stride),
     )
 
 
@@ -42,16 +128,18 @@ def _selected(of_items: int, of_regions: int) -> Row:
         f"k1 = {of_items}, k2 = {of_regions}",
         "I",
         _texts(*_BEST) if (of_items, of_regions) == (4, 2) else {},
-        (f"model.local.k_items={of_items}", f"model.local.k_regions={of_regions}"),
+        _local(k_items=of_items, k_regions=of_regions),
     )
 
+
+_sentence = _then(_levels(), _without_bert)
 
 HGAN_TABLES: dict[str, Table] = {
     "hgan-table-2": Table(
         "HGAN, Table 2: hidden layers of BERT, sentence level alone",
         _SET,
         tuple(
-            Row(key, label, "I", _texts(*figures), (*_SENTENCE, *_BERT, f"model.text.bert.hidden={key}"))
+            Row(key, label, "I", _texts(*figures), _then(_levels(), _with_bert(hidden=key)))
             for key, label, figures in (
                 ("last", "last hidden layer", (53.8, 76.1, 83.2)),
                 ("second-to-last", "second to last", (54.3, 77.1, 84.3)),
@@ -70,19 +158,25 @@ HGAN_TABLES: dict[str, Table] = {
                 "L_ide",
                 "I",
                 recalls(None, None, 43.5, 74.1),
-                (*_SENTENCE, *_WITHOUT_BERT, "stages.0.losses.pair=0"),
+                _then(_sentence, in_stage(0, lambda stage: stage.without_losses(Pair))),
             ),
             Row(
                 "pair",
                 "L_pair",
                 "I",
                 recalls(None, None, 47.1, 79.8),
-                (*_SENTENCE, *_WITHOUT_BERT, "stages.0.losses.visual=0", "stages.0.losses.textual=0"),
+                _then(_sentence, in_stage(0, lambda stage: stage.without_losses(Instance))),
             ),
-            Row("both", "L_ide + L_pair", "I", recalls(None, None, 51.8, 82.5), (*_SENTENCE, *_WITHOUT_BERT)),
-            Row("bert", "… with BERT", "I", recalls(None, None, 55.2, 84.9), (*_SENTENCE, *_BERT)),
-            Row("word", "… and words", "I", recalls(None, None, 58.3, 85.7), (*_WORD, *_BERT)),
-            Row("phrase", "… and phrases (HGAN)", "I", recalls(None, None, 59.0, 86.6), _BERT),
+            Row("both", "L_ide + L_pair", "I", recalls(None, None, 51.8, 82.5), _sentence),
+            Row("bert", "… with BERT", "I", recalls(None, None, 55.2, 84.9), _then(_levels(), _with_bert())),
+            Row(
+                "word",
+                "… and words",
+                "I",
+                recalls(None, None, 58.3, 85.7),
+                _then(_levels("word"), _with_bert()),
+            ),
+            Row("phrase", "… and phrases (HGAN)", "I", recalls(None, None, 59.0, 86.6), _with_bert()),
         ),
         recipe="hgan-cuhk-pedes",
         system="hgan",
@@ -105,13 +199,13 @@ HGAN_TABLES: dict[str, Table] = {
         "HGAN, Table 5: kinds of attention",
         _SET,
         (
-            Row("soft", "w/o Gumbel (soft)", "I", _texts(56.1, 78.1, 85.5), ("model.local.attention=soft",)),
+            Row("soft", "w/o Gumbel (soft)", "I", _texts(56.1, 78.1, 85.5), _local(attention="soft")),
             Row(
                 "max",
                 "w Max Gumbel",
                 "I",
                 _texts(57.6, 78.5, 86.0),
-                ("model.local.k_items=1", "model.local.k_regions=1"),
+                _local(k_items=1, k_regions=1),
             ),
             Row("top-k", "HGAN", "I", _texts(*_BEST)),
         ),

@@ -4,12 +4,12 @@ Paper: Li et al., "Identity-Aware Textual-Visual Matching with Latent Co-attenti
 """
 
 from limner.data.transforms import ImageSettings
+from limner.losses import CMCE
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.identity_aware import IdentityAwareSettings
 from limner.models.image import BackboneSettings
 from limner.models.text_lstm import TextLSTMSettings
-from limner.training.loss_settings import LossSettings
-from limner.training.settings import (
+from limner.training.recipe import (
     OptimiserSettings,
     PairSettings,
     Recipe,
@@ -17,8 +17,6 @@ from limner.training.settings import (
     StageSettings,
     VocabularySettings,
 )
-
-_CMCE = LossSettings(cmce=1.0, visual=0.0, textual=0.0)
 
 
 def identity_aware_cuhk_pedes() -> Recipe:
@@ -52,7 +50,7 @@ def identity_aware_cuhk_pedes() -> Recipe:
                 batch=64,
                 pairing="group",
                 position_shift=False,
-                losses=_CMCE,
+                losses=(CMCE(),),
                 optimiser=OptimiserSettings(name="adamw", rate=1e-4),
                 part_optimisers={"backbone": OptimiserSettings(name="sgd", rate=1e-3)},
             ),
@@ -101,7 +99,7 @@ def identity_aware_birds() -> Recipe:
         position_shift=False,
         frozen=("backbone",),
         views=3,
-        losses=_CMCE.replace(margin=0.2, negatives="sum"),
+        losses=(CMCE(),),
         optimiser=adamw,
     )
     return Recipe(
@@ -174,8 +172,7 @@ def identity_aware_people() -> Recipe:
                 batch=32,
                 pairing="group",
                 position_shift=False,
-                # margin and negatives are those of the triplet baseline
-                losses=_CMCE.replace(renormalise=True, margin=0.2, negatives="sum"),
+                losses=(CMCE(renormalise=True),),
                 optimiser=adamw,
                 schedule=ScheduleSettings(kind="cosine", warmup=1),
                 validate_every=4,

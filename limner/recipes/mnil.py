@@ -5,11 +5,11 @@ liangzhang1407/Multi-Networks-Joint-Learning-for-Large-Scale-Cross-Modal-Retriev
 """
 
 from limner.data.transforms import ImageSettings
+from limner.losses import Sextuple
 from limner.models.image import BackboneSettings
 from limner.models.mnil import MNiLSettings
 from limner.models.text_lstm import TextLSTMSettings
-from limner.training.loss_settings import LossSettings
-from limner.training.settings import (
+from limner.training.recipe import (
     OptimiserSettings,
     Recipe,
     ScheduleSettings,
@@ -17,16 +17,14 @@ from limner.training.settings import (
     VocabularySettings,
 )
 
-_SEXTUPLE = LossSettings(sextuple=1.0, visual=0.0, textual=0.0)
-
 
 def mnil_mscoco() -> Recipe:
     """The paper on MSCOCO with its category labels. Reproduces Table 1.
 
     ResNet-50 and the LSTM are fine-tuned, the feature-map layers learn at ten times their rate; SGD with momentum 0.9.
     Decided where the text is silent: batches of 64, the released code's rate of 0.001 and weight decay of 5e-5, 20
-    epochs, and violators from a bank of 4,096 pairs. Expected on its 5,000 pairs: MAP@50 53.4 for sentences, 46.4 for
-    pictures, MAP@all 35.6 and 38.8. Not yet run here at that size.
+    epochs, and hard negatives from a queue of 4,096 pairs. Expected on its 5,000 pairs: MAP@50 53.4 for sentences,
+    46.4 for pictures, MAP@all 35.6 and 38.8. Not yet run here at that size.
     `limner train mnil-mscoco --data mscoco-labels:DIR --out RUN`
     """
     return Recipe(
@@ -39,9 +37,11 @@ def mnil_mscoco() -> Recipe:
                 patience=5,
                 batch=64,
                 position_shift=False,
-                losses=_SEXTUPLE.replace(relevant="label"),
+                losses=(Sextuple(relevant="label"),),
                 optimiser=OptimiserSettings(
-                    rate=0.001, weight_decay=5e-5, multipliers={"image_head": 10.0, "text_head": 10.0}
+                    rate=0.001,
+                    weight_decay=5e-5,
+                    multipliers={"image_projection": 10.0, "text_projection": 10.0},
                 ),
             ),
         ),
@@ -61,7 +61,7 @@ def mnil_flickr30k() -> Recipe:
     return mscoco.replace(
         name="mnil-flickr30k",
         model=MNiLSettings(text=TextLSTMSettings(words=15, layers=2, feature="mean")),
-        stages=(stage.replace(losses=_SEXTUPLE),),
+        stages=(stage.replace(losses=(Sextuple(),)),),
         select="rsum",
     )
 
@@ -84,7 +84,7 @@ def mnil_flickr8k() -> Recipe:
         position_shift=False,
         frozen=("backbone",),
         views=5,
-        losses=_SEXTUPLE,
+        losses=(Sextuple(),),
         optimiser=OptimiserSettings(name="adamw", rate=0.001, weight_decay=0.1, clip=5.0),
         schedule=ScheduleSettings(kind="cosine", warmup=0.5),
     )
@@ -113,7 +113,7 @@ def mnil_flickr8k() -> Recipe:
 def mnil_birds() -> Recipe:
     """Few species on two cores: MobileNetV2 held fixed, a species a class.
 
-    Departures as in `mnil-flickr8k`, in one stage with batches of 64 and a bank of 1,024. Two minutes on one thread;
+    Departures as in `mnil-flickr8k`, in one stage with batches of 64 and a queue of 1,024. Two minutes on one thread;
     by class MAP@50 50.7 image→text, 49.1 text→image (means of three seeds).
     Ten species of CUB, three to be tested on: `limner train mnil-birds --data folder:CUB10 --out RUN`
     """
@@ -127,7 +127,7 @@ def mnil_birds() -> Recipe:
                 epochs=10,
                 batch=64,
                 views=3,
-                losses=_SEXTUPLE.replace(bank=1024),
+                losses=(Sextuple(queue=1024),),
             ),
         ),
         select="mAP",
@@ -137,7 +137,7 @@ def mnil_birds() -> Recipe:
 def mnil_people() -> Recipe:
     """Generated people by the labels of what they wear and carry.
 
-    Departures as in `mnil-birds`, on pictures of 192×96 and 40 words, half as wide, with the bank of 4,096. A CNN that
+    Departures as in `mnil-birds`, on pictures of 192×96 and 40 words, half as wide, with the queue of 4,096. A CNN that
     starts at random, as other recipes of generated people have it, learns next to nothing from sextuples by label.
     Five minutes on one thread; by label MAP@50 75.3 image→text, 79.2 text→image (means of three seeds).
     After `limner data people PEOPLE`:
@@ -151,5 +151,5 @@ def mnil_people() -> Recipe:
             text=TextLSTMSettings(words=40, word_dim=300, hidden=256, layers=2, feature="mean"), dim=512
         ),
         images=ImageSettings(resize=(192, 96), crop=(192, 96), train_crop="pad"),
-        stages=(stage.replace(views=2, validate_every=2, losses=_SEXTUPLE.replace(relevant="label")),),
+        stages=(stage.replace(views=2, validate_every=2, losses=(Sextuple(relevant="label"),)),),
     )

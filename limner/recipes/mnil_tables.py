@@ -7,19 +7,28 @@ Flickr30k the paper's one sentence of each picture is `--protocol mnil-flickr30k
 
 from collections.abc import Mapping
 
-from limner.recipes.ablation_table import Row, Table
+from limner.losses import Sextuple
+from limner.losses.sextuple import Direction
+from limner.recipes.table import Change, Row, Table, in_stage
+from limner.training.recipe import StageSettings
 
-_SEXTUPLE = (
-    "stages.0.losses.sextuple=1",
-    *(f"stages.0.losses.{name}=0" for name in ("ranking", "visual", "textual", "joint", "cmce")),
-)
-_DIRECTIONS = {"to-text": "image_to_text", "to-image": "text_to_image", "both": "both"}
+_DIRECTIONS: dict[str, Direction] = {"to-text": "image_to_text", "to-image": "text_to_image", "both": "both"}
 _LABELS = {"to-text": "MNiL (I→T)", "to-image": "MNiL (T→I)", "both": "MNiL"}
+
+
+def _sextuples_alone(direction: Direction) -> Change:
+    """The sextuple loss of one direction or both, and no other."""
+
+    def change(stage: StageSettings) -> StageSettings:
+        own = stage.loss(Sextuple) or Sextuple()
+        return stage.replace(losses=(own.replace(weight=1.0, direction=direction),))
+
+    return in_stage(0, change)
 
 
 def _rows(published: Mapping[str, Mapping[str, float]]) -> tuple[Row, ...]:
     return tuple(
-        Row(key, _LABELS[key], "I", published[key], (*_SEXTUPLE, f"stages.0.losses.direction={direction}"))
+        Row(key, _LABELS[key], "I", published[key], _sextuples_alone(direction))
         for key, direction in _DIRECTIONS.items()
     )
 

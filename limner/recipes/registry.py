@@ -4,7 +4,6 @@ Each names the function that builds it; the module is imported when the recipe i
 here against the functions' docstrings.
 """
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from limner.errors import DataError, SettingsError
+from limner.plugins import find_plugin, nearest, plugins
 
 if TYPE_CHECKING:
-    from limner.training.settings import Recipe
+    from limner.training.recipe import Recipe
 
 PICTURES, PERSONS, PAPER = "Your own pictures", "Persons", "A paper's table"
+PACKAGES = "Of other packages"
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class RecipeEntry:
     """A recipe that can be asked for.
 
     - `source`: "module:function" of the function that returns it.
-    - `group`: what it is for: `PICTURES`, `PERSONS` or `PAPER`.
-    - `about`: the first line of the function's docstring.
+    - `group`: what it is for: `PICTURES`, `PERSONS` or `PAPER`; or `PACKAGES`.
+    - `about`: the first line of the function's docstring; of another package's, which is not imported, its package.
     """
 
     source: str
@@ -135,6 +136,16 @@ RECIPES: dict[str, RecipeEntry] = {
 """Every recipe by the name that `limner train` takes, those for similar tasks together."""
 
 
+def all_recipes() -> dict[str, RecipeEntry]:
+    """Every recipe by name; those of other packages, of which nothing is imported, behind limner's own."""
+    added = {
+        name: RecipeEntry(plugin.entry.value, PACKAGES, f"of the package {plugin.package}")
+        for name, plugin in plugins("limner.recipes").items()
+        if name not in RECIPES
+    }
+    return RECIPES | added
+
+
 def get_recipe(name: str) -> "Recipe":
     """The recipe of a name; of one that ends in ".json", that in the file, as `limner recipes show` prints it.
 
@@ -142,18 +153,26 @@ def get_recipe(name: str) -> "Recipe":
     """
     if name.endswith(".json"):
         return _read(Path(name))
-    if name not in RECIPES:
-        close = difflib.get_close_matches(name, RECIPES, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(RECIPES)}"
-        raise SettingsError(f"unknown recipe '{name}'; {hint}")
-    return RECIPES[name].load()()
+    if name in RECIPES:
+        return RECIPES[name].load()()
+    plugin = find_plugin("limner.recipes", name)
+    if plugin is None:
+        raise SettingsError(f"unknown recipe '{name}'; {nearest('limner.recipes', name, RECIPES)}")
+    from limner.training.recipe import Recipe
+
+    made = plugin.load()()
+    if not isinstance(made, Recipe):
+        raise SettingsError(
+            f"limner.recipes: '{name}' of {plugin.package} gave a {type(made).__name__}, not a limner Recipe; mend it"
+        )
+    return made
 
 
 def _read(file: Path) -> "Recipe":
     # the readers' JSON, whose messages name the file and the place in it; they bring numpy, which a list of names
     # does without
     from limner.data.readers.parsing import parse_json, read_text, shown
-    from limner.training.settings import Recipe
+    from limner.training.recipe import Recipe
 
     try:
         if not file.is_file():

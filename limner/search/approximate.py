@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from limner.errors import SettingsError
+from limner.errors import SettingsError, install_hint
 from limner.search.snapshot import Snapshot, top
 
 LINKED = 256
@@ -28,7 +28,7 @@ class Approximate:
             from usearch.index import Index
         except ImportError:
             raise SettingsError(
-                "approximate search needs usearch; pip install 'limner[approximate]', or search exactly"
+                f"approximate search needs usearch; {install_hint('approximate')}, or search exactly"
             ) from None
         self._graph: Any = Index(
             ndim=dim, metric="ip", dtype="bf16", expansion_add=LINKED, expansion_search=SEARCHED

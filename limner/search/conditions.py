@@ -24,7 +24,7 @@ _TEXTS = ("identity", "path")
 
 
 class Bound(NamedTuple):
-    """What a condition compares with: a text, and the number or time that it means, if any."""
+    """The value that a condition compares with: a text, and the number or time that it means, if any."""
 
     text: str
     meaning: int | float | datetime | None = None
@@ -69,11 +69,12 @@ class Condition:
         return cls(name, operator, tuple(_bound(name, operator, one) for one in values))
 
     def holds(self, facts: Mapping[str, Any]) -> bool:
-        """Whether a picture with these facts meets it."""
+        """True if a picture with these facts meets the condition."""
         return self.test(facts.get(self.name))
 
     def test(self, value: Any) -> bool:
-        """Whether a value meets it; None = not known."""
+        """True if a value meets the condition; None is a value that is not known."""
+        # != is the opposite of =, so that a picture of which the name is not known meets it
         return self._is_met(value) != (self.operator == "!=")
 
     def _is_met(self, value: Any) -> bool:
@@ -129,7 +130,7 @@ def _alternatives(text: str) -> list[str]:
 
 
 def _unquoted(text: str) -> str | None:
-    """What stands in double quotes; None where nothing does."""
+    """Return the text inside double quotes; None if the text has no quotes."""
     if len(text) < 2 or not text[0] == text[-1] == '"':
         return None
     try:

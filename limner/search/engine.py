@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
 from limner.evaluation.calibration import AROUND
-from limner.inference.calibration_file import RunCalibration
+from limner.inference.calibration import RunCalibration
 from limner.search.approximate import Approximate
 from limner.search.explain import explanation, with_attention
 from limner.search.query import Query
@@ -16,7 +16,7 @@ from limner.search.ranking import Ranking, best_of_identities, best_of_near_dupl
 from limner.search.sentences import SentenceTable
 from limner.search.snapshot import Snapshot, check_time, top
 from limner.search.store_files import StoreFiles
-from limner.types import Encoder, Judge
+from limner.types import Encoder, Reranker
 from limner.wire import Answer, Explanation, FoundSentence, MetadataField, StoreInfo, StoreModel
 
 _EXAMPLES = 3
@@ -77,6 +77,7 @@ class Engine:
         What one of them raises, a bug's exception among it, is its own result and leaves the others alone.
         """
         limits = [None] * len(queries) if until is None else until
+        # one snapshot for all: a query that reads another would rank other pictures than its neighbours
         snapshot = self.files.snapshot()
         found = self._answers(queries, limits, snapshot)
         for place, one in enumerate(found):
@@ -91,6 +92,7 @@ class Engine:
         try:
             vectors = self._vectors(queries, snapshot)
         except Exception as error:
+            # a batch that fails is asked again one by one, so that the bad query alone has the error
             if len(queries) == 1:
                 return [error]
             alone = zip(queries, until, strict=True)
@@ -119,26 +121,26 @@ class Engine:
 
     @property
     def sentence_count(self) -> int:
-        """How many sentences the store holds."""
+        """The number of sentences in the store."""
         return len(self._sentences)
 
     def explain(self, text: str, key: str) -> Explanation:
-        """Why a picture of the store has its score for a text: what each word adds, and where the matcher looked.
+        """Explain a picture's score for a text: what each word adds, and where the matcher looked.
 
         Raises what `answer` raises.
         """
-        return explanation(self.encoder, self._judge(), self.files, text, key)
+        return explanation(self.encoder, self._reranker(), self.files, text, key)
 
     def fields(self) -> list[MetadataField]:
-        """What the pictures' metadata tell, by name, with the values of those that have few."""
+        """List the names of the pictures' metadata, with the values of those that have few."""
         return self.files.snapshot().metadata.fields()
 
     def info(self, *, max_k: int | None = None, changes: bool = True, adds: bool = True) -> StoreInfo:
-        """What can be searched, and how; a server tells its own limits."""
+        """Describe the store, its model and its limits; a server passes its own limits."""
         snapshot = self.files.snapshot()
         taken = snapshot.columns["taken"].drop_null().to_pylist()
         sentences = self.sentence_count
-        reranks = self._judge() is not None
+        reranks = self._reranker() is not None
         description = getattr(self.encoder, "description", {})
         return StoreInfo(
             pictures=len(snapshot.keys),
@@ -169,8 +171,8 @@ class Engine:
             return []
         return list(dict.fromkeys(found))
 
-    def _judge(self) -> Judge | None:
-        return self.encoder.judge if self.files.map_shape is not None else None
+    def _reranker(self) -> Reranker | None:
+        return self.encoder.reranker if self.files.map_shape is not None else None
 
     def _vectors(self, queries: Sequence[Query], snapshot: Snapshot) -> list[np.ndarray | LimnerError]:
         """The embedding of each query, or why it has none."""
@@ -203,7 +205,7 @@ class Engine:
 
     def _answer(self, query: Query, vector: np.ndarray, snapshot: Snapshot, until: float | None) -> Answer:
         check_time(until)
-        judge, first = self._reranking(query)
+        reranker, first = self._reranking(query)
         if not np.isfinite(vector).all():
             raise DataError("the query's embedding holds NaN or infinite values")
         vector = np.ascontiguousarray(vector, np.float32)
@@ -211,22 +213,23 @@ class Engine:
         if query.like is not None:
             rows = rows[rows != snapshot.places[query.like]]
         count = len(rows) if first == "all" else min(first, len(rows))
+        # a probability compares a hit with the first of the ranking, whatever `k` is
         wanted = max(query.k, count, AROUND)
         if self._is_approximate(query, rows, snapshot) and first != "all":
             ranking = self._proposed(vector, snapshot, wanted, query.like)
         else:
             scores = snapshot.scores(vector)
             ranking = Ranking(snapshot, rows[top(scores[rows], len(rows) if query.group else wanted)], scores)
-        if judge is not None and count:
+        if reranker is not None and count:
             assert query.text is not None
-            ranking.rerank(judge, query.text, self.files, count, around=self._around(), until=until)
+            ranking.rerank(reranker, query.text, self.files, count, around=self._around(), until=until)
         chosen = _grouped(query, ranking)
         of_text = query.text is not None and query.image is None and query.like is None
         calibration = self.calibration if of_text else None
-        hits = ranking.hits(*chosen, judge, calibration)
-        if judge is not None and query.explain:
+        hits = ranking.hits(*chosen, reranker, calibration)
+        if reranker is not None and query.explain:
             assert query.text is not None
-            hits = with_attention(self.encoder, judge, self.files, query.text, hits)
+            hits = with_attention(self.encoder, reranker, self.files, query.text, hits)
         unknown = () if query.text is None else tuple(self.encoder.unknown_words(query.text))
         best = hits[0].probability if hits else None
         threshold = None if self.calibration is None else self.calibration.threshold
@@ -240,7 +243,7 @@ class Engine:
         )
 
     def _is_approximate(self, query: Query, rows: Int[np.ndarray, " rows"], snapshot: Snapshot) -> bool:
-        """Whether the graph answers: of a large store, and not for a part of it or groups, which need all scores."""
+        """True if the graph answers: in a large store, without groups and conditions, which need all scores."""
         if self.approximate_from is None or len(snapshot.matrix) < self.approximate_from:
             return False
         return query.group is None and len(rows) + (query.like is not None) == len(snapshot.matrix)
@@ -248,37 +251,38 @@ class Engine:
     def _proposed(
         self, vector: Float[np.ndarray, " dim"], snapshot: Snapshot, count: int, like: str | None
     ) -> Ranking:
-        """What the graph finds, without the picture that others shall be like."""
+        """Rank what the graph finds, without the picture that others shall be like."""
         assert self._approximate is not None
         self._approximate.update(snapshot)
         rows, found = self._approximate.nearest(vector, count + (like is not None))
+        # the rest is never looked at; -inf would show at once if it were
         scores = np.full(len(snapshot.matrix), -np.inf, np.float32)
         scores[rows] = found
         return Ranking(snapshot, rows if like is None else rows[rows != snapshot.places[like]], scores)
 
     def _around(self) -> int:
-        """How many a matcher must judge for the probabilities, as many as when they were fitted."""
-        if self.calibration is None or self.calibration.matcher is None:
+        """The number of pictures that a matcher must judge for the probabilities: as many as when they were fitted."""
+        if self.calibration is None or self.calibration.reranker is None:
             return 0
         return AROUND if self.calibration.reranked == "all" else min(AROUND, self.calibration.reranked)
 
-    def _reranking(self, query: Query) -> tuple[Judge | None, int | Literal["all"]]:
+    def _reranking(self, query: Query) -> tuple[Reranker | None, int | Literal["all"]]:
         """The matcher, and how many of the first it re-ranks for a query."""
         alone = query.image is None and query.like is None
-        judge = self._judge() if alone else None
-        if judge is None:
+        reranker = self._reranker() if alone else None
+        if reranker is None:
             if query.rerank or query.explain:
                 raise SettingsError(f"{self.files.folder}: {self._why_not(alone)}")
             return None, 0
         first = self.encoder.rerank if query.rerank is None else query.rerank
         if first != "all" and first < query.explain:
             raise SettingsError(f"rerank: expected at least 1 or 'all' to explain, got {first}")
-        return judge, first
+        return reranker, first
 
     def _why_not(self, alone: bool) -> str:
         if not alone:
             return "a matcher reads a text without a picture; leave rerank and explain"
-        if self.encoder.judge is None:
+        if self.encoder.reranker is None:
             return "its model has no matcher that could re-rank or explain"
         return "keeps no maps to re-rank from; index into a new folder"
 

@@ -1,4 +1,4 @@
-"""What a store keeps of one picture beside its vector, and the table columns that hold it."""
+"""One image of a store without its vector, and the table columns that hold it."""
 
 import hashlib
 import json
@@ -57,7 +57,7 @@ class StoredImage:
         return {"id": self.id, **row, "metadata": metadata}
 
     def to_item(self) -> Item:
-        """What is told of it outside of a search."""
+        """Convert to the type that the library, the server and `--json` answer with."""
         return Item(**item_values(self.to_row()))
 
     @classmethod
@@ -82,6 +82,7 @@ def item_values(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def key_of(path: str) -> str:
     """Key of a picture by its absolute path: a digest, 32 hex digits."""
+    # a digest and not the path: keys stand in URLs and in SQL, and must tell nothing of this machine
     return hashlib.sha256(path.encode()).hexdigest()[:32]
 
 
@@ -92,6 +93,7 @@ def to_json(metadata: Mapping[str, Any]) -> str:
     what JSON has not.
     """
     _check_size(metadata)
+    # sorted: indexing again tells by this text whether the facts have changed
     text = json.dumps(dict(metadata), sort_keys=True, ensure_ascii=False, allow_nan=False)
     text.encode()
     return text
@@ -128,6 +130,7 @@ def schema(dim: int, map_size: int | None = None) -> pa.Schema:
         pa.field("mtime", pa.int64(), nullable=False),
         pa.field("taken", pa.timestamp("us")),
         pa.field("identity", pa.string()),
+        # JSON text: pictures have metadata of different names, and each new one would change a struct's schema
         pa.field("metadata", pa.string(), nullable=False),
         pa.field("thumbnail", pa.binary()),
         pa.field("vector", pa.list_(pa.float32(), dim), nullable=False),

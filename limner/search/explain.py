@@ -1,4 +1,4 @@
-"""Why a picture has its score: what each word of the text adds, and where a matcher looked."""
+"""Explanations of scores: what each word of the text adds, and where a matcher looked."""
 
 import io
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from PIL import Image
 
 from limner.data.transforms import LONGEST, ImageSettings
 from limner.search.store_files import StoreFiles
-from limner.types import Encoder, Judge, Judgement
+from limner.types import Encoder, Reranker, RerankScores
 from limner.wire import Attention, Explanation, Hit
 
 Crop = tuple[float, float, float, float]
@@ -17,8 +17,10 @@ Crop = tuple[float, float, float, float]
 WHOLE: Crop = (0.0, 0.0, 1.0, 1.0)
 
 
-def explanation(encoder: Encoder, judge: Judge | None, files: StoreFiles, text: str, key: str) -> Explanation:
-    """Why a picture of the store has its score for a text.
+def explanation(
+    encoder: Encoder, reranker: Reranker | None, files: StoreFiles, text: str, key: str
+) -> Explanation:
+    """Explain a picture's score for a text.
 
     A word's weight is how much the cosine falls without it: one more embedding a word, and right for any encoder, where
     gradients would need a network that can be differentiated.
@@ -28,14 +30,15 @@ def explanation(encoder: Encoder, judge: Judge | None, files: StoreFiles, text: 
     snapshot = files.snapshot()
     vector = snapshot.matrix[files.row_of(snapshot, key)]
     shorter = [" ".join(words[:left] + words[left + 1 :]) for left in range(len(words))] if words[1:] else []
+    # in one batch, and by the encoder for queries: its rows do not depend on their neighbours
     scores = encoder.encode_queries([text, *shorter]) @ vector
     weights = tuple(float(scores[0] - score) for score in scores[1:])
     attention, confidence = None, None
-    if judge is not None:
-        judgement = judge.judge(text, files.maps([key]))
-        ranked = judge.scores(scores[:1].astype(np.float32), judgement.logits)
+    if reranker is not None:
+        found = reranker.rerank(text, files.maps([key]))
+        ranked = reranker.scores(scores[:1].astype(np.float32), found.logits)
         crop = crops_of(encoder, files, [key])[0]
-        attention, confidence = attention_of(judgement, 0, crop), float(judge.confidences(ranked)[0])
+        attention, confidence = attention_of(found, 0, crop), float(reranker.confidences(ranked)[0])
     return Explanation(
         words=tuple(words),
         weights=weights or None,
@@ -47,34 +50,34 @@ def explanation(encoder: Encoder, judge: Judge | None, files: StoreFiles, text: 
 
 
 def with_attention(
-    encoder: Encoder, judge: Judge, files: StoreFiles, text: str, hits: Sequence[Hit]
+    encoder: Encoder, reranker: Reranker, files: StoreFiles, text: str, hits: Sequence[Hit]
 ) -> list[Hit]:
     """The hits with the attention of those that were re-ranked."""
     judged = [place for place, hit in enumerate(hits) if hit.confidence is not None]
     found = list(hits)
     if judged:
         keys = [hits[place].id for place in judged]
-        judgement, crops = judge.judge(text, files.maps(keys)), crops_of(encoder, files, keys)
+        scores, crops = reranker.rerank(text, files.maps(keys)), crops_of(encoder, files, keys)
         for number, place in enumerate(judged):
-            attention = attention_of(judgement, number, crops[number])
+            attention = attention_of(scores, number, crops[number])
             found[place] = hits[place].model_copy(update={"attention": attention})
     return found
 
 
-def attention_of(judgement: Judgement, place: int, crop: Crop) -> Attention:
-    """Where a matcher looked at one of the pictures that it judged, of which it saw this part."""
-    regions, words = judgement.of_regions, judgement.of_words
+def attention_of(found: RerankScores, place: int, crop: Crop) -> Attention:
+    """The attention of a matcher over one of the pictures that it judged; `crop` is the part that it saw."""
+    regions, words = found.of_regions, found.of_words
     return Attention(
-        words=judgement.words,
+        words=found.words,
         of_regions=None if regions is None else regions[place].tolist(),
         of_words=None if words is None else words[place].tolist(),
-        reader=judgement.reader,
+        reader=found.reader,
         crop=crop,
     )
 
 
 def crop_of(width: int, height: int, settings: ImageSettings) -> Crop:
-    """What `centre_crop(load(…))` of `limner.data.transforms` keeps of an upright picture of this size in pixels.
+    """The part of an upright picture of this size that `centre_crop(load(…))` of `limner.data.transforms` keeps.
 
     >>> crop_of(400, 200, ImageSettings(resize=100, crop=(100, 100)))
     (0.25, 0.0, 0.75, 1.0)

@@ -19,7 +19,7 @@ _SIGNS = (
     (b"ftypavif", 4, "image/avif"),
     (b"BM", 0, "image/bmp"),
 )
-"""What files that browsers show begin with: bytes, where, and the type."""
+"""First bytes of the files that browsers show: the bytes, their offset, and the media type."""
 
 _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 

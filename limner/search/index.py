@@ -24,7 +24,7 @@ from limner.search.entry import StoredImage, to_json
 from limner.search.metadata import read_metadata
 from limner.search.store_files import StoreFiles, store_for
 from limner.search.store_path import StorePath, store_path
-from limner.types import Encoder, Maps, Pixels
+from limner.types import Encoder, Pixels, RegionFeatures
 from limner.wire import IndexReport
 
 _COMPACT_AFTER = 8  # commits; each leaves a small file that every later reader opens
@@ -33,7 +33,7 @@ _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
 
 @dataclass(frozen=True)
 class _Note:
-    """What the metadata say of a picture."""
+    """The metadata of one picture."""
 
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -160,6 +160,7 @@ def index_pictures(
                 if progress:
                     progress(done, len(pictures))
             writer.finish()
+    # told, not refused: one file of metadata may serve several folders
     unused = tuple(sorted(notes.keys() - set(pictures)))
     return IndexReport(**writer.counts, skipped=tuple(skipped), unused_metadata=unused)
 
@@ -170,7 +171,7 @@ class _Batch:
 
     entries: list[StoredImage]
     vectors: np.ndarray
-    maps: Maps | None
+    maps: RegionFeatures | None
     thumbnails: list[bytes | None]
 
 
@@ -221,11 +222,11 @@ class _Writer:
 
     def _encoded(self, seen: list[_Seen]) -> _Batch:
         pixels = np.stack([one.pixels for one in seen if one.pixels is not None])
-        judge = self.encoder.judge if self.store.map_shape is not None else None
+        reranker = self.encoder.reranker if self.store.map_shape is not None else None
         return _Batch(
             [one.entry for one in seen],
             self.encoder.encode_pixels(pixels),
-            None if judge is None else judge.maps(pixels),
+            None if reranker is None else reranker.region_features(pixels),
             [one.thumbnail for one in seen],
         )
 
@@ -263,7 +264,7 @@ def _ahead(
 def _look(
     path: str, stored: StoredImage | None, note: _Note | None, prepare: Callable[[str], Pixels]
 ) -> _Seen | str:
-    """What to do about one picture, or why it cannot be read."""
+    """Decide what to do about one picture; a text is the reason why it cannot be read."""
     try:
         path.encode()
         before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name

@@ -56,7 +56,7 @@ class WriterLock:
 
 LEASE_FILE = ".store.lease"
 SECONDS = 60.0
-"""How long a lease lasts. Clocks of the machines that write must agree within half of it."""
+"""Seconds that a lease lasts. Clocks of the machines that write must agree within half of it."""
 SETTLING = 2.0
 """After taking over an old lease: wait, and see whether another has done the same."""
 
@@ -170,7 +170,7 @@ class Lease:
         return self._read()[1].get("owner") == self._owner
 
     def _read(self) -> tuple[str | None, dict[str, Any]]:
-        """What the storage calls this version of the object, where it tells, and what it says."""
+        """Read the object: its version tag, if the storage has one, and its content."""
         try:
             # in this order: the put that names the version fails where another was read
             tag = self._file.fs.info(self._file.path, refresh=True).get("ETag")

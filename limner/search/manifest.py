@@ -17,7 +17,7 @@ FORMAT = 3
 
 
 class StoreManifest(Settings):
-    """What a store says of itself, written once when it is made."""
+    """The store's model and layout, written once when the store is made."""
 
     format: int = FORMAT
     """Version of the store's layout."""
@@ -47,6 +47,7 @@ def write_manifest(folder: StorePath, manifest: StoreManifest) -> None:
     with partial.open("w", encoding="utf-8") as file:
         file.write(manifest.model_dump_json(indent=2) + "\n")
         file.flush()
+        # before the rename: after a power cut the name could lead to an empty file
         os.fsync(file.fileno())
     partial.replace(folder / FILE)
 

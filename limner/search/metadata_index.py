@@ -1,4 +1,4 @@
-"""What is known of the pictures of a snapshot, name by name, and which of them meet a condition."""
+"""An index of a snapshot's metadata: values by name, and the rows that meet a condition."""
 
 import json
 from collections.abc import Sequence
@@ -52,14 +52,15 @@ class MetadataIndex:
         self.meeting = lru_cache(_CONDITIONS)(self._meeting)
 
     def _meeting(self, condition: Condition) -> Bool[np.ndarray, " images"]:
-        """Whether each row meets a condition, which is asked of each different value once."""
+        """Test each row against a condition; each different value is tested once."""
         column = self._column(condition.name)
+        # a store of 100,000 pictures has few cameras: the test runs once a value, the rest is one indexing
         holds = np.fromiter((condition.test(one) for one in column.values), bool, len(column.values))
         found: Bool[np.ndarray, " images"] = holds[column.codes]
         return found
 
     def fields(self) -> list[MetadataField]:
-        """What the metadata tell, by name, with the values of those that have few."""
+        """List the names of the metadata, with the values of those that have few."""
         if self._fields is None:
             names = {name for one in self._metadata for name in one} - {*OWN}
             found = [_field(name, self._column(name).values) for name in sorted(names)]
@@ -74,7 +75,7 @@ class MetadataIndex:
 
 
 def _key(value: Any) -> Any:
-    """What tells a value from others: 1, true and 1.0 are three."""
+    """A key that tells values apart: 1, true and 1.0 are three."""
     if value is None or isinstance(value, str):
         return value
     return type(value), json.dumps(value) if isinstance(value, list | dict) else value

@@ -1,22 +1,21 @@
-"""What a search is asked."""
+"""Queries: one search with its conditions and options, as a value."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Literal, cast
 
 from limner.data.images import local_time
 from limner.errors import SettingsError
 from limner.search.conditions import Condition
-from limner.types import Pixels
-from limner.wire import Grouping, ImageSource, Where, where_strings
+from limner.types import ImageSource, Pixels
+from limner.wire import Grouping, ImageInput, Where, where_strings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """A search for pictures.
 
-    By `text`, by an `image` (a file, or a file's bytes; with `pixels`, what `Encoder.prepare_image` made of it, it is
+    By `text`, by an `image` (`limner.types.ImageSource`; with `pixels`, what `Encoder.prepare_image` made of it, it is
     not decoded again), by a picture of the store that they shall be like (its key),
     or by a text and a picture together.
 
@@ -32,7 +31,7 @@ class Query:
     """
 
     text: str | None = None
-    image: Path | bytes | None = None
+    image: ImageSource | None = None
     pixels: Pixels | None = field(default=None, compare=False, repr=False)
     like: str | None = None
     text_weight: float = 0.5
@@ -65,7 +64,7 @@ class Query:
         cls,
         text: str | None = None,
         *,
-        image: ImageSource | None = None,
+        image: ImageInput | None = None,
         like: str | None = None,
         text_weight: float = 0.5,
         k: int = 10,
@@ -94,15 +93,9 @@ class Query:
         )
 
 
-def image_of(source: ImageSource | None) -> Path | bytes | None:
+def image_of(source: ImageInput | None) -> ImageSource | None:
     """An image to search by as `Encoder.prepare_image` takes it."""
-    return (
-        Path(source)
-        if isinstance(source, str)
-        else bytes(source)
-        if isinstance(source, bytearray)
-        else source
-    )
+    return bytes(source) if isinstance(source, bytearray) else source
 
 
 def _time(name: str, value: datetime | str | None) -> datetime | None:

@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.evaluation.calibration import AROUND
-from limner.inference.calibration_file import RunCalibration
+from limner.inference.calibration import RunCalibration
 from limner.search.snapshot import Snapshot, check_time
 from limner.search.store_files import StoreFiles
-from limner.types import Judge
+from limner.types import Reranker
 from limner.wire import Hit
 
 NEAR_DUPLICATE = 0.98
@@ -42,7 +42,7 @@ class Ranking:
 
     def rerank(
         self,
-        judge: Judge,
+        reranker: Reranker,
         text: str,
         files: StoreFiles,
         count: int,
@@ -61,9 +61,10 @@ class Ranking:
         blocks = files.map_blocks([self.snapshot.keys[row] for row in rows.tolist()], _BLOCK)
         check_time(until)
         for places, maps in blocks:
-            logits[places] = judge.judge(text, maps).logits
+            logits[places] = reranker.rerank(text, maps).logits
             check_time(until)
-        scores = judge.scores(self.scores[rows], logits)
+        scores = reranker.scores(self.scores[rows], logits)
+        # stable: equal scores keep the order of the embedding
         order = np.argsort(-scores[:count], kind="stable")
         self.rows = np.concatenate([rows[order], self.rows[count:]])
         self.judged = dict(zip(rows[order].tolist(), scores[order].tolist(), strict=True))
@@ -73,15 +74,15 @@ class Ranking:
         self,
         rows: Sequence[int],
         groups: Sequence[int] | None,
-        judge: Judge | None,
+        reranker: Reranker | None,
         calibration: RunCalibration | None,
     ) -> list[Hit]:
         """Some of the rows as hits, with the sizes of their groups, the matcher's confidence, a probability."""
         places = np.array(rows, np.int64)
         confidences: list[float | None] = [None] * len(rows)
         judged = [place for place, row in enumerate(rows) if row in self.judged]
-        if judge is not None and judged:
-            sure = judge.confidences(np.array([self.judged[rows[place]] for place in judged], np.float32))
+        if reranker is not None and judged:
+            sure = reranker.confidences(np.array([self.judged[rows[place]] for place in judged], np.float32))
             for place, one in zip(judged, sure.tolist(), strict=True):
                 confidences[place] = one
         return self.snapshot.hits(
@@ -98,9 +99,9 @@ class Ranking:
         """Of the matcher's scores where it has judged, else of the cosines, each beside the best of its own kind."""
         sure = calibration.embedding.probability(self.scores[list(rows)].astype(np.float64), self.best)
         judged = [place for place, row in enumerate(rows) if row in self.judged]
-        if calibration.matcher is not None and judged:
+        if calibration.reranker is not None and judged:
             scores = np.array([self.judged[rows[place]] for place in judged])
-            sure[judged] = calibration.matcher.probability(scores, self.best_judged)
+            sure[judged] = calibration.reranker.probability(scores, self.best_judged)
         return sure
 
 

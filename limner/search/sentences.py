@@ -126,6 +126,7 @@ class SentenceTable:
         version, store = self._table.version, self.files.manifest.id
         if self._snapshot is None or (self._snapshot.store, self._snapshot.version) != (store, version):
             rows = self._table.all(["text", "path", "vector"])
+            # by text, so that among equal scores the order does not depend on when a sentence was added
             order = pc.sort_indices(rows, [("text", "ascending"), ("path", "ascending")])
             vectors = Vectors.of(matrix_of(rows["vector"], self.files.dim)[order.to_numpy()])
             self._snapshot = _Snapshot(store, version, rows.drop_columns(["vector"]).take(order), vectors)

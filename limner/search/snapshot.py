@@ -162,7 +162,7 @@ class Snapshot:
 
     @cached_property
     def metadata(self) -> MetadataIndex:
-        """What conditions speak of."""
+        """The metadata that conditions are tested against."""
         return MetadataIndex(self.columns)
 
     def meeting(

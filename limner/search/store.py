@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
-from limner.inference.calibration_file import load_calibration
+from limner.inference.calibration import load_calibration
 from limner.inference.trained import TrainedModel, load_model
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
@@ -30,7 +30,7 @@ from limner.wire import (
     Explanation,
     FoundSentence,
     Grouping,
-    ImageSource,
+    ImageInput,
     IndexReport,
     Item,
     Items,
@@ -82,13 +82,14 @@ class Store:
 
     def close(self) -> None:
         """Let go of the rows in memory; a later call reads them again."""
+        # a later call reads again: LanceDB has nothing that must be closed, and a server may still hold this store
         self.files.forget()
 
     def search(
         self,
         text: str | None = None,
         *,
-        image: ImageSource | None = None,
+        image: ImageInput | None = None,
         like: str | None = None,
         text_weight: float = 0.5,
         k: int = 10,
@@ -160,7 +161,7 @@ class Store:
         self,
         text: str | None = None,
         *,
-        image: ImageSource | None = None,
+        image: ImageInput | None = None,
         like: str | None = None,
         text_weight: float = 0.5,
         k: int = 10,
@@ -169,7 +170,7 @@ class Store:
         return self.engine.sentences(Query.of(text, image=image, like=like, text_weight=text_weight, k=k))
 
     def explain(self, text: str, id: str) -> Explanation:
-        """Why a picture has its score for a text. Raises what `Engine.explain` raises."""
+        """Explain a picture's score for a text. Raises what `Engine.explain` raises."""
         return self.engine.explain(text, id)
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
@@ -186,7 +187,7 @@ class Store:
 
     def add(
         self,
-        image: ImageSource,
+        image: ImageInput,
         *,
         name: str | None = None,
         identity: str | None = None,
@@ -248,7 +249,7 @@ class Store:
         return self.files.thumbnails([id])[0] or small_bytes(self._stored(id))
 
     def info(self) -> StoreInfo:
-        """What can be searched, and how."""
+        """Describe the store, its model and its limits."""
         return self.engine.info()
 
     def _stored(self, id: str) -> StoredImage:

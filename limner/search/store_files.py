@@ -28,7 +28,7 @@ from limner.search.manifest import FILE, StoreManifest, read_manifest, write_man
 from limner.search.snapshot import Snapshot
 from limner.search.store_path import StorePath, is_remote, reached, store_path
 from limner.search.table import Table, matrix_of, with_vectors
-from limner.types import Encoder, Maps
+from limner.types import Encoder, RegionFeatures
 from limner.wire import Hit
 
 _MANY = 4  # pictures of a store for one that is looked up, below which the table is read from first to last
@@ -83,6 +83,7 @@ class StoreFiles:
                 folder.mkdir(parents=True, exist_ok=True)
             check_empty(folder)  # before the lock leaves a file in it
             with lock_of(folder).held():
+                # again: another process may have made a store between the two
                 check_empty(folder)
                 write_manifest(folder, manifest)
         return cls(folder, manifest)
@@ -112,7 +113,7 @@ class StoreFiles:
 
     @property
     def has_table(self) -> bool:
-        """Whether pictures have been added, ever."""
+        """True if pictures have ever been added."""
         return self._table.opened() is not None
 
     def check_model(self, fingerprint: str, dim: int) -> None:
@@ -152,7 +153,7 @@ class StoreFiles:
         self,
         entries: Sequence[StoredImage],
         vectors: Float[np.ndarray, "images width"],
-        maps: Maps | None = None,
+        maps: RegionFeatures | None = None,
         thumbnails: Sequence[bytes | None] | None = None,
     ) -> None:
         """Add pictures, or replace those of the same path, in one commit; `maps` where the store keeps them.
@@ -209,11 +210,11 @@ class StoreFiles:
         return self._table.batches(columns, size)
 
     def entries(self) -> dict[str, StoredImage]:
-        """What is stored, by absolute path, without the vectors."""
+        """All stored images by absolute path, without the vectors."""
         return {row["path"]: StoredImage.from_row(row) for row in self._table.all(FIELDS).to_pylist()}
 
     def entry(self, key: str) -> StoredImage | None:
-        """What is stored of one picture by its key; None = it is not there."""
+        """One stored image by its key; None if it is not there."""
         rows = self._table.rows([key], FIELDS).to_pylist()
         return StoredImage.from_row(rows[0]) if rows else None
 
@@ -228,13 +229,15 @@ class StoreFiles:
         """Stored vectors of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
         return self._table.arrays(ids, "vector")
 
-    def maps(self, ids: Sequence[str]) -> Maps:
+    def maps(self, ids: Sequence[str]) -> RegionFeatures:
         """Stored maps of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
         shape = self._map_shape()
         return self._table.arrays(ids, "map").reshape(len(ids), *shape)
 
-    def map_blocks(self, ids: Sequence[str], size: int) -> Iterator[tuple[Int[np.ndarray, " block"], Maps]]:
-        """The same for many pictures, at most `size` at a time in an order of the store's own: their places in `ids`.
+    def map_blocks(
+        self, ids: Sequence[str], size: int
+    ) -> Iterator[tuple[Int[np.ndarray, " block"], RegionFeatures]]:
+        """Stored maps of many pictures, at most `size` at a time, in the table's order, with their places in `ids`.
 
         Finding rows by their keys looks through all keys each time: of many, the whole table is read once.
         """
@@ -265,7 +268,7 @@ class StoreFiles:
         found = dict(zip(rows["id"].to_pylist(), rows["thumbnail"].to_pylist(), strict=True))
         return [found.get(one) for one in ids]
 
-    def _checked(self, maps: Maps | None, count: int) -> Maps | None:
+    def _checked(self, maps: RegionFeatures | None, count: int) -> RegionFeatures | None:
         shape = None if self.map_shape is None else (count, *self.map_shape)
         given = None if maps is None else maps.shape
         if given != shape:
@@ -335,7 +338,7 @@ def store_for(encoder: Encoder, run: Path, folder: StorePath) -> StoreFiles:
             fingerprint=encoder.fingerprint,
             dim=encoder.dim,
             run=run.resolve(),
-            map_shape=None if encoder.judge is None else encoder.judge.map_shape,
+            map_shape=None if encoder.reranker is None else encoder.reranker.region_shape,
         )
     files = StoreFiles.open(folder)
     files.check_model(encoder.fingerprint, encoder.dim)
@@ -343,7 +346,7 @@ def store_for(encoder: Encoder, run: Path, folder: StorePath) -> StoreFiles:
 
 
 def lock_of(folder: StorePath) -> WriterLock | Lease:
-    """What lets one process write to a store's folder at a time."""
+    """The lock of a store's folder: a file, or a lease on an object storage."""
     return WriterLock(folder) if isinstance(folder, Path) else Lease(folder)
 
 

@@ -1,4 +1,4 @@
-"""Where a store lies: in a folder of this machine, or under `s3://BUCKET/…` of an object storage."""
+"""The path of a store: a folder of this machine, or `s3://BUCKET/…` on an object storage."""
 
 import os
 from collections.abc import Iterator
@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from limner.errors import SettingsError, StoreError
+from limner.errors import SettingsError, StoreError, install_hint
 
 
 @runtime_checkable
 class StorePath(Protocol):
-    """What a store needs of its folder: a `pathlib.Path` is one, and a `upath.UPath`."""
+    """The folder of a store: a `pathlib.Path`, or a `upath.UPath` on an object storage."""
 
     @property
     def name(self) -> str:
@@ -21,13 +21,13 @@ class StorePath(Protocol):
         """A file or folder in it."""
 
     def is_dir(self) -> bool:
-        """Whether it is a folder that is there."""
+        """True for a folder that exists."""
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """True if it exists."""
 
     def iterdir(self) -> Iterator["StorePath"]:
-        """What is in the folder."""
+        """Iterate over the folder's content."""
 
     def read_text(self, encoding: str | None = None) -> str:
         """The text of a file."""
@@ -51,19 +51,19 @@ def store_path(given: "str | Path | StorePath") -> StorePath:
     try:
         from upath import UPath
     except ImportError:
-        raise SettingsError(f"{text}: stores on S3 need more: pip install 'limner[s3]'") from None
+        raise SettingsError(f"{text}: stores on S3 need more: {install_hint('s3')}") from None
     # a listing that was kept would hide what another process has added
     place: StorePath = UPath(text.rstrip("/"), use_listings_cache=False)
     return place
 
 
 def is_remote(place: StorePath) -> bool:
-    """Whether it lies on an object storage."""
+    """True for a path on an object storage."""
     return not isinstance(place, Path)
 
 
 def storage_options(place: StorePath) -> dict[str, str] | None:
-    """What LanceDB must be told of an object storage that is not Amazon's own."""
+    """Options for LanceDB with an object storage that is not Amazon's own."""
     endpoint = _endpoint()
     if not is_remote(place) or not endpoint:
         return None
@@ -72,7 +72,7 @@ def storage_options(place: StorePath) -> dict[str, str] | None:
 
 @contextmanager
 def reached(place: Any, doing: str = "written") -> Iterator[None]:
-    """What a file system or an object storage raises, as a `StoreError` that names what to look at."""
+    """Turn errors of a file system or an object storage into a `StoreError` with the next step."""
     try:
         yield
     except Exception as error:

@@ -189,7 +189,7 @@ class Table:
 
     @contextmanager
     def _readings(self) -> Iterator[None]:
-        """Whatever lancedb's Rust side raises for a table that it cannot read, as `StoreError`."""
+        """Turn LanceDB's errors for a table that it cannot read into `StoreError`."""
         try:
             yield
         except Exception as error:
@@ -200,7 +200,7 @@ class Table:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """What lancedb makes of a disk that is full or may not be written, as `StoreError`."""
+        """Turn LanceDB's errors for a full or read-only disk into `StoreError`."""
         try:
             yield
         except (OSError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""Is a store whole, and does it still say what its picture files hold?"""
+"""Checks of a store: damaged rows, and image files that are gone or have changed."""
 
 import hashlib
 import json
@@ -26,19 +26,19 @@ DAMAGE = {
     "map": "maps with NaN or infinite values",
     "sentence": "sentences with a key that is not theirs, or an embedding with NaN or infinite values",
 }
-"""What no writing of limner leaves behind, by kind."""
+"""Kinds of damage, which no writing of limner leaves behind."""
 
 STALE = {
     "table": "no table of pictures: nothing was indexed yet, or it is gone",
     "missing": "pictures whose file is gone (`limner store delete STORE --missing`)",
     "changed": "pictures whose file has changed since (`limner index` again)",
 }
-"""What has become of files since they were indexed, by kind."""
+"""Kinds of changes to files since they were indexed; no damage."""
 
 
 @dataclass
 class _Findings:
-    """What has been found so far: how many of each kind, and the path of the first of them."""
+    """The findings so far: the number of each kind, and the path of the first."""
 
     pictures: int = 0
     sentences: int = 0
@@ -134,7 +134,7 @@ def _bad(column: Any, width: int) -> list[int]:
 
 
 def _state(entry: StoredImage, hashes: bool) -> str | None:
-    """What has become of a file, by kind of `STALE`; None = nothing."""
+    """The kind of `STALE` that a file is; None if it is unchanged."""
     path = Path(entry.path)
     try:
         status = path.stat()

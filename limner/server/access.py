@@ -1,4 +1,4 @@
-"""Who is served: a bearer token, and the names that the server goes by."""
+"""Access: a bearer token, and the host names that the server answers to."""
 
 import hmac
 import ipaddress
@@ -62,11 +62,12 @@ class Access:
     def _holds(self, headers: dict[bytes, bytes]) -> bool:
         assert self.token is not None
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        # == would end at the first wrong letter, and its time would tell how far a guess is right
         return kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), self.token)
 
 
 def needs_token(path: str) -> bool:
-    """Whether an address tells anything of the store; the page and its description do not."""
+    """True for a path that tells something of the store; the page and the API's description do not."""
     return path not in _OPEN and not path.startswith("/page/")
 
 
@@ -87,7 +88,7 @@ def read_token(file: Path) -> SecretStr:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens there."""
+    """True if only this machine can reach a server that listens there."""
     if host.lower() == "localhost":
         return True
     try:

@@ -33,7 +33,7 @@ _ABOUT = (
 
 
 class Health(ResponseModel):
-    """That the server is there."""
+    """The server is up."""
 
     status: Literal["ok"] = "ok"
     """Always "ok"."""
@@ -91,6 +91,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     # for the description only: the middleware refuses before a body is read
     guarded = [Security(HTTPBearer(auto_error=False))] if settings.token is not None else []
     folder = changes.folder
+    # absolute, as the store spells paths: by it the routes tell an upload from other pictures
     settings = settings.model_copy(update={"uploads": folder})
     app.include_router(search_routes(engine, worker, audit, settings), dependencies=guarded)
     app.include_router(item_routes(engine, worker, changes, audit, settings), dependencies=guarded)
@@ -103,13 +104,13 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         tags=["server"],
     )
     def info() -> StoreInfo:
-        """What can be searched here, and how."""
+        """Describe the store, its model and this server's limits."""
         adds = settings.changes and settings.uploads is not None
         return engine.info(max_k=settings.max_k, changes=settings.changes, adds=adds)
 
     @app.get("/health", responses=declared(*always), tags=["server"])
     async def health() -> Health:
-        """Whether the server is there; needs no token."""
+        """Check that the server is up; needs no token."""
         return Health()
 
     @app.get(
@@ -123,7 +124,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         tags=["server"],
     )
     def metrics() -> Response:
-        """What the server has counted, for Prometheus."""
+        """Counters in the text form of Prometheus."""
         return Response(counters.text(), media_type=MEDIA_TYPE)
 
     app.include_router(page_routes())

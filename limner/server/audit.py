@@ -90,6 +90,7 @@ class Audit:
     def _append(self, line: bytes) -> None:
         assert self.file is not None
         with self._one:
+            # appended by the system: lines of two servers with one file do not write over each other
             handle = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 before = os.fstat(handle).st_size
@@ -102,6 +103,6 @@ class Audit:
 
 
 def asked_of(body: BaseModel) -> dict[str, Any]:
-    """What a body asks, without its picture, of which only `kind` tells: "text", "image", "like", "text+image" …"""
+    """The fields of a request; of its picture only `kind` tells: "text", "image", "like", "text+image" …"""
     parts = [name for name in ("text", "image", "like") if getattr(body, name, None) is not None]
     return {"kind": "+".join(parts), **body.model_dump(exclude={"image"}, exclude_none=True)}

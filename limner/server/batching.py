@@ -32,7 +32,7 @@ Answers = Callable[[Sequence[Query], Sequence[float]], list[Answer | Exception]]
 
 @dataclass(frozen=True)
 class _Asked:
-    """What waits: a query or something to call, what becomes of it, and the `time.monotonic()` at which it ends."""
+    """One waiting job: a query or a call, its future, and the `time.monotonic()` at which it times out."""
 
     what: Query | Callable[[], Any]
     done: "Future[Any]"

@@ -1,4 +1,4 @@
-"""What a server counts, in the text form of Prometheus."""
+"""The server's counters, in the text form of Prometheus."""
 
 import time
 from collections.abc import Callable

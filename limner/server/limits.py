@@ -1,4 +1,4 @@
-"""How much one client may ask for: the size of a request's body, its time to arrive, and requests a second."""
+"""Limits for one client: the size of a request's body, its time to arrive, and requests a second."""
 
 import asyncio
 import ipaddress
@@ -147,7 +147,7 @@ def too_many(said: str, wait: float) -> Response:
 
 
 def address_of(scope: Scope) -> str:
-    """Who sent a request: the address, as IPv4 where it is one."""
+    """The address that a request came from, as IPv4 where it is one."""
     host = scope["client"][0] if scope.get("client") else "unknown"
     try:
         address = ipaddress.ip_address(host)
@@ -157,7 +157,7 @@ def address_of(scope: Scope) -> str:
 
 
 def client_of(scope: Scope) -> str:
-    """Whom to count a request for: the address, of IPv6 the network, of which one customer has all addresses."""
+    """The client that a request counts for: an address; for IPv6 its /64 network, all of which is one customer's."""
     address = address_of(scope)
     if ":" not in address:
         return address

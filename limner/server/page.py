@@ -81,6 +81,7 @@ class Guarded:
                 if path != _DOCS:
                     of_page = path == "/" or path.startswith("/page/")
                     headers["Content-Security-Policy"] = _OF_PAGE if of_page else _OF_ALL_ELSE
+                # answers are about persons: no browser keeps them on its disk unless a route says so
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 

@@ -59,7 +59,7 @@ class Decoding:
 
 
 def known_image(files: StoreFiles, key: str) -> StoredImage:
-    """What the store has of a picture. Raises `RefusedError` (404)."""
+    """The stored image of a key. Raises `RefusedError` (404)."""
     stored = files.entry(key)
     if stored is None:
         raise RefusedError(404, "the store holds no picture of this id")

@@ -126,7 +126,7 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
 
 
 def _place(loc: Sequence[str | int]) -> list[str]:
-    """Which part of a request is wrong: `body`, the field's name and, in a list, the place.
+    """The part of a request that is wrong: `body`, the field's name and, in a list, the place.
 
     >>> _place(("body", "rerank", "literal['all']"))
     ['body', 'rerank']

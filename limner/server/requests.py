@@ -1,4 +1,4 @@
-"""What requests look like: the base of their bodies, the kinds of their fields, and what those are read into."""
+"""Requests: the base class of their bodies, the types of their fields, and how conditions and pictures are read."""
 
 import base64
 import binascii

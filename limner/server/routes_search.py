@@ -131,7 +131,7 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
             return query
         if query.rerank == "all":
             raise RefusedError(422, f"rerank: this server re-ranks at most {settings.max_rerank:,}")
-        by_matcher = engine.encoder.judge is not None and query.image is None and query.like is None
+        by_matcher = engine.encoder.reranker is not None and query.image is None and query.like is None
         return replace(query, rerank=settings.max_rerank) if by_matcher else query
 
     @routes.post("/v1/search", responses=refusals)
@@ -191,7 +191,7 @@ def query_from_request(body: SearchBody, settings: ServerSettings) -> Query:
 
 
 def sentences_query_from_request(body: SentencesBody, max_k: int) -> Query:
-    """The same for sentences."""
+    """The query of a body that asks for sentences. Raises what `query_from_request` raises."""
     _check(body, max_k)
     image = None if body.image is None else picture_of(body.image)
     return Query(text=body.text, image=image, like=body.like, text_weight=body.text_weight, k=body.k)

@@ -1,4 +1,4 @@
-"""What a server allows, and how much of it."""
+"""Settings of the search server: rights and limits."""
 
 from pathlib import Path
 

@@ -67,6 +67,7 @@ class Changes:
         ending = _ENDINGS.get(browser_type(content[:16]) or "", ".tif")
         path = self.folder / f"{hashlib.sha256(content).hexdigest()}{ending}"
         facts = {**metadata, NAME: name, **({} if identity is None else {"identity": identity})}
+        # the name is the hash of the bytes: what is there already is the same picture
         new = not path.exists()
         try:
             if new:
@@ -112,7 +113,7 @@ class Changes:
 
 
 def is_upload(path: str, folder: Path | None) -> bool:
-    """Whether a picture was added by a client: it lies in the folder of uploads, under a hash."""
+    """True for a picture that a client added: it lies in the folder of uploads, under a hash."""
     return folder is not None and Path(path).parent == folder and bool(_HASH.fullmatch(Path(path).stem))
 
 
@@ -123,7 +124,7 @@ def without_path(one: T, folder: Path | None) -> T:
 
 
 def shown_name(path: str, metadata: Mapping[str, Any], folder: Path | None) -> str:
-    """What a picture is called over HTTP: its file's name, of an added one what its client called it."""
+    """The name of a picture over HTTP: its file's name, or for an added one the name that its client gave."""
     given = metadata.get(NAME) if is_upload(path, folder) else None
     return given if isinstance(given, str) else Path(path).name
 

@@ -6,6 +6,7 @@ what is not. Rows of a second stage branch off the row whose first stage they sh
 
 import itertools
 import json
+import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from limner.data.records import Dataset
+from limner.errors import CheckpointError
 from limner.evaluation.measures import STANDARD
 from limner.evaluation.protocols import Protocol
 from limner.inference import load_model
+from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.trained import RUN_FILE
-from limner.training.branch import branch
-from limner.training.events import Listener, silent
+from limner.training.log import LOG_FILE, Listener, silent
 from limner.training.loop import train
-from limner.training.settings import Recipe
-from limner.training.state import STATE_FILE, read_progress
+from limner.training.recipe import Recipe
+from limner.training.run_files import handed_file, stage_file
+from limner.training.state import STATE_FILE, first_difference, in_full, read_progress
 
 DIRECTIONS = ("image_to_text", "text_to_image")
 
@@ -105,6 +108,43 @@ def train_variant(
         resume=True,
         listener=listener,
         cpu=cpu,
+    )
+
+
+def branch(source: Path, recipe: Recipe, out: Path) -> None:
+    """Make `out` a run of `recipe` that stands behind its first stage, taken from the finished run in `source`.
+
+    A first stage that several runs share is then trained once. `source` is a run of the same recipe without its later
+    stages; resume `out` to train these. All that is random in a step depends on (seed, stage, epoch, step), so `out`
+    ends in exactly the weights of a run that trained the first stage itself. The state is written last, so that an
+    interrupted branch counts as none. Raises `CheckpointError` when `source` is not finished or of another recipe.
+    """
+    tensors, description = read_checkpoint(source / STATE_FILE)
+    state = description["state"]
+    if not state["progress"]["finished"]:
+        raise CheckpointError(f"{source}: this run is not finished; resume it before branching off")
+    wanted = json.loads(recipe.model_dump_json())
+    there = in_full(state["identity"]["recipe"])
+    first_alone = {**wanted, "stages": wanted["stages"][:1]}
+    if recipe.stages[0].matching is None:  # the matcher comes later, whatever it is
+        first_alone |= {"matcher": there.get("matcher"), "rerank": there.get("rerank")}
+    if (difference := first_difference({"recipe": there}, {"recipe": first_alone})) is not None:
+        name, was, now = difference
+        raise CheckpointError(
+            f"{source}: cannot branch off, {name} is {was!r} there and {now!r} here; branch off a run of the same "
+            "recipe with its first stage alone"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    first = recipe.stages[0].name
+    handed = (handed_file(first, loss.part) for loss in recipe.stages[0].losses if loss.part is not None)
+    for file in (stage_file(first), *handed, RUN_FILE, LOG_FILE):
+        shutil.copyfile(source / file, out / file)
+    progress = {**state["progress"], "finished": False}
+    identity = {**state["identity"], "recipe": wanted}
+    write_checkpoint(
+        out / STATE_FILE,
+        tensors,
+        {**description, "state": {**state, "progress": progress, "identity": identity}},
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from limner.inference.provenance import versions
 from limner.training.ablation import DIRECTIONS, Outcome, order
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 
 _ARROWS = {"image_to_text": "image→text", "text_to_image": "text→image"}
 

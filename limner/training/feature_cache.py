@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from limner.errors import DataError
-from limner.inference.backbone_pass import BackbonePass, to_half
+from limner.inference.image_engine import BackbonePass, to_half
 from limner.inference.precision import Precision
 from limner.models.image import BackboneSettings, ImageEncoder
 from limner.training.cache_entries import Report, kept_array

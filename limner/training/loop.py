@@ -6,7 +6,7 @@ state is written only between epochs.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +14,22 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list
-from torch import Tensor
+from torch import Tensor, nn
 
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.inference.checkpoint import load_into, read_checkpoint
 from limner.inference.precision import pick_precision
-from limner.models.hgan import HGANSettings
-from limner.training.embedding_stage import EmbeddingStage
-from limner.training.events import EpochEnded, Listener, Preparing, StageEnded, Stepped, silent
+from limner.models.registry import network_class
 from limner.training.feature_cache import cached_views
-from limner.training.levels_stage import LevelsStage
-from limner.training.matching_stage import MatchingStage
-from limner.training.metrics_log import MetricsLog
+from limner.training.log import EpochEnded, Listener, MetricsLog, Preparing, StageEnded, Stepped, silent
 from limner.training.optimiser import make_optimisers, rate_at, set_rate
-from limner.training.outcome import classifier_file, stage_file, write_outcome, write_stage_checkpoint
+from limner.training.prepare import Prepared, prepare
 from limner.training.pseudo_classes import pseudo_classes
-from limner.training.settings import Recipe, StageSettings
-from limner.training.setup import Prepared, prepare
-from limner.training.sextuple_stage import SextupleStage
-from limner.training.stage import Stage
+from limner.training.recipe import Recipe, StageSettings
+from limner.training.rerank_stage import RerankStage
+from limner.training.run_files import handed_file, stage_file, write_run_file, write_stage_checkpoint
+from limner.training.stage import EmbeddingStage, Stage
 from limner.training.state import (
     STATE_FILE,
     Progress,
@@ -86,9 +82,9 @@ class _Training:
     ) -> None:
         self.recipe = recipe
         self.out = out
-        # what a stage's losses do not reach, or a batch without a noun phrase leaves out, has no gradient
-        unused = DistributedDataParallelKwargs(find_unused_parameters=isinstance(recipe.model, HGANSettings))
-        self.accelerator = Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[unused])
+        unused = network_class(recipe.model).leaves_parameters_unused
+        kwargs = DistributedDataParallelKwargs(find_unused_parameters=unused)
+        self.accelerator = Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[kwargs])
         self.device = self.accelerator.device
         self.precision = pick_precision(recipe.precision, self.device)
         self.listener = listener if self.accelerator.is_main_process else silent
@@ -142,9 +138,8 @@ class _Training:
         if not resumed:
             self._begin_stage(index)  # first: a matcher starts from the embedding as it then stands
         stage = self.recipe.stages[index]
-        work = _kind(self.recipe, stage)(
-            self.data, index, self.classes, self.accelerator, self.precision, self.listener
-        )
+        kind = EmbeddingStage if stage.matching is None else RerankStage
+        work: Stage = kind(self.data, index, self.classes, self.accelerator, self.precision, self.listener)
         optimisers = make_optimisers(work.parts, stage)
         if resumed:
             restore(self.out, self.objective, optimisers)
@@ -180,13 +175,12 @@ class _Training:
         self.accelerator.free_memory()
 
     def _begin_stage(self, index: int) -> None:
-        """Start from the best weights of the stage before, network and classifier."""
+        """Start from the best weights of the stage before: the network, and what the losses hand on."""
         if index > 0:
             before = self.recipe.stages[index - 1].name
-            for module, file in (
-                (self.model, stage_file(before)),
-                (self.objective.classifier, classifier_file(before)),
-            ):
+            modules: dict[str, nn.Module] = {stage_file(before): self.model}
+            modules |= {handed_file(before, part): own for part, own in self.objective.handed_on().items()}
+            for file, module in modules.items():
                 tensors, _ = read_checkpoint(self.out / file)
                 load_into(module, tensors, self.out / file)
         self.progress.stage, self.progress.epoch = index, 0
@@ -243,7 +237,7 @@ class _Training:
         best.epoch, best.score = self.progress.epoch, value
         if self.accelerator.is_main_process:
             write_stage_checkpoint(self.out, self.data, work.stage.name, self.progress, row)
-            write_outcome(self.out, self.data, self.progress)
+            write_run_file(self.out, self.data, self.progress)
         return True
 
     def _of_main(self, found: tuple[float, dict[str, Any]]) -> tuple[float, dict[str, Any]]:
@@ -279,15 +273,6 @@ class _Training:
         if self.accelerator.is_main_process:
             write_state(self.out, self.objective, optimisers, self.progress, self.data.identity)
         self.accelerator.wait_for_everyone()
-
-
-def _kind(recipe: Recipe, stage: StageSettings) -> Callable[..., Stage]:
-    """What a stage is at work."""
-    if stage.matching is not None:
-        return MatchingStage
-    if isinstance(recipe.model, HGANSettings):
-        return LevelsStage
-    return SextupleStage if stage.losses.sextuple else EmbeddingStage
 
 
 def _mix(*numbers: int) -> int:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from limner.training.mining import Bank, nearest
+from limner.training.hard_negatives import EmbeddingBank, nearest
 from limner.training.pairs import TrainingPairs
-from limner.training.settings import PairSettings
+from limner.training.recipe import PairSettings
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Candidates:
     of_sentences: Int64[np.ndarray, "sentences as_few"]
 
     @classmethod
-    def nearest(cls, bank: Bank, count: int) -> "Candidates":
+    def nearest(cls, bank: EmbeddingBank, count: int) -> "Candidates":
         """The `count` nearest of the other modality."""
         return cls(nearest(bank.images, bank.texts, count), nearest(bank.texts, bank.images, count))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from limner.training.settings import OptimiserSettings, ScheduleSettings, StageSettings
+from limner.training.recipe import OptimiserSettings, ScheduleSettings, StageSettings
 
 
 def make_optimisers(
@@ -50,7 +50,7 @@ def make_optimiser(
                     {
                         "params": chosen,
                         "weight_decay": settings.weight_decay if decays else 0.0,
-                        "multiplier": settings.multipliers.get(part, 1.0),  # type: ignore[call-overload]
+                        "multiplier": settings.multipliers.get(part, 1.0),
                     }
                 )
     if settings.name == "sgd":
@@ -80,8 +80,7 @@ def rate_at(epoch: float, epochs: int, base: float, schedule: ScheduleSettings) 
 
 
 def freeze_parts(parts: Mapping[str, Sequence[nn.Parameter]], stage: StageSettings) -> None:
-    """Switch gradients off for frozen parts, and for the classifier of a stage that does not classify."""
+    """Switch gradients off for frozen parts, on for the others."""
     for part, parameters in parts.items():
-        learns = part not in stage.frozen and (part != "classifier" or stage.classifies)
         for parameter in parameters:
-            parameter.requires_grad_(learns)
+            parameter.requires_grad_(part not in stage.frozen)

@@ -12,7 +12,7 @@ from jaxtyping import Int64
 from limner.data.records import Dataset
 from limner.data.token_rows import lay_out
 from limner.errors import DataError
-from limner.training.settings import StageSettings
+from limner.training.recipe import StageSettings
 from limner.types import Tokenizer
 
 

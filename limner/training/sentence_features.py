@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int64
 
 from limner.data.token_rows import lay_out
-from limner.inference.backbone_pass import to_half
+from limner.inference.image_engine import to_half
 from limner.inference.precision import Arithmetic, autocast
 from limner.models.text_bert import BertWords
 from limner.training.cache_entries import Report, kept_array

@@ -1,10 +1,11 @@
-"""What the loop asks of a stage, and what the stages of embedding and matcher have in common."""
+"""What the loop asks of a stage, and the one stage that learns an embedding, whatever the network and the losses."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from accelerate import Accelerator
 from jaxtyping import Float, Int64
 from torch import nn
@@ -12,12 +13,20 @@ from torch import nn
 from limner.evaluation.report import Report
 from limner.inference.encoding import Encoding
 from limner.inference.precision import Arithmetic
+from limner.inference.rerankers import reranker_of
+from limner.losses.loss import Examples
 from limner.models.image import ImageEncoder
-from limner.training.events import Listener, Preparing
 from limner.training.feature_cache import cached_views
+from limner.training.log import Listener, Preparing
+from limner.training.objective import Objective, TrainingBatch
 from limner.training.optimiser import freeze_parts
-from limner.training.pictures import Pictures
-from limner.training.setup import Prepared
+from limner.training.pairs import Batch, epoch_batches, pairs_per_epoch, steps_per_epoch
+from limner.training.pictures import Pictures, ahead, encode_all
+from limner.training.prepare import Prepared
+from limner.training.samplers import BatchSource, Beside, sampler_for
+from limner.training.sentence_features import SentenceFeatures, sentence_features
+from limner.training.validation import validate, validate_reranked
+from limner.types import Reranker
 
 
 class Stage(ABC):
@@ -94,6 +103,12 @@ class Stage(ABC):
         """The embedding as it stands now, at test."""
         return Encoding(self.model, self.precision, flip=self.data.recipe.images.flip)
 
+    def _reranker(self) -> Reranker:
+        """What re-ranks with the network as it stands now."""
+        found = reranker_of(self.model, self.data.tokenizer, self.data.recipe.images, self.precision)
+        assert found is not None
+        return found
+
     def _views(
         self, what: str, backbone: ImageEncoder, pictures: Pictures, views: int, until: str | None
     ) -> Float[np.ndarray, "images views ..."]:
@@ -109,3 +124,158 @@ class Stage(ABC):
                 precision=self.precision,
                 report=lambda done, total: self.listener(Preparing(what, done, total)),
             )
+
+
+class EmbeddingStage(Stage):
+    """A stage of learning the embedding, and, where losses and network have them, the levels below it.
+
+    What differs between systems is asked of the losses (needs), of the sampler that they need, and of the network.
+    """
+
+    objective: Objective
+
+    def __init__(
+        self,
+        data: Prepared,
+        index: int,
+        classes: Int64[np.ndarray, " images"],
+        accelerator: Accelerator,
+        precision: Arithmetic,
+        listener: Listener,
+    ) -> None:
+        super().__init__(data, index, classes, accelerator, precision, listener)
+        self.objective = data.objective
+        self.objective.use(self.stage.losses, pairs_per_epoch(data.pairs, self.stage))
+        self.source = BatchSource(data, index, accelerator, precision, listener)
+        self.sampler = sampler_for(self.stage, self.source, self.objective, classes)
+        self.words_below: SentenceFeatures | None = None
+        self.parts = self.objective.parts()
+        self._freeze(self.model.backbone)
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return steps_per_epoch(self.data.pairs, self.stage)
+
+    def read_features(self) -> None:
+        """Compute or open the cached features, where the stage has any; the images themselves are then forgotten."""
+        self.train_cached, self.val_cached = self._cached()
+        self.source.cached = self.train_cached
+        if self.train_cached is not None:
+            self.data.train_pictures.forget()
+            self.data.val_pictures.forget()
+        self.words_below = self._words_below()
+
+    def start(self) -> None:
+        """What the losses of a stage that begins, and is not resumed, take from the network as it stands."""
+        recipe = self.data.recipe
+        self.objective.start(self._examples, lambda kind: recipe.first_with(kind) == self.index)
+        self.sampler.start()
+
+    def train_mode(self) -> None:
+        """Training mode, but for what is frozen."""
+        self.objective.train()
+        self.model.eval_parts(self.stage.frozen)
+
+    def inputs(self, epoch: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The batches of an epoch: pairs and what the objective takes of them; this process's share of each."""
+        self.objective.begin_epoch(epoch, self._examples)
+        self.sampler.begin_epoch()
+        process = self.accelerator.process_index
+        share = slice(process, None, self.accelerator.num_processes)
+        batches = epoch_batches(self.data.pairs, self.stage, self.source.words, self.source.random(epoch))
+
+        def make(item: tuple[int, Batch]) -> tuple[Batch, Beside, TrainingBatch]:
+            step, whole = item
+            batch = Batch(
+                whole.images[share], whole.sentences[share], whole.token_ids[share], whole.groups[share]
+            )
+            rng = self.source.random(epoch, step, process)
+            beside = self.sampler.beside(batch, rng)
+            return batch, beside, self._made(batch, beside, epoch, step, rng)
+
+        def at_its_turn() -> Iterator[tuple[int, dict[str, Any]]]:
+            # batches are made ahead; what depends on the network as it stands waits for its step
+            for step, (batch, beside, made) in enumerate(ahead(enumerate(batches), make)):
+                complete = self.sampler.complete(batch, beside, made, epoch, step)
+                self.model.anneal((epoch + step / self.steps) / self.stage.epochs)
+                yield len(batch.images), {"batch": complete}
+
+        return at_its_turn()
+
+    def _made(
+        self, batch: Batch, beside: Beside, epoch: int, step: int, rng: np.random.Generator
+    ) -> TrainingBatch:
+        """A batch on the device, with what stands beside it."""
+        ids = batch.token_ids
+        if len(beside.sentences):
+            ids = np.concatenate([ids, self.source.token_ids(beside.sentences, rng)])
+        phrases = words_below = None
+        if self.data.pairs.phrases is not None:
+            phrases = torch.from_numpy(self.data.pairs.phrase_layout(batch.sentences, self.source.words))
+        if self.words_below is not None:
+            words_below = torch.from_numpy(self.words_below.rows(batch.sentences, self.source.words))
+        images = np.concatenate([batch.images, beside.images])
+        return TrainingBatch(
+            self.source.images(images, epoch, step, rng),
+            torch.from_numpy(ids),
+            torch.from_numpy(batch.groups),
+            torch.from_numpy(self.classes[batch.images]),
+            mined=beside.mined,
+            phrases=phrases,
+            words_below=words_below,
+        ).to(self.accelerator.device)
+
+    def after_step(self) -> None:
+        """What losses and sampler remember of the batch, and what the network's weights are held to."""
+        self.objective.after_step(self.accelerator.gather)
+        self.model.after_step()
+        self.sampler.after_step()
+
+    def validate(self) -> Report:
+        """Both directions on the validation split, by the network as it stands: re-ranked where it re-ranks itself."""
+        encoding = self._encoding()
+        if self.data.recipe.rerank == 0 or self.model.reranked_by is None:
+            return validate(self.data, encoding, self.val_cached)
+        reranker, texts = self._reranker(), encoding.numbers(self.data.val_tokens.token_ids)
+        if self.val_cached is None:
+            images = encode_all(self.data.val_pictures, encoding)
+            return validate_reranked(self.data, reranker, images, texts, None)
+        images = encoding.cached(self.val_cached[:, : self.data.recipe.images.test_views])
+        return validate_reranked(self.data, reranker, images, texts, self.val_cached[:, 0])
+
+    def _cached(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """What is cached of both splits while the backbone is frozen, all or in part, and the stage allows it."""
+        stage, data, backbone = self.stage, self.data, self.model.backbone
+        if not stage.views or ("backbone" not in stage.frozen and stage.backbone_from is None):
+            return None, None
+        until, views = stage.backbone_from or self.model.cached_map, data.recipe.images.test_views
+        return (
+            self._views("training features", backbone, data.train_pictures, stage.views, until),
+            self._views("validation features", backbone, data.val_pictures, views, until),
+        )
+
+    def _words_below(self) -> SentenceFeatures | None:
+        """What a frozen layer gives for the training sentences, where the stage allows a cache."""
+        layer = self.model.kept_words(self.stage.frozen)
+        if layer is None or not self.stage.views:
+            return None
+        with self.accelerator.main_process_first():
+            return sentence_features(
+                layer,
+                self.data.pairs.sentences,
+                self.source.words,
+                precision=self.precision,
+                report=lambda done, total: self.listener(Preparing("sentence features", done, total)),
+            )
+
+    def _examples(self) -> Examples:
+        """The training split by the network as it stands."""
+        self.listener(Preparing("training embeddings", 0, 1))
+        bank = self.source.bank()
+        return Examples(
+            bank.images,
+            torch.from_numpy(self.classes),
+            bank.texts,
+            torch.from_numpy(self.classes[self.data.pairs.sentence_image]),
+        )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from limner.errors import CheckpointError, SettingsError
 from limner.inference.checkpoint import load_into, read_checkpoint, read_description, write_checkpoint
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 
 STATE_FILE = "last.safetensors"
 
@@ -94,7 +94,8 @@ def in_full(recipe: dict[str, Any]) -> dict[str, Any]:
 def first_difference(there: Any, here: Any, where: str = "") -> tuple[str, Any, Any] | None:
     """The first value in which two identities differ: its dotted path and both values; None if there is none.
 
-    Stages go by their names. How the dataset was spelled and which file the backbone's weights came from may differ:
+    Stages go by their names, losses by their kinds. How the dataset was spelled and which file the backbone's weights
+    came from may differ:
     the fingerprints say whether the data are the same, and a state holds all weights.
     """
     if where in {"data.source", "recipe.model.backbone.weights"}:
@@ -112,7 +113,8 @@ def first_difference(there: Any, here: Any, where: str = "") -> tuple[str, Any, 
 
 def _by_name(values: list[Any]) -> dict[Any, Any]:
     named = [
-        value.get("name", place) if isinstance(value, dict) else place for place, value in enumerate(values)
+        value.get("name", value.get("kind", place)) if isinstance(value, dict) else place
+        for place, value in enumerate(values)
     ]
     return dict(zip(named, values, strict=True))
 

@@ -6,11 +6,12 @@ from torch import Tensor
 
 from limner.evaluation.both_directions import evaluate
 from limner.evaluation.report import Report
-from limner.evaluation.reranking import Reranking
+from limner.evaluation.reranking import PairReranking, Reranking, remembered
 from limner.inference.encoding import Encoding
-from limner.training.pictures import encode_all
-from limner.training.settings import Selection
-from limner.training.setup import Prepared
+from limner.training.pictures import centred_blocks, encode_all
+from limner.training.prepare import Prepared
+from limner.training.recipe import Selection
+from limner.types import Reranker
 
 
 def validate(
@@ -22,6 +23,31 @@ def validate(
     else:
         images = encode_all(prepared.val_pictures, encoding)
     return evaluate_val(prepared, images, encoding.numbers(prepared.val_tokens.token_ids))
+
+
+def validate_reranked(
+    prepared: Prepared,
+    reranker: Reranker,
+    images: Float[Tensor, "images dim"],
+    texts: Float[Tensor, "sentences dim"],
+    cached: Float[np.ndarray, "images ..."] | None,
+) -> Report:
+    """Both directions on the validation split, the first of the embedding's ranking re-ranked as the recipe has it.
+
+    Regions are of what the feature cache keeps of the whole pictures (`cached`), or of pixels.
+    """
+    if cached is not None:
+        regions = reranker.region_features_of_cached(cached)
+    else:
+        blocks = centred_blocks(prepared.val_pictures)
+        regions = np.concatenate([reranker.region_features(block) for block in blocks])
+    sentences = [sentence for record in prepared.val.records for sentence in record.sentences]
+    scorer = reranker.pair_scorer(images.numpy(), texts.numpy(), regions, sentences)
+    # both directions ask for many of the same pairs
+    known = remembered(scorer, len(images), len(texts))
+    return evaluate_val(
+        prepared, images, texts, PairReranking(known, prepared.recipe.rerank, reranker.class_mean)
+    )
 
 
 def evaluate_val(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 
 
 @dataclass(frozen=True)

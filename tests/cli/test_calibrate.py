@@ -8,8 +8,8 @@ from limner.cli import calibrate as calibrate_module
 from limner.cli.schemas import CalibrationReport
 from limner.data.records import Dataset
 from limner.inference import load_model
-from limner.inference.calibration_file import THRESHOLD
-from limner.inference.trained import Run
+from limner.inference.calibration import THRESHOLD
+from limner.inference.trained import TrainedModel
 from tests.agreeing import agreeing
 from tests.cli.command import Limner, refused
 
@@ -18,7 +18,7 @@ def test_the_threshold_in_the_help_is_the_library_s() -> None:
     assert calibrate_module._THRESHOLD == THRESHOLD
 
 
-def _written(run: Run, toys: Dataset, folder: Path) -> tuple[str, ...]:
+def _written(run: TrainedModel, toys: Dataset, folder: Path) -> tuple[str, ...]:
     """The options for a set on which the run is right, whose splits val and test are of the same pictures."""
     rows = []
     for split in ("val", "test"):
@@ -45,7 +45,7 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
     written = (run / "calibration.json").read_bytes()
     values = json.loads(written)
     assert (values["format"], values["split"], values["threshold"]) == (1, "val", 0.5)
-    assert values["matcher"] is None
+    assert values["reranker"] is None
     checked = limner("calibrate", run, *data, "--check", "test")
     assert checked.code == 0, checked.err
     assert "· test, fitted on val" in checked.out
@@ -77,7 +77,7 @@ def test_a_calibration_is_of_one_checkpoint(
     data = _written(load_model(run, stage="stage-2", device="cpu"), toys, tmp_path / "set")
     made = limner("calibrate", run, *data, "--stage", "stage-2", "--rerank", "4")
     assert made.code == 0, made.err
-    assert "matcher" in made.out
+    assert "reranker" in made.out
     assert json.loads((run / "calibration.json").read_text(encoding="utf-8"))["reranked"] == 4
     assert limner("calibrate", run / "stage-2.safetensors", *data, "--check", "val").code == 0
     refused(

@@ -13,8 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from limner.cli import app, contract
+from limner.cli import app
 from limner.cli.commands import COMMANDS
+from limner.cli.console import out
 from limner.cli.contract import command, first_line, group, schema_of
 from limner.cli.schemas import ErrorReport, Result
 from limner.errors import SettingsError
@@ -238,7 +239,7 @@ def test_nothing_else_reaches_stdout_under_json(limner: Limner, monkeypatch: pyt
     @command(own, "talks")
     def talks() -> Found:
         """Talk."""
-        contract.out.print("much")
+        out.print("much")
         return Found(count=3)
 
     # by its module: the name is the function's in the package

@@ -51,7 +51,7 @@ def test_every_figure_is_drawn(
     refused(limner(*mapped, "--group", groups[0]), "two groups or more")
     two = ("--group", groups[0], "--group", groups[1], "--split", "train")
     refused(limner(*mapped, *two), "t-SNE places four items at least")
-    refused(limner("figure", "attention", toy_run, image, "red", "--out", "x.png"), "has no matcher")
+    refused(limner("figure", "attention", toy_run, image, "red", "--out", "x.png"), "has no reranker")
     refused(limner("figure", "training", toy_run, "--out", "x.jpg"), "a figure ends in")
     refused(limner("figure", "training", toy_run, "--out", "none/x.png"), "no such folder")
     refused(

@@ -2,13 +2,17 @@
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import limner as limner_package
+from limner.errors import install_hint
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.search.store_files import StoreFiles
 from tests.cli.command import Limner, Result, last_line, refused, sets
@@ -97,7 +101,7 @@ def test_mistakes_with_stores(
     other = shutil.copytree(toy_run, tmp_path / "other")
     for file in (other / "stage-1.safetensors", other / "stage-2.safetensors"):
         tensors, description = read_checkpoint(file)
-        tensors["image_head.0.weight"] += 0.01
+        tensors["image_projection.0.weight"] += 0.01
         write_checkpoint(file, tensors, description)
     refused(limner("index", other, store, pictures), "built with model [0-9a-f]{12} ")
     refused(limner("search", store, "red", "--run", other), "built with model [0-9a-f]{12} ")
@@ -188,3 +192,23 @@ def test_ctrl_c_says_that_nothing_is_lost(limner: Limner, monkeypatch: pytest.Mo
     stopped = limner("recipes", "show", "dual-path")
     assert (stopped.code, stopped.out) == (130, "")
     assert stopped.err == "limner: stopped; what was finished is kept\n"
+
+
+def test_install_hints_name_the_checkout_and_the_index() -> None:
+    """A hint that was written by hand would name one of them; an extra that does not exist helps nobody."""
+    root = Path(limner_package.__file__).parent
+    extras = tomllib.loads((root.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    asked: set[str] = set()
+    for file in root.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        asked |= set(re.findall(r"install_hint\([\"'](\w+)[\"']\)", text))
+        assert file.name == "errors.py" or "pip install '" not in text, (
+            f"{file}: take limner.errors.install_hint"
+        )
+    assert {"server", "openvino", "figures"} <= asked <= extras.keys()
+    assert (
+        install_hint("s3")
+        == "pip install '.[s3]' in the checkout, or pip install 'limner[s3]' from a package index"
+    )

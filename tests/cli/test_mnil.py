@@ -7,7 +7,7 @@ import pytest
 
 from limner.inference.checkpoint import read_checkpoint
 from limner.recipes.registry import RECIPES, RecipeEntry
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 from tests.cli.command import Limner, refused, sets
 from tests.toy import draw_toys, toy_mnil
 

@@ -111,7 +111,7 @@ def test_without_fastapi(limner: Limner, store: Path, monkeypatch: pytest.Monkey
     for name in [name for name in sys.modules if name.startswith("limner.server")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    refused(limner("serve", store), r"needs fastapi: pip install 'limner\[server\]'")
+    refused(limner("serve", store), r"needs fastapi: pip install '\.\[server\]' in the checkout, or")
 
 
 def test_other_commands_do_without() -> None:

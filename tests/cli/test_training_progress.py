@@ -7,7 +7,7 @@ from rich.console import Console
 
 from limner.cli import training_progress
 from limner.cli.training_progress import TrainingProgress
-from limner.training.events import Preparing, Stepped
+from limner.training.log import Preparing, Stepped
 
 
 @pytest.fixture

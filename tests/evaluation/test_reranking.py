@@ -205,8 +205,8 @@ def test_fewer_than_none_are_refused() -> None:
 def test_says_what_it_does() -> None:
     match = PairReranking(lambda pictures, _: pictures, "all")
     assert match.described == "all re-ranked"
-    assert PairReranking(match.match, 20).described == "first 20 re-ranked"
-    assert PairReranking(match.match, 0).described == ""
+    assert PairReranking(match.scorer, 20).described == "first 20 re-ranked"
+    assert PairReranking(match.scorer, 0).described == ""
 
 
 def test_no_pair_is_matched_twice() -> None:

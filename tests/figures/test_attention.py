@@ -36,7 +36,7 @@ def test_either_attention_may_be_missing() -> None:
 
 
 def test_what_cannot_be_drawn_is_said(matching_run: Path, toys: Dataset) -> None:
-    with pytest.raises(SettingsError, match="no matcher"):
+    with pytest.raises(SettingsError, match="no reranker"):
         attended(limner.load(matching_run, stage="stage-1"), toys.records[0].image, "a red bar")
     with pytest.raises(DataError, match="knows no word"):
         attended(limner.load(matching_run, stage="stage-2"), toys.records[0].image, "zebra")

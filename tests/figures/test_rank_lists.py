@@ -8,7 +8,6 @@ from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.figures.rank_lists import RankList, rank_list_figure, rank_lists
 from limner.figures.style import GREEN, RED, write_figure
-from limner.inference.matching import Matching
 from limner.inference.trained import TrainedModel
 
 
@@ -56,15 +55,11 @@ def test_a_matcher_orders_the_first(matching_run: Path, toys: Dataset, to_text: 
     items = [item for item, _ in one.found]
     asked = [one.query] * 5
     images, texts = (asked, items) if to_text else (items, asked)
-    numbers, maps = run.tokenize(said).token_ids, run.encode_maps(pictures)
-    matching = run.expect_matching()
-    assert isinstance(matching, Matching)
-    logits = matching.logits(
-        maps,
-        numbers,
-        np.array([pictures.index(Path(image)) for image in images]),
-        np.array([said.index(str(text)) for text in texts]),
-    )
+    texts_at = np.array([said.index(str(text)) for text in texts])
+    images_at = np.array([pictures.index(Path(image)) for image in images])
+    none = np.zeros((len(pictures), 1), np.float32), np.zeros((len(said), 1), np.float32)
+    scorer = run.expect_reranker().pair_scorer(*none, run.encode_regions(pictures), said)
+    logits = scorer(images_at, texts_at)
     assert (np.diff(logits) <= 1e-4).all()
 
 

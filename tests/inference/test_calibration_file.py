@@ -5,7 +5,7 @@ import pytest
 
 from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.calibration import Calibration, Reliability
-from limner.inference.calibration_file import (
+from limner.inference.calibration import (
     FILE,
     RunCalibration,
     load_calibration,
@@ -30,8 +30,8 @@ def made() -> RunCalibration:
         sentences=5,
         reranked="all",
         embedding=fitted,
-        matcher=fitted.replace(of_lead=2),
-        reliability={"embedding": worth, "matcher": worth},
+        reranker=fitted.replace(of_lead=2),
+        reliability={"embedding": worth, "reranker": worth},
         versions={"limner": "0"},
     )
 
@@ -45,7 +45,7 @@ def test_what_is_written_is_read(made: RunCalibration, tmp_path: Path) -> None:
     assert load_calibration(checkpoint, "abc") is None  # a file that is not there has nothing beside it
     checkpoint.touch()
     assert load_calibration(checkpoint, "abc") == made
-    changed = made.replace(threshold=0.8, matcher=None)
+    changed = made.replace(threshold=0.8, reranker=None)
     assert write_calibration(checkpoint, changed) == tmp_path / FILE
     assert load_calibration(tmp_path, "abc") == changed
 
@@ -64,7 +64,8 @@ def test_a_search_with_another_model_has_none(made: RunCalibration, tmp_path: Pa
         ("[" * 100_000, "not JSON"),
         ("[1]", "expected a JSON object"),
         ("{}", "damaged, setting 'fingerprint'"),
-        ('{"format": 2}', "format 2 is newer"),
+        ('{"format": 3}', "format 3 is newer"),
+        ('{"format": 1}', "format 1 is older than this limner"),
     ],
 )
 def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, content: str, complaint: str) -> None:

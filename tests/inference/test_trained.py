@@ -126,7 +126,7 @@ def test_text_embedding_can_be_the_mean_over_all_places(
     run: TrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sentences = ["a red square on white", "red", ""]
-    left = run.encode_texts(sentences)
+    left = run.encode_texts(sentences, check=False)
     monkeypatch.setattr(run.model.text, "test_positions", 0)
     length = run.model.settings.text.words
     expected = []
@@ -138,7 +138,7 @@ def test_text_embedding_can_be_the_mean_over_all_places(
             with torch.no_grad():
                 total += run.model.encode_texts(row)[0]
         expected.append(F.normalize(total, dim=0).numpy())
-    found = run.encode_texts(sentences)
+    found = run.encode_texts(sentences, check=False)
     np.testing.assert_allclose(found[:2], expected, atol=1e-5)
     assert not np.allclose(found[:2], left[:2], atol=1e-3)
     np.testing.assert_allclose(found[2], left[2], atol=1e-5)  # the same zeros everywhere
@@ -195,6 +195,76 @@ def test_a_query_without_a_known_word_is_refused(run: TrainedModel) -> None:
         run.check_query("zebra crossing")
     with pytest.raises(DataError, match="the query is empty"):
         run.check_query(" \n")
+
+
+def test_a_sentence_alone_is_one_row(run: TrainedModel) -> None:
+    sentence = "a red square"
+    assert run.encode_texts(sentence).shape == (1, run.dim)
+    np.testing.assert_array_equal(run.encode_texts(sentence), run.encode_texts([sentence]))
+    np.testing.assert_array_equal(run.encode_queries(sentence), run.encode_queries([sentence]))
+    assert run.encode_texts([]).shape == (0, run.dim)
+
+
+@pytest.mark.parametrize(
+    "asked", ["zebra crossing", "", " \n", ["a red bar", "zebra crossing"], ["", "a red bar"]]
+)
+def test_what_means_nothing_is_the_same_error_in_the_library_and_in_search(
+    run: TrainedModel, asked: str | list[str]
+) -> None:
+    bad = asked if isinstance(asked, str) else next(one for one in asked if "red" not in one)
+    with pytest.raises(DataError) as of_search:
+        run.check_query(bad)
+    for encode in (run.encode_texts, run.encode_queries):
+        with pytest.raises(DataError) as of_library:
+            encode(asked)
+        assert str(of_library.value) == str(of_search.value)
+    # evaluation measures a dataset with every sentence it has
+    rows = run.encode_texts(asked, check=False)
+    assert np.isfinite(rows).all()
+    np.testing.assert_allclose(
+        rows, run.encode_texts(["" if one == bad else one for one in _list(asked)], check=False)
+    )
+
+
+def _list(asked: str | list[str]) -> list[str]:
+    return [asked] if isinstance(asked, str) else asked
+
+
+def test_images_come_as_files_bytes_pillow_images_and_pixels(run: TrainedModel, paths: list[Path]) -> None:
+    expected = run.encode_images(paths[:3])
+    pixels = [np.array(Image.open(path).convert("RGB")) for path in paths[:3]]
+    with Image.open(paths[2]) as opened:
+        mixed = run.encode_images([str(paths[0]), paths[1].read_bytes(), opened])
+    np.testing.assert_array_equal(mixed, expected)
+    np.testing.assert_array_equal(run.encode_images(pixels), expected)
+    np.testing.assert_array_equal(run.encode_images(np.stack(pixels)), expected)
+    for one in (paths[0], str(paths[0]), paths[0].read_bytes(), Image.fromarray(pixels[0]), pixels[0]):
+        alone = run.encode_images(one)
+        assert alone.shape == (1, run.dim)
+        np.testing.assert_allclose(alone, expected[:1], rtol=1e-4, atol=1e-6)
+    assert run.encode_images([]).shape == (0, run.dim)
+
+
+@pytest.mark.parametrize(
+    "pixels",
+    [
+        np.zeros((8, 8, 3), np.float32),
+        np.zeros((8, 8), np.uint8),
+        np.zeros((8, 8, 4), np.uint8),
+        np.zeros((0, 8, 3), np.uint8),
+    ],
+)
+def test_other_arrays_are_no_images(run: TrainedModel, pixels: np.ndarray) -> None:
+    with pytest.raises(
+        ImageError, match=r"uint8 \(height, width, 3\), were expected, got (uint8|float32) \("
+    ):
+        run.encode_images(pixels)
+
+
+def test_a_model_prints_as_one_short_line(run: TrainedModel) -> None:
+    assert "\n" not in repr(run)
+    assert len(repr(run)) < 300 + len(str(run.path))
+    assert "system='dual-path', dim=16" in repr(run)
 
 
 @pytest.fixture
@@ -304,6 +374,8 @@ def test_files_that_are_no_model_are_refused(toy_run: Path) -> None:
         ({"model": 5}, "does not fit this limner"),
         ({"images": {"crop": 5}}, "does not fit this limner"),
         ({"tokenizer": 5}, "does not fit this limner"),
+        ({"files": 5}, "does not fit this limner"),
+        ({"files": {"text": {}}}, "files of a text encoder that reads none"),
         ({"tokenizer": {"kind": "words", "words": ["one"]}}, r"tensor 'text\.table\.weight' has shape"),
     ],
 )

@@ -40,7 +40,7 @@ def test_gradients_are_those_of_eq_4_and_5() -> None:
     # of unit features: what normalisation adds is orthogonal to them
     images = torch.nn.functional.normalize(images, dim=1).requires_grad_()
     texts = torch.nn.functional.normalize(texts, dim=1).requires_grad_()
-    loss(images, texts, groups).backward()
+    torch.autograd.backward(loss(images, texts, groups))
     for features, buffer, sigma in ((images, loss.texts, 0.3), (texts, loss.images, 0.2)):
         assert features.grad is not None
         for row, feature, target in zip(features.grad, features.detach(), groups.tolist(), strict=True):
@@ -61,7 +61,7 @@ def test_gradients_equal_finite_differences() -> None:
 def test_no_gradient_reaches_the_buffers() -> None:
     loss, images, texts, groups = _case()
     assert not list(loss.parameters())
-    loss(images.requires_grad_(), texts, groups).backward()
+    torch.autograd.backward(loss(images.requires_grad_(), texts, groups))
     assert loss.images.grad is None
     assert loss.texts.grad is None
 
@@ -89,7 +89,7 @@ def test_under_autocast_the_loss_is_that_of_float32() -> None:
     expected = loss(images, texts, groups)
     with torch.autocast("cpu", torch.bfloat16):
         found = loss(images, texts, groups)
-        found.backward()
+        torch.autograd.backward(found)
     torch.testing.assert_close(found, expected)
     assert images.grad is not None
     assert loss(images.bfloat16(), texts.bfloat16(), groups).dtype == torch.float32

@@ -72,8 +72,11 @@ def test_gradients_equal_finite_differences() -> None:
     rows, v_x, v_y = case(4, batch=3)
     loss = SextupleLoss()
     leaves = [rows[name].requires_grad_() for name in NAMES]
-    draws = {"sentence_draws": v_x, "image_draws": v_y, "samples": SAMPLES}
-    assert torch.autograd.gradcheck(lambda *six: loss(*six, **draws), leaves)
+
+    def of_six(*six: torch.Tensor) -> torch.Tensor:
+        return loss(*six, sentence_draws=v_x, image_draws=v_y, samples=SAMPLES)
+
+    assert torch.autograd.gradcheck(of_six, leaves)
 
 
 def test_the_weights_are_sums_of_reciprocals() -> None:

@@ -6,7 +6,7 @@ from limner.models.co_attention import CoAttentionSettings, CrossEncoder, region
 from limner.models.dual_path import DualPath, DualPathSettings
 from limner.models.identity_aware import IdentityAware, IdentityAwareSettings
 from limner.models.image import BackboneSettings
-from limner.models.text_cnn import TextEncoderSettings
+from limner.models.text_cnn import TextCNNSettings
 from limner.models.text_lstm import TextLSTMSettings
 
 SETTINGS = CoAttentionSettings(steps=2, spatial_dim=6, semantic_dim=7, dim=8)
@@ -74,7 +74,7 @@ def test_regions_go_row_by_row() -> None:
 def test_a_text_path_without_word_states_is_refused() -> None:
     settings = DualPathSettings(
         backbone=BackboneSettings(name="resnet-18", width=0.125),
-        text=TextEncoderSettings(words=16, word_dim=8, width=1 / 32),
+        text=TextCNNSettings(words=16, word_dim=8, width=1 / 32),
         dim=4,
     )
     model = DualPath(settings, 9)

@@ -4,7 +4,7 @@ from torch import nn
 
 from limner.models.dual_path import DualPath, DualPathSettings
 from limner.models.image import BackboneSettings
-from limner.models.text_cnn import TextEncoderSettings
+from limner.models.text_cnn import TextCNNSettings
 
 
 def tiny(**changes: object) -> DualPath:
@@ -12,7 +12,7 @@ def tiny(**changes: object) -> DualPath:
     return DualPath(
         DualPathSettings(
             backbone=BackboneSettings(name="resnet-18", width=0.125),
-            text=TextEncoderSettings(words=8, word_dim=12, width=1 / 32),
+            text=TextCNNSettings(words=8, word_dim=12, width=1 / 32),
             dim=16,
         ).replace(**changes),
         30,
@@ -45,7 +45,7 @@ def test_both_paths_end_in_one_space_and_learn() -> None:
     ],
 )
 def test_heads(head: str, kinds: list[type[nn.Module]]) -> None:
-    assert [type(layer) for layer in tiny(head=head).image_head.children()] == kinds
+    assert [type(layer) for layer in tiny(head=head).image_projection.children()] == kinds
 
 
 def test_released_features_are_not_negative() -> None:

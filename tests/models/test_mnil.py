@@ -30,14 +30,14 @@ def test_every_parameter_is_in_exactly_one_part() -> None:
 def test_features_are_normalised_before_the_feature_maps() -> None:
     model = tiny()
     pooled = torch.randn(3, 64)
-    head = model.image_head.linear
+    head = model.image_projection.linear
     expected = normalize(pooled, dim=1) @ head.weight.T + head.bias
     torch.testing.assert_close(model.embed_images(pooled), expected)
     torch.testing.assert_close(model.embed_images(7 * pooled), expected)
     numbers = torch.tensor([[3, 4, 5, 0, 0, 0, 0, 0], [7, 0, 0, 0, 0, 0, 0, 0]])
     states, _ = model.text.encode_words(numbers)
     y = torch.stack([states[0, :3].mean(0), states[1, 0]])
-    head = model.text_head.linear
+    head = model.text_projection.linear
     expected = normalize(y, dim=1) @ head.weight.T + head.bias
     torch.testing.assert_close(model.encode_texts(numbers), expected)
 
@@ -56,7 +56,9 @@ def test_feature_maps_are_orthonormal_after_each_step() -> None:
     model = tiny(projection="orthonormal")
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):
-        before = [head.linear.weight.detach().clone() for head in (model.image_head, model.text_head)]
+        before = [
+            head.linear.weight.detach().clone() for head in (model.image_projection, model.text_projection)
+        ]
         for weight in before:
             torch.testing.assert_close(weight @ weight.T, torch.eye(16), atol=1e-5, rtol=0)
         (
@@ -64,7 +66,7 @@ def test_feature_maps_are_orthonormal_after_each_step() -> None:
         ).sum().backward()
         optimiser.step()
         model.after_step()
-        for weight, head in zip(before, (model.image_head, model.text_head), strict=True):
+        for weight, head in zip(before, (model.image_projection, model.text_projection), strict=True):
             # no row turned around, as a decomposition without fixed signs would have it
             assert ((weight * head.linear.weight).sum(1) > 0.5).all()
 

@@ -8,17 +8,17 @@ from torch import nn
 from limner.models.text_cnn import (
     ChannelNorm,
     TextBlock,
-    TextEncoder,
-    TextEncoderSettings,
+    TextCNN,
+    TextCNNSettings,
     WordConv,
     join_neighbours,
 )
 from tests.reference.text_path import plain_blocks
 
 
-def _small(**changes: object) -> TextEncoder:
+def _small(**changes: object) -> TextCNN:
     torch.manual_seed(0)
-    return TextEncoder(TextEncoderSettings.parse({"word_dim": 20, "width": 1 / 16, **changes}), 50)
+    return TextCNN(TextCNNSettings.parse({"word_dim": 20, "width": 1 / 16, **changes}), 50)
 
 
 @pytest.mark.parametrize("words", [8, 9, 1])
@@ -98,7 +98,7 @@ def test_a_block_changes_neither_its_input_nor_what_the_backward_pass_reads(
 def test_gradients_are_those_of_double_precision() -> None:
     """As near as sixteen blocks allow, each of which divides by deviations of what the one before it has rounded."""
     encoder = _small()
-    wide = TextEncoder(encoder.settings, 50).double()
+    wide = TextCNN(encoder.settings, 50).double()
     wide.load_state_dict(encoder.state_dict())
     numbers = torch.randint(1, 51, (64, 32))
     ours, theirs = encoder(numbers), wide(numbers)
@@ -147,8 +147,8 @@ def test_stages_are_those_of_the_paper(
 
 def test_widths_at_full_size() -> None:
     with torch.device("meta"):
-        encoder = TextEncoder(TextEncoderSettings(), 100)
-        released = TextEncoder(TextEncoderSettings(text_blocks="released"), 100)
+        encoder = TextCNN(TextCNNSettings(), 100)
+        released = TextCNN(TextCNNSettings(text_blocks="released"), 100)
     assert encoder.channels == released.channels == 2048
     blocks = [block for block in released.blocks if isinstance(block, TextBlock)]
     middles = [block.conv1.weight.shape[0] for block in blocks]

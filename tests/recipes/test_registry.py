@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limner.errors import SettingsError
+from limner.losses import CMCE, Instance, Pair, Ranking
 from limner.recipes import RECIPES, get_recipe
-from limner.recipes.change import change
+from limner.recipes.change import change, differences
 from limner.recipes.registry import PAPER, PERSONS, PICTURES
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -32,19 +33,20 @@ def test_a_recipe_says_what_it_is_and_how_to_run_it(name: str) -> None:
 def test_the_two_stages_of_section_5() -> None:
     """λ = (0, 1, 1) with the backbone frozen, then (1, 1, 1) on the whole network; α = 1, dropout 0.75."""
     first, second = get_recipe("dual-path").stages
-    weights = [(stage.losses.ranking, stage.losses.visual, stage.losses.textual) for stage in (first, second)]
-    assert weights == [(0, 1, 1), (1, 1, 1)]
+    weights = [[dict(loss.weights) for loss in stage.losses] for stage in (first, second)]
+    instance = {"visual": 1, "textual": 1, "joint": 0}
+    assert weights == [[instance], [instance, {"ranking": 1}]]
     assert (first.frozen, second.frozen) == (("backbone",), ())
-    assert second.losses.margin == 1
+    assert second.loss(Ranking) == Ranking(margin=1)
     for stage in (first, second):
-        assert stage.losses.dropout == 0.75
+        assert stage.loss(Instance) == Instance(dropout=0.75)
         assert (stage.optimiser.name, stage.optimiser.rate, stage.optimiser.momentum) == ("sgd", 0.001, 0.9)
 
 
 def test_unknown_recipes_get_the_nearest_name() -> None:
     with pytest.raises(SettingsError, match="unknown recipe 'dual-pth'; did you mean 'dual-path'"):
         get_recipe("dual-pth")
-    with pytest.raises(SettingsError, match="there are: dual-path-flickr8k-strong, "):
+    with pytest.raises(SettingsError, match=r"known: .* dual-path, "):
         get_recipe("zzz")
 
 
@@ -54,7 +56,7 @@ def test_settings_are_put_where_they_say() -> None:
         [
             "seed=5",
             "stages.stage-1.epochs=3",
-            "stages.1.losses.margin=0.2",
+            "stages.1.losses.ranking.margin=0.2",
             "model.backbone.weights=a=b.pth",
             "vocabulary.vectors=captions",
             'stages.stage-1.optimiser.multipliers={"words": 0.5}',
@@ -65,12 +67,51 @@ def test_settings_are_put_where_they_say() -> None:
         ],
     )
     first, second = recipe.stages
-    assert (recipe.seed, first.epochs, second.losses.margin) == (5, 3, 0.2)
+    assert (recipe.seed, first.epochs) == (5, 3)
+    assert second.loss(Ranking) == Ranking(margin=0.2)
     assert recipe.model.backbone.weights == "a=b.pth"
     assert recipe.vocabulary.vectors == "captions"
     assert first.optimiser.multipliers == {"words": 0.5, "text": 2}
     assert (recipe.images.resize, recipe.images.crop) == ((300, 200), (200, 200))
     assert first.patience is None
+
+
+def test_losses_are_added_replaced_and_left_out_by_kind() -> None:
+    recipe = change(
+        get_recipe("dual-path"),
+        [
+            "stages.stage-1.losses.pair={}",
+            "stages.stage-1.losses.pair.weight=0.5",
+            "stages.stage-1.losses.instance=null",
+            'stages.stage-2.losses.ranking={"margin": 0.2}',
+            "stages.stage-2.losses.instance.joint=1",
+            'stages.stage-2.losses.cmce={"keep": 0.1}',
+        ],
+    )
+    first, second = recipe.stages
+    assert first.losses == (Pair(weight=0.5),)
+    assert second.losses == (Instance(joint=1), Ranking(margin=0.2), CMCE(keep=0.1))
+
+
+@given(st.sampled_from(sorted(RECIPES)), st.sampled_from(sorted(RECIPES)))
+@settings(max_examples=60, deadline=None)
+def test_differences_make_one_recipe_of_another(before: str, after: str) -> None:
+    one, other = get_recipe(before), get_recipe(after)
+    assert change(one, differences(one, other)) == other
+    assert differences(one, one) == ()
+
+
+def test_differences_are_addressed_by_name() -> None:
+    recipe = get_recipe("dual-path")
+    settings = (
+        "seed=3",
+        "stages.stage-2.losses.ranking.margin=0.2",
+        'stages.stage-2.losses.pair={"weight": 2.0}',
+        "stages.stage-2.losses.instance=null",
+        "stages.stage-2.patience=null",
+        'vocabulary.vectors="1"',
+    )
+    assert sorted(differences(recipe, change(recipe, settings))) == sorted(settings)
 
 
 def test_later_settings_win_and_may_depend_on_earlier_ones() -> None:
@@ -101,9 +142,31 @@ def test_later_settings_win_and_may_depend_on_earlier_ones() -> None:
         ("images.resize.0=5", "'resize' is a single value and has no '0'"),
         ("model=5", "setting 'model'"),
         ("stages=[]", "setting 'stages'"),
-        ("stages.stage-1.losses.dropout=1", "less than 1"),
-        ("stages.stage-1.losses.margin=NaN", "finite number"),
-        ('stages.stage-1.frozen=["head"]', "setting 'stages.0.frozen.0'"),
+        ("stages.stage-1.losses.instance.dropout=1", "losses.instance.dropout': .*less than 1"),
+        ("stages.stage-2.losses.ranking.margin=NaN", "losses.ranking.margin': .*finite number"),
+        (
+            "stages.stage-1.losses.sigma_images=3",
+            r"unknown loss 'sigma_images'; did you mean 'stages\.stage-1\.losses\.cmce\.sigma_images'",
+        ),
+        ("stages.stage-2.losses.marign=1", r"did you mean 'stages\.stage-2\.losses\.ranking\.margin'\?"),
+        (
+            "stages.stage-1.losses.instance.sigma_images=3",
+            r"unknown setting 'stages\.stage-1\.losses\.instance\.sigma_images'; it is one of losses\.cmce",
+        ),
+        ("stages.stage-1.losses.instance.dropot=0", "did you mean 'dropout'"),
+        ("stages.stage-1.losses.rankng={}", "unknown loss 'rankng'; did you mean 'ranking'"),
+        (
+            "stages.stage-1.losses.ranking.margin=1",
+            r"only instance; add it with stages\.stage-1\.losses\.ranking=\{\}",
+        ),
+        ("stages.stage-1.losses.ranking=1", "expected an object of the loss's settings"),
+        (
+            'stages.stage-1.losses.ranking={"margn": 1}',
+            r"unknown setting 'stages\.0\.losses\.ranking\.margn'",
+        ),
+        ("stages.stage-1.losses.instance=null", "a stage needs a loss"),
+        ("stages.stage-1.losses.levels={}", "needs levels, which model.system=dual-path does not offer"),
+        ('stages.stage-1.frozen=["head"]', "has no part 'head'"),
         ("seed=" + "9" * 5000, "setting 'seed'"),
         ("model=" + "[" * 100_000, "setting 'model'"),
     ],
@@ -124,6 +187,9 @@ _NAMES = sorted(
         "stage-1",
         "0",
         "losses",
+        "instance",
+        "ranking",
+        "kind",
         "optimiser",
         "multipliers",
         "words",
@@ -179,7 +245,10 @@ def test_a_file_names_only_what_is_not_the_default(tmp_path: Path) -> None:
         ),
         (b'{"name": "x", "stages": [{"name": "only", "epochs": -1}]}', "setting 'stages.0.epochs'"),
         (b'{"name": "\\ud800", "stages": [{"name": "only"}]}', "half of a surrogate pair"),
-        (b'{"name": "x", "stages": [{"name": "only", "losses": {"margin": NaN}}]}', "NaN"),
+        (
+            b'{"name": "x", "stages": [{"name": "only", "losses": [{"kind": "ranking", "margin": NaN}]}]}',
+            "NaN",
+        ),
     ],
 )
 def test_a_file_that_is_no_recipe_is_refused_in_one_line(

@@ -195,7 +195,7 @@ def sextuple_gradients(
     }
 
 
-def matching_loss(
+def pair_loss(
     images: list[list[float]], texts: list[list[float]], groups: list[int], epsilon: float = 1e-8
 ) -> float:
     """HGAN, Eq. 11 in both directions: KL(p || q + epsilon), the mean over the rows."""
@@ -213,6 +213,31 @@ def matching_loss(
                 p = math.exp(value) / partition
                 q = (1 if theirs == group else 0) / matches
                 total += p * math.log(p / (q + epsilon))
+        return total / len(anchors)
+
+    return one_way(images, texts) + one_way(texts, images)
+
+
+def sdm_loss(
+    images: list[list[float]],
+    texts: list[list[float]],
+    groups: list[int],
+    temperature: float,
+    epsilon: float = 1e-8,
+) -> float:
+    """IRRA's SDM in both directions: KL(p || q + epsilon) of softmax(cos / tau), the mean over the rows."""
+
+    def one_way(anchors: list[list[float]], others: list[list[float]]) -> float:
+        total = 0.0
+        for anchor, group in zip(anchors, groups, strict=True):
+            similarities = [cosine(anchor, other) / temperature for other in others]
+            highest = max(similarities)
+            partition = sum(math.exp(similarity - highest) for similarity in similarities)
+            matches = sum(1 for other in groups if other == group)
+            for similarity, other in zip(similarities, groups, strict=True):
+                log_p = similarity - highest - math.log(partition)
+                q = (1.0 if other == group else 0.0) / matches
+                total += math.exp(log_p) * (log_p - math.log(q + epsilon))
         return total / len(anchors)
 
     return one_way(images, texts) + one_way(texts, images)

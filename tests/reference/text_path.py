@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from limner.models.text_cnn import TextBlock, TextEncoder
+from limner.models.text_cnn import TextBlock, TextCNN
 
 
 class PlainBlock(nn.Module):
@@ -30,6 +30,6 @@ class PlainBlock(nn.Module):
         return F.relu(self.bn3(self.conv3(out)) + self.shortcut(x))
 
 
-def plain_blocks(encoder: TextEncoder) -> nn.Sequential:
+def plain_blocks(encoder: TextCNN) -> nn.Sequential:
     """The same blocks with the same weights."""
     return nn.Sequential(*[PlainBlock(block) for block in encoder.blocks if isinstance(block, TextBlock)])

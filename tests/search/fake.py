@@ -11,7 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from limner.errors import DataError, ImageError
-from limner.types import Judge, Pixels
+from limner.types import ImageSource, Pixels, Reranker
 from limner.wire import Answer, Hit
 
 Rows = npt.NDArray[np.float32]
@@ -26,10 +26,14 @@ class FakeEncoder:
         self.fingerprint = fingerprint
         self.dim = dim
         self.encoded = 0
-        self.judge: Judge | None = None
+        self.reranker: Reranker | None = None
         self.rerank: int | Literal["all"] = 0
 
-    def prepare_image(self, source: str | Path | bytes) -> Pixels:
+    def prepare_image(self, source: ImageSource) -> Pixels:
+        if isinstance(source, np.ndarray):
+            source = Image.fromarray(source)
+        if isinstance(source, Image.Image):
+            return np.array(source.convert("RGB").resize((8, 8)))
         try:
             with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
                 return np.array(image.convert("RGB").resize((8, 8)))
@@ -42,8 +46,9 @@ class FakeEncoder:
         rows = quarters.reshape(len(pixels), -1)[:, : self.dim] + 1
         return unit(rows)
 
-    def encode_images(self, paths: Sequence[str | Path]) -> Rows:
-        return self.encode_pixels(np.stack([self.prepare_image(path) for path in paths]))
+    def encode_images(self, images: ImageSource | Sequence[ImageSource]) -> Rows:
+        assert isinstance(images, list)
+        return self.encode_pixels(np.stack([self.prepare_image(image) for image in images]))
 
     def check_query(self, sentence: str) -> None:
         if not sentence.split():
@@ -55,10 +60,11 @@ class FakeEncoder:
     def unknown_words(self, sentence: str) -> list[str]:
         return [word for word in sentence.split() if word.startswith("zx")]
 
-    def encode_queries(self, sentences: Sequence[str]) -> Rows:
+    def encode_queries(self, sentences: str | Sequence[str]) -> Rows:
         return self.encode_texts(sentences)
 
-    def encode_texts(self, sentences: Sequence[str]) -> Rows:
+    def encode_texts(self, sentences: str | Sequence[str], *, check: bool = True) -> Rows:
+        sentences = [sentences] if isinstance(sentences, str) else sentences
         rows = np.zeros((len(sentences), self.dim), np.float32)
         for row, sentence in zip(rows, sentences, strict=True):
             for word in sentence.split():

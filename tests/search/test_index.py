@@ -11,6 +11,7 @@ from PIL import Image
 from limner.errors import DataError, SettingsError, StoreError
 from limner.search.index import index_pictures
 from limner.search.store_files import StoreFiles
+from limner.types import ImageSource
 from limner.wire import IndexReport
 from tests.search.fake import DIM, FakeEncoder, draw
 
@@ -120,7 +121,7 @@ def test_a_picture_that_changes_while_it_is_read_is_not_stored(
     encoder = FakeEncoder()
     prepare = encoder.prepare_image
 
-    def slow(source: str | Path | bytes) -> np.ndarray:
+    def slow(source: ImageSource) -> np.ndarray:
         pixels = prepare(source)
         if str(source) == str(pictures[2]):
             pictures[2].write_bytes(pictures[2].read_bytes() + b"more")

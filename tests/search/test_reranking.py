@@ -14,7 +14,7 @@ from limner.data.records import Dataset
 from limner.errors import DataError, SearchTimeoutError, SettingsError, StoreError
 from limner.evaluation.calibration import Calibration
 from limner.inference import TrainedModel
-from limner.inference.calibration_file import RunCalibration
+from limner.inference.calibration import RunCalibration
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage
@@ -53,9 +53,9 @@ def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(
     assert [hit.id for hit in hits[5:]] == [hit.id for hit in screened[5:]]
     sure = [hit.confidence for hit in hits[:5]]
     assert sure == sorted(sure, reverse=True)  # type: ignore[type-var]
-    maps = run.encode_maps([str(hit.path) for hit in hits[:5]])
-    assert run.judge is not None
-    logits = run.judge.judge(QUERY, maps).logits
+    maps = run.encode_regions([str(hit.path) for hit in hits[:5]])
+    assert run.reranker is not None
+    logits = run.reranker.rerank(QUERY, maps).logits
     np.testing.assert_allclose(sure, 1 / (1 + np.exp(-logits)), rtol=1e-3)  # type: ignore[arg-type]
     assert Store(engine).search(QUERY, k=3).hits == hits[:3]
     assert (
@@ -83,7 +83,7 @@ def test_one_batched_forward_and_no_picture_is_opened(
 def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     together = Store(engine).search(QUERY, k=12, rerank="all", explain=True)
     monkeypatch.setattr("limner.search.ranking._BLOCK", 5)
-    monkeypatch.setattr("limner.inference.matching._MEETINGS", 60)
+    monkeypatch.setattr("limner.inference.rerank_co_attention._MEETINGS", 60)
     with monkeypatch.context() as unread:
         unread.setattr(engine.files, "batches", lambda *_: pytest.fail("a scan for a few"))
         unread.setattr("limner.search.store_files._MANY", 1)
@@ -100,8 +100,8 @@ def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_sentence_without_a_known_word_has_no_attention(run: TrainedModel, engine: Engine) -> None:
-    assert run.judge is not None
-    found = run.judge.judge("zebra", engine.files.maps([Store(engine).search(QUERY, k=1)[0].id]))
+    assert run.reranker is not None
+    found = run.reranker.rerank("zebra", engine.files.maps([Store(engine).search(QUERY, k=1)[0].id]))
     assert found.words == ()
     assert found.of_regions is not None
     assert found.of_regions.shape[:2] == (1, 0)
@@ -210,7 +210,7 @@ def calibration(run: TrainedModel, reranked: int | Literal["all"]) -> RunCalibra
         sentences=9,
         reranked=reranked,
         embedding=Calibration(of_score=2, of_lead=5, offset=-1, floor=0.1, right=9, wrong=9),
-        matcher=Calibration(of_score=1, of_lead=3, offset=-2, floor=-1, right=9, wrong=9),
+        reranker=Calibration(of_score=1, of_lead=3, offset=-2, floor=-1, right=9, wrong=9),
         reliability={},
         versions={},
     )
@@ -232,7 +232,7 @@ def test_a_probability_does_not_depend_on_how_many_are_ordered(engine: Engine, r
 def test_good_is_what_the_best_answer_says(engine: Engine, run: TrainedModel) -> None:
     unsure = Calibration(of_score=1, of_lead=3, offset=-50, floor=-1, right=9, wrong=9)
     certain = Calibration(of_score=2, of_lead=5, offset=50, floor=0.1, right=9, wrong=9)
-    odd = calibration(run, 5).model_copy(update={"matcher": unsure, "embedding": certain})
+    odd = calibration(run, 5).model_copy(update={"reranker": unsure, "embedding": certain})
     found = Engine(engine.files, run, odd).answer(Query(text=QUERY, k=12))
     assert found.hits[-1].probability == pytest.approx(1)
     assert not found.good
@@ -240,7 +240,7 @@ def test_good_is_what_the_best_answer_says(engine: Engine, run: TrainedModel) ->
 
 def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: TrainedModel) -> None:
     fitted = calibration(run, 5)
-    cosines, judged = fitted.embedding, fitted.matcher
+    cosines, judged = fitted.embedding, fitted.reranker
     assert judged is not None
     hits = Store(Engine(engine.files, run, fitted)).search(QUERY, k=12)
     screened = np.array([hit.score for hit in Store(engine).search(QUERY, k=12, rerank=0)])

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -113,6 +114,8 @@ def test_both_answer_alike_by_pictures(store: Store, client: Client, folder: Pat
         {"image": str(picture), "text": "a", "text_weight": 0.2},
         {"image": bytearray(picture.read_bytes()), "group": "near"},
         {"like": key, "k": 4},
+        {"image": Image.open(picture)},
+        {"image": np.array(Image.open(picture))},
     )
     for asked in searches:
         assert comparable(store.search(**asked)) == comparable(client.search(**asked))

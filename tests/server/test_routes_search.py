@@ -283,7 +283,7 @@ def test_a_recipe_that_re_ranks_all_is_cut(engine: Engine, monkeypatch: pytest.M
 
     monkeypatch.setattr(engine, "answers", answers)
     monkeypatch.setattr(engine.encoder, "rerank", "all")
-    monkeypatch.setattr(engine.encoder, "judge", object())
+    monkeypatch.setattr(engine.encoder, "reranker", object())
     for most, expected in ((COUNT - 1, COUNT - 1), (COUNT, None)):
         client = TestClient(create_app(Store(engine), ServerSettings(max_rerank=most)))
         assert client.post("/v1/search", json={"text": "a"}).status_code == 200

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from limner.data.records import Dataset
-from limner.training.events import EpochEnded, Event, Listener, StageEnded, Stepped
-from limner.training.settings import Recipe
+from limner.training.log import EpochEnded, Event, Listener, StageEnded, Stepped
+from limner.training.recipe import Recipe
 
 STATE = "last.safetensors"
 
@@ -59,9 +59,9 @@ _SCRIPT = """
 import sys
 from pathlib import Path
 import torch
-from limner.training.events import Stepped
+from limner.training.log import Stepped
 from limner.training.loop import train
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 from tests.toy import toy_dataset
 
 torch.set_num_threads(1)

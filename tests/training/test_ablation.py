@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from limner.data.records import Dataset
 from limner.training.ablation import Outcome, Trial, Variant, order, run_folder, train_variant
 from limner.training.ablation_report import AblationReport
-from limner.training.events import Event, Stepped
+from limner.training.log import Event, Stepped
 from tests.toy import toy_recipe
 
 NAME = "text_to_image R@1"

@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 from limner.data.records import Dataset
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
-from limner.training.branch import branch
-from limner.training.events import Event, Stepped
+from limner.training.ablation import branch
+from limner.training.log import Event, Stepped
 from limner.training.loop import train
 from tests.toy import toy_recipe
 

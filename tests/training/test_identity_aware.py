@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import limner
 from limner.data.records import Dataset
-from limner.training.events import Event
+from limner.training.log import Event
 from limner.training.loop import train
 from tests.toy import toy_identity_aware
 from tests.training.interrupted import (
@@ -44,7 +44,7 @@ def test_kill_9_keeps_the_buffers(toys: Dataset, run: Path, tmp_path: Path) -> N
     run_apart(toys, toy_identity_aware(), tmp_path / "run", kill_at="stage-2 1 2")
     run_apart(toys, toy_identity_aware(), tmp_path / "run")
     same_run(tmp_path / "run", run)
-    rows = load_file(run / STATE)["objective.cmce.texts"]
+    rows = load_file(run / STATE)["objective.losses.cmce.texts"]
     assert rows.shape == (len({record.group for record in toys.split("train").records}), 16)
     assert (rows.norm(dim=1) > 0).all()
     assert (rows.norm(dim=1) < 1).any()  # means of several features, not normalised again
@@ -62,7 +62,7 @@ def test_each_picture_may_be_its_own_identity(toys: Dataset, tmp_path: Path) -> 
     recipe = toy_identity_aware()
     recipe = recipe.replace(classes="images", stages=recipe.stages[:1])
     train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
-    rows = load_file(tmp_path / "run" / STATE)["objective.cmce.images"]
+    rows = load_file(tmp_path / "run" / STATE)["objective.losses.cmce.images"]
     assert len(rows) == len(toys.split("train"))
 
 
@@ -92,7 +92,7 @@ from pathlib import Path
 import torch
 from limner.losses.cmce import CMCELoss
 from limner.training.loop import train
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 from tests.toy import toy_dataset
 import os
 

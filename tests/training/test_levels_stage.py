@@ -1,5 +1,6 @@
 """HGAN in the training loop: all levels at once, from cached maps and from pixels."""
 
+import copy
 import json
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import torch
 
 from limner.data.records import Dataset
 from limner.errors import SettingsError
+from limner.losses import Levels, Ranking, Sextuple
 from limner.training.loop import train
-from limner.training.objective import Objective
-from limner.training.settings import Recipe
-from limner.training.setup import prepare
+from limner.training.objective import Objective, TrainingBatch
+from limner.training.prepare import prepare
+from limner.training.recipe import Recipe
 from tests.toy import toy_hgan, toy_recipe
 from tests.training.interrupted import KilledError, in_two_processes, killer, run_apart, same_run
 
@@ -45,12 +47,12 @@ def test_every_loss_is_logged_and_falls_together(hgan_run: Path) -> None:
 def test_words_phrases_and_groups_of_a_step_belong_together(
     toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = []
+    steps: list[TrainingBatch] = []
     plain = Objective.forward
 
-    def forward(self: Objective, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        steps.append({name: value.clone() for name, value in inputs.items()})
-        return plain(self, **inputs)
+    def forward(self: Objective, batch: TrainingBatch) -> dict[str, torch.Tensor]:
+        steps.append(copy.deepcopy(batch))
+        return plain(self, batch)
 
     monkeypatch.setattr(Objective, "forward", forward)
     train(toy_hgan(), toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
@@ -61,19 +63,20 @@ def test_words_phrases_and_groups_of_a_step_belong_together(
             pairs.sentences, pairs.phrases or (), pairs.groups[pairs.sentence_image].tolist(), strict=True
         )
     }
-    for inputs in steps:
+    for batch in steps:
+        assert batch.phrases is not None
         for row, numbered, group in zip(
-            inputs["numbers"].tolist(), inputs["phrases"].tolist(), inputs["groups"].tolist(), strict=True
+            batch.token_ids.tolist(), batch.phrases.tolist(), batch.groups.tolist(), strict=True
         ):
             own_group, own_phrases = said[tuple(row)]
             assert group == own_group
             assert tuple(numbered[: len(own_phrases)]) == own_phrases
-        numbers, phrases = inputs["numbers"].numpy(), inputs["phrases"].numpy()
+        numbers, phrases = batch.token_ids.numpy(), batch.phrases.numpy()
         assert phrases.shape == numbers.shape
         assert not phrases[numbers == 0].any()
         # a red bar | white, or white ground | a bar | red
         assert np.isin(phrases.max(axis=1), (2, 3)).all()
-    assert {inputs["pictures"].dtype for inputs in steps} == {torch.float16, torch.uint8}
+    assert {batch.images.dtype for batch in steps} == {torch.float16, torch.uint8}
 
 
 def test_a_stage_of_the_sentence_level_alone_learns_nothing_of_the_others(
@@ -83,7 +86,7 @@ def test_a_stage_of_the_sentence_level_alone_learns_nothing_of_the_others(
     first = one.stages[0]
     recipe = one.replace(
         model=one.model.replace(levels=()),
-        stages=(first.replace(losses=first.losses.replace(word=0, phrase=0)),),
+        stages=(first.without_losses(Levels),),
     )
     out = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -100,10 +103,12 @@ def refused(recipe: Recipe, **changes: object) -> str:
 def test_what_does_not_go_together_is_refused() -> None:
     hgan, dual = toy_hgan(), toy_recipe()
     losses = hgan.stages[0].losses
+    ranking = Ranking(candidates=6)
     assert "position_shift=false" in refused(hgan, position_shift=True)
-    assert "neither sextuples" in refused(hgan, losses=losses.replace(sextuple=1.0))
+    for loss, need in ((Sextuple(), "sextuples"), (ranking, "mined")):
+        assert f"needs {need}, which model.system=hgan does not" in refused(hgan, losses=(*losses, loss))
     assert "model.system=hgan" in refused(dual, losses=losses)
-    assert "only model.system=hgan has a part 'bert'" in refused(dual, frozen=("backbone", "bert"))
+    assert "no part 'bert'" in refused(dual, frozen=("backbone", "bert"))
     with pytest.raises(SettingsError, match="'word' among"):
         hgan.replace(model=hgan.model.replace(levels=("phrase",)))
 
@@ -111,10 +116,10 @@ def test_what_does_not_go_together_is_refused() -> None:
 def test_what_is_frozen_is_there_and_leaves_something_to_learn() -> None:
     recipe = toy_hgan()
     first = recipe.stages[0]
-    everything = ("backbone", "image_head", "words", "text", "text_head", "classifier")
+    everything = ("backbone", "image_projection", "words", "text", "text_projection", "classifier")
     assert "no part 'bert'" in refused(recipe, frozen=("bert",))
     recipe.replace(stages=(first.replace(frozen=everything),))  # what is local learns
-    whole = first.losses.replace(word=0, phrase=0)
+    whole = first.without_losses(Levels).losses
     assert "nothing is left to learn" in refused(recipe, frozen=everything, losses=whole)
 
 
@@ -122,7 +127,7 @@ _TWO = """
 import sys
 from pathlib import Path
 from limner.training.loop import train
-from limner.training.settings import Recipe
+from limner.training.recipe import Recipe
 from tests.toy import toy_dataset
 
 recipe = Recipe.model_validate_json(sys.argv[3])
@@ -133,7 +138,7 @@ train(recipe, data.split("train"), data.split("val"), Path(sys.argv[2]), cpu=Tru
 
 def test_two_processes_train_a_network_that_the_losses_reach_in_part(toys: Dataset, tmp_path: Path) -> None:
     recipe = toy_hgan()
-    first = recipe.stages[0].replace(losses=recipe.stages[0].losses.replace(phrase=0))
+    first = recipe.stages[0].with_losses(Levels(phrase=0))
     script = tmp_path / "two.py"
     script.write_text(_TWO)
     done = in_two_processes(

@@ -8,8 +8,9 @@ from safetensors.torch import load_file
 import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
+from limner.losses import Instance
 from limner.training.loop import train
-from limner.training.settings import VocabularySettings
+from limner.training.recipe import VocabularySettings
 from tests.toy import toy_recipe
 from tests.training.interrupted import (
     STATE,
@@ -42,9 +43,12 @@ def test_kill_9_of_a_run_with_every_departure_switched_on(toys: Dataset, tmp_pat
     recipe = toy_recipe()
     first, second = recipe.stages
     first = first.replace(epochs=2, sentences="all", position_shift=False)
+    first, second = (
+        stage.with_losses(Instance(dropout=0.2, scale=10.0, bias=True, initial="images"))
+        for stage in (first, second)
+    )
     recipe = recipe.replace(
         model=recipe.model.replace(text=recipe.model.text.replace(word_dropout=0.2, start="bag-of-words")),
-        classifier_start="images",
         vocabulary=VocabularySettings(vectors="captions"),
         precision="bf16",
         stages=(
@@ -139,7 +143,7 @@ def test_diverging_loss_is_one_clear_error(toys: Dataset, tmp_path: Path) -> Non
     recipe = toy_recipe()
     first, second = recipe.stages
     wild = first.replace(
-        optimiser=first.optimiser.replace(name="sgd", rate=1e30), losses=first.losses.replace(scale=None)
+        optimiser=first.optimiser.replace(name="sgd", rate=1e30), losses=(Instance(dropout=0.2),)
     )
     with pytest.raises(CheckpointError, match=r"the loss became .* in stage 'stage-1'"):
         train(
@@ -153,7 +157,8 @@ def test_diverging_loss_is_one_clear_error(toys: Dataset, tmp_path: Path) -> Non
 
 def test_pseudo_classes_and_classifier_start(toys: Dataset, tmp_path: Path) -> None:
     recipe = toy_recipe()
-    recipe = recipe.replace(classes=5, classifier_start="images", stages=recipe.stages[:1])
+    first = recipe.stages[0].with_losses(Instance(dropout=0.2, scale=10.0, initial="images"))
+    recipe = recipe.replace(classes=5, stages=(first,))
     out = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "r", cpu=True)
     assert load_file(out / "stage-1-classifier.safetensors")["weight"].shape == (5, 16)
 
@@ -226,7 +231,7 @@ def test_frozen_parts_keep_their_batch_norm(toys: Dataset, tmp_path: Path) -> No
     assert any(name.endswith("running_mean") for name in held)
     for name in held:
         assert torch.equal(before[name], after[name]), name
-    assert not torch.equal(before["text_head.1.running_mean"], after["text_head.1.running_mean"])
+    assert not torch.equal(before["text_projection.1.running_mean"], after["text_projection.1.running_mean"])
 
 
 def test_a_single_pair_is_refused(toys: Dataset, tmp_path: Path) -> None:

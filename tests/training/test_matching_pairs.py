@@ -3,10 +3,10 @@ import pytest
 import torch
 
 from limner.errors import SettingsError
+from limner.training.hard_negatives import EmbeddingBank, nearest
 from limner.training.matching_pairs import Candidates, epoch_pairs
-from limner.training.mining import Bank, nearest
 from limner.training.pairs import TrainingPairs
-from limner.training.settings import PairSettings
+from limner.training.recipe import PairSettings
 
 IMAGES = np.array([0, 0, 1, 2, 2])
 SENTENCE_IMAGE = np.array([0, 1, 2, 2, 3, 4, 4])
@@ -19,9 +19,9 @@ def pairs() -> TrainingPairs:
     return TrainingPairs(IMAGES, 3, tuple((1,) for _ in SENTENCE_IMAGE), SENTENCE_IMAGE, own, of_group)
 
 
-def bank(seed: int = 0) -> Bank:
+def bank(seed: int = 0) -> EmbeddingBank:
     torch.manual_seed(seed)
-    return Bank(torch.randn(5, 4), IMAGES, torch.randn(7, 4), IMAGES[SENTENCE_IMAGE])
+    return EmbeddingBank(torch.randn(5, 4), IMAGES, torch.randn(7, 4), IMAGES[SENTENCE_IMAGE])
 
 
 def test_the_nearest_are_those_of_a_full_sort() -> None:

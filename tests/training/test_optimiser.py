@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from limner.training.loss_settings import LossSettings
 from limner.training.optimiser import freeze_parts, make_optimiser, rate_at, set_rate
-from limner.training.settings import OptimiserSettings, ScheduleSettings, StageSettings
+from limner.training.recipe import OptimiserSettings, ScheduleSettings, StageSettings
 
 
 def _parts() -> dict[str, list[nn.Parameter]]:
@@ -72,16 +71,6 @@ def test_frozen_parts_are_left_out_and_come_back() -> None:
     assert {id(p) for p in held} == {id(p) for part in ("text", "classifier") for p in parts[part]}
     freeze_parts(parts, StageSettings(name="t"))
     assert all(parameter.requires_grad for own in parts.values() for parameter in own)
-
-
-def test_classifier_rests_in_a_stage_of_ranking_alone() -> None:
-    parts = _parts()
-    losses = LossSettings(ranking=1, visual=0, textual=0)
-    freeze_parts(parts, StageSettings(name="s", losses=losses))
-    assert not parts["classifier"][0].requires_grad
-    assert parts["backbone"][0].requires_grad
-    freeze_parts(parts, StageSettings(name="s", losses=losses.replace(joint=1)))
-    assert parts["classifier"][0].requires_grad
 
 
 @pytest.mark.parametrize(

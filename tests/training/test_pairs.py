@@ -10,7 +10,7 @@ from limner.data.records import Dataset, Record
 from limner.data.tokenizers import WordTokenizer
 from limner.errors import DataError
 from limner.training.pairs import Batch, TrainingPairs, epoch_batches, generator, steps_per_epoch
-from limner.training.settings import StageSettings
+from limner.training.recipe import StageSettings
 
 WORDS = 6
 TOKENIZER = WordTokenizer(tuple("abcdefghij"))

@@ -15,8 +15,8 @@ from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
 from limner.models.text_bert import BertSettings
 from limner.training.loop import train
-from limner.training.settings import Recipe, VocabularySettings
-from limner.training.setup import prepare
+from limner.training.prepare import prepare
+from limner.training.recipe import Recipe, VocabularySettings
 from tests.data.subwords import word_pieces
 from tests.toy import toy_hgan, toy_matching, toy_recipe
 
@@ -96,16 +96,16 @@ def test_re_ranking_explains_by_words_of_several_tokens(toys: Dataset, tmp_path:
     (first, second, _) = recipe.stages
     recipe = recipe.replace(stages=(first.replace(epochs=1), second.replace(epochs=1)))
     out = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
-    run = limner.load(out, device="cpu", precision="fp32")
-    assert run.judge is not None
-    maps = run.encode_maps([record.image for record in toys.split("test").records[:3]])
-    judgement = run.judge.judge("a red bar", maps)
-    assert judgement.words == ("a", "red", "bar")
+    run = limner.load(out, stage=second.name, device="cpu", precision="fp32")
+    assert run.reranker is not None
+    maps = run.encode_regions([record.image for record in toys.split("test").records[:3]])
+    found = run.reranker.rerank("a red bar", maps)
+    assert found.words == ("a", "red", "bar")
     assert len(run.tokenize(["a red bar"]).token_ids[0].nonzero()[0]) > 3
-    assert judgement.of_regions is not None
-    assert judgement.of_words is not None
-    np.testing.assert_allclose(judgement.of_regions.sum(axis=(2, 3)), 1, atol=1e-5)
-    np.testing.assert_allclose(judgement.of_words.sum(axis=2), 1, atol=1e-5)
+    assert found.of_regions is not None
+    assert found.of_words is not None
+    np.testing.assert_allclose(found.of_regions.sum(axis=(2, 3)), 1, atol=1e-5)
+    np.testing.assert_allclose(found.of_words.sum(axis=2), 1, atol=1e-5)
 
 
 def test_noun_phrases_reach_hgan_on_sub_words(toys: Dataset, tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from limner.errors import DataError
 from limner.models.text_bert import BertSettings, BertWords
 from limner.training import sentence_features as module
 from limner.training.loop import train
-from limner.training.objective import Objective
+from limner.training.objective import Objective, TrainingBatch
+from limner.training.recipe import Recipe
 from limner.training.sentence_features import sentence_features
-from limner.training.settings import Recipe
 from tests.toy import toy_hgan
 from tests.training.interrupted import KilledError, killer
 
@@ -124,10 +124,11 @@ def test_stage_with_a_fixed_bert_does_not_run_it(
     steps: list[torch.Tensor] = []
     plain, run = Objective.forward, BertWords.forward
 
-    def forward(self: Objective, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        steps.append(inputs["words_below"])
+    def forward(self: Objective, batch: TrainingBatch) -> dict[str, torch.Tensor]:
+        assert batch.words_below is not None
+        steps.append(batch.words_below)
         monkeypatch.setattr(BertWords, "forward", None)
-        found = plain(self, **inputs)
+        found = plain(self, batch)
         monkeypatch.setattr(BertWords, "forward", run)
         return found
 
@@ -141,13 +142,12 @@ def test_words_of_a_step_are_those_of_its_sentences(
 ) -> None:
     plain = Objective.forward
 
-    def forward(self: Objective, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(self: Objective, batch: TrainingBatch) -> dict[str, torch.Tensor]:
+        assert batch.words_below is not None
         bert = self.model.text.get_submodule("bert")
         with torch.no_grad():
-            torch.testing.assert_close(
-                inputs["words_below"].float(), bert(inputs["numbers"]), atol=5e-3, rtol=1e-2
-            )
-        return plain(self, **inputs)
+            torch.testing.assert_close(batch.words_below.float(), bert(batch.token_ids), atol=5e-3, rtol=1e-2)
+        return plain(self, batch)
 
     monkeypatch.setattr(Objective, "forward", forward)
     recipe = fixed_bert(views=2).replace(precision="fp32")

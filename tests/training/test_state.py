@@ -9,7 +9,7 @@ from torch import nn
 
 from limner.errors import CheckpointError
 from limner.training.optimiser import make_optimiser
-from limner.training.settings import OptimiserSettings
+from limner.training.recipe import OptimiserSettings
 from limner.training.state import (
     Progress,
     StageBest,

@@ -6,7 +6,7 @@ from limner.data.records import Dataset
 from limner.evaluation.report import Report
 from limner.inference.encoding import Encoding
 from limner.training.feature_cache import cached_views
-from limner.training.setup import Prepared, prepare
+from limner.training.prepare import Prepared, prepare
 from limner.training.validation import score, validate
 from tests.reference.ranking import first_match_rank, recall_at
 from tests.toy import toy_recipe

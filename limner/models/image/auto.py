@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from limner.errors import CheckpointError
+from limner.errors import CheckpointError, install_hint
 from limner.models.image.encoder import IMAGENET, ImageEncoder, Layer, Normalisation
 
 _MAY_BE_MISSING = "hidden_states_norms."
@@ -91,7 +91,7 @@ def _transformers() -> ModuleType:
         return importlib.import_module("transformers")
     except ImportError as error:
         raise CheckpointError(
-            "name='auto' needs the transformers library; install it with: pip install 'limner[transformers]'"
+            f"name='auto' needs the transformers library; install it with: {install_hint('transformers')}"
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Settings of an image backbone, and the network that they describe, with its weights."""
 
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from pydantic import Field, field_validator, model_validator
 
@@ -77,6 +77,10 @@ class BackboneSettings(Settings):
         if self.weights == "imagenet":
             self._check_published()
         return self
+
+    def identity(self) -> dict[str, Any]:
+        """The settings as plain values without where weights came from."""
+        return {**self.model_dump(mode="json"), "weights": None, "auto_model": None}
 
     def _check_auto(self) -> None:
         if self.auto_model is None:

@@ -5,7 +5,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float, UInt8
@@ -76,6 +76,13 @@ class ImageEncoder(nn.Module, ABC):
 
         A layer without parameters may occur more than once.
         """
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """By file name, the JSON files that a folder must hold to build the same network without its weights.
+
+        The papers' networks are built from their settings alone and need none.
+        """
+        return {}
 
     def pool(
         self, feature_map: Float[Tensor, "batch {self.map_channels} height width"]

@@ -1,0 +1,291 @@
+"""Calibrate a run on a split of a dataset: encode, score, fit; and measure a calibration on another split."""
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field
+
+from limner.data.records import Dataset, group_numbers, label_matrices
+from limner.errors import CheckpointError, DataError, SettingsError
+from limner.evaluation.arrays import Results
+from limner.evaluation.calibration import Calibration, FirstHits, Reliability, cross_validated, fit, measured
+from limner.evaluation.protocols import protocol_of
+from limner.evaluation.relevance import Relevance
+from limner.evaluation.reranking import First, shortlist
+from limner.evaluation.scores import of_embeddings
+from limner.inference.checkpoint import write_text
+from limner.inference.evaluate_run import expect_same_splits
+from limner.inference.provenance import versions
+from limner.inference.trained import TrainedModel
+from limner.settings import Settings
+
+FILE = "calibration.json"
+FORMAT = 2
+
+THRESHOLD = 0.5
+"""Probability of the first hit from which on an answer counts as good, unless a user says otherwise."""
+
+Kind = Literal["embedding", "reranker"]
+"""Whose scores: the cosine of the embeddings, or `limner.types.Reranker.scores` of an image that was re-ranked."""
+
+
+class RunCalibration(Settings):
+    """The probabilities of one checkpoint's scores, and what they are known from."""
+
+    format: int = FORMAT
+    """Version of the file's layout."""
+    fingerprint: str = Field(min_length=1)
+    """Hex digest of the model whose scores they are."""
+    checkpoint: str
+    """File name of the model."""
+    data: str
+    """The dataset, as it was given."""
+    split: str
+    """The split that they were fitted on."""
+    split_fingerprint: str
+    """Its digest."""
+    images: int = Field(ge=1)
+    """Pictures of the split."""
+    sentences: int = Field(ge=1)
+    """Sentences of the split."""
+    reranked: Annotated[int, Field(ge=0)] | Literal["all"]
+    """How many of a sentence's first pictures the reranker scored; 0 = there is none."""
+    threshold: float = Field(THRESHOLD, ge=0, le=1)
+    """A first hit of lower probability is no good match."""
+    embedding: Calibration
+    """Of the cosine of two embeddings."""
+    reranker: Calibration | None = None
+    """Of the reranker's scores, where the model has one."""
+    reliability: dict[Kind, Reliability]
+    """What the first hits' probabilities were worth on the split, by cross-validation."""
+    versions: dict[str, str]
+    """What it was fitted with."""
+
+
+def write_calibration(run: Path, calibration: RunCalibration) -> Path:
+    """Write the file into the run folder (or beside the checkpoint) atomically. Raises `CheckpointError`."""
+    file = _place(run)
+    write_text(file, calibration.model_dump_json(indent=2) + "\n")
+    return file
+
+
+def load_calibration(run: Path, fingerprint: str) -> RunCalibration | None:
+    """That of the model with this fingerprint: None where there is none or it is of another stage. Else as below."""
+    found = read_calibration(run)
+    return found if found is not None and found.fingerprint == fingerprint else None
+
+
+def read_calibration(run: Path) -> RunCalibration | None:
+    """The calibration in a run folder, or beside a checkpoint file, of whichever model; None where there is no file.
+
+    Raises `CheckpointError` in one line for one that is damaged or of a later format.
+    """
+    file = _place(run)
+    try:
+        values: Any = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise CheckpointError(f"{file}: cannot be read ({error.strerror}); check your rights") from None
+    except (ValueError, RecursionError):
+        raise CheckpointError(f"{file}: damaged, not JSON; {_AGAIN}") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{file}: damaged, expected a JSON object; {_AGAIN}")
+    version = values.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise CheckpointError(
+            f"{file}: format {version} is newer than this limner's {FORMAT}; upgrade limner"
+        )
+    if isinstance(version, int) and version < FORMAT:
+        raise CheckpointError(f"{file}: format {version} is older than this limner's {FORMAT}; {_AGAIN}")
+    try:
+        return RunCalibration.parse(values)
+    except SettingsError as error:
+        raise CheckpointError(f"{file}: damaged, {error}; {_AGAIN}") from None
+
+
+_AGAIN = "fit it anew with `limner calibrate`, or remove it"
+
+
+def _place(run: Path) -> Path:
+    return (run.parent if run.is_file() else run) / FILE
+
+
+ProgressCallback = Callable[[str, int, int], None]
+"""Called with what is done, how much of it, and its total."""
+
+_BLOCK = 1 << 22
+"""Similarities held at once."""
+
+_AT_ONCE = 1 << 15
+"""Pairs that a reranker is given at once."""
+
+_MOST = 1 << 21
+"""Pairs that a reranker scores in all; of a larger split it is asked about sentences drawn at random."""
+
+
+def calibrate_run(
+    run: TrainedModel,
+    dataset: Dataset,
+    split: str,
+    *,
+    threshold: float = THRESHOLD,
+    rerank: First | None = None,
+    progress: ProgressCallback | None = None,
+) -> RunCalibration:
+    """Fit the probabilities of a run's scores to the sentences and pictures of a split that it has not learnt from.
+
+    Each sentence searches all pictures of the split. A reranker scores the first of the embedding's ranking,
+    `rerank` of them in place of the recipe's number. How reliable the result is, is measured by cross-validation,
+    with the sentences of an identity in one fold. `progress` is as `limner.inference.evaluate_run.evaluate_run` has it.
+
+    Raises `DataError` for the test split and for that which trained the run, for a split of one group, and for scores
+    that no probability can be made of; `SettingsError` for a threshold that is none; else as `evaluate_run`.
+    """
+    if not 0 <= threshold <= 1:
+        raise SettingsError(f"threshold: expected a probability from 0 to 1, got {threshold:g}")
+    _expect_unseen(run, dataset, split)
+    first = run.rerank if rerank is None else rerank
+    gathered = _gather(run, dataset, first, progress)
+    return RunCalibration(
+        fingerprint=run.fingerprint,
+        checkpoint=run.path.name,
+        data=dataset.source,
+        split=split,
+        split_fingerprint=dataset.fingerprint,
+        images=len(dataset),
+        sentences=sum(len(record.sentences) for record in dataset.records),
+        reranked=first,
+        threshold=threshold,
+        embedding=fit(gathered["embedding"]),
+        reranker=fit(gathered["reranker"]) if "reranker" in gathered else None,
+        reliability={kind: cross_validated(one, threshold) for kind, one in gathered.items()},
+        versions=versions(),
+    )
+
+
+def check_calibration(
+    run: TrainedModel,
+    dataset: Dataset,
+    calibration: RunCalibration,
+    *,
+    progress: ProgressCallback | None = None,
+) -> dict[Kind, Reliability]:
+    """What a calibration's probabilities are worth on the records of another split.
+
+    Raises `CheckpointError` for a calibration of another model, and what `limner.inference.evaluate_run.evaluate_run`
+    does.
+    """
+    if calibration.fingerprint != run.fingerprint:
+        raise CheckpointError(
+            f"{run.path}: the calibration was fitted for another model, {calibration.checkpoint} with fingerprint "
+            f"{calibration.fingerprint[:12]} and not {run.fingerprint[:12]}; fit it anew with `limner calibrate`, or "
+            "choose its --stage"
+        )
+    fitted = {"embedding": calibration.embedding, "reranker": calibration.reranker}
+    gathered = _gather(run, dataset, calibration.reranked, progress)
+    found: dict[Kind, Reliability] = {}
+    for kind, hits in gathered.items():
+        if (one := fitted[kind]) is not None:
+            found[kind] = measured(hits, one, calibration.threshold)
+    return found
+
+
+def _expect_unseen(run: TrainedModel, dataset: Dataset, split: str) -> None:
+    if split == "test" or any(record.split == "test" for record in dataset.records):
+        raise DataError(
+            "a calibration is never fitted on test, whose figures would then say nothing; fit it on val, and measure "
+            "it with --check test"
+        )
+    if dataset.fingerprint == run.description["data"]["train"]:
+        raise DataError(
+            f"{dataset.source}: split '{split}' is what the run was trained on, where its scores are higher than on "
+            "new pictures; fit on val"
+        )
+
+
+def _gather(
+    run: TrainedModel, dataset: Dataset, first: First, progress: ProgressCallback | None
+) -> dict[Kind, FirstHits]:
+    """First hits of the sentences among the pictures, the reranker's only where it scores any."""
+    if first != "all" and first < 0:
+        raise SettingsError(f"rerank: expected at least 0 or 'all', got {first}")
+    if first != 0:
+        run.expect_reranker()  # before hours of encoding
+    expect_same_splits(dataset, run.description)
+    groups = group_numbers(dataset)
+    if not len(groups[1]):
+        raise DataError(f"{dataset.source}: the pictures of this split have no sentence to calibrate with")
+    by_label = protocol_of(dataset.source.partition(":")[0]).match == "labels"
+    labels = label_matrices(dataset) if by_label else (None, None)
+    paths = [record.image for record in dataset.records]
+    sentences = [sentence for record in dataset.records for sentence in record.sentences]
+    images = run.encode_images(paths, progress=progress and partial(progress, "pictures"))
+    texts = run.encode_texts(sentences, check=False, progress=progress and partial(progress, "sentences"))
+    results = Results(*groups, images, texts, image_labels=labels[0], sentence_labels=labels[1])
+    gathered: dict[Kind, FirstHits] = {"embedding": _of_embedding(results, images, texts)}
+    if first != 0:
+        gathered["reranker"] = _of_reranker(run, paths, sentences, results, images, texts, first, progress)
+    return gathered
+
+
+def _of_embedding(
+    results: Results, images: Float[np.ndarray, "images dim"], texts: Float[np.ndarray, "sentences dim"]
+) -> FirstHits:
+    """By cosine, in blocks."""
+    relevance, parts = results.relevance()[1], []
+    similarities = of_embeddings(texts, images)
+    step = max(1, _BLOCK // len(images))
+    for start in range(0, len(texts), step):
+        stop = min(start + step, len(texts))
+        block = torch.empty(stop - start, len(images))
+        similarities.write(start, stop, block)
+        right = _matching(relevance, start, stop)
+        parts.append(FirstHits.of(block.numpy(), right, results.sentence_groups[start:stop]))
+    return FirstHits.joined(parts)
+
+
+def _of_reranker(
+    run: TrainedModel,
+    paths: Sequence[Path],
+    sentences: Sequence[str],
+    results: Results,
+    images: Float[np.ndarray, "images dim"],
+    texts: Float[np.ndarray, "sentences dim"],
+    first: First,
+    progress: ProgressCallback | None,
+) -> FirstHits:
+    """What is re-ranked, by the reranker's scores."""
+    regions = run.encode_regions(paths, progress=progress and partial(progress, "regions"))
+    score = run.expect_reranker().pair_scorer(images, texts, regions, sentences)
+    count = len(paths) if first == "all" else min(first, len(paths))
+    chosen = np.sort(np.random.default_rng(0).permutation(len(texts))[: max(1, _MOST // count)])
+    relevance, parts = results.with_sentences(chosen).relevance()[1], []
+    similarities = of_embeddings(texts[chosen], images)
+    step = max(1, min(_BLOCK // len(images), _AT_ONCE // count))
+    for start in range(0, len(chosen), step):
+        own = chosen[start : start + step]
+        block = torch.empty(len(own), len(images))
+        similarities.write(start, start + len(own), block)
+        items = shortlist(block, first).numpy()
+        scores = score(items.ravel(), np.repeat(own, count)).reshape(items.shape)
+        right = np.take_along_axis(_matching(relevance, start, start + len(own)), items, 1)
+        parts.append(FirstHits.of(scores, right, results.sentence_groups[own]))
+        if progress is not None:
+            progress("pairs", (start + len(own)) * count, len(chosen) * count)
+    return FirstHits.joined(parts)
+
+
+def _matching(relevance: Relevance, start: int, stop: int) -> Bool[np.ndarray, "queries gallery"]:
+    """Which pictures match sentences `start` to `stop` − 1."""
+    found = np.zeros((stop - start, relevance.gallery_size), bool)
+    items, begins = relevance.listed(start, stop)
+    for row, (begin, count) in enumerate(zip(begins, relevance.counts[start:stop], strict=True)):
+        found[row, items[begin : begin + count]] = True
+    return found

@@ -1,0 +1,126 @@
+"""What a backbone makes of decoded pictures at test."""
+
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+from limner.errors import DataError, SettingsError, install_hint
+from limner.inference.precision import Arithmetic, InferenceEngine, Precision, autocast, pick_precision
+from limner.models.image import ImageEncoder, folded
+
+
+class OpenVINOModule:
+    """Runs a module of one picture batch (uint8, channels first) that was traced once, for any number of pictures."""
+
+    def __init__(self, module: nn.Module, size: tuple[int, int], precision: Arithmetic) -> None:
+        """`size`: height and width of every picture. Raises `SettingsError` where OpenVINO is not installed."""
+        openvino = require_openvino()
+        example = torch.zeros(2, 3, *size, dtype=torch.uint8)
+        with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
+            # the tracer remarks on each Python condition; those of a backbone are of its layers, not of pictures
+            warnings.simplefilter("ignore")
+            traced = openvino.convert_model(
+                module.eval(), example_input=example, input=[openvino.PartialShape([-1, 3, *size])]
+            )
+        hint = {"fp32": "f32", "bf16": "bf16"}[precision]
+        threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "INFERENCE_PRECISION_HINT": hint}
+        self._compiled: Any = openvino.Core().compile_model(traced, "CPU", threads)
+        self._one_at_a_time = threading.Lock()
+
+    def __call__(self, pictures: UInt8[np.ndarray, "images 3 height width"]) -> Float[Tensor, "images ..."]:
+        """What the module makes of pictures."""
+        with self._one_at_a_time:
+            found = self._compiled(np.ascontiguousarray(pictures))[0]
+            return torch.from_numpy(np.array(found, dtype=np.float32))
+
+
+def require_openvino() -> Any:
+    """The library. Raises `SettingsError` where it is not installed."""
+    try:
+        import openvino
+    except ImportError:
+        raise SettingsError(
+            f"engine 'openvino': it is not installed; {install_hint('openvino')}, or take engine 'torch'"
+        ) from None
+    return openvino
+
+
+class BackbonePass:
+    """Runs a copy of a backbone with its batch norm folded; a backbone that has learnt since needs a new one.
+
+    `engine` "openvino" compiles it for the CPU, at the first pictures; `SettingsError` on another device.
+    """
+
+    def __init__(
+        self, backbone: ImageEncoder, precision: Precision = "auto", engine: InferenceEngine = "torch"
+    ) -> None:
+        self.device = backbone.pixel_mean.device
+        self.precision = pick_precision(precision, self.device)
+        self.backbone = folded(backbone)
+        self.engine = engine
+        if engine == "openvino" and self.device.type != "cpu":
+            raise SettingsError(
+                f"engine 'openvino' computes on the CPU, the model is on {self.device}; take --cpu"
+            )
+        self._compiled: dict[tuple[str, tuple[int, int]], OpenVINOModule] = {}
+
+    @torch.inference_mode()
+    def pool(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Float[Tensor, "images channels"]:
+        """Pooled features of cropped pictures, on the network's device."""
+        if self.engine == "openvino":
+            return self._by_openvino("pooled", self.backbone, pixels)
+        with autocast(self.precision, self.device):
+            pooled: Tensor = self.backbone(self._block(pixels))
+        return pooled
+
+    @torch.inference_mode()
+    def map_until(
+        self, pixels: UInt8[np.ndarray, "images height width 3"], layer: str
+    ) -> Float[Tensor, "images _height _width channels"]:
+        """The map that a layer reads (or `LAST_MAP`), channels last, on the network's device."""
+        if self.engine == "openvino":
+            return self._by_openvino(layer, _Until(self.backbone, layer), pixels).permute(0, 2, 3, 1)
+        with autocast(self.precision, self.device):
+            return self.backbone.forward_until(self._block(pixels), layer).permute(0, 2, 3, 1)
+
+    def _by_openvino(
+        self, name: str, module: nn.Module, pixels: UInt8[np.ndarray, "images height width 3"]
+    ) -> Float[Tensor, "images ..."]:
+        height, width = pixels.shape[1:3]
+        if (name, (height, width)) not in self._compiled:
+            self._compiled[name, (height, width)] = OpenVINOModule(module, (height, width), self.precision)
+        return self._compiled[name, (height, width)](pixels.transpose(0, 3, 1, 2))
+
+    def _block(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2)
+
+
+class _Until(nn.Module):
+    """A backbone up to the map that a layer reads."""
+
+    def __init__(self, backbone: ImageEncoder, layer: str) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.layer = layer
+
+    def forward(self, pixels: UInt8[Tensor, "images 3 height width"]) -> Float[Tensor, "images ..."]:
+        """The map, channels first."""
+        return self.backbone.forward_until(pixels, self.layer)
+
+
+def to_half(
+    features: Float[Tensor, "images ..."], what: str = "the backbone's features"
+) -> Float[np.ndarray, "images ..."]:
+    """Features as they are kept, in half precision. Raises `DataError` for values that it cannot hold."""
+    half: Float[np.ndarray, "images ..."] = features.half().cpu().numpy()
+    if not np.isfinite(half).all():
+        raise DataError(
+            f"{what} are NaN or beyond what half precision holds (65,504); its weights have diverged "
+            "or do not fit its pixel normalisation"
+        )
+    return half

@@ -1,0 +1,30 @@
+"""Which class re-ranks with which kind of network.
+
+A wall: networks cannot import what runs them, so they say a kind (`DualEncoder.reranked_by`) and this table has its
+class. A system of another package adds its own.
+"""
+
+from collections.abc import Callable
+
+from limner.data.transforms import ImageSettings
+from limner.inference.precision import InferenceEngine, Precision
+from limner.inference.rerank_co_attention import CoAttentionReranker
+from limner.inference.rerank_hgan import HGANReranker
+from limner.models.dual_encoder import DualEncoder
+from limner.types import Reranker, Tokenizer
+
+RERANKERS: dict[str, Callable[..., Reranker]] = {"co-attention": CoAttentionReranker, "hgan": HGANReranker}
+"""By kind; each is called with the arguments of `reranker_of`."""
+
+
+def reranker_of(
+    model: DualEncoder,
+    tokenizer: Tokenizer,
+    images: ImageSettings,
+    precision: Precision = "auto",
+    engine: InferenceEngine = "torch",
+) -> Reranker | None:
+    """What re-ranks with a network as it stands; None where its embedding ranks alone."""
+    if model.reranked_by is None:
+        return None
+    return RERANKERS[model.reranked_by](model, tokenizer, images, precision, engine)

@@ -1,0 +1,171 @@
+"""What every loss is: settings that a recipe holds, and a module that reads an embedded batch.
+
+A loss is one file of this package: a small settings class, its `nn.Module` with the equation, and what it needs of a
+batch. The objective (`limner.training.objective`) embeds once and sums over the losses of a stage, none of which it
+knows by name.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from limner.settings import Settings
+
+Need = Literal["classes", "labels", "mined", "sextuples", "levels"]
+"""What a loss may need beside the embeddings of a batch:
+
+- "classes": the number of classes, and each pair's class;
+- "labels": labels of the training images, by which something is relevant;
+- "mined": rows beside the batch that are hard negatives of its anchors (`Mined`);
+- "sextuples": rows beside the batch that are positives and hard negatives (`Sextuples`);
+- "levels": similarities of words and of phrases (`LocalSimilarity`), which only some networks offer.
+
+The first three are of the data; a sampler provides the next two (`limner.training.samplers`).
+"""
+
+Gather = Callable[[Tensor], Tensor]
+"""Joins the rows of all processes."""
+
+
+@dataclass(frozen=True)
+class Mined:
+    """Hard negatives beside a batch: the groups of the rows of images and of texts behind it."""
+
+    image_groups: Int64[Tensor, " more_images"]
+    text_groups: Int64[Tensor, " more_texts"]
+
+
+@dataclass(frozen=True)
+class Sextuples:
+    """Which rows are the samples of a batch's sextuples; the first column is of images, the second of sentences.
+
+    - `positives`: the rows in which the relevant samples stand; the hard negatives are the last rows.
+    - `draws`: after how many draws a hard negative was found (0 = none).
+    - `shares`: how much of what is irrelevant violates the margin, 0 to 1.
+    """
+
+    positives: Int64[Tensor, "batch 2"]
+    draws: Int64[Tensor, "batch 2"]
+    shares: Float[Tensor, "batch 2"]
+
+
+@dataclass(frozen=True)
+class LocalSimilarity:
+    """Similarities in 0 … 1 of all pairs of a batch by the parts of one granularity, "word" or "phrase".
+
+    `counted` says which sentences have a part of it.
+    """
+
+    similarity: Float[Tensor, "batch batch"]
+    counted: Bool[Tensor, " batch"]
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A batch of pairs behind the network: what the objective hands to every loss.
+
+    - `images`, `texts`: the embeddings of the pairs, not normalised; row i of both belongs together.
+    - `groups` say what matches; `classes` what is told apart: the same unless pseudo-classes are used.
+    - `image_rows`, `text_rows`: the same embeddings, and behind them those of rows beside the batch.
+    - `mined`, `sextuples`, `local`: what the losses of the stage need (see `Need`).
+    """
+
+    images: Float[Tensor, "batch dim"]
+    texts: Float[Tensor, "batch dim"]
+    groups: Int64[Tensor, " batch"]
+    classes: Int64[Tensor, " batch"]
+    image_rows: Float[Tensor, "image_rows dim"]
+    text_rows: Float[Tensor, "text_rows dim"]
+    mined: Mined | None = None
+    sextuples: Sextuples | None = None
+    local: Mapping[str, LocalSimilarity] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a loss says of a batch: its terms by name, without weights, and what is shown beside them, in percent."""
+
+    losses: Mapping[str, Float[Tensor, ""]]
+    shown: Mapping[str, Float[Tensor, ""]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Unit embeddings of the training split by the network as it stands, with their classes."""
+
+    images: Float[Tensor, "images dim"]
+    image_classes: Int64[Tensor, " images"]
+    texts: Float[Tensor, "sentences dim"]
+    text_classes: Int64[Tensor, " sentences"]
+
+
+class LossSettings(Settings, ABC):
+    """The base of every loss's settings.
+
+    A stage holds each `kind` once. What is written here acts: a setting of one loss is none of another, and a loss that
+    is not wanted is left out rather than weighted with 0.
+    """
+
+    kind: str
+    """Name of the loss: in recipes, and on the command line as `stages.STAGE.losses.KIND`."""
+
+    lasting: ClassVar[tuple[str, ...]] = ()
+    """Settings of what lives on across stages; all stages with this loss must agree in them."""
+    remembers: ClassVar[bool] = False
+    """Whether it keeps features of a step for later ones."""
+    of_embedding: ClassVar[bool] = True
+    """Whether it reads the embeddings of whole images and sentences."""
+    part: ClassVar[str | None] = None
+    """What its parameters are called among the parts of a network, and in the file that hands them on to the next
+    stage; None = it has none."""
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What it needs beside the embeddings."""
+        return frozenset()
+
+    @property
+    @abstractmethod
+    def weights(self) -> Mapping[str, float]:
+        """The weight of each of its terms; a term of weight 0 is not computed."""
+
+    @abstractmethod
+    def build(self, dim: int, classes: int) -> "Loss":
+        """The module for embeddings of `dim` numbers and so many classes."""
+
+
+class Loss(nn.Module, ABC):
+    """A loss at work. `forward` is the paper's equation; `terms` takes from an embedded batch what it reads.
+
+    Each setting of the same name is an attribute, so that one module serves all stages: its parameters and buffers
+    live on, `use` sets the rest.
+    """
+
+    def use(self, settings: LossSettings, samples: int) -> None:
+        """Take over a stage's settings; `samples` is the number of pairs in an epoch."""
+        for name in type(settings).model_fields:
+            # what lasts is built once and cannot be changed; `weight` is the objective's
+            if name not in ("kind", "weight", *settings.lasting) and hasattr(self, name):
+                setattr(self, name, getattr(settings, name))
+
+    @abstractmethod
+    def terms(self, batch: Embedded) -> Terms:
+        """Its terms for a batch."""
+
+    def start(self, examples: Callable[[], Examples], *, first: bool) -> None:
+        """Called before the first step of a stage that is not resumed; `first` = no stage before had this loss."""
+
+    def begin_epoch(self, epoch: int, examples: Callable[[], Examples]) -> None:
+        """Called before each epoch, counted from 0."""
+
+    def after_step(self, gather: Gather) -> None:
+        """Called after each step of the optimiser, for what is remembered of the batch, on all processes alike."""
+
+
+def only_term(name: str, value: Float[Tensor, ""]) -> Terms:
+    """The terms of a loss that has one."""
+    return Terms({name: value})

@@ -1,0 +1,98 @@
+"""What every text encoder is: token ids in, a feature of the sentence out; and networks divided into parts."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from limner.errors import CheckpointError
+from limner.settings import Settings
+from limner.types import PADDING, TextNeed, Tokenizer
+
+
+class PartedNetwork(nn.Module, ABC):
+    """A network whose parameters are divided into named parts."""
+
+    @abstractmethod
+    def modules_of_parts(self) -> dict[str, list[nn.Module]]:
+        """The modules of each part; every parameter that learns with this network is in exactly one."""
+
+    def parts(self) -> dict[str, list[nn.Parameter]]:
+        """The parameters by the names of their parts."""
+        return {
+            name: [parameter for module in modules for parameter in module.parameters()]
+            for name, modules in self.modules_of_parts().items()
+        }
+
+    def eval_parts(self, names: Iterable[str]) -> None:
+        """Put parts into eval mode, so that their batch norm neither uses nor gathers the batch's statistics."""
+        modules = self.modules_of_parts()
+        for name in names:
+            for module in modules.get(name, ()):
+                module.eval()
+
+
+class TextSettings(Settings):
+    """What every text encoder can be asked of its settings."""
+
+    words: int
+    """Length of a sentence in tokens."""
+    word_dim: int
+    """Width of a word vector."""
+
+    @property
+    def learns_table(self) -> bool:
+        """Whether the encoder has a table of word vectors that may start from given ones."""
+        return True
+
+    def further_words(self) -> Sequence[str]:
+        """The words that the encoder knows without a training sentence, such as a pretrained BERT's."""
+        return ()
+
+    def with_folder(self, folder: Path) -> "TextSettings":
+        """The same encoder built from a folder that holds what `TextEncoder.files` gave."""
+        raise CheckpointError(f"{folder}: a checkpoint carries files of a text encoder that reads none")
+
+    def identity(self) -> dict[str, Any]:
+        """The settings as plain values without where weights came from."""
+        return self.model_dump(mode="json")
+
+
+class TextEncoder(nn.Module, ABC):
+    """A text encoder up to its feature: a word table, and what is learnt on top of it.
+
+    - `table`: a word vector a row; row 0 is that of an empty position.
+    - `channels`: width of the feature that `forward` gives.
+    - `needs_of_text`: what it asks of a tokenizer beyond token ids.
+    - `test_positions`: places of a sentence that its embedding is averaged over at testing; see `place_evenly`.
+    """
+
+    table: nn.Embedding
+    channels: int
+    test_positions = 1
+    needs_of_text: frozenset[TextNeed] = frozenset()
+
+    @abstractmethod
+    def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
+        """Features of token ids."""
+
+    def read_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Learn what the token ids stand for; most encoders need not know."""
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """By file name, the JSON files that a folder must hold to build the same encoder without its weights."""
+        return {}
+
+    def input_features(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch width"]:
+        """What a figure shows as the sentences before the encoder: the mean vector of their tokens, 0 without any."""
+        vectors = self.word_vectors().float()
+        present = token_ids != PADDING
+        sums = (vectors[token_ids - 1] * present[:, :, None]).sum(dim=1)
+        return sums / present.sum(dim=1, keepdim=True).clamp(min=1)
+
+    def word_vectors(self) -> Float[Tensor, "vocabulary width"]:
+        """A vector of each token, in the order of `Tokenizer.entries`: what words are compared by."""
+        return self.table.weight[1:]

@@ -1,0 +1,188 @@
+"""What a run is built from before its first step: tokenizer, network, classes, pictures."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64, UInt8
+
+from limner.data.records import Dataset, group_numbers, label_matrices
+from limner.data.tokenizers import PretrainedTokenizer, WordTokenizer
+from limner.data.word_vectors import learn_word_vectors, read_word_vectors
+from limner.data.words import words
+from limner.errors import DataError, SettingsError
+from limner.models.dual_encoder import DualEncoder
+from limner.models.registry import build_network
+from limner.training.objective import Objective
+from limner.training.pairs import TrainingPairs
+from limner.training.pictures import Pictures
+from limner.training.recipe import Recipe
+from limner.types import TokenBatch, Tokenizer
+
+
+@dataclass
+class Prepared:
+    """A recipe met with its data. The test split is not among it and cannot be asked for.
+
+    `train_labels`, and `val_labels` of the pictures and the sentences, are there where a stage learns from labels;
+    `val_tokens` has phrases where the network reads them.
+    """
+
+    recipe: Recipe
+    train: Dataset
+    val: Dataset
+    tokenizer: Tokenizer
+    pairs: TrainingPairs
+    objective: Objective
+    train_pictures: Pictures
+    val_pictures: Pictures
+    val_tokens: TokenBatch
+    val_image_groups: Int64[np.ndarray, " images"]
+    val_sentence_groups: Int64[np.ndarray, " sentences"]
+    train_labels: UInt8[np.ndarray, "train_images labels"] | None = None
+    val_labels: tuple[UInt8[np.ndarray, "images names"], UInt8[np.ndarray, "sentences names"]] | None = None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a resumed run must agree with, and what a checkpoint tells of its data."""
+        return {
+            "recipe": json.loads(self.recipe.model_dump_json()),
+            "tokenizer": _digest(self.tokenizer),
+            "data": {
+                "source": self.train.source,
+                "train": self.train.fingerprint,
+                "val": self.val.fingerprint,
+                "train_images": len(self.train),
+                "train_sentences": len(self.pairs.sentences),
+                "train_sentences_cut": self.pairs.truncated,
+                "groups": self.pairs.identities,
+                "val_images": len(self.val),
+            },
+        }
+
+
+def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
+    """Build tokenizer and network for a training and a validation split.
+
+    Raises `SettingsError` and `DataError` for what does not fit together.
+    """
+    if any(record.split == "test" for record in (*train.records, *val.records)):
+        raise DataError(f"{train.source}: training was handed pictures of the test split")
+    sentences = [sentence for record in train.records for sentence in record.sentences]
+    tokenizer, table = build_tokenizer(recipe, sentences)
+    model = _network(recipe, tokenizer, table)
+    length, by_phrase = recipe.model.text.words, "phrases" in model.needs_of_text
+    pairs = TrainingPairs.of(train, tokenizer, length, phrases=by_phrase)
+    classes = len(train) if recipe.classes == "images" else recipe.classes or pairs.identities
+    # behind the network: what of it starts at random depends on the order
+    objective = Objective(model, [stage.losses for stage in recipe.stages], classes)
+    image_groups, sentence_groups = group_numbers(val)
+    if not len(sentence_groups):
+        raise DataError(f"{val.source}: the validation split has no sentence")
+    needs = frozenset(need for stage in recipe.stages for need in stage.needs)
+    by_label = "labels" in needs
+    if by_label or (recipe.classes is not None and "sextuples" in needs):
+        _expect_own_sentences(train)
+    val_sentences = [sentence for record in val.records for sentence in record.sentences]
+    return Prepared(
+        recipe,
+        train,
+        val,
+        tokenizer,
+        pairs,
+        objective,
+        Pictures([record.image for record in train.records], recipe.images),
+        Pictures([record.image for record in val.records], recipe.images),
+        tokenizer.encode(val_sentences, length, phrases=by_phrase),
+        image_groups,
+        sentence_groups,
+        _train_labels(train) if by_label else None,
+        label_matrices(val) if by_label else None,
+    )
+
+
+def _network(
+    recipe: Recipe, tokenizer: Tokenizer, table: Float[np.ndarray, "vocabulary word_dim"] | None
+) -> DualEncoder:
+    """The network at its start, which depends on the seed alone; raises `SettingsError` for a layer it has not."""
+    torch.manual_seed(recipe.seed)
+    model = build_network(recipe.model, tokenizer.size)
+    if table is not None:
+        with torch.no_grad():
+            model.text.table.weight[1:] = torch.from_numpy(table)
+    _expect_readable(model, tokenizer)
+    model.text.read_tokenizer(tokenizer)
+    for stage in recipe.stages:
+        if stage.backbone_from is not None:
+            try:
+                model.backbone.find_layer(stage.backbone_from)
+            except SettingsError as error:
+                raise SettingsError(f"setting 'stages.{stage.name}.backbone_from': {error}") from None
+    return model
+
+
+def _expect_own_sentences(train: Dataset) -> None:
+    """A sentence of its group's, which such a picture would meet, may be irrelevant to it."""
+    without = [record for record in train.records if not record.sentences]
+    if without:
+        raise DataError(
+            f"{train.source}: {len(without)} training pictures have no sentence, e.g. {without[0].image.name}; "
+            "sextuples by label, or by other classes than the groups, need one of each"
+        )
+
+
+def _train_labels(train: Dataset) -> UInt8[np.ndarray, "images labels"]:
+    labels, _ = label_matrices(train)
+    without = np.flatnonzero(~labels.any(axis=1))
+    if len(without):
+        raise DataError(
+            f"{train.source}: {len(without)} training pictures have no label, e.g. "
+            f"{train.records[without[0]].image.name}; a stage that learns from labels needs one of each"
+        )
+    return labels
+
+
+def build_tokenizer(
+    recipe: Recipe, sentences: Sequence[str]
+) -> tuple[Tokenizer, Float[np.ndarray, "vocabulary word_dim"] | None]:
+    """The tokenizer of a recipe, and the word vectors that the network's table starts from, if any."""
+    chosen, dim = recipe.vocabulary, recipe.model.text.word_dim
+    if chosen.tokenizer is not None:
+        return PretrainedTokenizer.read(chosen.tokenizer, special_tokens=chosen.special_tokens), None
+    if chosen.vectors in ("random", "captions") or not recipe.model.text.learns_table:
+        tokenizer = WordTokenizer.build(sentences, min_count=chosen.min_count)
+        tokenizer = tokenizer.with_words(recipe.model.text.further_words())
+        if chosen.vectors == "random" or not recipe.model.text.learns_table:
+            return tokenizer, None
+        return tokenizer, _scaled(learn_word_vectors(sentences, tokenizer, dim=dim, seed=recipe.seed))
+    vectors: Mapping[str, np.ndarray] = read_word_vectors(
+        Path(chosen.vectors), {word for sentence in sentences for word in words(sentence)}
+    )
+    width = len(next(iter(vectors.values())))
+    if width != dim:
+        raise SettingsError(f"setting 'model.text.word_dim': {dim}, but {chosen.vectors} has {width} columns")
+    tokenizer = WordTokenizer.build(sentences, min_count=chosen.min_count, known=vectors)
+    return tokenizer, _scaled(np.stack([vectors[word] for word in tokenizer.entries]))
+
+
+def _expect_readable(model: DualEncoder, tokenizer: Tokenizer) -> None:
+    if "whole words" in model.needs_of_text and not tokenizer.whole_words:
+        raise SettingsError(
+            "setting 'vocabulary.tokenizer': the network's text encoder reads whole words, which it splits itself; "
+            "leave the tokenizer out, or set model.text.bert=null"
+        )
+
+
+def _digest(tokenizer: Tokenizer) -> str:
+    """Changes with the tokenizer, whose folder may hold another one when a run is resumed."""
+    return hashlib.sha256(json.dumps(tokenizer.to_description()).encode()).hexdigest()[:16]
+
+
+def _scaled(table: Float[np.ndarray, "vocabulary word_dim"]) -> Float[np.ndarray, "vocabulary word_dim"]:
+    """Scale to the spread of the random initialisation (0.1), so that both start the network alike."""
+    return np.asarray(table * (0.1 / max(float(table.std()), 1e-12)), dtype=np.float32)

@@ -1,0 +1,180 @@
+"""One stage of learning a cross-encoder: the pairs that the embedding finds, and validation by re-ranking with it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from limner.data.token_rows import longest
+from limner.evaluation.report import Report
+from limner.inference.precision import Arithmetic
+from limner.models.co_attention import CrossEncoder
+from limner.models.image import LAST_MAP
+from limner.training.hard_negatives import EmbeddingBank
+from limner.training.log import Listener
+from limner.training.matching_pairs import Candidates, epoch_pairs
+from limner.training.pairs import generator
+from limner.training.pictures import ahead
+from limner.training.prepare import Prepared
+from limner.training.recipe import PairSettings
+from limner.training.stage import Stage
+from limner.training.validation import validate_reranked
+
+
+class PairObjective(nn.Module):
+    """A cross-encoder and its loss: binary cross-entropy of the matching confidence (Li et al., ICCV 2017, Eq. 12).
+
+    They are one module, since that is what several processes train together.
+    """
+
+    def __init__(self, cross_encoder: CrossEncoder) -> None:
+        super().__init__()
+        self.cross_encoder = cross_encoder
+
+    def forward(
+        self, pictures: Tensor, numbers: Int64[Tensor, "batch words"], labels: Bool[Tensor, " batch"]
+    ) -> dict[str, Float[Tensor, ""]]:
+        """The mean "loss" of a batch of pairs, and again as "matching".
+
+        "matching_error" is the share of pairs on the wrong side of a confidence of 0.5, in percent. `pictures` are what
+        `CrossEncoder.map_pictures` takes.
+        """
+        logits = self.cross_encoder(pictures, numbers).logits.float()
+        loss = F.binary_cross_entropy_with_logits(logits, labels.float())
+        error = 100 * ((logits > 0) != labels).float().mean()
+        return {"loss": loss, "matching": loss.detach(), "matching_error": error}
+
+
+class RerankStage(Stage):
+    """A stage with `StageSettings.matching`; the embedding stands still and screens, in training as at testing."""
+
+    def __init__(
+        self,
+        data: Prepared,
+        index: int,
+        classes: Int64[np.ndarray, " images"],
+        accelerator: Accelerator,
+        precision: Arithmetic,
+        listener: Listener,
+    ) -> None:
+        super().__init__(data, index, classes, accelerator, precision, listener)
+        self.cross_encoder = self._made()
+        self.objective = PairObjective(self.cross_encoder)
+        self.parts = self.cross_encoder.parts()
+        self._freeze(self.cross_encoder.backbone)
+        self._candidates: tuple[int, Candidates] | None = None
+        self._screening: tuple[Tensor, Tensor] | None = None
+
+    def _made(self) -> CrossEncoder:
+        """The network's cross-encoder, made in the first of these stages; its values depend on the seed alone."""
+        assert self.data.recipe.matcher is not None
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.data.recipe.seed)
+            return self.model.add_cross_encoder(self.data.recipe.matcher)
+
+    @property
+    def settings(self) -> PairSettings:
+        """Which pairs are learnt."""
+        assert self.stage.matching is not None
+        return self.stage.matching
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        pairs, few = self.data.pairs, self.settings.an_epoch or self.settings.count
+        images, sentences = len(pairs.groups), len(pairs.sentences)
+        count = images * min(few, self._width(sentences)) + sentences * min(few, self._width(images))
+        count += (images + sentences) * self.settings.own
+        return max(1, count // self.stage.batch)
+
+    def _width(self, pool: int) -> int:
+        """Candidates of an anchor: a small set may have fewer than were asked for."""
+        count = self.settings.count
+        return min(count, pool) if self.settings.drawn == "nearest" else count
+
+    def read_features(self) -> None:
+        """Compute or open the cached maps, where the stage has any."""
+        stage, data, backbone = self.stage, self.data, self.cross_encoder.backbone
+        if not stage.views or not (backbone.frozen or backbone.learns_from):
+            return
+        until = backbone.learns_from or LAST_MAP
+        self.train_cached = self._views("training maps", backbone, data.train_pictures, stage.views, until)
+        self.val_cached = self._views("validation maps", backbone, data.val_pictures, 1, until)
+
+    def start(self) -> None:
+        """Nothing: the cross-encoder was made from the embedding as it stands, or goes on from the stage before."""
+
+    def train_mode(self) -> None:
+        """Training mode, but for what is frozen."""
+        self.objective.train()
+        self.cross_encoder.eval_parts(self.stage.frozen)
+
+    def inputs(self, epoch: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The batches of an epoch: pairs and what the objective takes of them; this process's share of each."""
+        stage, index, cached, seed = self.stage, self.index, self.train_cached, self.data.recipe.seed
+        pairs, words = self.data.pairs, self.data.recipe.model.text.words
+        rng = generator(seed, index, epoch)
+        chosen = epoch_pairs(self._candidates_of(epoch, rng), pairs, self.classes, self.settings, rng)
+        size = min(stage.batch, len(chosen.labels))
+
+        def make(step: int) -> tuple[int, dict[str, Any]]:
+            whole = range(step * size, (step + 1) * size)
+            rows = np.array(whole[self.accelerator.process_index :: self.accelerator.num_processes])
+            images = chosen.images[rows]
+            numbers = pairs.layout(chosen.sentences[rows], words, None)
+            rng = generator(seed, index, epoch, step, self.accelerator.process_index)
+            if cached is not None:
+                pictures = torch.from_numpy(cached[images, rng.integers(cached.shape[1], size=len(images))])
+            else:
+                pixels = self.data.train_pictures.random(images, seed, index, epoch, step)
+                pictures = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+            inputs = {
+                "pictures": pictures,
+                "numbers": torch.from_numpy(numbers[:, : longest(numbers)]),
+                "labels": torch.from_numpy(chosen.labels[rows]),
+            }
+            return len(images), {name: value.to(self.accelerator.device) for name, value in inputs.items()}
+
+        return ahead(range(self.steps), make)
+
+    def after_step(self) -> None:
+        """Nothing is remembered of a batch."""
+
+    def validate(self) -> Report:
+        """Both directions on the validation split: the embedding screens, the cross-encoder as it stands re-ranks."""
+        if self._screening is None:
+            encoding = self._encoding()
+            views = self.data.recipe.images.test_views
+            pictures = self.data.val_pictures
+            found = self._views("validation features", self.model.backbone, pictures, views, None)
+            self._screening = encoding.cached(found), encoding.numbers(self.data.val_tokens.token_ids)
+        cached = None if self.val_cached is None else self.val_cached[:, 0]
+        return validate_reranked(self.data, self._reranker(), *self._screening, cached)
+
+    def _candidates_of(self, epoch: int, rng: np.random.Generator) -> Candidates:
+        """The pairs to choose from; found once, or every `refresh` epochs, or drawn for each epoch."""
+        pairs, settings = self.data.pairs, self.settings
+        if settings.drawn == "random":
+            return Candidates.random(self.classes, self.classes[pairs.sentence_image], settings.count, rng)
+        turn = epoch // settings.refresh if settings.refresh else 0
+        if self._candidates is None or self._candidates[0] != turn:
+            self._candidates = turn, Candidates.nearest(self._bank(turn), settings.count)
+        return self._candidates[1]
+
+    def _bank(self, turn: int) -> EmbeddingBank:
+        """The embedding's view of the training split: of whole pictures, or of one other view at each turn."""
+        pairs, pictures, encoding = self.data.pairs, self.data.train_pictures, self._encoding()
+        views = self.data.recipe.images.test_views
+        if self.settings.refresh:
+            views = max(views, self.stage.views)
+        found = self._views("features for pairs", self.model.backbone, pictures, views, None)
+        if self.settings.refresh:
+            found = found[:, turn % views, None]
+        numbers = pairs.layout(np.arange(len(pairs.sentences)), self.data.recipe.model.text.words, None)
+        texts = encoding.numbers(numbers)
+        return EmbeddingBank(encoding.cached(found), pairs.groups, texts, pairs.groups[pairs.sentence_image])

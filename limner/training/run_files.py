@@ -1,0 +1,77 @@
+"""The files of a run: a checkpoint a stage, and `run.json`, which names the best of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from limner.inference.checkpoint import write_checkpoint, write_text
+from limner.inference.provenance import versions
+from limner.inference.trained import RUN_FILE
+from limner.training.prepare import Prepared
+from limner.training.state import Progress
+
+
+def stage_file(stage: str) -> str:
+    """Name of the checkpoint of a stage's best epoch."""
+    return f"{stage}.safetensors"
+
+
+def handed_file(stage: str, part: str) -> str:
+    """Name of what a loss hands on from the same epoch, e.g. the shared classifier; only the next stage needs it."""
+    return f"{stage}-{part}.safetensors"
+
+
+def write_stage_checkpoint(
+    out: Path, data: Prepared, stage: str, progress: Progress, row: dict[str, Any]
+) -> None:
+    """The network as it stands, with everything needed to use it and to know where it comes from."""
+    recipe = data.recipe
+    identity = data.identity
+    model = data.objective.model
+    description: dict[str, Any] = {
+        "system": recipe.model.system,
+        "model": identity["recipe"]["model"],
+        "images": identity["recipe"]["images"],
+        "cross_encoder": None
+        if model.cross_encoder is None
+        else model.cross_encoder.settings.model_dump(mode="json"),
+        "files": model.files(),
+        "tokenizer": data.tokenizer.to_description(),
+        "recipe": identity["recipe"],
+        "selected": {
+            "stage": stage,
+            "epoch": progress.epoch,
+            "split": "val",
+            "by": recipe.select,
+            "score": row["score"],
+            "image_to_text": row["image_to_text"],
+            "text_to_image": row["text_to_image"],
+        },
+        "data": identity["data"],
+        "seed": recipe.seed,
+        "versions": versions(),
+    }
+    for part, module in data.objective.handed_on().items():
+        write_checkpoint(out / handed_file(stage, part), module.state_dict(), {})
+    write_checkpoint(out / stage_file(stage), model.state_dict(), description)
+
+
+def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
+    """`run.json`: the stages that have a checkpoint, and the one that validation likes best (a tie: the later)."""
+    stages = [
+        {"name": stage.name, "file": stage_file(stage.name), "epoch": best.epoch, "score": best.score}
+        for stage, best in zip(data.recipe.stages, progress.best, strict=False)
+        if best.epoch
+    ]
+    best = max(range(len(stages)), key=lambda index: (stages[index]["score"], index))
+    listing = {
+        "recipe": data.recipe.name,
+        "best": stages[best]["file"],
+        "selected_on": "val",
+        "select": data.recipe.select,
+        "stages": stages,
+        "seed": data.recipe.seed,
+        "data": data.identity["data"],
+        "versions": versions(),
+    }
+    write_text(out / RUN_FILE, json.dumps(listing, indent=2) + "\n")

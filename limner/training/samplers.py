@@ -1,0 +1,306 @@
+"""What stands beside each batch of pairs, as the losses of a stage need it: nothing, mined negatives, or sextuples.
+
+A sampler is chosen by needs alone (`sampler_for`), never by the network or the system.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from jaxtyping import Int64
+from torch import Tensor
+
+from limner.inference.encoding import Encoding, evaluating
+from limner.inference.precision import Arithmetic, autocast
+from limner.losses.loss import Mined, Sextuples
+from limner.losses.ranking import Ranking
+from limner.losses.sextuple import EmbeddingQueue, Sextuple, SextupleLoss
+from limner.training.hard_negatives import EmbeddingBank, HardNegatives, find_hard_negatives
+from limner.training.log import Listener, Preparing
+from limner.training.objective import Objective, TrainingBatch
+from limner.training.pairs import Batch, generator
+from limner.training.pictures import ahead, encode_all
+from limner.training.positives import PositiveSampler
+from limner.training.prepare import Prepared
+from limner.training.recipe import StageSettings
+
+_DECODED = 16
+"""Images that a thread decodes."""
+
+_NONE = np.empty(0, np.int64)
+
+
+class BatchSource:
+    """The training split as a stage reads it.
+
+    `cached` is what is cached of the images while the backbone is frozen, all or in part; None = new pixels each time.
+    """
+
+    def __init__(
+        self, data: Prepared, index: int, accelerator: Accelerator, precision: Arithmetic, listener: Listener
+    ) -> None:
+        self.data = data
+        self.index = index
+        self.stage = data.recipe.stages[index]
+        self.accelerator = accelerator
+        self.precision = precision
+        self.listener = listener
+        self.words = data.recipe.model.text.words
+        self.cached: np.ndarray | None = None
+
+    def random(self, *where: int) -> np.random.Generator:
+        """The random numbers of one place in this stage, e.g. (epoch, step, process)."""
+        return generator(self.data.recipe.seed, self.index, *where)
+
+    def images(
+        self, numbers: Int64[np.ndarray, " rows"], epoch: int, step: int, rng: np.random.Generator
+    ) -> Tensor:
+        """One view of each image: cached, or new pixels."""
+        if self.cached is not None:
+            return torch.from_numpy(
+                self.cached[numbers, rng.integers(self.cached.shape[1], size=len(numbers))]
+            )
+        # with every sentence in an epoch, an image comes several times and should look different
+        where = (self.index, epoch) if self.stage.sentences == "one" else (self.index, epoch, step)
+        pixels = self.data.train_pictures.random(numbers, self.data.recipe.seed, *where)
+        return torch.from_numpy(pixels).permute(0, 3, 1, 2)
+
+    def token_ids(
+        self, sentences: Int64[np.ndarray, " rows"], rng: np.random.Generator
+    ) -> Int64[np.ndarray, "rows words"]:
+        """Sentences as a step reads them."""
+        return self.data.pairs.layout(sentences, self.words, rng if self.stage.position_shift else None)
+
+    def encoding(self) -> Encoding:
+        """The embedding as it stands now, at test."""
+        return Encoding(self.data.objective.model, self.precision, flip=self.data.recipe.images.flip)
+
+    def bank(self) -> EmbeddingBank:
+        """Embeddings of the training split as the network stands now."""
+        pairs, encoding, cached = self.data.pairs, self.encoding(), self.cached
+        if cached is not None:
+            images = encoding.cached(cached[:, :1])
+        else:
+            images = encode_all(self.data.train_pictures, encoding)
+        texts = encoding.numbers(pairs.layout(np.arange(len(pairs.sentences)), self.words, None))
+        return EmbeddingBank(images, pairs.groups, texts, pairs.groups[pairs.sentence_image])
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Images and sentences beside a batch by number, and what is known of them."""
+
+    images: Int64[np.ndarray, " images"]
+    sentences: Int64[np.ndarray, " sentences"]
+    mined: Mined | None = None
+    positives: Int64[Tensor, "batch 2"] | None = None
+
+
+class Sampler:
+    """Nothing beside a batch; the base of those that have something."""
+
+    def __init__(self, source: BatchSource) -> None:
+        self.source = source
+
+    def start(self) -> None:
+        """Called before the first step of a stage that is not resumed."""
+
+    def begin_epoch(self) -> None:
+        """Called before the batches of an epoch are made."""
+
+    def beside(self, batch: Batch, rng: np.random.Generator) -> Beside:
+        """What stands beside a batch; called in a thread, ahead of its step."""
+        return Beside(_NONE, _NONE)
+
+    def complete(
+        self, batch: Batch, beside: Beside, made: TrainingBatch, epoch: int, step: int
+    ) -> TrainingBatch:
+        """What depends on the network as it stands; called when the step comes."""
+        return made
+
+    def after_step(self) -> None:
+        """What is remembered of the step."""
+
+
+class MinedSampler(Sampler):
+    """Beside each batch the hardest of some random candidates for each anchor, by a bank made before each epoch."""
+
+    def __init__(self, source: BatchSource, settings: Ranking) -> None:
+        super().__init__(source)
+        self._candidates = settings.candidates
+        self._bank: EmbeddingBank | None = None
+
+    def begin_epoch(self) -> None:
+        """Embed the training split by the network as it stands."""
+        self._bank = self.source.bank()
+
+    def beside(self, batch: Batch, rng: np.random.Generator) -> Beside:
+        """A sentence for each image and an image for each sentence."""
+        assert self._bank is not None
+        pairs = self.source.data.pairs
+        texts = self._bank.hard_texts(batch.images, self._candidates, rng)
+        images = self._bank.hard_images(batch.sentences, self._candidates, rng)
+        mined = Mined(
+            torch.from_numpy(pairs.groups[images]),
+            torch.from_numpy(pairs.groups[pairs.sentence_image[texts]]),
+        )
+        return Beside(images, texts, mined)
+
+
+class SextupleSampler(Sampler):
+    """Beside each batch positives of its samples, then hard negatives: three images and three sentences a pair.
+
+    An image's hard negative is also what its sentence is held apart from, and the reverse. They are found in the loss's
+    queue by the network as it stands, in eval mode, and encoded anew; what the batch was found by goes into the queue.
+
+    Source: MNiL, MM 2017, section 3.2, "Sextuple sampling".
+    """
+
+    def __init__(
+        self,
+        source: BatchSource,
+        settings: Sextuple,
+        objective: Objective,
+        classes: Int64[np.ndarray, " images"],
+    ) -> None:
+        super().__init__(source)
+        self._margin = settings.rho
+        self._objective = objective
+        self._kind = settings.kind
+        data = source.data
+        if settings.relevant == "label":
+            assert data.train_labels is not None
+            self._positives = PositiveSampler.by_label(data.pairs, data.train_labels)
+        else:
+            self._positives = PositiveSampler.by_class(data.pairs, classes)
+        self._found: tuple[Tensor, Tensor, Tensor] | None = None
+
+    @property
+    def queue(self) -> EmbeddingQueue:
+        """The pairs seen last."""
+        loss = self._objective.loss(self._kind)
+        assert isinstance(loss, SextupleLoss)
+        assert loss.queue is not None
+        return loss.queue
+
+    def start(self) -> None:
+        """Fill the queue with random pairs."""
+        source, pairs, encoding = self.source, self.source.data.pairs, self.source.encoding()
+        there = len(pairs.sentences)
+        drawn = source.random(0, 0, 0, 2).choice(there, self.queue.slots, replace=self.queue.slots > there)
+        for begin in range(0, len(drawn), encoding.batch):
+            source.listener(Preparing("pairs for the queue", begin, len(drawn)))
+            sentences = drawn[begin : begin + encoding.batch]
+            images = pairs.sentence_image[sentences]
+            if source.cached is not None:
+                embedded = encoding.cached(source.cached[images, 0][:, None])
+            else:
+                embedded = encoding.pixels(source.data.train_pictures.centred(images))
+            texts = encoding.numbers(pairs.layout(sentences, source.words, None))
+            pushed = embedded, texts, torch.from_numpy(images), torch.from_numpy(sentences)
+            self.queue.push(*(part.to(self.queue.images.device) for part in pushed))
+
+    def beside(self, batch: Batch, rng: np.random.Generator) -> Beside:
+        """The positives, as far as they are not the samples themselves."""
+        image_rows, images = _rows(batch.images, self._positives.images(batch.images, rng))
+        text_rows, texts = _rows(batch.sentences, self._positives.sentences(batch.sentences, rng))
+        return Beside(images, texts, positives=torch.from_numpy(np.stack([image_rows, text_rows], axis=1)))
+
+    def complete(
+        self, batch: Batch, beside: Beside, made: TrainingBatch, epoch: int, step: int
+    ) -> TrainingBatch:
+        """The same with hard negatives in the last rows."""
+        source, device = self.source, made.groups.device
+        assert beside.positives is not None
+        positives = beside.positives.to(device)
+        rng = source.random(epoch, step, source.accelerator.process_index, 1)
+        to_text, to_image = self._hard_negatives(batch, made, positives, rng)
+        images = self.queue.image_numbers[to_image.places].cpu().numpy()
+        sentences = self.queue.sentence_numbers[to_text.places].cpu().numpy()
+        # images before sentences: both draw from the one generator
+        more_images = self._images(images, epoch, step, rng).to(device)
+        more_ids = torch.from_numpy(source.token_ids(sentences, rng)).to(device)
+        return replace(
+            made,
+            images=torch.cat([made.images, more_images]),
+            token_ids=torch.cat([made.token_ids, more_ids]),
+            sextuples=Sextuples(
+                positives,
+                torch.stack([to_image.draws, to_text.draws], dim=1),
+                torch.stack([to_image.share, to_text.share], dim=1).float(),
+            ),
+        )
+
+    def after_step(self) -> None:
+        """Put the batch into the queue, the same on all processes."""
+        assert self._found is not None
+        images, texts, numbered = (self.source.accelerator.gather(part) for part in self._found)
+        self.queue.push(images, texts, *numbered.unbind(1))
+
+    def _images(
+        self, numbers: Int64[np.ndarray, " batch"], epoch: int, step: int, rng: np.random.Generator
+    ) -> Tensor:
+        """Cached features, or pixels that several threads decode."""
+        source = self.source
+        if source.cached is not None:
+            return source.images(numbers, epoch, step, rng)
+        parts = np.array_split(numbers, max(1, len(numbers) // _DECODED))
+        return torch.cat(list(ahead(parts, lambda part: source.images(part, epoch, step, rng))))
+
+    def _hard_negatives(
+        self, batch: Batch, made: TrainingBatch, positives: Tensor, rng: np.random.Generator
+    ) -> tuple[HardNegatives, HardNegatives]:
+        """Sentences for the images of a batch (image→text), and images for its sentences."""
+        model, source, pairs = self._objective.model, self.source, len(batch.images)
+        with (
+            torch.no_grad(),
+            evaluating(model),
+            autocast(source.precision, source.accelerator.device),
+        ):
+            rows = model.embed_pairs(made.images, made.token_ids)[:2]
+        images, texts = (F.normalize(part.float(), dim=1) for part in rows)
+        numbered = np.stack([batch.images, batch.sentences], axis=1)
+        self._found = images[:pairs], texts[:pairs], torch.from_numpy(numbered).to(images.device)
+        kept = self.queue.image_numbers.cpu().numpy(), self.queue.sentence_numbers.cpu().numpy()
+        of_sentence = source.data.pairs.sentence_image
+        uniform = torch.from_numpy(rng.random((2, pairs, 2))).to(images.device)
+
+        def found(
+            queries: Tensor, others: Tensor, gallery: Tensor, relevant: np.ndarray, way: int
+        ) -> HardNegatives:
+            similarity = (queries * others).sum(dim=1)
+            mask = torch.from_numpy(relevant).to(queries.device)
+            return find_hard_negatives(queries, similarity, gallery, mask, self._margin, uniform[way])
+
+        relevant_texts = self._positives.mask(batch.images, of_sentence[kept[1]])
+        relevant_images = self._positives.mask(of_sentence[batch.sentences], kept[0])
+        return (
+            found(images[:pairs], texts[positives[:, 1]], self.queue.texts, relevant_texts, 0),
+            found(texts[:pairs], images[positives[:, 0]], self.queue.images, relevant_images, 1),
+        )
+
+
+def sampler_for(
+    stage: StageSettings, source: BatchSource, objective: Objective, classes: Int64[np.ndarray, " images"]
+) -> Sampler:
+    """The sampler that a stage's losses need."""
+    for settings in stage.losses:
+        if "sextuples" in settings.needs:
+            assert isinstance(settings, Sextuple), "a loss that needs sextuples has the settings of Sextuple"
+            return SextupleSampler(source, settings, objective, classes)
+        if "mined" in settings.needs:
+            assert isinstance(settings, Ranking), "a loss that needs mined rows has the settings of Ranking"
+            return MinedSampler(source, settings)
+    return Sampler(source)
+
+
+def _rows(
+    own: Int64[np.ndarray, " batch"], others: Int64[np.ndarray, " batch"]
+) -> tuple[Int64[np.ndarray, " batch"], Int64[np.ndarray, " more"]]:
+    """The row of each one's other, and what to put behind the batch: an item that is its own other stays in its row."""
+    rows = np.arange(len(own))
+    differs = own != others
+    rows[differs] = len(own) + np.arange(np.count_nonzero(differs))
+    return rows, others[differs]

@@ -1,0 +1,65 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import limner
+from limner.data.records import Dataset
+from limner.errors import SettingsError
+from limner.inference.image_engine import BackbonePass, OpenVINOModule
+from limner.inference.precision import Precision
+from limner.models.image import LAST_MAP, BackboneSettings, build_backbone
+
+pytest.importorskip("openvino")
+
+
+def pictures(count: int, height: int, width: int) -> np.ndarray:
+    rng = np.random.default_rng(count)
+    coarse = rng.integers(0, 256, (count, height // 8, width // 8, 3))
+    return coarse.repeat(8, axis=1).repeat(8, axis=2).astype(np.uint8)
+
+
+@pytest.mark.parametrize("name", ["resnet-18", "mobilenet-v2", "vgg-16", "googlenet"])
+def test_features_are_those_of_torch(name: str) -> None:
+    torch.manual_seed(0)
+    settings = BackboneSettings(name=name, width=0.25)
+    backbone = build_backbone(settings, load_weights=False).eval()
+    own = BackbonePass(backbone, "fp32")
+    other = BackbonePass(backbone, "fp32", "openvino")
+    for count, height, width in ((3, 64, 48), (1, 64, 48), (2, 96, 96)):
+        given = pictures(count, height, width)
+        expected = own.pool(given).numpy()
+        np.testing.assert_allclose(other.pool(given).numpy(), expected, atol=1e-4 * np.abs(expected).max())
+        last = own.map_until(given, LAST_MAP).numpy()
+        np.testing.assert_allclose(
+            other.map_until(given, LAST_MAP).numpy(), last, atol=1e-4 * np.abs(last).max()
+        )
+
+
+@pytest.mark.parametrize(("precision", "cosine"), [("fp32", 0.99999), ("bf16", 0.99)])
+def test_embeddings_of_a_run(toy_run: Path, toys: Dataset, precision: Precision, cosine: float) -> None:
+    paths = [record.image for record in toys.records[:9]]
+    own = limner.load(toy_run, device="cpu", precision="fp32").encode_images(paths)
+    run = limner.load(toy_run, precision=precision, engine="openvino")
+    assert (run.encode_images(paths) * own).sum(axis=1).min() > cosine
+    assert run.fingerprint == limner.load(toy_run).fingerprint
+
+
+def test_regions_of_a_cross_encoder(matching_run: Path, toys: Dataset) -> None:
+    paths = [record.image for record in toys.records[:3]]
+    maps = [
+        limner.load(
+            matching_run, stage="stage-2", device="cpu", precision="fp32", engine=engine
+        ).encode_regions(paths)
+        for engine in ("torch", "openvino")
+    ]
+    np.testing.assert_allclose(maps[1], maps[0], atol=2e-3 * np.abs(maps[0]).max())
+
+
+def test_without_the_library(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "openvino", None)
+    with pytest.raises(SettingsError, match=r"pip install 'limner\[openvino\]'"):
+        limner.load(toy_run, engine="openvino")
+    with pytest.raises(SettingsError, match="not installed"):
+        OpenVINOModule(torch.nn.Identity(), (8, 8), "fp32")

@@ -1,0 +1,79 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from limner.losses.sdm import SDM, SDMLoss
+from limner.recipes import change
+from tests.reference.losses import sdm_loss
+from tests.toy import toy_recipe
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    batch=st.integers(1, 7),
+    groups=st.integers(1, 4),
+    temperature=st.floats(0.02, 2),
+)
+def test_equals_the_slow_twin(seed: int, batch: int, groups: int, temperature: float) -> None:
+    torch.manual_seed(seed)
+    images, texts = torch.randn(2, batch, 5, dtype=torch.float64)
+    group = torch.randint(groups, (batch,))
+    got = SDMLoss(temperature)(images, texts, group).item()
+    expected = sdm_loss(images.tolist(), texts.tolist(), group.tolist(), temperature)
+    assert got == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_is_near_zero_where_only_what_matches_is_similar() -> None:
+    apart = torch.eye(4, dtype=torch.float64)
+    assert SDMLoss()(apart, apart, torch.arange(4)).item() == pytest.approx(0, abs=1e-6)
+    assert SDMLoss()(apart, apart.flip(0), torch.arange(4)).item() > 10
+
+
+def test_lengths_of_features_change_nothing() -> None:
+    images, texts = torch.randn(2, 6, 3)
+    groups = torch.randint(4, (6,))
+    torch.testing.assert_close(SDMLoss()(images, texts, groups), SDMLoss()(7 * images, 0.1 * texts, groups))
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 10_000))
+def test_permuting_pairs_and_renaming_identities_changes_nothing(seed: int) -> None:
+    torch.manual_seed(seed)
+    images, texts = torch.randn(2, 8, 3, dtype=torch.float64)
+    groups = torch.randint(4, (8,))
+    order, names = torch.randperm(8), torch.randperm(4)
+    torch.testing.assert_close(
+        SDMLoss()(images, texts, groups), SDMLoss()(images[order], texts[order], names[groups[order]])
+    )
+
+
+def test_gradients_reach_both_sides() -> None:
+    images, texts = (torch.randn(4, 5, requires_grad=True) for _ in range(2))
+    torch.autograd.backward(SDMLoss()(images, texts, torch.tensor([0, 1, 1, 2])))
+    for rows in (images, texts):
+        assert rows.grad is not None
+        assert torch.isfinite(rows.grad).all()
+        assert rows.grad.any(dim=1).all()
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_half_precision_is_that_of_the_features_alone(kind: torch.dtype) -> None:
+    """In half precision 1e-8 is 0: the logarithm of what does not match would be −∞, the loss infinite."""
+    torch.manual_seed(0)
+    images, texts = torch.randn(6, 16).to(kind), torch.randn(6, 16).to(kind)
+    groups = torch.arange(6)
+    expected = sdm_loss(images.tolist(), texts.tolist(), groups.tolist(), 0.02)
+    images, texts = images.requires_grad_(), texts.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = SDMLoss()(images, texts, groups)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(expected, rel=1e-4)
+    torch.autograd.backward(loss)
+    assert all(rows.grad is not None and torch.isfinite(rows.grad).all() for rows in (images, texts))
+
+
+def test_it_is_a_loss_of_any_stage() -> None:
+    recipe = change(toy_recipe(), ["stages.stage-1.losses.sdm={}"])
+    assert recipe.stages[0].loss(SDM) == SDM(temperature=0.02)

@@ -1,0 +1,84 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from limner.data.check import check_dataset
+from limner.data.records import Dataset, Record
+from limner.errors import DataError
+from limner.training.prepare import prepare
+from tests.toy import toy_recipe
+
+ROWS = {
+    "a1": ("anna", "train", ("a woman in red",)),
+    "a2": ("anna", "train", ("a woman from behind",)),
+    "b1": ("ben", "train", ("a man with a dog",)),
+    "c1": ("carla", "val", ("a woman with a bag",)),
+    "c2": ("carla", "val", ("a woman on a bike",)),
+    "d1": ("dan", "test", ("a man in a hat",)),
+}
+
+
+def _silenced(dataset: Dataset, *names: str) -> Dataset:
+    return _changed(
+        dataset, [replace(r, sentences=()) if r.image.stem in names else r for r in dataset.records]
+    )
+
+
+def _changed(dataset: Dataset, records: list[Record]) -> Dataset:
+    return replace(dataset, records=tuple(records))
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Dataset:
+    for name in ROWS:
+        (tmp_path / f"{name}.jpg").touch()
+    records = [
+        Record(tmp_path / f"{name}.jpg", sentences, group, split)
+        for name, (group, split, sentences) in ROWS.items()
+    ]
+    return Dataset(f"folder:{tmp_path}", "identity", tuple(records))
+
+
+@pytest.mark.parametrize(
+    ("silent", "refused"),
+    [
+        ((), None),
+        (("a1",), None),
+        (("c1",), None),
+        (("d1",), None),
+        (("b1",), "group 'ben' has no sentence"),
+        (("a1", "a2"), "group 'anna' has no sentence"),
+        (("c1", "c2"), "validation split has no sentence"),
+        (("a1", "a2", "b1"), "no word is left"),
+    ],
+)
+def test_the_doctor_finds_an_error_in_what_training_refuses_for_its_sentences(
+    silent: tuple[str, ...], refused: str | None, people: Dataset
+) -> None:
+    _agree(_silenced(people, *silent), refused)
+
+
+@pytest.mark.parametrize(
+    ("missing", "refused"),
+    [("test", None), ("train", "no picture in split 'train'"), ("val", "no picture in split 'val'")],
+)
+def test_the_doctor_finds_an_error_in_what_training_refuses_for_its_splits(
+    missing: str, refused: str | None, people: Dataset
+) -> None:
+    _agree(_changed(people, [record for record in people.records if record.split != missing]), refused)
+
+
+def test_a_dataset_without_any_split_is_refused(people: Dataset) -> None:
+    _agree(
+        _changed(people, [replace(record, split=None) for record in people.records]), "no picture in split"
+    )
+
+
+def _agree(dataset: Dataset, refused: str | None) -> None:
+    assert check_dataset(dataset, open_images=False).sound == (refused is None)
+    if refused is None:
+        prepare(toy_recipe(), dataset.split("train"), dataset.split("val"))
+        return
+    with pytest.raises(DataError, match=refused):
+        prepare(toy_recipe(), dataset.split("train"), dataset.split("val"))
