@@ -85,7 +85,7 @@ class BatchSource:
             images = encoding.cached(cached[:, :1])
         else:
             images = encode_all(self.data.train_pictures, encoding)
-        texts = encoding.numbers(pairs.layout(np.arange(len(pairs.sentences)), self.words, None))
+        texts = encoding.token_ids(pairs.layout(np.arange(len(pairs.sentences)), self.words, None))
         return EmbeddingBank(images, pairs.groups, texts, pairs.groups[pairs.sentence_image])
 
 
@@ -201,7 +201,7 @@ class SextupleSampler(Sampler):
                 embedded = encoding.cached(source.cached[images, 0][:, None])
             else:
                 embedded = encoding.pixels(source.data.train_pictures.centred(images))
-            texts = encoding.numbers(pairs.layout(sentences, source.words, None))
+            texts = encoding.token_ids(pairs.layout(sentences, source.words, None))
             pushed = embedded, texts, torch.from_numpy(images), torch.from_numpy(sentences)
             self.queue.push(*(part.to(self.queue.images.device) for part in pushed))
 

@@ -239,7 +239,7 @@ class EmbeddingStage(Stage):
         encoding = self._encoding()
         if self.data.recipe.rerank == 0 or self.model.reranked_by is None:
             return validate(self.data, encoding, self.val_cached)
-        reranker, texts = self._reranker(), encoding.numbers(self.data.val_tokens.token_ids)
+        reranker, texts = self._reranker(), encoding.token_ids(self.data.val_tokens.token_ids)
         if self.val_cached is None:
             images = encode_all(self.data.val_pictures, encoding)
             return validate_reranked(self.data, reranker, images, texts, None)
