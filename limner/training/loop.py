@@ -24,6 +24,7 @@ from limner.models.registry import network_class
 from limner.training.feature_cache import cached_views
 from limner.training.log import EpochEnded, Listener, MetricsLog, Preparing, StageEnded, Stepped, silent
 from limner.training.optimiser import make_optimisers, rate_at, set_rate
+from limner.training.pairs import pairs_per_epoch
 from limner.training.prepare import Prepared, prepare
 from limner.training.pseudo_classes import pseudo_classes
 from limner.training.recipe import Recipe, StageSettings
@@ -137,6 +138,10 @@ class _Training:
     def _stage(self, index: int, resumed: bool) -> None:
         if not resumed:
             self._begin_stage(index)  # first: a matcher starts from the embedding as it then stands
+        elif self.recipe.stages[index].matching is not None:
+            # the state still holds what the embedding's last losses remember, e.g. a queue: it needs its place
+            for last in [own for own in self.recipe.stages[:index] if own.matching is None][-1:]:
+                self.objective.use(last.losses, pairs_per_epoch(self.data.pairs, last))
         stage = self.recipe.stages[index]
         kind = EmbeddingStage if stage.matching is None else RerankStage
         work: Stage = kind(self.data, index, self.classes, self.accelerator, self.precision, self.listener)

@@ -11,7 +11,9 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.inference.checkpoint import read_description
+from limner.losses import Sextuple
 from limner.training.hard_negatives import EmbeddingBank
+from limner.training.log import EpochEnded, Event
 from limner.training.loop import train
 from limner.training.matching_pairs import Candidates
 from limner.training.recipe import OptimiserSettings, PairSettings
@@ -34,6 +36,26 @@ def test_kill_9_in_a_matching_stage(toys: Dataset, matching_run: Path, tmp_path:
     run_apart(toys, toy_matching(), tmp_path / "run", kill_at="stage-2-language 2 2")
     run_apart(toys, toy_matching(), tmp_path / "run")
     same_run(tmp_path / "run", matching_run)
+
+
+def test_what_a_loss_remembers_of_the_embedding_is_still_there_when_resumed(
+    toys: Dataset, tmp_path: Path
+) -> None:
+    recipe = toy_matching()
+    first, language, last = recipe.stages
+    first = first.replace(epochs=1, pairing="image", losses=(Sextuple(queue=6),))
+    recipe = recipe.replace(stages=(first, language.replace(epochs=1), last.replace(epochs=1)))
+    arguments = (recipe, toys.split("train"), toys.split("val"))
+    train(*arguments, tmp_path / "whole", cpu=True)
+
+    def killed_after_the_first_epoch_of_the_matcher(event: Event) -> None:
+        if isinstance(event, EpochEnded) and event.row["stage"] == language.name:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        train(*arguments, tmp_path / "run", listener=killed_after_the_first_epoch_of_the_matcher, cpu=True)
+    train(*arguments, tmp_path / "run", resume=True, cpu=True)
+    same_run(tmp_path / "run", tmp_path / "whole")
 
 
 def test_the_embedding_stands_still_and_the_matcher_learns(matching_run: Path) -> None:
