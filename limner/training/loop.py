@@ -101,7 +101,7 @@ class _Training:
         for stage in self.recipe.stages:
             pairs = self.data.pairs
             there = len(pairs.groups)
-            if stage.sentences == "all" or stage.matching is not None:
+            if stage.sentences == "all" or stage.reranker_pairs is not None:
                 there = len(pairs.sentences)
             if min(there, stage.batch) < 2 * self.accelerator.num_processes:
                 raise DataError(
@@ -136,9 +136,9 @@ class _Training:
 
     def _stage(self, index: int, resumed: bool) -> None:
         if not resumed:
-            self._begin_stage(index)  # first: a matcher starts from the embedding as it then stands
+            self._begin_stage(index)  # first: a cross-encoder starts from the embedding as it then stands
         stage = self.recipe.stages[index]
-        kind = EmbeddingStage if stage.matching is None else RerankStage
+        kind = EmbeddingStage if stage.reranker_pairs is None else RerankStage
         work: Stage = kind(self.data, index, self.classes, self.accelerator, self.precision, self.listener)
         optimisers = make_optimisers(work.parts, stage)
         if resumed:
