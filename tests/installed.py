@@ -25,7 +25,9 @@ def write_dist_info(folder: Path, pyproject: Path) -> Path:
 
 
 def install_example(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Make the example package importable and its entry points known."""
+    """Make the example package importable and its entry points known; none of it is imported yet."""
+    for module in [name for name in sys.modules if name.partition(".")[0] == "limner_example"]:
+        patch.delitem(sys.modules, module)
     write_dist_info(folder, EXAMPLE / "pyproject.toml")
     patch.syspath_prepend(str(EXAMPLE))
     patch.syspath_prepend(str(folder))

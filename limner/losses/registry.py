@@ -1,10 +1,10 @@
-"""The losses by kind; a loss of another package that is registered here works wherever a recipe does.
+"""The losses by kind: limner's own, and those of other packages (docs/extend.md).
 
+Another package's loss is found through its entry point among `limner.losses`, or registered by a program that uses it.
 Kinds are resolved when a recipe is read and not when its classes are made, so that it does not matter how late a loss
 is registered, and a loss is imported only when it is used.
 """
 
-import difflib
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from limner.errors import SettingsError
 from limner.losses.loss import LossSettings
+from limner.plugins import find_plugin, nearest, plugins
 
 LOSSES: dict[str, str | type[LossSettings]] = {
     "instance": "limner.losses.instance:Instance",
@@ -36,26 +37,30 @@ def register_loss(kind: str, place: str | type[LossSettings]) -> None:
         raise SettingsError(f"there are two losses of kind '{kind}': {LOSSES[kind]} and {place}; rename one")
 
 
+def all_kinds() -> list[str]:
+    """Every kind of loss that a recipe may name; those of other packages, not imported, behind limner's own."""
+    return [*LOSSES, *(kind for kind in plugins("limner.losses") if kind not in LOSSES)]
+
+
 def loss_settings(kind: str) -> type[LossSettings]:
     """The settings class of a kind. Raises `SettingsError` with the nearest kind, or for a place that has none."""
-    if kind not in LOSSES:
-        raise SettingsError(f"unknown loss '{kind}'{_hint(kind)}")
-    place = LOSSES[kind]
+    plugin = None if kind in LOSSES else find_plugin("limner.losses", kind)
+    if plugin is None and kind not in LOSSES:
+        raise SettingsError(f"unknown loss '{kind}'; {nearest('limner.losses', kind, LOSSES)}")
+    place: Any = LOSSES[kind] if plugin is None else plugin.load()
     if isinstance(place, str):
         module, _, name = place.partition(":")
         try:
             place = getattr(import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise SettingsError(f"loss '{kind}' cannot be imported from {LOSSES[kind]} ({error})") from None
-        assert isinstance(place, type)
-    if not issubclass(place, LossSettings) or place.model_fields["kind"].default != kind:
-        raise SettingsError(f"loss '{kind}': {place.__name__} is no LossSettings whose kind is '{kind}'")
-    return place
-
-
-def _hint(kind: str) -> str:
-    close = difflib.get_close_matches(kind, LOSSES, n=1)
-    return f"; did you mean '{close[0]}'?" if close else f"; there are: {', '.join(LOSSES)}"
+    fits = isinstance(place, type) and issubclass(place, LossSettings)
+    if not fits or place.model_fields["kind"].default != kind:
+        of = "" if plugin is None else f" of {plugin.package}"
+        named = getattr(place, "__name__", type(place).__name__)
+        raise SettingsError(f"loss '{kind}'{of}: {named} is no LossSettings whose kind is '{kind}'")
+    found: type[LossSettings] = place
+    return found
 
 
 @cache

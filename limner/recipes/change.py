@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from limner.errors import SettingsError
-from limner.losses.registry import LOSSES, loss_settings
+from limner.losses.registry import LOSSES, all_kinds, loss_settings
 from limner.training.recipe import Recipe
 
 _ABSENT = object()
@@ -177,9 +177,9 @@ def _put_loss(losses: list[Any], kind: str, value: Any, key: str) -> None:
 
 def _expect_kind(kind: str, there: list[str], key: str) -> None:
     """Refuse what is no kind of loss; a setting of one is told where it belongs."""
-    if kind in LOSSES:
+    if kind in LOSSES or kind in (kinds := all_kinds()):
         return
-    close = difflib.get_close_matches(kind, LOSSES, n=1)
+    close = difflib.get_close_matches(kind, kinds, n=1)
     if close:
         hint = f"did you mean '{close[0]}'?"
     elif owner := _owner(kind, [*there, *LOSSES]):
@@ -187,13 +187,13 @@ def _expect_kind(kind: str, there: list[str], key: str) -> None:
         where = key.replace(f".losses.{kind}", f".losses.{name}.{setting}", 1)
         hint = f"did you mean '{where}'?" + ("" if name in there else f" This stage has no loss '{name}'")
     else:
-        hint = f"there are: {', '.join(LOSSES)}"
+        hint = f"there are: {', '.join(kinds)}"
     raise SettingsError(f"setting '{key}': unknown loss '{kind}'; {hint}")
 
 
 def _expect_setting(kind: str, name: str, key: str) -> None:
     """Refuse what is no setting of a loss, with the nearest name, or with the loss that has it."""
-    if kind not in LOSSES or name in (own := loss_settings(kind).model_fields):
+    if kind not in all_kinds() or name in (own := loss_settings(kind).model_fields):
         return
     others = [other for other in LOSSES if other != kind]
     close = difflib.get_close_matches(name, own, n=1)
@@ -210,7 +210,7 @@ def _owner(name: str, kinds: Iterable[str]) -> tuple[str, str] | None:
     """The first loss of some that has a setting of this name, or nearly, and its name."""
     known: dict[str, str] = {}
     for kind in kinds:
-        if kind in LOSSES:
+        if kind in all_kinds():
             for setting in loss_settings(kind).model_fields:
                 known.setdefault(setting, kind)
     close = difflib.get_close_matches(name, known, n=1)

@@ -197,6 +197,7 @@ class _Training:
             rate = rate_at(epoch + step / steps, stage.epochs, stage.optimiser.rate, stage.schedule)
             for optimiser in self._optimisers:
                 set_rate(optimiser.optimizer, rate)
+            # anew for each step: a resumed run draws the dropout that an uninterrupted one would have drawn
             torch.manual_seed(_mix(self.recipe.seed, work.index, epoch, step, self.accelerator.process_index))
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
                 losses: dict[str, Tensor] = self._step_module(**inputs)

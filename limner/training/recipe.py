@@ -101,8 +101,9 @@ class StageSettings(Settings):
     """A picture is paired with a sentence of its own, or of any picture of its identity (released code, CUHK-PEDES)."""
     position_shift: bool = True
     """Random padding before and after a sentence; False = left alignment (Table 7)."""
-    frozen: tuple[str, ...] = ()
-    """Parts that do not learn; their batch norm stays in eval mode. The networks' pages name the parts."""
+    frozen: tuple[str, ...] = ()  # which parts there are, the network's settings say: `Recipe._parts_fit`
+    """Parts that do not learn, e.g. "backbone"; their batch norm stays in eval mode. A name that the network does not
+    have is refused with those that it has."""
     backbone_from: str | None = None
     """First layer of the backbone that learns, e.g. "features.15" (torchvision's names); None = every layer."""
     backbone_statistics: Literal["batch", "fixed"] = "batch"
@@ -325,6 +326,7 @@ class Recipe(Settings):
     @model_validator(mode="after")
     def _relevant_pairs(self) -> "Recipe":
         for stage in self.stages:
+            # a sentence of the same group is relevant as long as relevance is by group
             whole = self.classes is None and "labels" not in stage.needs
             if "sextuples" in stage.needs and stage.pairing == "group" and not whole:
                 raise ValueError(

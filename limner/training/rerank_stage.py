@@ -37,14 +37,14 @@ class PairObjective(nn.Module):
         self.cross_encoder = cross_encoder
 
     def forward(
-        self, pictures: Tensor, numbers: Int64[Tensor, "batch words"], labels: Bool[Tensor, " batch"]
+        self, pictures: Tensor, token_ids: Int64[Tensor, "batch words"], labels: Bool[Tensor, " batch"]
     ) -> dict[str, Float[Tensor, ""]]:
         """The mean "loss" of a batch of pairs, and again as "matching".
 
         "matching_error" is the share of pairs on the wrong side of a confidence of 0.5, in percent. `pictures` are what
         `CrossEncoder.map_pictures` takes.
         """
-        logits = self.cross_encoder(pictures, numbers).logits.float()
+        logits = self.cross_encoder(pictures, token_ids).logits.float()
         loss = F.binary_cross_entropy_with_logits(logits, labels.float())
         error = 100 * ((logits > 0) != labels).float().mean()
         return {"loss": loss, "matching": loss.detach(), "matching_error": error}
@@ -126,7 +126,7 @@ class RerankStage(Stage):
             whole = range(step * size, (step + 1) * size)
             rows = np.array(whole[self.accelerator.process_index :: self.accelerator.num_processes])
             images = chosen.images[rows]
-            numbers = pairs.layout(chosen.sentences[rows], words, None)
+            token_ids = pairs.layout(chosen.sentences[rows], words, None)
             rng = generator(seed, index, epoch, step, self.accelerator.process_index)
             if cached is not None:
                 pictures = torch.from_numpy(cached[images, rng.integers(cached.shape[1], size=len(images))])
@@ -135,7 +135,7 @@ class RerankStage(Stage):
                 pictures = torch.from_numpy(pixels).permute(0, 3, 1, 2)
             inputs = {
                 "pictures": pictures,
-                "numbers": torch.from_numpy(numbers[:, : longest(numbers)]),
+                "token_ids": torch.from_numpy(token_ids[:, : longest(token_ids)]),
                 "labels": torch.from_numpy(chosen.labels[rows]),
             }
             return len(images), {name: value.to(self.accelerator.device) for name, value in inputs.items()}
@@ -152,7 +152,7 @@ class RerankStage(Stage):
             views = self.data.recipe.images.test_views
             pictures = self.data.val_pictures
             found = self._views("validation features", self.model.backbone, pictures, views, None)
-            self._screening = encoding.cached(found), encoding.numbers(self.data.val_tokens.token_ids)
+            self._screening = encoding.cached(found), encoding.token_ids(self.data.val_tokens.token_ids)
         cached = None if self.val_cached is None else self.val_cached[:, 0]
         return validate_reranked(self.data, self._reranker(), *self._screening, cached)
 
@@ -175,6 +175,6 @@ class RerankStage(Stage):
         found = self._views("features for pairs", self.model.backbone, pictures, views, None)
         if self.settings.refresh:
             found = found[:, turn % views, None]
-        numbers = pairs.layout(np.arange(len(pairs.sentences)), self.data.recipe.model.text.words, None)
-        texts = encoding.numbers(numbers)
+        token_ids = pairs.layout(np.arange(len(pairs.sentences)), self.data.recipe.model.text.words, None)
+        texts = encoding.token_ids(token_ids)
         return EmbeddingBank(encoding.cached(found), pairs.groups, texts, pairs.groups[pairs.sentence_image])

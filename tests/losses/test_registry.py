@@ -11,8 +11,7 @@ from limner.errors import SettingsError
 from limner.losses import Embedded, Instance, Loss, LossSettings, Terms, register_loss
 from limner.losses.registry import LOSSES, loss_settings
 from limner.models.registry import build_network
-from limner.recipes import change
-from limner.recipes.change import differences
+from limner.recipes.change import change, differences
 from limner.training.objective import Objective, TrainingBatch
 from limner.training.recipe import Recipe
 from tests.toy import toy_recipe
