@@ -74,7 +74,7 @@ def main() -> None:
         turns: dict[str, list[Turn]] = {name: [] for name in urls}
         for turn in range(given.turns + 1):
             for name, url in urls.items():
-                seen = asyncio.run(_load(url, vocabulary, given.clients, given.seconds, seed=turn))
+                seen = asyncio.run(_load(url, tuple(vocabulary), given.clients, given.seconds, seed=turn))
                 if turn:
                     turns[name].append(seen)
     rates = {
