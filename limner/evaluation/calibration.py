@@ -100,7 +100,7 @@ class Calibration(Settings):
 
     **Decided**: it is of hits that are shown, and not of any pair with such a score, because a reader asks of those. It
     knows nothing of the gallery's size: a larger gallery has better wrong pictures, which raise the surroundings, and a
-    shift of the odds by ln(size) went too far where it was tried. What was measured stands in docs/log.md.
+    shift of the odds by ln(size) went too far where it was tried. What was measured stands in docs/log/.
 
     In a ranking, a higher score is a higher probability: of_score + of_lead > 0.
     """

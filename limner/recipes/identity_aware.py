@@ -86,7 +86,7 @@ def identity_aware_birds() -> Recipe:
 
     Departures: the CNN and that nothing of it learns, AdamW for everything, every sentence in an epoch, word vectors
     learnt from the captions; and pairs at random, half of them right: of few species the 20 nearest are all of the own.
-    Ten species of CUB, three to be tested on: see docs/log.md.
+    Ten species of CUB, three to be tested on: see docs/log/.
     `limner train identity-aware-birds --data folder:CUB10 --out RUN`
     """
     adamw = OptimiserSettings(name="adamw", rate=0.001)
@@ -129,7 +129,7 @@ def identity_aware_people() -> Recipe:
     """Generated people from nothing but themselves: small enough for two cores, about 15 minutes.
 
     Departures: a narrow ResNet-18 that starts at random, AdamW for everything, word vectors learnt from the captions,
-    and the buffers' rows normalised again after each update (docs/log.md: without it half of the R@1 is lost). Stage 1
+    and the buffers' rows normalised again after each update (docs/log/: without it half of the R@1 is lost). Stage 1
     finds few of its own training pairs, so the language side learns from random pairs first, half of them right; then
     everything from the 100 nearest, of 3,000 pictures about the share that 20 are of the 400 of the test, each sample
     with as many of its own identity.
