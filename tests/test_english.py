@@ -42,7 +42,8 @@ def _strings(file: Path) -> Iterator[tuple[int, str]]:
 
 def _docstrings(file: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        for statement in getattr(node, "body", None) or []:
+        body = getattr(node, "body", None)  # of a lambda or a conditional expression it is no list
+        for statement in body if isinstance(body, list) else []:
             if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
                 value = statement.value.value
                 if isinstance(value, str):

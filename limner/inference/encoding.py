@@ -77,16 +77,16 @@ class Encoding:
         return F.normalize(embedded, dim=1).cpu()
 
     @torch.inference_mode()
-    def numbers(self, numbers: Int64[np.ndarray, "sentences words"]) -> Float[Tensor, "sentences dim"]:
-        """Unit embeddings of sentences given as word numbers, left-aligned, on the CPU.
+    def token_ids(self, token_ids: Int64[np.ndarray, "sentences words"]) -> Float[Tensor, "sentences dim"]:
+        """Unit embeddings of sentences given as token ids, left-aligned, on the CPU.
 
         With `test_positions` the embeddings of a sentence's places are averaged before they are normalised, as those of
         a picture's views.
         """
         positions = self.model.text.test_positions
         rows = []
-        for start in range(0, len(numbers), SENTENCES):
-            block = numbers[start : start + SENTENCES]
+        for start in range(0, len(token_ids), SENTENCES):
+            block = token_ids[start : start + SENTENCES]
             if positions == 1:
                 embedded = self._embed_words(block)
             else:
@@ -99,9 +99,9 @@ class Encoding:
             rows.append(F.normalize(embedded, dim=1).cpu())
         return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
 
-    def _embed_words(self, numbers: Int64[np.ndarray, "rows words"]) -> Float[Tensor, "rows dim"]:
+    def _embed_words(self, token_ids: Int64[np.ndarray, "rows words"]) -> Float[Tensor, "rows dim"]:
         with evaluating(self.model), autocast(self.precision, self.device):
-            return self.model.encode_texts(torch.from_numpy(numbers).to(self.device)).float()
+            return self.model.encode_texts(torch.from_numpy(token_ids).to(self.device)).float()
 
 
 class evaluating:  # noqa: N801 - a context, used like a function

@@ -109,7 +109,7 @@ class HGANReranker:
     def project_sentences(self, read: TokenBatch) -> dict[Level, Projected]:
         """What sentences bring to their pairs."""
         width = longest(read.token_ids)
-        numbers, phrases = (
+        token_ids, phrases = (
             torch.from_numpy(np.ascontiguousarray(rows[:, :width])).to(self.device)
             for rows in (
                 read.token_ids,
@@ -117,7 +117,7 @@ class HGANReranker:
             )
         )
         with evaluating(self.model), autocast(self.precision, self.device):
-            return self.model.project_sentences(self.model.text.encode(numbers, phrases))
+            return self.model.project_sentences(self.model.text.encode(token_ids, phrases))
 
     @torch.inference_mode()
     def similarities(

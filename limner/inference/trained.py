@@ -146,7 +146,7 @@ class TrainedModel:
         token_ids = self._token_ids(sentences, check=check)
         rows: list[np.ndarray] = []
         for start in range(0, len(token_ids), SENTENCES):
-            rows.append(self.encoding.numbers(token_ids[start : start + SENTENCES]).numpy())
+            rows.append(self.encoding.token_ids(token_ids[start : start + SENTENCES]).numpy())
             if progress is not None:
                 progress(start + len(rows[-1]), len(token_ids))
         return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
@@ -158,7 +158,7 @@ class TrainedModel:
         the same time would change an answer.
         """
         encoding = Encoding(self.model, "fp32", flip=self.images.flip)
-        return encoding.numbers(self._token_ids(sentences, check=True)).numpy()
+        return encoding.token_ids(self._token_ids(sentences, check=True)).numpy()
 
     def _token_ids(
         self, sentences: str | Sequence[str], *, check: bool

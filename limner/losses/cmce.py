@@ -15,7 +15,7 @@ from torch import Tensor
 from limner.losses.loss import Embedded, Examples, Gather, Loss, LossSettings, Need, Terms, only_term
 
 _BLOCK = 1 << 14
-"""Identities whose affinities are held at once."""
+"""Identities whose affinities are held at once: 4 MB for a batch of 64."""
 
 
 class CMCE(LossSettings):
@@ -113,6 +113,7 @@ class CMCELoss(Loss):
 
     def terms(self, batch: Embedded) -> Terms:
         """The loss "cmce"; what it reads is remembered for the update after the step."""
+        # the update belongs behind the optimiser's step, but the features of this step are only here
         self._seen = batch.images.detach(), batch.texts.detach(), batch.classes
         return only_term("cmce", self(batch.images, batch.texts, batch.classes))
 
@@ -176,6 +177,7 @@ class CMCELoss(Loss):
         With several processes, give all of them the features of all.
         """
         for buffer, features in ((self.images, images), (self.texts, texts)):
+            # one row an identity: writing each sample in turn would keep the last one alone
             which, means = _means(F.normalize(features.to(buffer), dim=1), groups)
             buffer[which] = self._stored(self.keep * buffer[which] + (1 - self.keep) * means)
 

@@ -100,6 +100,7 @@ class InstanceLoss(Loss):
         self.scale = scale
         self.smoothing = smoothing
         self.initial = initial
+        # which terms a stage has; `forward` alone, as a library's user calls it, does not ask
         self.visual, self.textual, self.joint = 1.0, 1.0, 0.0
 
     def forward(
@@ -120,6 +121,7 @@ class InstanceLoss(Loss):
             # dividing the logits by the lengths of W's rows spares several passes over all of W
             cosine = F.linear(unit, self.weight) / self.weight.norm(dim=1).clamp(min=1e-12)
             logits = self.scale * cosine if self.bias is None else self.scale * cosine + self.bias
+        # a softmax over thousands of classes loses its small terms in half precision
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def of(
@@ -158,4 +160,5 @@ class InstanceLoss(Loss):
         found = examples()
         means = torch.zeros_like(self.weight, device="cpu")
         means.index_add_(0, found.image_classes, found.images)
+        # less what all classes have in common: otherwise all rows point nearly the same way
         self.weight.copy_(F.normalize(means - means.mean(dim=0), dim=1))

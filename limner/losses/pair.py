@@ -73,5 +73,6 @@ class PairLoss(Loss):
         self, similarities: Float[Tensor, "batch batch"], right: Float[Tensor, "batch batch"]
     ) -> Float[Tensor, ""]:
         """KL(p ‖ q + ε), the mean over the rows."""
+        # log p, not log(softmax): features are long here, and p underflows to 0 where log p is −200
         log_p = similarities.log_softmax(dim=1)
         return (log_p.exp() * (log_p - torch.log(right + self.epsilon))).sum(dim=1).mean()

@@ -133,6 +133,7 @@ class RankingLoss(Loss):
         own: Bool[Tensor, "batch others"],
     ) -> Float[Tensor, " batch"]:
         if self.negatives == "hardest":
+            # an anchor without a negative has −∞ here, of which the hinge makes 0 without a gradient
             hardest = similarity.masked_fill(own, -torch.inf).amax(dim=1)
             return F.relu(self.margin - positive + hardest)
         hinges = F.relu(self.margin - positive[:, None] + similarity)

@@ -135,6 +135,7 @@ class SextupleLoss(Loss):
         self.rho, self.tau, self.direction = settings.rho, settings.tau, settings.direction
         self.beta_images, self.beta_texts = settings.beta_images, settings.beta_texts
         self.samples = samples
+        # empty at each stage: what the stage before embedded is far from what this one will
         self.queue = EmbeddingQueue(self.dim, min(settings.queue, samples))
 
     def terms(self, batch: Embedded) -> Terms:

@@ -74,7 +74,7 @@ def nearest(
 ) -> Int64[np.ndarray, "anchors count"]:
     """For each anchor the `count` rows of the pool (or all) with the highest dot products, best first; in blocks."""
     count = min(count, len(pool))
-    step = max(1, (1 << 24) // len(pool))
+    step = max(1, (1 << 24) // len(pool))  # 64 MB of similarities at once
     found = [(block @ pool.T).topk(count, dim=1).indices for block in torch.split(anchors, step)]
     return torch.cat(found).numpy()
 
@@ -110,6 +110,7 @@ def find_hard_negatives(
     violates = (margin + queries @ gallery.T > positive[:, None]) & ~relevant
     violating = violates.sum(dim=1)
     share = violating / (~relevant).sum(dim=1).clamp(min=1).double()
+    # where all of it violates, the divisor is −∞ and the first draw finds one; where nothing does, `some` masks it
     draws = 1 + torch.floor(torch.log1p(-uniform[:, 0]) / torch.log1p(-share))
     which = 1 + torch.floor(uniform[:, 1] * violating)
     places = torch.searchsorted(violates.cumsum(dim=1), which.long()[:, None]).squeeze(1)

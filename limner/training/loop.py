@@ -24,6 +24,7 @@ from limner.models.registry import network_class
 from limner.training.feature_cache import cached_views
 from limner.training.log import EpochEnded, Listener, MetricsLog, Preparing, StageEnded, Stepped, silent
 from limner.training.optimiser import make_optimisers, rate_at, set_rate
+from limner.training.pairs import pairs_per_epoch
 from limner.training.prepare import Prepared, prepare
 from limner.training.pseudo_classes import pseudo_classes
 from limner.training.recipe import Recipe, StageSettings
@@ -101,7 +102,7 @@ class _Training:
         for stage in self.recipe.stages:
             pairs = self.data.pairs
             there = len(pairs.groups)
-            if stage.sentences == "all" or stage.matching is not None:
+            if stage.sentences == "all" or stage.reranker_pairs is not None:
                 there = len(pairs.sentences)
             if min(there, stage.batch) < 2 * self.accelerator.num_processes:
                 raise DataError(
@@ -136,9 +137,13 @@ class _Training:
 
     def _stage(self, index: int, resumed: bool) -> None:
         if not resumed:
-            self._begin_stage(index)  # first: a matcher starts from the embedding as it then stands
+            self._begin_stage(index)  # first: a cross-encoder starts from the embedding as it then stands
+        elif self.recipe.stages[index].reranker_pairs is not None:
+            # the state still holds what the embedding's last losses remember, e.g. a queue: it needs its place
+            for last in [own for own in self.recipe.stages[:index] if own.reranker_pairs is None][-1:]:
+                self.objective.use(last.losses, pairs_per_epoch(self.data.pairs, last))
         stage = self.recipe.stages[index]
-        kind = EmbeddingStage if stage.matching is None else RerankStage
+        kind = EmbeddingStage if stage.reranker_pairs is None else RerankStage
         work: Stage = kind(self.data, index, self.classes, self.accelerator, self.precision, self.listener)
         optimisers = make_optimisers(work.parts, stage)
         if resumed:
@@ -197,6 +202,7 @@ class _Training:
             rate = rate_at(epoch + step / steps, stage.epochs, stage.optimiser.rate, stage.schedule)
             for optimiser in self._optimisers:
                 set_rate(optimiser.optimizer, rate)
+            # anew for each step: a resumed run draws the dropout that an uninterrupted one would have drawn
             torch.manual_seed(_mix(self.recipe.seed, work.index, epoch, step, self.accelerator.process_index))
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
                 losses: dict[str, Tensor] = self._step_module(**inputs)

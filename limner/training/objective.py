@@ -73,6 +73,7 @@ class Objective(nn.Module):
         self.losses = nn.ModuleDict()
         self._parts: dict[str, str] = {}
         for settings in (loss for stage in stages for loss in stage):
+            # once for all stages: a classifier's weights and CMCE's buffers outlive the stage that began them
             if settings.kind not in self.losses:
                 self.losses[settings.kind] = settings.build(model.dim, classes)
                 if settings.part is not None:
@@ -82,6 +83,7 @@ class Objective(nn.Module):
     def use(self, settings: Sequence[LossSettings], samples: int = 0) -> None:
         """Set the losses of a stage; `samples` is the number of pairs in an epoch."""
         self.settings = tuple(settings)
+        # what rests must not move: weight decay would shrink it, and several processes would wait for its gradient
         self.losses.requires_grad_(False)
         for own in self.settings:
             loss = self.loss(own.kind)
@@ -117,6 +119,7 @@ class Objective(nn.Module):
             weighted += [own.weights[name] * value for name, value in terms.losses.items()]
             values |= {name: value.detach() for name, value in terms.losses.items()}
             shown |= terms.shown
+        # in the recipe's order: another order of the sum is another last bit of the loss
         return {"loss": torch.stack(weighted).sum(), **values, **shown}
 
     def _embedded(self, batch: TrainingBatch) -> Embedded:
@@ -125,6 +128,7 @@ class Objective(nn.Module):
             batch.images, batch.token_ids, batch.phrases, batch.words_below, local=local
         )
         pairs = len(batch.groups)
+        # sliced here once: if each loss cut its own rows out, their gradients would be added up in another order
         return Embedded(
             images[:pairs],
             texts[:pairs],

@@ -26,6 +26,7 @@ def make_optimisers(
         if any(parameter.requires_grad for parameters in theirs.values() for parameter in parameters):
             optimiser = make_optimiser(theirs, settings)
             for group in optimiser.param_groups:
+                # `set_rate` gives all of them the rate of `stage.optimiser`: the ratio makes it their own
                 group["multiplier"] *= settings.rate / stage.optimiser.rate
             found.append(optimiser)
     return found

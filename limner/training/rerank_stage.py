@@ -1,6 +1,11 @@
-"""One stage of learning a cross-encoder: the pairs that the embedding finds, and validation by re-ranking with it."""
+"""One stage of learning a cross-encoder: the pairs that the embedding finds, and validation by re-ranking with it.
+
+Source: Li et al., ICCV 2017, section 4.2: "For each visual or textual sample, we take its 20 most similar samples from
+the other modality by stage-1 network".
+"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,15 +20,107 @@ from limner.evaluation.report import Report
 from limner.inference.precision import Arithmetic
 from limner.models.co_attention import CrossEncoder
 from limner.models.image import LAST_MAP
-from limner.training.hard_negatives import EmbeddingBank
+from limner.training.hard_negatives import EmbeddingBank, nearest
 from limner.training.log import Listener
-from limner.training.matching_pairs import Candidates, epoch_pairs
-from limner.training.pairs import generator
+from limner.training.pairs import TrainingPairs, generator
 from limner.training.pictures import ahead
 from limner.training.prepare import Prepared
 from limner.training.recipe import PairSettings
 from limner.training.stage import Stage
 from limner.training.validation import validate_reranked
+
+
+@dataclass(frozen=True)
+class LabelledPairs:
+    """Picture `images[i]` and sentence `sentences[i]`, and whether they are of one class."""
+
+    images: Int64[np.ndarray, " pairs"]
+    sentences: Int64[np.ndarray, " pairs"]
+    labels: Bool[np.ndarray, " pairs"]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """For each picture some sentences, and for each sentence some pictures, best first."""
+
+    of_images: Int64[np.ndarray, "images few"]
+    of_sentences: Int64[np.ndarray, "sentences as_few"]
+
+    @classmethod
+    def nearest(cls, bank: EmbeddingBank, count: int) -> "Candidates":
+        """The `count` nearest of the other modality."""
+        return cls(nearest(bank.images, bank.texts, count), nearest(bank.texts, bank.images, count))
+
+    @classmethod
+    def random(
+        cls,
+        of_images: Int64[np.ndarray, " images"],
+        of_sentences: Int64[np.ndarray, " sentences"],
+        count: int,
+        rng: np.random.Generator,
+    ) -> "Candidates":
+        """At random, the first half of each row from the anchor's own class; both arguments are classes.
+
+        **Decided**: random pairs alone would nearly all be wrong ones, of which nothing is learnt.
+        """
+        return cls(_drawn(of_images, of_sentences, count, rng), _drawn(of_sentences, of_images, count, rng))
+
+
+def epoch_pairs(
+    candidates: Candidates,
+    pairs: TrainingPairs,
+    classes: Int64[np.ndarray, " images"],
+    settings: PairSettings,
+    rng: np.random.Generator,
+) -> LabelledPairs:
+    """An epoch's pairs in random order; a pair that either side has found comes once for each."""
+    of_texts = classes[pairs.sentence_image]
+    texts = _chosen(candidates.of_images, settings.an_epoch, rng)
+    images = _chosen(candidates.of_sentences, settings.an_epoch, rng)
+    if settings.own:
+        texts = np.concatenate([texts, _own(classes, of_texts, settings.own, rng)], axis=1)
+        images = np.concatenate([images, _own(of_texts, classes, settings.own, rng)], axis=1)
+    found = np.concatenate([np.repeat(np.arange(len(texts)), texts.shape[1]), images.ravel()])
+    said = np.concatenate([texts.ravel(), np.repeat(np.arange(len(images)), images.shape[1])])
+    order = rng.permutation(len(found))
+    found, said = found[order], said[order]
+    return LabelledPairs(found, said, classes[found] == of_texts[said])
+
+
+def _chosen(
+    candidates: Int64[np.ndarray, "anchors few"], few: int | None, rng: np.random.Generator
+) -> Int64[np.ndarray, "anchors fewer"]:
+    if few is None or few >= candidates.shape[1]:
+        return candidates
+    columns = np.argsort(rng.random(candidates.shape), axis=1)[:, :few]
+    return np.take_along_axis(candidates, columns, axis=1)
+
+
+def _drawn(
+    anchors: Int64[np.ndarray, " anchors"],
+    pool: Int64[np.ndarray, " pool"],
+    count: int,
+    rng: np.random.Generator,
+) -> Int64[np.ndarray, "anchors few"]:
+    """For each class of `anchors` positions of `pool`: the first half of its own class, the others of any."""
+    own = _own(anchors, pool, count // 2, rng)
+    others = rng.integers(len(pool), size=(len(anchors), count - count // 2))
+    return np.concatenate([own, others], axis=1)
+
+
+def _own(
+    anchors: Int64[np.ndarray, " anchors"],
+    pool: Int64[np.ndarray, " pool"],
+    count: int,
+    rng: np.random.Generator,
+) -> Int64[np.ndarray, "anchors few"]:
+    """Positions of each anchor's own class in the pool, with replacement; of any where it has none there."""
+    order = np.argsort(pool, kind="stable")
+    starts = np.searchsorted(pool[order], anchors, side="left")[:, None]
+    sizes = np.searchsorted(pool[order], anchors, side="right")[:, None] - starts
+    draws, spare = rng.random((len(anchors), count)), rng.integers(len(pool), size=(len(anchors), count))
+    places = np.minimum(starts + (draws * sizes).astype(np.int64), len(pool) - 1)
+    return np.where(sizes > 0, order[places], spare)
 
 
 class PairObjective(nn.Module):
@@ -37,21 +134,21 @@ class PairObjective(nn.Module):
         self.cross_encoder = cross_encoder
 
     def forward(
-        self, pictures: Tensor, numbers: Int64[Tensor, "batch words"], labels: Bool[Tensor, " batch"]
+        self, pictures: Tensor, token_ids: Int64[Tensor, "batch words"], labels: Bool[Tensor, " batch"]
     ) -> dict[str, Float[Tensor, ""]]:
         """The mean "loss" of a batch of pairs, and again as "matching".
 
         "matching_error" is the share of pairs on the wrong side of a confidence of 0.5, in percent. `pictures` are what
         `CrossEncoder.map_pictures` takes.
         """
-        logits = self.cross_encoder(pictures, numbers).logits.float()
+        logits = self.cross_encoder(pictures, token_ids).logits.float()
         loss = F.binary_cross_entropy_with_logits(logits, labels.float())
         error = 100 * ((logits > 0) != labels).float().mean()
         return {"loss": loss, "matching": loss.detach(), "matching_error": error}
 
 
 class RerankStage(Stage):
-    """A stage with `StageSettings.matching`; the embedding stands still and screens, in training as at testing."""
+    """A stage with `StageSettings.reranker_pairs`; the embedding stands still and screens, as it does at testing."""
 
     def __init__(
         self,
@@ -72,16 +169,16 @@ class RerankStage(Stage):
 
     def _made(self) -> CrossEncoder:
         """The network's cross-encoder, made in the first of these stages; its values depend on the seed alone."""
-        assert self.data.recipe.matcher is not None
+        assert self.data.recipe.cross_encoder is not None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.data.recipe.seed)
-            return self.model.add_cross_encoder(self.data.recipe.matcher)
+            return self.model.add_cross_encoder(self.data.recipe.cross_encoder)
 
     @property
     def settings(self) -> PairSettings:
         """Which pairs are learnt."""
-        assert self.stage.matching is not None
-        return self.stage.matching
+        assert self.stage.reranker_pairs is not None
+        return self.stage.reranker_pairs
 
     @property
     def steps(self) -> int:
@@ -126,7 +223,7 @@ class RerankStage(Stage):
             whole = range(step * size, (step + 1) * size)
             rows = np.array(whole[self.accelerator.process_index :: self.accelerator.num_processes])
             images = chosen.images[rows]
-            numbers = pairs.layout(chosen.sentences[rows], words, None)
+            token_ids = pairs.layout(chosen.sentences[rows], words, None)
             rng = generator(seed, index, epoch, step, self.accelerator.process_index)
             if cached is not None:
                 pictures = torch.from_numpy(cached[images, rng.integers(cached.shape[1], size=len(images))])
@@ -135,7 +232,7 @@ class RerankStage(Stage):
                 pictures = torch.from_numpy(pixels).permute(0, 3, 1, 2)
             inputs = {
                 "pictures": pictures,
-                "numbers": torch.from_numpy(numbers[:, : longest(numbers)]),
+                "token_ids": torch.from_numpy(token_ids[:, : longest(token_ids)]),
                 "labels": torch.from_numpy(chosen.labels[rows]),
             }
             return len(images), {name: value.to(self.accelerator.device) for name, value in inputs.items()}
@@ -152,7 +249,7 @@ class RerankStage(Stage):
             views = self.data.recipe.images.test_views
             pictures = self.data.val_pictures
             found = self._views("validation features", self.model.backbone, pictures, views, None)
-            self._screening = encoding.cached(found), encoding.numbers(self.data.val_tokens.token_ids)
+            self._screening = encoding.cached(found), encoding.token_ids(self.data.val_tokens.token_ids)
         cached = None if self.val_cached is None else self.val_cached[:, 0]
         return validate_reranked(self.data, self._reranker(), *self._screening, cached)
 
@@ -175,6 +272,6 @@ class RerankStage(Stage):
         found = self._views("features for pairs", self.model.backbone, pictures, views, None)
         if self.settings.refresh:
             found = found[:, turn % views, None]
-        numbers = pairs.layout(np.arange(len(pairs.sentences)), self.data.recipe.model.text.words, None)
-        texts = encoding.numbers(numbers)
+        token_ids = pairs.layout(np.arange(len(pairs.sentences)), self.data.recipe.model.text.words, None)
+        texts = encoding.token_ids(token_ids)
         return EmbeddingBank(encoding.cached(found), pairs.groups, texts, pairs.groups[pairs.sentence_image])

@@ -81,10 +81,11 @@ class BatchSource:
         """Embeddings of the training split as the network stands now."""
         pairs, encoding, cached = self.data.pairs, self.encoding(), self.cached
         if cached is not None:
+            # the first cached view is the centre crop, that of testing
             images = encoding.cached(cached[:, :1])
         else:
             images = encode_all(self.data.train_pictures, encoding)
-        texts = encoding.numbers(pairs.layout(np.arange(len(pairs.sentences)), self.words, None))
+        texts = encoding.token_ids(pairs.layout(np.arange(len(pairs.sentences)), self.words, None))
         return EmbeddingBank(images, pairs.groups, texts, pairs.groups[pairs.sentence_image])
 
 
@@ -140,6 +141,7 @@ class MinedSampler(Sampler):
         """A sentence for each image and an image for each sentence."""
         assert self._bank is not None
         pairs = self.source.data.pairs
+        # both modalities are mined, where the released code mines sentences alone
         texts = self._bank.hard_texts(batch.images, self._candidates, rng)
         images = self._bank.hard_images(batch.sentences, self._candidates, rng)
         mined = Mined(
@@ -189,6 +191,7 @@ class SextupleSampler(Sampler):
         """Fill the queue with random pairs."""
         source, pairs, encoding = self.source, self.source.data.pairs, self.source.encoding()
         there = len(pairs.sentences)
+        # a place of its own among the random numbers: (…, 0) is a batch's, (…, 1) its hard negatives'
         drawn = source.random(0, 0, 0, 2).choice(there, self.queue.slots, replace=self.queue.slots > there)
         for begin in range(0, len(drawn), encoding.batch):
             source.listener(Preparing("pairs for the queue", begin, len(drawn)))
@@ -198,7 +201,7 @@ class SextupleSampler(Sampler):
                 embedded = encoding.cached(source.cached[images, 0][:, None])
             else:
                 embedded = encoding.pixels(source.data.train_pictures.centred(images))
-            texts = encoding.numbers(pairs.layout(sentences, source.words, None))
+            texts = encoding.token_ids(pairs.layout(sentences, source.words, None))
             pushed = embedded, texts, torch.from_numpy(images), torch.from_numpy(sentences)
             self.queue.push(*(part.to(self.queue.images.device) for part in pushed))
 
@@ -263,6 +266,7 @@ class SextupleSampler(Sampler):
         images, texts = (F.normalize(part.float(), dim=1) for part in rows)
         numbered = np.stack([batch.images, batch.sentences], axis=1)
         self._found = images[:pairs], texts[:pairs], torch.from_numpy(numbered).to(images.device)
+        # numbers, not embeddings, go back to the CPU: what is relevant is looked up in arrays of the whole set
         kept = self.queue.image_numbers.cpu().numpy(), self.queue.sentence_numbers.cpu().numpy()
         of_sentence = source.data.pairs.sentence_image
         uniform = torch.from_numpy(rng.random((2, pairs, 2))).to(images.device)

@@ -162,6 +162,7 @@ class EmbeddingStage(Stage):
         self.train_cached, self.val_cached = self._cached()
         self.source.cached = self.train_cached
         if self.train_cached is not None:
+            # up to 2 GiB of resized images that nobody will ask for in this stage
             self.data.train_pictures.forget()
             self.data.val_pictures.forget()
         self.words_below = self._words_below()
@@ -179,6 +180,7 @@ class EmbeddingStage(Stage):
 
     def inputs(self, epoch: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """The batches of an epoch: pairs and what the objective takes of them; this process's share of each."""
+        # at once and not at the first batch: embedding the split puts the network into eval mode for a while
         self.objective.begin_epoch(epoch, self._examples)
         self.sampler.begin_epoch()
         process = self.accelerator.process_index
@@ -237,7 +239,7 @@ class EmbeddingStage(Stage):
         encoding = self._encoding()
         if self.data.recipe.rerank == 0 or self.model.reranked_by is None:
             return validate(self.data, encoding, self.val_cached)
-        reranker, texts = self._reranker(), encoding.numbers(self.data.val_tokens.token_ids)
+        reranker, texts = self._reranker(), encoding.token_ids(self.data.val_tokens.token_ids)
         if self.val_cached is None:
             images = encode_all(self.data.val_pictures, encoding)
             return validate_reranked(self.data, reranker, images, texts, None)

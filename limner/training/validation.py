@@ -22,7 +22,7 @@ def validate(
         images = encoding.cached(cached[:, : prepared.recipe.images.test_views])
     else:
         images = encode_all(prepared.val_pictures, encoding)
-    return evaluate_val(prepared, images, encoding.numbers(prepared.val_tokens.token_ids))
+    return evaluate_val(prepared, images, encoding.token_ids(prepared.val_tokens.token_ids))
 
 
 def validate_reranked(

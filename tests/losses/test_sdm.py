@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limner.losses.sdm import SDM, SDMLoss
-from limner.recipes import change
+from limner.recipes.change import change
 from tests.reference.losses import sdm_loss
 from tests.toy import toy_recipe
 
