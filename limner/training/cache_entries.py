@@ -13,7 +13,7 @@ from limner.errors import DataError
 from limner.inference.checkpoint import write_text
 
 Report = Callable[[int, int], None]
-"""Called with what is done and what there is in all."""
+"""Called with the number done and the total."""
 
 
 def cache_folder() -> Path:
@@ -105,7 +105,7 @@ def _reserve(folder: Path, shape: tuple[int, ...], key: str, what: str, remedy: 
 
 @contextmanager
 def _refusals(folder: Path) -> Iterator[None]:
-    """What the system refuses in the cache, as `DataError`."""
+    """Turn what the system refuses in the cache into a `DataError`."""
     try:
         yield
     except OSError as error:
