@@ -1,4 +1,4 @@
-"""What a backbone makes of decoded pictures at test."""
+"""Image backbones at test, in torch or OpenVINO: decoded images in, features out."""
 
 import threading
 import warnings
@@ -37,7 +37,7 @@ class OpenVINOModule:
         self._one_at_a_time = threading.Lock()
 
     def __call__(self, pictures: UInt8[np.ndarray, "images 3 height width"]) -> Float[Tensor, "images ..."]:
-        """What the module makes of pictures."""
+        """The module's output for images."""
         # a compiled model has one request and one output buffer; the copy below leaves it before the next call
         with self._one_at_a_time:
             found = self._compiled(np.ascontiguousarray(pictures))[0]

@@ -99,7 +99,7 @@ class HGANReranker:
 
     @torch.inference_mode()
     def project_pictures(self, regions: RegionFeatures) -> dict[Level, Projected]:
-        """What pictures bring to their pairs."""
+        """Project images: their part of the first layers of all their pairs."""
         levels = self.model.settings.levels
         seen = torch.from_numpy(np.array(regions)).to(self.device).float().flatten(1, 2)
         with evaluating(self.model), autocast(self.precision, self.device):
@@ -107,7 +107,7 @@ class HGANReranker:
 
     @torch.inference_mode()
     def project_sentences(self, read: TokenBatch) -> dict[Level, Projected]:
-        """What sentences bring to their pairs."""
+        """Project sentences: their part of the first layers of all their pairs."""
         width = longest(read.token_ids)
         token_ids, phrases = (
             torch.from_numpy(np.ascontiguousarray(rows[:, :width])).to(self.device)
@@ -251,7 +251,7 @@ class HGANReranker:
         of_images: Int[np.ndarray, " pairs"],
         of_sentences: Int[np.ndarray, " pairs"],
     ) -> Float[np.ndarray, " pairs"]:
-        """What `similarities` has of single pairs."""
+        """The values of `similarities` for single pairs."""
         found = np.empty(len(of_images), np.float32)
         said = np.unique(of_sentences)
         by_image = len(np.unique(of_images)) <= len(said)

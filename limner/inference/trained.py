@@ -176,7 +176,7 @@ class TrainedModel:
 
     @cached_property
     def reranker(self) -> Reranker | None:
-        """What re-ranks the first of the embedding's ranking; None = the embedding ranks alone."""
+        """The reranker of the first of the embedding's ranking; None = the embedding ranks alone."""
         precision, engine = self.encoding.precision, self.encoding.engine
         return reranker_of(self.model, self.tokenizer, self.images, precision, engine)
 
@@ -192,7 +192,7 @@ class TrainedModel:
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> RegionFeatures:
-        """What the reranker reads of images, float16 (images, rows, columns, channels).
+        """Region features of images for the reranker, float16 (images, rows, columns, channels).
 
         Raises `SettingsError` where nothing re-ranks, otherwise as `encode_images`.
         """
