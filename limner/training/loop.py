@@ -140,8 +140,8 @@ class _Training:
             self._begin_stage(index)  # first: a matcher starts from the embedding as it then stands
         elif self.recipe.stages[index].matching is not None:
             # the state still holds what the embedding's last losses remember, e.g. a queue: it needs its place
-            for last in [own for own in self.recipe.stages[:index] if own.matching is None][-1:]:
-                self.objective.use(last.losses, pairs_per_epoch(self.data.pairs, last))
+            for before in [own for own in self.recipe.stages[:index] if own.matching is None][-1:]:
+                self.objective.use(before.losses, pairs_per_epoch(self.data.pairs, before))
         stage = self.recipe.stages[index]
         kind = EmbeddingStage if stage.matching is None else RerankStage
         work: Stage = kind(self.data, index, self.classes, self.accelerator, self.precision, self.listener)
