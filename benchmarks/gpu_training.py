@@ -95,7 +95,7 @@ def _measure(
     recipe = recipe.replace(
         model=recipe.model.replace(backbone=backbone),
         stages=(stage.replace(epochs=2, sentences="one", validate_every=2, patience=None),),
-        matcher=None,
+        cross_encoder=None,
         rerank=0,
         precision=precision,
     )

@@ -66,7 +66,7 @@ def main() -> None:
         store = given.store or _random_store(Path(folder) / "store")
         opened = _opened(store, own=given.store is None)
         assert isinstance(opened.engine.encoder, TrainedModel)
-        vocabulary, pictures = opened.engine.encoder.tokenizer.entries, len(opened)
+        vocabulary, pictures = tuple(opened.engine.encoder.tokenizer.entries), len(opened)
         urls = {
             name: servers.enter_context(_server(store, given.store is None, most))
             for name, most in ((ALONE, 1), (TOGETHER, 64))
@@ -74,7 +74,7 @@ def main() -> None:
         turns: dict[str, list[Turn]] = {name: [] for name in urls}
         for turn in range(given.turns + 1):
             for name, url in urls.items():
-                seen = asyncio.run(_load(url, vocabulary, given.clients, given.seconds, seed=turn))
+                seen = asyncio.run(_load(url, tuple(vocabulary), given.clients, given.seconds, seed=turn))
                 if turn:
                     turns[name].append(seen)
     rates = {

@@ -342,7 +342,7 @@ def _differing(value: Any, default: Any, path: str) -> Iterator[tuple[str, Any]]
         for name in type(value).model_fields:
             yield from _differing(getattr(value, name), getattr(default, name), f"{path}.{name}")
     elif path.endswith(".losses"):
-        if not value:  # of a stage with `matching`, which has none
+        if not value:  # of a stage with `reranker_pairs`, which has none
             return
         before = {loss.kind: loss for loss in default}
         for loss in value:

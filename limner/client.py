@@ -293,10 +293,11 @@ def _said(answer: "httpx.Response") -> str:
 
 def _in_base64(image: ImageInput) -> str:
     if isinstance(image, str | Path):
+        file = Path(image)
         try:
-            image = Path(image).read_bytes()
+            image = file.read_bytes()
         except OSError as error:
-            raise SettingsError(f"{image}: cannot be read ({error.strerror})") from None
+            raise SettingsError(f"{file}: cannot be read ({error.strerror})") from None
     elif not isinstance(image, bytes | bytearray | memoryview):
         image = _as_png(image)
     return base64.b64encode(image).decode()

@@ -57,7 +57,7 @@ class ResponseModel(BaseModel):
 
 
 class Attention(ResponseModel):
-    """The attention of a matcher over words and regions."""
+    """The attention of a reranker over words and regions."""
 
     words: tuple[str, ...]
     """The text's words as the model reads them."""
@@ -107,7 +107,7 @@ class Hit(ResponseModel):
     """When, by the camera's clock, ISO 8601 without a zone."""
 
     confidence: float | None
-    """Of the matcher that re-ranked it, 0 to 1."""
+    """Of the reranker that re-ranked it, 0 to 1."""
 
     probability: float | None
     """That it is a right answer, 0 to 1, where the model is calibrated."""
@@ -116,7 +116,7 @@ class Hit(ResponseModel):
     """With grouping: how many of the ranked pictures are of its group, itself among them."""
 
     attention: Attention | None = Field(default=None, exclude_if=_is_none)
-    """Where the matcher looked, if asked for."""
+    """Where the reranker looked, if asked for."""
 
     def __repr__(self) -> str:
         return f"Hit({self.rank}, {self.score:+.3f}, {str(self.path or self.name)!r}, id={self.id!r})"
@@ -200,13 +200,13 @@ class Explanation(ResponseModel):
     """How much the score falls without each word; null for a text of one word."""
 
     attention: Attention | None
-    """Where the matcher looked; null without a matcher."""
+    """Where the reranker looked; null without a reranker."""
 
     score: float
     """Cosine of text and picture."""
 
     confidence: float | None
-    """Of the matcher, 0 to 1."""
+    """Of the reranker, 0 to 1."""
 
     unknown: tuple[str, ...]
     """Words of the text that the model does not know."""
@@ -327,13 +327,13 @@ class StoreInfo(ResponseModel):
     """Its model."""
 
     reranks: bool
-    """Whether a matcher re-ranks."""
+    """Whether a reranker re-ranks."""
 
     calibrated: bool
     """Whether answers have match probabilities."""
 
     explains: Literal["attention", "words"]
-    """Whether explanations tell of a matcher's attention, or of the words only."""
+    """Whether explanations tell of a reranker's attention, or of the words only."""
 
     max_k: int | None
     """Most pictures in one answer; null = any number, in a store of this machine."""

@@ -11,7 +11,7 @@ from limner.inference.trained import TrainedModel
 def agreeing(run: TrainedModel, dataset: Dataset, split: str) -> Dataset:
     """All pictures of a set as one split, each an identity, with the sentences that it fits best.
 
-    Of the three that the embedding finds first, a matcher has the last word; a picture may be left with no sentence.
+    Of the three that the embedding finds first, a reranker has the last word; a picture may be left with no sentence.
     """
     paths = [record.image for record in dataset.records]
     sentences = [sentence for record in dataset.records for sentence in record.sentences]

@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from limner.data.records import Dataset
 from limner.training.loop import train
-from tests.toy import draw_toys, toy_dataset, toy_hgan, toy_matching, toy_recipe
+from tests.toy import draw_toys, toy_dataset, toy_hgan, toy_recipe, toy_reranking
 
 # CI draws the same examples every time: a new one that fails is found, and mended, where somebody is looking.
 settings.register_profile("ci", derandomize=True)
@@ -38,10 +38,10 @@ def toy_run(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def matching_run(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An uninterrupted run whose last stages train a matcher; its last one is the chosen checkpoint."""
+def reranking_run(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run whose last stages train a reranker; its last one is the chosen checkpoint."""
     out = tmp_path_factory.mktemp("matching") / "run"
-    return train(toy_matching(), toys.split("train"), toys.split("val"), out, cpu=True)
+    return train(toy_reranking(), toys.split("train"), toys.split("val"), out, cpu=True)
 
 
 @pytest.fixture(scope="session")

@@ -225,6 +225,18 @@ def test_examples_run(page: Path, workplace: Path, monkeypatch: pytest.MonkeyPat
         exec(compile(block, f"{page.name}, example {number}", "exec"), names)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_copies_of_files_are_current(page: Path) -> None:
+    """A block that is not run because it is a copy of a file is that file."""
+    copies = re.findall(
+        r"^<!-- not run: a copy of (\S+?),[^\n]* -->\n+```python\n(.*?)^```$",
+        _text(page),
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    for name, block in copies:
+        assert block == _text(ROOT / name), f"{page.name}: not what {name} holds"
+
+
 def test_there_are_examples() -> None:
     assert sum(len(_examples(page)) for page in PAGES) >= 4
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     page for page in (ROOT / "docs").glob("*.md") if "Written by docs/generate.py" not in page.read_text()
 )
-SETTINGS = ("model", "images", "vocabulary", "losses", "optimiser", "schedule", "matching", "stages")
+SETTINGS = ("model", "images", "vocabulary", "losses", "optimiser", "schedule", "reranker_pairs", "stages")
 """First names of the paths of settings, as `--set` and the pages write them."""
 # Of Python, and a folder of pictures.
 FOREIGN = {"OSError", "Images"}

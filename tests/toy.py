@@ -88,8 +88,8 @@ def toy_identity_aware() -> Recipe:
     )
 
 
-def toy_matching() -> Recipe:
-    """A stage of the embedding, then a matcher: language first with the CNN fixed, then everything."""
+def toy_reranking() -> Recipe:
+    """A stage of the embedding, then a cross-encoder: language first with the CNN fixed, then everything."""
     one = toy_identity_aware()
     first = one.stages[0].replace(epochs=3)
     language = first.replace(
@@ -99,17 +99,17 @@ def toy_matching() -> Recipe:
         views=2,
         part_optimisers={},
         losses=(),
-        matching=PairSettings(count=6, an_epoch=3, refresh=1),
+        reranker_pairs=PairSettings(count=6, an_epoch=3, refresh=1),
     )
     everything = language.replace(
         name="stage-2",
         frozen=(),
         part_optimisers={"backbone": OptimiserSettings(name="sgd", rate=0.01)},
-        matching=PairSettings(count=6, an_epoch=1),
+        reranker_pairs=PairSettings(count=6, an_epoch=1),
     )
     return one.replace(
-        name="toy-matching",
-        matcher=CoAttentionSettings(steps=2, spatial_dim=6, semantic_dim=7, dim=8),
+        name="toy-reranking",
+        cross_encoder=CoAttentionSettings(steps=2, spatial_dim=6, semantic_dim=7, dim=8),
         rerank=5,
         stages=(first, language, everything),
     )

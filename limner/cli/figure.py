@@ -225,7 +225,7 @@ def attention_command(
     ] = False,
     cpu: Cpu = False,
 ) -> FigureFiles:
-    """Where a matcher looks: each word's attention over the picture, each step's over the words."""
+    """Where a reranker looks: each word's attention over the picture, each step's over the words."""
     from limner.figures import attention
     from limner.inference import load_model
 

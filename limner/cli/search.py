@@ -60,7 +60,7 @@ def search_command(
     ] = None,
     rerank: Rerank = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="With --json: where the matcher looked, word by word.")
+        bool, typer.Option("--explain", help="With --json: where the reranker looked, word by word.")
     ] = False,
     queries: Annotated[
         str | None,
@@ -163,13 +163,13 @@ def explain_command(
 ) -> Explanation:
     """Show how much each word adds to a picture's score for a description.
 
-    That is how much the cosine falls without the word. With --json, a matcher's attention stands beside it.
+    That is how much the cosine falls without the word. With --json, a reranker's attention stands beside it.
     """
     from limner.search.store import open_store
 
     engine = open_store(store, run=run, device=device(cpu)).engine
     found = engine.explain(text, _key(engine, picture))
-    sure = "" if found.confidence is None else f", the matcher is sure by {found.confidence:.1%}"
+    sure = "" if found.confidence is None else f", the reranker is sure by {found.confidence:.1%}"
     out.print(f"cosine {found.score:+.3f}{sure}")
     weights = found.weights or ()
     longest, most = max(map(len, found.words), default=0), max(map(abs, weights), default=0) or 1
@@ -179,7 +179,7 @@ def explain_command(
     _say_unknown(found.unknown)
     if found.attention is not None:
         err.print(
-            "with --json: where the matcher looked; `limner figure attention RUN PICTURE TEXT` draws it"
+            "with --json: where the reranker looked; `limner figure attention RUN PICTURE TEXT` draws it"
         )
     return found
 

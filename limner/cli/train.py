@@ -73,13 +73,13 @@ def train_command(
         return None
     last = chosen.stages[-1]
     reranks = (
-        last.matching is not None
+        last.reranker_pairs is not None
         and read_description(checkpoint_path(folder, None))["cross_encoder"] is not None
     )
-    if last.matching is not None and not reranks:
+    if last.reranker_pairs is not None and not reranks:
         out.print(
-            f"{folder}: validation prefers a stage before the matcher's, so nothing will be re-ranked; "
-            f"--stage {last.name} takes the matcher"
+            f"{folder}: validation prefers a stage before the cross-encoder's, so nothing will be re-ranked; "
+            f"--stage {last.name} takes the cross-encoder"
         )
     out.print(f"{folder}: trained; next: limner evaluate {folder} --data {data} --split test")
     return Trained(run=folder, recipe=chosen.name, stages=tuple(stages), reranks=reranks)

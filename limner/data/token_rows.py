@@ -90,6 +90,7 @@ def place_evenly(
         for free in room
     ]
     owners = np.repeat(np.arange(len(rows)), [len(places) for places in starts])
+    # A row is rolled, not copied: what leaves it at the right is padding, of which there is enough by `room`.
     columns = (np.arange(length) - np.concatenate(starts)[:, None]) % length
     return np.take_along_axis(rows[owners], columns, axis=1), owners
 

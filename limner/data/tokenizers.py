@@ -71,6 +71,7 @@ class WordTokenizer(_RowTokenizer):
         it lacks (the paper's filter for rare words). Equal counts are ordered alphabetically.
         Raises `DataError` when no word is left.
         """
+        # Sorted by count, then by letter: the ids, and with them the table's start, depend on no order of records.
         counts = Counter(word for sentence in sentences for word in words(sentence))
         kept = [
             word
@@ -234,9 +235,11 @@ class PretrainedTokenizer(_RowTokenizer):
     def _tokenized(
         self, sentence: str, encoding: Any, length: int, phrases: bool, aligned: bool
     ) -> TokenizedSentence:
+        # Grouped before the cut: a word that is cut off is still a word of the sentence, one without tokens.
         whole = _grouped(sentence, encoding) if aligned else ()
         room = max(0, length - self._special_count)
         truncated = len(encoding.ids) > room
+        # Cut before the special tokens come, so that the last of them ([SEP], </s>) stays.
         if truncated:
             encoding.truncate(room)
         before = 0

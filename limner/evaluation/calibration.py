@@ -47,7 +47,7 @@ class FirstHits:
         without = _best(np.where(right, -np.inf, scores))
         both = np.concatenate([without, _best(np.where(right, scores, -np.inf))], axis=1)
         matching = np.broadcast_to(np.arange(both.shape[1]) >= without.shape[1], both.shape)
-        # stable, so that those that do not match stay before equal ones that do
+        # Stable, so that items that do not match stay before equal ones that do: ties count against the model.
         order = np.argsort(-both, axis=1, kind="stable")[:, : without.shape[1]]
         return cls(
             np.take_along_axis(both, order, 1), np.take_along_axis(matching, order, 1), without, groups
@@ -100,7 +100,7 @@ class Calibration(Settings):
 
     **Decided**: it is of hits that are shown, and not of any pair with such a score, because a reader asks of those. It
     knows nothing of the gallery's size: a larger gallery has better wrong pictures, which raise the surroundings, and a
-    shift of the odds by ln(size) went too far where it was tried. What was measured stands in docs/log.md.
+    shift of the odds by ln(size) went too far where it was tried. What was measured stands in docs/log/.
 
     In a ranking, a higher score is a higher probability: of_score + of_lead > 0.
     """
@@ -171,13 +171,14 @@ def fit(hits: FirstHits) -> Calibration:
     floor = float(np.quantile(scores[:, :AROUND].mean(1), _LOWEST))
     features = np.concatenate([_features(scores, floor), _features(without, floor)])
     matches = np.concatenate([hits.right.ravel(), np.zeros(without.size, bool)])
+    # Without searches that have no right picture, the first hit of any query would be taken for probable.
     weights = np.repeat([1.0, ABSENT / (1 - ABSENT)], [scores.size, without.size])
     finite = np.isfinite(features[:, 0])
     features, matches, weights = features[finite], matches[finite], weights[finite] / weights[finite].sum()
-    # centred and scaled, the parameters are of one size and the ridge means the same for any model
+    # Centred and scaled, the parameters are of one size and the ridge means the same for any model
     centre = weights @ features
     spread = np.sqrt(weights @ (features - centre) ** 2)
-    # what hardly varies is rounding, and says nothing
+    # A feature that hardly varies is rounding, and scaling would blow it up.
     scale = np.divide(1, spread, out=np.zeros(2), where=spread > 1e-9 * np.abs(features).max())
     found = _minimum(_Loss((features - centre) * scale, matches.astype(np.float64), weights))
     of_score, of_lead = (found[:2] * scale).tolist()
@@ -323,6 +324,7 @@ def cross_validated(hits: FirstHits, threshold: float) -> Reliability:
         raise DataError("a calibration is measured by cross-validation, for which one group is not enough")
     likely, astray = np.zeros(len(folds)), np.zeros(len(folds))
     for fold in np.unique(folds):
+        # By group: sentences of one image are alike, and a fit that saw one would be measured on its like.
         inside = folds == fold
         calibration = fit(hits.of_queries(~inside))
         likely[inside], astray[inside] = _first(hits.of_queries(inside), calibration)

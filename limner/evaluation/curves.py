@@ -63,7 +63,7 @@ class PrecisionRecall:
     def each(self, matches: Matches) -> Float[np.ndarray, "queries places"]:
         """The interpolated precisions."""
         beyond = np.maximum.accumulate(matches.precisions[:, ::-1], axis=1)[:, ::-1]
-        # matches that a recall of step / 100 takes, rounded up in whole numbers
+        # The matches that a recall of step / 100 takes, rounded up in integers: 0.07 * 100 is 7.000000000000001.
         needed = (np.arange(101) * matches.counts[:, None] + 99) // 100
         return np.take_along_axis(beyond, np.maximum(needed, 1) - 1, axis=1)
 

@@ -207,6 +207,7 @@ def _rank(
         scores = room[: stop - start]
         similarities.write(start, stop, scores)
         trues = _true_scores(scores, *relevance.listed(start, stop), counts)
+        # The overlap is that of the embedding's cosines, so it is counted before a reranker changes the scores.
         if accumulator.similarities is not None:
             accumulator.similarities.add(scores, trues[trues > -torch.inf])
         if similarities.rescore is not None:
@@ -214,6 +215,7 @@ def _rank(
             trues = _true_scores(scores, *relevance.listed(start, stop), counts)
         if not trues.shape[1]:
             continue
+        # True matches do not push each other back: of the items at or above one, the true ones are taken off.
         wrong = (_at_least(scores, trues) - _at_least_sorted(trues)).cpu().numpy()
         ranks = np.arange(1, wrong.shape[1] + 1) + wrong
         ranks[np.arange(wrong.shape[1]) >= counts[:, None]] = VOID
@@ -232,6 +234,7 @@ def _true_scores(
     place = np.arange(int(counts.max()))
     listed = np.minimum(starts[:, None] + place, len(items) - 1)
     void = torch.from_numpy(place >= counts[:, None]).to(scores.device)
+    # A copy, since `_at_least` may leave the rows of `scores` sorted.
     trues = scores.gather(1, torch.from_numpy(items[listed]).to(scores.device))
     return trues.masked_fill_(void, -torch.inf).sort(1, descending=True).values
 
@@ -250,6 +253,7 @@ def _at_least(scores: Tensor, trues: Tensor) -> Tensor:
     if trues.shape[1] < _COUNT_BY_SORTING:
         # Counting in the scores' own type is many times faster than in booleans, and exact below 2**24 items.
         exact = scores.dtype if scores.shape[1] < 2**24 else torch.float64
+        # All true matches are compared while a few rows are in the cache: 0.3 s in place of 0.9 s for 5,000 × 25,000.
         rows = max(1, _CHUNK // scores.shape[1]) if scores.device.type == "cpu" else len(scores)
         room = torch.empty_like(scores[:rows])
         counts = torch.empty(trues.shape, dtype=exact, device=scores.device)

@@ -45,6 +45,7 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
         raise DataError(
             f"{run}: overlap-S needs the score of every pair, and a run has those of the first items"
         )
+    # The ranks in the file are not read: tools break ties as they like, and ours go against the model.
     rows = []
     for query, matches in relevant.items():
         order = sorted(listed.get(query, {}).items(), key=lambda scored: (-scored[1], scored[0] in matches))

@@ -44,7 +44,7 @@ def rank_lists(
 ) -> list[RankList]:
     """Queries drawn at random from a split, and their first items in the whole split.
 
-    `to_text` asks sentences for pictures, else pictures for sentences. A run with a matcher re-ranks. Raises
+    `to_text` asks sentences for pictures, else pictures for sentences. A run with a reranker re-ranks. Raises
     `SettingsError` for no queries or items, `DataError` for a split without sentences, `ImageError`.
     """
     if queries < 1 or first < 1:

@@ -68,6 +68,7 @@ def write_text(path: Path, text: str) -> None:
 
 def flush_to_disk(path: Path) -> None:
     """Make sure that a file's bytes are on the disk before it is renamed."""
+    # a rename that reaches the disk before the bytes do would leave an empty file after a power cut
     with path.open("rb+") as handle:
         os.fsync(handle.fileno())
 
@@ -120,4 +121,5 @@ def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path
     unknown = sorted(set(tensors) - set(own))
     if unknown:
         raise CheckpointError(f"{path}: unknown tensor '{unknown[0]}'; the checkpoint is of another model")
+    # names and shapes were checked above, since torch's own error is a paragraph that lists every key
     module.load_state_dict(dict(tensors))

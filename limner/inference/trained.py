@@ -115,6 +115,7 @@ class TrainedModel:
         self, images: Sequence[ImageSource], progress: Callable[[int, int], None] | None
     ) -> Iterator[UInt8[np.ndarray, "batch height width 3"]]:
         """Batches of images, the next four decoded meanwhile; progress of one is told when the next is asked for."""
+        # `map` hands all of its items to the threads at once: unbounded, a large folder would be decoded into memory
         batch = self.encoding.batch
         done = 0
         with ThreadPoolExecutor() as threads:
@@ -228,6 +229,7 @@ class TrainedModel:
 
 def _several(images: ImageSource | Sequence[ImageSource]) -> Sequence[ImageSource]:
     """A list of images; one that stands alone is a list of one."""
+    # `str` and `bytes` are sequences as well, so what stands alone is asked for first
     if isinstance(images, np.ndarray):
         return list(images) if images.ndim == 4 else [images]
     return [images] if isinstance(images, str | Path | bytes | Image.Image) else images
@@ -284,6 +286,7 @@ def _network(
         for part, folder in folders.items():
             folder.mkdir()
             for name, content in files[part].items():
+                # the name alone: a checkpoint of somebody else must not write elsewhere
                 (folder / Path(name).name).write_text(json.dumps(content), encoding="utf-8")
         return build_network(settings.with_folders(folders), vocabulary_size, load_weights=False)
 

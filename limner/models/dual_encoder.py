@@ -119,6 +119,7 @@ class DualEncoder(PartedNetwork):
 
         What a backbone or a text encoder was once made from need not exist any more.
         """
+        # configurations only: weights and tokenizer are in the checkpoint already
         found = {"backbone": self.backbone.files(), "text": self.text.files()}
         return {part: files for part, files in found.items() if files}
 

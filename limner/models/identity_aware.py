@@ -26,7 +26,7 @@ class IdentityAwareSettings(DualEncoderSettings):
     dim: int = Field(default=512, ge=1)
     """Width of the embedding (section 4.2: 512)."""
 
-    # a matcher reads the states of its LSTM
+    # a cross-encoder reads the states of its LSTM
     offers: ClassVar[frozenset[str]] = DualEncoderSettings.offers | {"states"}
 
 

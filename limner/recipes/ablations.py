@@ -63,10 +63,10 @@ def _expect_fit(table: Table, recipe: Recipe) -> None:
             f"recipe '{recipe.name}' has one stage, the table has rows of stages {' and '.join(table.stages)}; "
             "choose another with --recipe"
         )
-    if table.matching != (recipe.matcher is not None):
+    if table.matching != (recipe.cross_encoder is not None):
         raise SettingsError(
-            f"recipe '{recipe.name}' has {'no' if table.matching else 'a'} matcher, of which the table's rows know "
-            f"{'the settings' if table.matching else 'nothing'}; choose another with --recipe"
+            f"recipe '{recipe.name}' has {'no' if table.matching else 'a'} cross-encoder, of which the table's rows "
+            f"know {'the settings' if table.matching else 'nothing'}; choose another with --recipe"
         )
     if table.system is not None and table.system != recipe.model.system:
         raise SettingsError(

@@ -98,7 +98,7 @@ def dual_path_flickr8k() -> Recipe:
 
     Two departures: ten cached views stand for stage I's random crops, and stage II keeps the backbone's batch norm
     statistics, since weights may come with theirs folded. Decided where the text is silent: the backbone's rate in
-    stage II is 1e-4, what it comes to in the released code; at stage I's 1e-3 it collapses (docs/log.md).
+    stage II is 1e-4, what it comes to in the released code; at stage I's 1e-3 it collapses (docs/log/).
     Flickr8k test R@1 image→text / text→image: 2.9 / 2.5 after stage I, 7.9 / 6.5 where 750 epochs have levelled it off,
     then 9.6 / 7.1 after stage II (seed 0).
     `limner train dual-path-flickr8k --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`

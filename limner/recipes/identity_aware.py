@@ -35,13 +35,13 @@ def identity_aware_cuhk_pedes() -> Recipe:
         batch=64,
         frozen=("backbone",),
         views=4,
-        matching=PairSettings(an_epoch=4),
+        reranker_pairs=PairSettings(an_epoch=4),
         optimiser=OptimiserSettings(name="adamw", rate=1e-4),
     )
     return Recipe(
         name="identity-aware-cuhk-pedes",
         model=IdentityAwareSettings(),
-        matcher=CoAttentionSettings(),
+        cross_encoder=CoAttentionSettings(),
         stages=(
             StageSettings(
                 name="stage-1",
@@ -86,7 +86,7 @@ def identity_aware_birds() -> Recipe:
 
     Departures: the CNN and that nothing of it learns, AdamW for everything, every sentence in an epoch, word vectors
     learnt from the captions; and pairs at random, half of them right: of few species the 20 nearest are all of the own.
-    Ten species of CUB, three to be tested on: see docs/log.md.
+    Ten species of CUB, three to be tested on: see docs/log/.
     `limner train identity-aware-birds --data folder:CUB10 --out RUN`
     """
     adamw = OptimiserSettings(name="adamw", rate=0.001)
@@ -109,7 +109,7 @@ def identity_aware_birds() -> Recipe:
             text=TextLSTMSettings(word_dim=300),
         ),
         vocabulary=VocabularySettings(vectors="captions"),
-        matcher=CoAttentionSettings(spatial_dim=128, semantic_dim=128, dim=256),
+        cross_encoder=CoAttentionSettings(spatial_dim=128, semantic_dim=128, dim=256),
         stages=(
             first,
             StageSettings(
@@ -118,7 +118,7 @@ def identity_aware_birds() -> Recipe:
                 batch=64,
                 frozen=("backbone",),
                 views=3,
-                matching=PairSettings(drawn="random", count=2),
+                reranker_pairs=PairSettings(drawn="random", count=2),
                 optimiser=adamw.replace(rate=0.0003),
             ),
         ),
@@ -129,7 +129,7 @@ def identity_aware_people() -> Recipe:
     """Generated people from nothing but themselves: small enough for two cores, about 15 minutes.
 
     Departures: a narrow ResNet-18 that starts at random, AdamW for everything, word vectors learnt from the captions,
-    and the buffers' rows normalised again after each update (docs/log.md: without it half of the R@1 is lost). Stage 1
+    and the buffers' rows normalised again after each update (docs/log/: without it half of the R@1 is lost). Stage 1
     finds few of its own training pairs, so the language side learns from random pairs first, half of them right; then
     everything from the 100 nearest, of 3,000 pictures about the share that 20 are of the 400 of the test, each sample
     with as many of its own identity.
@@ -142,7 +142,7 @@ def identity_aware_people() -> Recipe:
         batch=128,
         frozen=("backbone",),
         views=10,
-        matching=PairSettings(drawn="random", count=8, an_epoch=4),
+        reranker_pairs=PairSettings(drawn="random", count=8, an_epoch=4),
         optimiser=adamw,
         schedule=ScheduleSettings(kind="cosine", warmup=0.5),
         validate_every=3,
@@ -151,7 +151,7 @@ def identity_aware_people() -> Recipe:
         name="stage-2",
         epochs=4,
         frozen=(),
-        matching=PairSettings(count=100, an_epoch=1, own=1),
+        reranker_pairs=PairSettings(count=100, an_epoch=1, own=1),
         optimiser=adamw.replace(rate=0.0005),
         validate_every=2,
     )
@@ -164,7 +164,7 @@ def identity_aware_people() -> Recipe:
         ),
         images=ImageSettings(resize=(128, 64), crop=(128, 64), train_crop="pad", pad=6),
         vocabulary=VocabularySettings(min_count=2, vectors="captions"),
-        matcher=CoAttentionSettings(spatial_dim=128, semantic_dim=128, dim=256),
+        cross_encoder=CoAttentionSettings(spatial_dim=128, semantic_dim=128, dim=256),
         stages=(
             StageSettings(
                 name="stage-1",

@@ -28,11 +28,11 @@ def _cmce(recipe: Recipe) -> Recipe:
 
 
 def _attending(*, semantic: bool, spatial: bool) -> Change:
-    """A matcher with some of its attention."""
+    """A cross-encoder with some of its attention."""
 
     def change(recipe: Recipe) -> Recipe:
-        assert recipe.matcher is not None
-        return recipe.replace(matcher=recipe.matcher.replace(semantic=semantic, spatial=spatial))
+        assert recipe.cross_encoder is not None
+        return recipe.replace(cross_encoder=recipe.cross_encoder.replace(semantic=semantic, spatial=spatial))
 
     return change
 
@@ -41,9 +41,9 @@ _plain = _attending(semantic=False, spatial=False)
 
 
 def _random_pairs(stage: StageSettings) -> StageSettings:
-    if stage.matching is None:
+    if stage.reranker_pairs is None:
         return stage
-    return stage.replace(matching=stage.matching.replace(drawn="random", own=0))
+    return stage.replace(reranker_pairs=stage.reranker_pairs.replace(drawn="random", own=0))
 
 
 def _alone(recipe: Recipe) -> Recipe:

@@ -50,8 +50,9 @@ class Table:
     """A table: its title, the set and split of its figures, its rows in the paper's order, and whom they change.
 
     `protocol` is what its figures are measured by, where that is not the dataset's own; `matching` says that its rows
-    change the matcher of a recipe, `system` that they change the network of one system. `by_classes` makes the rows
-    of a table whose numbers of classes depend on the data, of two such numbers; `rows` are then those of the paper's.
+    change the cross-encoder of a recipe, `system` that they change the network of one system. `by_classes` makes the
+    rows of a table whose numbers of classes depend on the data, of two such numbers; `rows` are then those of the
+    paper's.
     """
 
     title: str

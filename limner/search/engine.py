@@ -56,12 +56,12 @@ class Engine:
     def answer(self, query: Query) -> Answer:
         """The pictures that fit a query best.
 
-        Where the model has a matcher, the first of the embedding's ranking of a text are re-ranked by it, from the maps
-        in the store, and the rest keep their order below. Pictures that do not meet the query's conditions take no
+        Where the model has a reranker, it re-ranks the first of the embedding's ranking of a text, from the maps in the
+        store, and the rest keep their order below. Pictures that do not meet the query's conditions take no
         part; nor does the one that others shall be like.
 
         Raises `DataError` when the model knows no word of the text, `ImageError` for a picture that cannot be read,
-        `SettingsError` for re-ranking without a matcher and `UnknownPictureError` for a key that is not there.
+        `SettingsError` for re-ranking without a reranker and `UnknownPictureError` for a key that is not there.
         """
         found = self.answers([query])[0]
         if isinstance(found, Exception):
@@ -125,7 +125,7 @@ class Engine:
         return len(self._sentences)
 
     def explain(self, text: str, key: str) -> Explanation:
-        """Explain a picture's score for a text: what each word adds, and where the matcher looked.
+        """Explain a picture's score for a text: what each word adds, and where the reranker looked.
 
         Raises what `answer` raises.
         """
@@ -261,13 +261,13 @@ class Engine:
         return Ranking(snapshot, rows if like is None else rows[rows != snapshot.places[like]], scores)
 
     def _around(self) -> int:
-        """The number of pictures that a matcher must judge for the probabilities: as many as when they were fitted."""
+        """The number of pictures that a reranker must judge for the probabilities: as many as when they were fitted."""
         if self.calibration is None or self.calibration.reranker is None:
             return 0
         return AROUND if self.calibration.reranked == "all" else min(AROUND, self.calibration.reranked)
 
     def _reranking(self, query: Query) -> tuple[Reranker | None, int | Literal["all"]]:
-        """The matcher, and how many of the first it re-ranks for a query."""
+        """The reranker, and how many of the first it re-ranks for a query."""
         alone = query.image is None and query.like is None
         reranker = self._reranker() if alone else None
         if reranker is None:
@@ -281,9 +281,9 @@ class Engine:
 
     def _why_not(self, alone: bool) -> str:
         if not alone:
-            return "a matcher reads a text without a picture; leave rerank and explain"
+            return "a reranker reads a text without a picture; leave rerank and explain"
         if self.encoder.reranker is None:
-            return "its model has no matcher that could re-rank or explain"
+            return "its model has no reranker that could re-rank or explain"
         return "keeps no maps to re-rank from; index into a new folder"
 
 

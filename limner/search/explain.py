@@ -1,4 +1,4 @@
-"""Explanations of scores: what each word of the text adds, and where a matcher looked."""
+"""Explanations of scores: what each word of the text adds, and where a reranker looked."""
 
 import io
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ def with_attention(
 
 
 def attention_of(found: RerankScores, place: int, crop: Crop) -> Attention:
-    """The attention of a matcher over one of the pictures that it judged; `crop` is the part that it saw."""
+    """The attention of a reranker over one of the pictures that it judged; `crop` is the part that it saw."""
     regions, words = found.of_regions, found.of_words
     return Attention(
         words=found.words,

@@ -24,8 +24,8 @@ class Query:
     - `where`: conditions that a picture must all meet; `after` and `before`: limits of the time it was taken, first
       included, second not.
     - `group`: only the best of each identity, or of pictures that are nearly the same ("near").
-    - `rerank`: how many of the first a matcher re-ranks, None = as many as the recipe says, 0 = none.
-    - `explain`: re-ranked hits carry the matcher's attention.
+    - `rerank`: how many of the first a reranker re-ranks, None = as many as the recipe says, 0 = none.
+    - `explain`: re-ranked hits carry the reranker's attention.
 
     Raises `SettingsError` for values out of range and combinations that mean nothing.
     """
@@ -57,7 +57,7 @@ class Query:
         if self.rerank not in (None, "all") and int(self.rerank) < int(self.explain):
             raise SettingsError(f"rerank: expected at least {int(self.explain)} or 'all', got {self.rerank}")
         if self.text is None and (self.explain or self.rerank not in (None, 0)):
-            raise SettingsError("rerank and explain: a matcher reads a text, not a picture")
+            raise SettingsError("rerank and explain: a reranker reads a text, not a picture")
 
     @classmethod
     def of(

@@ -28,7 +28,7 @@ class Ranking:
     - `rows`: at least the first six of all, where there are as many, for the probabilities of the first.
     - `scores`: cosines by row of the snapshot; of those in the ranking at least.
     - `judged`: what the rows that were re-ranked are ranked by, best first.
-    - `best`: the first cosines, before any re-ranking; `best_judged`: the highest scores of a matcher.
+    - `best`: the first cosines, before any re-ranking; `best_judged`: the highest scores of a reranker.
     """
 
     snapshot: Snapshot
@@ -50,7 +50,7 @@ class Ranking:
         around: int = 0,
         until: float | None = None,
     ) -> None:
-        """Order the first by what a matcher makes of them, from the maps in the store; equal ones keep their order.
+        """Order the first by what a reranker makes of them, from the maps in the store; equal ones keep their order.
 
         At least `around` are judged, so that a hit's probability does not depend on how many are ordered.
 
@@ -77,7 +77,7 @@ class Ranking:
         reranker: Reranker | None,
         calibration: RunCalibration | None,
     ) -> list[Hit]:
-        """Some of the rows as hits, with the sizes of their groups, the matcher's confidence, a probability."""
+        """Some of the rows as hits, with the sizes of their groups, the reranker's confidence, a probability."""
         places = np.array(rows, np.int64)
         confidences: list[float | None] = [None] * len(rows)
         judged = [place for place, row in enumerate(rows) if row in self.judged]
@@ -96,7 +96,7 @@ class Ranking:
         )
 
     def _probabilities(self, rows: Sequence[int], calibration: RunCalibration) -> Float[np.ndarray, " hits"]:
-        """Of the matcher's scores where it has judged, else of the cosines, each beside the best of its own kind."""
+        """Of the reranker's scores where it has judged, else of the cosines, each beside the best of its own kind."""
         sure = calibration.embedding.probability(self.scores[list(rows)].astype(np.float64), self.best)
         judged = [place for place, row in enumerate(rows) if row in self.judged]
         if calibration.reranker is not None and judged:

@@ -148,8 +148,8 @@ def _methods(app: FastAPI, scope: Scope) -> list[str]:
 def without_paths(message: str, folders: Sequence[str]) -> str:
     """A message in which no folder of this machine is named.
 
-    >>> without_paths("/srv/our store: its model has no matcher", ["/srv/our store"])
-    'its model has no matcher'
+    >>> without_paths("/srv/our store: its model has no reranker", ["/srv/our store"])
+    'its model has no reranker'
     >>> without_paths("built with run /home/ann/runs/a; use that", [])
     'built with run a; use that'
     """

@@ -76,10 +76,10 @@ class SearchBody(RequestModel):
     """Only the best of each identity, or of pictures that are nearly the same."""
 
     rerank: Annotated[int, Field(ge=0, le=1_000_000), Whole] | Literal["all"] | None = None
-    """How many of the first the matcher re-ranks; null = as many as the recipe says."""
+    """How many of the first the reranker re-ranks; null = as many as the recipe says."""
 
     explain: bool = False
-    """Whether re-ranked pictures come with the matcher's attention."""
+    """Whether re-ranked pictures come with the reranker's attention."""
 
 
 class SentencesBody(RequestModel):
@@ -159,7 +159,7 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
 
     @routes.post("/v1/explain", responses=refusals)
     async def explain(body: ExplainBody, request: Request) -> Explanation:
-        """Say which words, and where the model has a matcher which regions, made a picture's score."""
+        """Say which words, and where the model has a reranker which regions, made a picture's score."""
         async with audit.noted(request, "explain", body.model_dump()) as found:
             explanation = await unless_disconnected(request, worker.call(engine.explain, body.text, body.id))
             found.append(body.id)

@@ -38,7 +38,7 @@ class ServerSettings(Settings):
     """Largest picture that a client may send, in pixels; a quarter of it where a pixel has more than eight bits."""
 
     max_rerank: int = Field(default=10_000, ge=0)
-    """Most pictures that a query may ask the matcher to re-rank."""
+    """Most pictures that a query may ask the reranker to re-rank."""
 
     query_seconds: float = Field(default=30.0, gt=0)
     """Longest time that a query may wait and be answered in, seconds."""

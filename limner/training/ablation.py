@@ -126,8 +126,8 @@ def branch(source: Path, recipe: Recipe, out: Path) -> None:
     wanted = json.loads(recipe.model_dump_json())
     there = in_full(state["identity"]["recipe"])
     first_alone = {**wanted, "stages": wanted["stages"][:1]}
-    if recipe.stages[0].matching is None:  # the matcher comes later, whatever it is
-        first_alone |= {"matcher": there.get("matcher"), "rerank": there.get("rerank")}
+    if recipe.stages[0].reranker_pairs is None:  # the cross-encoder comes later, whatever it is
+        first_alone |= {"cross_encoder": there.get("cross_encoder"), "rerank": there.get("rerank")}
     if (difference := first_difference({"recipe": there}, {"recipe": first_alone})) is not None:
         name, was, now = difference
         raise CheckpointError(

@@ -102,7 +102,7 @@ class _Training:
         for stage in self.recipe.stages:
             pairs = self.data.pairs
             there = len(pairs.groups)
-            if stage.sentences == "all" or stage.matching is not None:
+            if stage.sentences == "all" or stage.reranker_pairs is not None:
                 there = len(pairs.sentences)
             if min(there, stage.batch) < 2 * self.accelerator.num_processes:
                 raise DataError(
@@ -137,13 +137,13 @@ class _Training:
 
     def _stage(self, index: int, resumed: bool) -> None:
         if not resumed:
-            self._begin_stage(index)  # first: a matcher starts from the embedding as it then stands
-        elif self.recipe.stages[index].matching is not None:
+            self._begin_stage(index)  # first: a cross-encoder starts from the embedding as it then stands
+        elif self.recipe.stages[index].reranker_pairs is not None:
             # the state still holds what the embedding's last losses remember, e.g. a queue: it needs its place
-            for before in [own for own in self.recipe.stages[:index] if own.matching is None][-1:]:
+            for before in [own for own in self.recipe.stages[:index] if own.reranker_pairs is None][-1:]:
                 self.objective.use(before.losses, pairs_per_epoch(self.data.pairs, before))
         stage = self.recipe.stages[index]
-        kind = EmbeddingStage if stage.matching is None else RerankStage
+        kind = EmbeddingStage if stage.reranker_pairs is None else RerankStage
         work: Stage = kind(self.data, index, self.classes, self.accelerator, self.precision, self.listener)
         optimisers = make_optimisers(work.parts, stage)
         if resumed:

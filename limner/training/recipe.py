@@ -57,7 +57,7 @@ class ScheduleSettings(Settings):
 
 
 class PairSettings(Settings):
-    """The pairs of a picture and a sentence that a matching stage learns to tell (identity-aware, section 4.2).
+    """The pairs of a picture and a sentence that a rerank stage learns to tell (identity-aware, section 4.2).
 
     A pair is right where picture and sentence are of one class (see `Recipe.classes`).
     """
@@ -84,12 +84,12 @@ class PairSettings(Settings):
 
 
 class StageSettings(Settings):
-    """One stage of training: of the embedding, or, with `matching`, of the matcher that re-ranks what it finds."""
+    """One stage of training: of the embedding, or, with `reranker_pairs`, of the cross-encoder that re-ranks."""
 
     name: str = Field(pattern=r"^[a-z0-9-]+$")
     """Name of the stage, of its checkpoint file and of its rows in metrics.jsonl."""
     epochs: int = Field(default=60, ge=1)
-    """Most epochs; one shows every training picture once (see `sentences`), or a matching stage's pairs, but for what
+    """Most epochs; one shows every training picture once (see `sentences`), or a rerank stage's pairs, but for what
     does not fill a batch."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after so many validations without a better one; None = run all epochs."""
@@ -112,11 +112,11 @@ class StageSettings(Settings):
     """Cached views of each picture (crops, flips) where the backbone is frozen, also in part; 0 = new every epoch, and
     nothing cached of sentences where BERT is frozen."""
     losses: tuple[AnyLoss, ...] = (Instance(),)
-    """The losses of the weighted sum, each kind once; a stage with `matching` has binary cross-entropy alone
+    """The losses of the weighted sum, each kind once; a stage with `reranker_pairs` has binary cross-entropy alone
     (identity-aware, Eq. 12), and none of these."""
-    matching: PairSettings | None = None
-    """The pairs that the matcher learns; None = the stage learns the embedding. `sentences`, `pairing` and
-    `position_shift` do not concern a matching stage."""
+    reranker_pairs: PairSettings | None = None
+    """The pairs that the cross-encoder learns; None = the stage learns the embedding. `sentences`, `pairing` and
+    `position_shift` do not concern a rerank stage."""
     optimiser: OptimiserSettings = OptimiserSettings()
     """The optimiser."""
     part_optimisers: dict[str, OptimiserSettings] = Field(default_factory=dict)
@@ -129,17 +129,17 @@ class StageSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _no_losses_beside_matching(cls, values: Any) -> Any:
-        """A stage with `matching` has no loss unless it is told one, which is then refused."""
-        if isinstance(values, dict) and values.get("matching") is not None:
+        """A stage with `reranker_pairs` has no loss unless it is told one, which is then refused."""
+        if isinstance(values, dict) and values.get("reranker_pairs") is not None:
             return {"losses": (), **values}
         return values
 
     @model_validator(mode="after")
     def _losses_fit(self) -> "StageSettings":
-        if self.matching is not None:
+        if self.reranker_pairs is not None:
             if self.losses:
                 raise ValueError(
-                    "a stage with `matching` has binary cross-entropy alone; set its losses to []"
+                    "a stage with `reranker_pairs` has binary cross-entropy alone; set its losses to []"
                 )
             return self
         if not self.losses:
@@ -237,11 +237,11 @@ class Recipe(Settings):
     classes: Annotated[int, Field(ge=2)] | Literal["images"] | None = None
     """None = each group a class; "images" = each picture with its sentences, whoever is on it ("w/o ID"); a number = so
     many k-means pseudo-classes of pooled features (dual-path, Table 5)."""
-    matcher: CoAttentionSettings | None = None
-    """The network of matching stages, which re-ranks what the embedding finds."""
+    cross_encoder: CoAttentionSettings | None = None
+    """The network of rerank stages, which re-ranks what the embedding finds."""
     rerank: Annotated[int, Field(ge=0)] | Literal["all"] = 20
-    """How many of the first are re-ranked at testing by a matcher (identity-aware, section 4.2: 20), or by HGAN's words
-    and phrases; or "all"; 0 = none."""
+    """How many of the first are re-ranked at testing, by a cross-encoder (identity-aware, section 4.2: 20) or by HGAN's
+    words and phrases; or "all"; 0 = none."""
     stages: tuple[StageSettings, ...] = Field(min_length=1)
     """The stages, each starting from the best weights of the one before; those of the embedding come first."""
     select: Selection = "rsum"
@@ -270,7 +270,7 @@ class Recipe(Settings):
                 "vocabulary.vectors starts a table of word vectors, and the network brings its own; set it to random"
             )
         for stage in self.stages:
-            if stage.matching is not None:
+            if stage.reranker_pairs is not None:
                 continue
             for loss in stage.losses:
                 if lacking := sorted(loss.needs - self.model.offers):
@@ -289,14 +289,14 @@ class Recipe(Settings):
     def _parts_fit(self) -> "Recipe":
         """Parts that a stage names are there, and something of what its losses reach learns."""
         for stage in self.stages:
-            if stage.matching is None:
+            if stage.reranker_pairs is None:
                 of_losses = frozenset(loss.part for loss in stage.losses if loss.part is not None)
                 there = self.model.parts() | of_losses
                 reached = of_losses | self.model.reached(
                     embedding=any(loss.of_embedding for loss in stage.losses), levels="levels" in stage.needs
                 )
-            elif self.matcher is not None:
-                there = reached = self.matcher.parts()
+            elif self.cross_encoder is not None:
+                there = reached = self.cross_encoder.parts()
             else:
                 continue  # `_matching_fits` says what is missing
             for setting, named in stage.named_parts.items():
@@ -337,17 +337,21 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _matching_fits(self) -> "Recipe":
-        kinds = [stage.matching is not None for stage in self.stages]
+        kinds = [stage.reranker_pairs is not None for stage in self.stages]
         if kinds != sorted(kinds):
             raise ValueError(
-                "stages with `matching` come after those of the embedding, which they start from"
+                "stages with `reranker_pairs` come after those of the embedding, which they start from"
             )
         if any(kinds) and self.rerank == 0:
-            raise ValueError("with rerank=0 validation would not ask the matcher; give --rerank 0 at testing")
-        if any(kinds) and self.matcher is None:
-            raise ValueError("a stage has `matching`, but there is no `matcher` for it to learn")
+            raise ValueError(
+                "with rerank=0 validation would not ask the cross-encoder; give --rerank 0 at testing"
+            )
+        if any(kinds) and self.cross_encoder is None:
+            raise ValueError("a stage has `reranker_pairs`, but there is no `cross_encoder` for it to learn")
         if any(kinds) and "states" not in self.model.offers:
-            raise ValueError("a matcher reads the words' states of an LSTM; set model.system=identity-aware")
+            raise ValueError(
+                "a cross-encoder reads the words' states of an LSTM; set model.system=identity-aware"
+            )
         return self
 
     def classes_needed(self) -> bool:

@@ -149,7 +149,7 @@ def test_mistakes_are_named(toys: Dataset, tmp_path: Path) -> None:
 def test_table_2_of_the_matcher_and_table_3_by_class(
     toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(RECIPES, "toy", RecipeEntry("tests.toy:toy_matching", "Toys", "A toy."))
+    monkeypatch.setitem(RECIPES, "toy", RecipeEntry("tests.toy:toy_reranking", "Toys", "A toy."))
     short = [
         *("--set", "stages.stage-1.epochs=1", "--set", "stages.stage-1.views=1"),
         *("--set", "stages.stage-2-language.epochs=1", "--set", "stages.stage-2.epochs=1"),

@@ -1,4 +1,4 @@
-"""`limner calibrate` on runs with and without a matcher."""
+"""`limner calibrate` on runs with and without a reranker."""
 
 import json
 import shutil
@@ -71,9 +71,9 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
 
 
 def test_a_calibration_is_of_one_checkpoint(
-    limner: Limner, toys: Dataset, matching_run: Path, tmp_path: Path
+    limner: Limner, toys: Dataset, reranking_run: Path, tmp_path: Path
 ) -> None:
-    run = shutil.copytree(matching_run, tmp_path / "run")
+    run = shutil.copytree(reranking_run, tmp_path / "run")
     data = _written(load_model(run, stage="stage-2", device="cpu"), toys, tmp_path / "set")
     made = limner("calibrate", run, *data, "--stage", "stage-2", "--rerank", "4")
     assert made.code == 0, made.err

@@ -9,7 +9,7 @@ from tests.cli.command import Limner, refused
 
 
 def test_every_figure_is_drawn(
-    limner: Limner, toy_run: Path, matching_run: Path, pictures: Path, tmp_path: Path
+    limner: Limner, toy_run: Path, reranking_run: Path, pictures: Path, tmp_path: Path
 ) -> None:
     data = f"folder:{pictures}"
     saved, report = tmp_path / "ours.npz", tmp_path / "report.json"
@@ -33,7 +33,7 @@ def test_every_figure_is_drawn(
         "ranks": [toy_run, "--data", data, "--queries", 2, "-k", 3],
         "nearest": [toy_run, "red", "square", "-k", 3],
         "words": [toy_run, image, "a red square on white"],
-        "attention": [matching_run, image, "a red square on white", "--stage", "stage-2", "--bare"],
+        "attention": [reranking_run, image, "a red square on white", "--stage", "stage-2", "--bare"],
     }
     for name, arguments in figures.items():
         file = tmp_path / f"{name}.svg"

@@ -1,4 +1,4 @@
-"""The commands with a run whose matcher re-ranks."""
+"""The commands with a run whose reranker re-ranks."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,8 @@ from tests.cli.command import Limner, refused
 
 
 @pytest.fixture(scope="module")
-def checkpoint(matching_run: Path) -> Path:
-    return matching_run / "stage-2.safetensors"
+def checkpoint(reranking_run: Path) -> Path:
+    return reranking_run / "stage-2.safetensors"
 
 
 def test_evaluate_re_ranks_as_many_as_are_asked_for(
@@ -47,4 +47,4 @@ def test_search_re_ranks_and_explains(
     assert limner("search", matched, "a red square", "--sheet", tmp_path / "sheet.png").code == 0
     refused(limner("search", matched, "--image", picture, "--rerank", 3), "not a picture")
     refused(limner("search", matched, "a red square", "--explain"), "comes with --json")
-    refused(limner("search", store, "a red square", "--rerank", 3), "has no matcher")
+    refused(limner("search", store, "a red square", "--rerank", 3), "has no reranker")

@@ -10,8 +10,8 @@ from limner.figures.attention import Attended, attended, attention_figure
 from limner.figures.style import write_figure
 
 
-def test_a_panel_a_word_and_one_of_the_steps(matching_run: Path, toys: Dataset, tmp_path: Path) -> None:
-    run = limner.load(matching_run, stage="stage-2", device="cpu")
+def test_a_panel_a_word_and_one_of_the_steps(reranking_run: Path, toys: Dataset, tmp_path: Path) -> None:
+    run = limner.load(reranking_run, stage="stage-2", device="cpu")
     found = attended(run, toys.records[0].image, "A red bar on white ground, red red bar")
     assert found.words == ("a", "red", "bar", "on", "white", "ground", "red", "red", "bar")
     assert found.of_regions is not None
@@ -35,8 +35,8 @@ def test_either_attention_may_be_missing() -> None:
     assert attention_figure(Attended(pixels, ("a", "b"), None, steps, 0.5)).axes[-1].get_ylabel() == "step"
 
 
-def test_what_cannot_be_drawn_is_said(matching_run: Path, toys: Dataset) -> None:
+def test_what_cannot_be_drawn_is_said(reranking_run: Path, toys: Dataset) -> None:
     with pytest.raises(SettingsError, match="no reranker"):
-        attended(limner.load(matching_run, stage="stage-1"), toys.records[0].image, "a red bar")
+        attended(limner.load(reranking_run, stage="stage-1"), toys.records[0].image, "a red bar")
     with pytest.raises(DataError, match="knows no word"):
-        attended(limner.load(matching_run, stage="stage-2"), toys.records[0].image, "zebra")
+        attended(limner.load(reranking_run, stage="stage-2"), toys.records[0].image, "zebra")

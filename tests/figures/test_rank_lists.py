@@ -46,8 +46,8 @@ def test_rank_lists_are_the_ranking(run: TrainedModel, toys: Dataset, to_text: b
 
 
 @pytest.mark.parametrize("to_text", [False, True])
-def test_a_matcher_orders_the_first(matching_run: Path, toys: Dataset, to_text: bool) -> None:
-    run = limner.load(matching_run, stage="stage-2", device="cpu", precision="fp32")
+def test_a_matcher_orders_the_first(reranking_run: Path, toys: Dataset, to_text: bool) -> None:
+    run = limner.load(reranking_run, stage="stage-2", device="cpu", precision="fp32")
     records = toys.split("test").records
     (one,) = rank_lists(run, records, to_text=to_text, queries=1, first=5)
     pictures = [record.image for record in records]

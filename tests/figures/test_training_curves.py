@@ -35,8 +35,8 @@ def test_without_an_instance_loss_there_is_no_error() -> None:
         assert scores.get_title(loc="left") == "R@1 on validation, percent"
 
 
-def test_a_matcher_has_panels_of_its_own(matching_run: Path) -> None:
-    rows = read_log(matching_run)
+def test_a_matcher_has_panels_of_its_own(reranking_run: Path) -> None:
+    rows = read_log(reranking_run)
     drawn = {axes.get_title(loc="left"): axes for axes in training_curves(rows).axes}
     assert list(drawn) == ["loss", "matching loss", "matching error, percent", "R@1 on validation, percent"]
     line = np.asarray(drawn["matching loss"].lines[0].get_ydata(), dtype=float)

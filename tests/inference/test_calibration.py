@@ -21,8 +21,8 @@ def run(toy_run: Path) -> TrainedModel:
 
 
 @pytest.fixture(scope="module")
-def matcher(matching_run: Path) -> TrainedModel:
-    return load_model(matching_run, stage="stage-2", device="cpu")
+def cross(reranking_run: Path) -> TrainedModel:
+    return load_model(reranking_run, stage="stage-2", device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,8 @@ def val(toys: Dataset, run: TrainedModel) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def matched(toys: Dataset, matcher: TrainedModel) -> Dataset:
-    return agreeing(matcher, toys, "val")
+def matched(toys: Dataset, cross: TrainedModel) -> Dataset:
+    return agreeing(cross, toys, "val")
 
 
 def _sentences(dataset: Dataset) -> list[str]:
@@ -70,12 +70,12 @@ def test_another_split_is_measured(toys: Dataset, run: TrainedModel, val: Datase
 
 
 def test_small_blocks_change_nothing(
-    matcher: TrainedModel, matched: Dataset, monkeypatch: pytest.MonkeyPatch
+    cross: TrainedModel, matched: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = calibrate_run(matcher, matched, "val")
+    whole = calibrate_run(cross, matched, "val")
     monkeypatch.setattr(module, "_BLOCK", 200)
     monkeypatch.setattr(module, "_AT_ONCE", 17)
-    parts = calibrate_run(matcher, matched, "val")
+    parts = calibrate_run(cross, matched, "val")
     for one, other in ((whole.embedding, parts.embedding), (whole.reranker, parts.reranker)):
         assert one is not None
         assert other is not None
@@ -83,9 +83,9 @@ def test_small_blocks_change_nothing(
         assert (one.right, one.wrong) == (other.right, other.wrong)
 
 
-@pytest.mark.parametrize("system", ["matcher", "hgan"])
+@pytest.mark.parametrize("system", ["cross", "hgan"])
 def test_the_reranker_is_fitted_to_what_the_engine_would_rank_by(
-    system: str, toys: Dataset, matching_run: Path, hgan_run: Path, monkeypatch: pytest.MonkeyPatch
+    system: str, toys: Dataset, reranking_run: Path, hgan_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gathered: list[np.ndarray] = []
     of = FirstHits.of
@@ -103,7 +103,7 @@ def test_the_reranker_is_fitted_to_what_the_engine_would_rank_by(
     run = (
         load_model(hgan_run, device="cpu")
         if system == "hgan"
-        else load_model(matching_run, stage="stage-2", device="cpu")
+        else load_model(reranking_run, stage="stage-2", device="cpu")
     )
     count = 36 if system == "hgan" else 5
     val = agreeing(run, toys, "val")
@@ -124,17 +124,17 @@ def test_the_reranker_is_fitted_to_what_the_engine_would_rank_by(
 
 
 def test_a_reranker_scores_no_more_pairs_than_it_may(
-    matcher: TrainedModel, matched: Dataset, monkeypatch: pytest.MonkeyPatch
+    cross: TrainedModel, matched: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MOST", 300)
     told: list[tuple[str, int, int]] = []
-    made = calibrate_run(matcher, matched, "val", progress=lambda *said: told.append(said))
+    made = calibrate_run(cross, matched, "val", progress=lambda *said: told.append(said))
     assert made.reranker is not None
     assert made.reranker.right + made.reranker.wrong == 300
     assert made.reliability["reranker"].queries == 60
     assert made.reliability["embedding"].queries == made.sentences == 72
     assert told[-1] == ("pairs", 300, 300)
-    assert calibrate_run(matcher, matched, "val", rerank=0).reranker is None
+    assert calibrate_run(cross, matched, "val", rerank=0).reranker is None
 
 
 def test_pictures_match_by_label_where_the_protocol_says_so(run: TrainedModel, val: Dataset) -> None:

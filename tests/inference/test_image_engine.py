@@ -46,11 +46,11 @@ def test_embeddings_of_a_run(toy_run: Path, toys: Dataset, precision: Precision,
     assert run.fingerprint == limner.load(toy_run).fingerprint
 
 
-def test_regions_of_a_cross_encoder(matching_run: Path, toys: Dataset) -> None:
+def test_regions_of_a_cross_encoder(reranking_run: Path, toys: Dataset) -> None:
     paths = [record.image for record in toys.records[:3]]
     maps = [
         limner.load(
-            matching_run, stage="stage-2", device="cpu", precision="fp32", engine=engine
+            reranking_run, stage="stage-2", device="cpu", precision="fp32", engine=engine
         ).encode_regions(paths)
         for engine in ("torch", "openvino")
     ]

@@ -21,8 +21,8 @@ from tests.toy import toy_dataset
 
 
 @pytest.fixture(scope="module")
-def run(matching_run: Path) -> TrainedModel:
-    return limner.load(matching_run, stage="stage-2", device="cpu", precision="fp32")
+def run(reranking_run: Path) -> TrainedModel:
+    return limner.load(reranking_run, stage="stage-2", device="cpu", precision="fp32")
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +30,11 @@ def test_split(toys: Dataset) -> Dataset:
     return toy_dataset(toys.records[0].image.parent).split("test")
 
 
-def test_is_an_encoder_with_a_reranker(run: TrainedModel, matching_run: Path, toy_run: Path) -> None:
+def test_is_an_encoder_with_a_reranker(run: TrainedModel, reranking_run: Path, toy_run: Path) -> None:
     assert isinstance(run, Encoder)
     assert isinstance(run.reranker, Reranker)
     assert run.rerank == 5
-    for other in (limner.load(matching_run, stage="stage-1"), limner.load(toy_run)):
+    for other in (limner.load(reranking_run, stage="stage-1"), limner.load(toy_run)):
         assert other.reranker is None
         assert other.rerank == 0
         with pytest.raises(SettingsError, match="no reranker"):
@@ -129,11 +129,12 @@ def test_a_model_without_a_reranker_cannot_re_rank(toy_run: Path, test_split: Da
 
 
 def test_validation_measured_what_evaluation_measures(
-    run: TrainedModel, matching_run: Path, toys: Dataset
+    run: TrainedModel, reranking_run: Path, toys: Dataset
 ) -> None:
     report = evaluate_run(run, toys.split("val"), "val").to_dict()
     rows = [
-        json.loads(line) for line in (matching_run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        json.loads(line)
+        for line in (reranking_run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     best = next(
         row

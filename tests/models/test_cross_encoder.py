@@ -31,39 +31,39 @@ def pixels() -> torch.Tensor:
 @pytest.mark.parametrize("name", ["resnet-18", "vgg-16"])
 def test_starts_from_the_embedding_and_learns_apart(name: str) -> None:
     model = network(name).eval()
-    matcher = model.add_cross_encoder(SETTINGS)
-    assert model.add_cross_encoder(SETTINGS) is matcher
+    cross_encoder = model.add_cross_encoder(SETTINGS)
+    assert model.add_cross_encoder(SETTINGS) is cross_encoder
     theirs = model.backbone.state_dict()
-    for key, tensor in matcher.backbone.state_dict().items():
+    for key, tensor in cross_encoder.backbone.state_dict().items():
         assert torch.equal(tensor, theirs[key])
         assert tensor.data_ptr() != theirs[key].data_ptr()
     assert ("classifier.0.weight" in theirs) == (name == "vgg-16")
-    assert "classifier.0.weight" not in matcher.backbone.state_dict()
-    assert torch.equal(matcher.text.table.weight, model.text.table.weight)
+    assert "classifier.0.weight" not in cross_encoder.backbone.state_dict()
+    assert torch.equal(cross_encoder.text.table.weight, model.text.table.weight)
     before = model.embed_images(model.pool_images(pixels()))
-    matcher(pixels(), NUMBERS).logits.sum().backward()
+    cross_encoder(pixels(), NUMBERS).logits.sum().backward()
     assert all(parameter.grad is None for parts in model.parts().values() for parameter in parts)
     with torch.no_grad():
-        for parameter in matcher.parameters():
+        for parameter in cross_encoder.parameters():
             parameter.add_(1)
     assert torch.equal(model.embed_images(model.pool_images(pixels())), before)
 
 
 def test_every_parameter_is_in_one_part() -> None:
-    matcher = network("vgg-16").add_cross_encoder(SETTINGS)
-    listed = [id(parameter) for part in matcher.parts().values() for parameter in part]
-    assert sorted(listed) == sorted(map(id, matcher.parameters()))
-    assert set(matcher.parts()) == {"backbone", "words", "text", "co_attention"}
+    cross_encoder = network("vgg-16").add_cross_encoder(SETTINGS)
+    listed = [id(parameter) for part in cross_encoder.parts().values() for parameter in part]
+    assert sorted(listed) == sorted(map(id, cross_encoder.parameters()))
+    assert set(cross_encoder.parts()) == {"backbone", "words", "text", "co_attention"}
 
 
 def test_maps_may_be_cached_wholly_or_in_part() -> None:
-    matcher = network().add_cross_encoder(SETTINGS).eval()
-    plain = matcher(pixels(), NUMBERS).logits
-    cached = matcher.map_pictures(pixels()).permute(0, 2, 3, 1)
-    torch.testing.assert_close(matcher(cached, NUMBERS).logits, plain)
-    matcher.backbone.set_frozen(False, until="layer4.0")
-    before = matcher.backbone.forward_until(pixels(), "layer4.0").permute(0, 2, 3, 1)
-    torch.testing.assert_close(matcher(before, NUMBERS).logits, plain)
+    cross_encoder = network().add_cross_encoder(SETTINGS).eval()
+    plain = cross_encoder(pixels(), NUMBERS).logits
+    cached = cross_encoder.map_pictures(pixels()).permute(0, 2, 3, 1)
+    torch.testing.assert_close(cross_encoder(cached, NUMBERS).logits, plain)
+    cross_encoder.backbone.set_frozen(False, until="layer4.0")
+    before = cross_encoder.backbone.forward_until(pixels(), "layer4.0").permute(0, 2, 3, 1)
+    torch.testing.assert_close(cross_encoder(before, NUMBERS).logits, plain)
 
 
 def test_regions_go_row_by_row() -> None:

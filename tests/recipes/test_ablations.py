@@ -26,7 +26,7 @@ _FITTING = [
     (table, recipe)
     for table in TABLES
     for recipe, make in ((name, entry.load()) for name, entry in RECIPES.items())
-    if (len(make().stages) > 1 and (make().matcher is not None) == TABLES[table].matching)
+    if (len(make().stages) > 1 and (make().cross_encoder is not None) == TABLES[table].matching)
     and TABLES[table].system in (None, make().model.system)
 ]
 
@@ -49,19 +49,19 @@ def test_every_table_fits_every_recipe_of_its_kind(name: str, recipe: str) -> No
         if variant.after is not None:
             start = rows[variant.after].recipe
             first = variant.recipe.replace(stages=variant.recipe.stages[:1])
-            assert first.replace(matcher=start.matcher) == start
+            assert first.replace(cross_encoder=start.cross_encoder) == start
 
 
 def test_a_table_of_matchers_wants_a_recipe_with_one() -> None:
-    with pytest.raises(SettingsError, match="has no matcher"):
+    with pytest.raises(SettingsError, match="has no cross-encoder"):
         _rows("identity-aware-table-2", "dual-path-people")
-    with pytest.raises(SettingsError, match="has a matcher"):
+    with pytest.raises(SettingsError, match="has a cross-encoder"):
         _rows("dual-path-table-4", "identity-aware-people")
 
 
 def test_table_2_switches_the_parts_of_the_matcher() -> None:
     rows = _rows("identity-aware-table-2", "identity-aware-people")
-    matchers = {key: row.recipe.matcher for key, row in rows.items() if row.stage == "II"}
+    matchers = {key: row.recipe.cross_encoder for key, row in rows.items() if row.stage == "II"}
     parts = {key: (one.semantic, one.spatial) for key, one in matchers.items() if one is not None}
     assert parts == {
         "alone": (False, False),
@@ -72,7 +72,7 @@ def test_table_2_switches_the_parts_of_the_matcher() -> None:
     }
     alone = rows["alone"].recipe
     assert alone.rerank == "all"
-    assert {stage.matching.drawn for stage in alone.stages if stage.matching} == {"random"}
+    assert {stage.reranker_pairs.drawn for stage in alone.stages if stage.reranker_pairs} == {"random"}
     assert rows["no-identities"].recipe.classes == "images"
     assert rows["no-identities"].recipe.stages[0].pairing == "image"
     assert rows["full"].recipe.rerank == 20

@@ -1,4 +1,4 @@
-"""Search with a matcher: from the maps in the store, and never from the pictures."""
+"""Search with a reranker: from the maps in the store, and never from the pictures."""
 
 import json
 import time
@@ -27,8 +27,8 @@ from tests.search.fake import FakeEncoder
 
 
 @pytest.fixture(scope="module")
-def run(matching_run: Path) -> TrainedModel:
-    return limner.load(matching_run, stage="stage-2", device="cpu", precision="fp32")
+def run(reranking_run: Path) -> TrainedModel:
+    return limner.load(reranking_run, stage="stage-2", device="cpu", precision="fp32")
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
     files = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=12, run="run")
     plain = Store(Engine(files, encoder))
     for asked in ({"rerank": 20}, {"rerank": "all"}, {"explain": True}):
-        with pytest.raises(SettingsError, match="has no matcher"):
+        with pytest.raises(SettingsError, match="has no reranker"):
             plain.search("a red coat", **asked)
     assert plain.search("a red coat", rerank=0).hits == ()
     with pytest.raises(StoreError, match="keeps no maps"):

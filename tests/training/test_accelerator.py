@@ -16,12 +16,12 @@ from limner.inference.evaluate_run import evaluate_run
 from limner.losses import Instance
 from limner.training.loop import train
 from limner.training.recipe import Recipe
-from tests.toy import toy_hgan, toy_identity_aware, toy_matching, toy_mnil, toy_recipe
+from tests.toy import toy_hgan, toy_identity_aware, toy_mnil, toy_recipe, toy_reranking
 from tests.training.interrupted import KilledError, killer
 
 pytestmark = pytest.mark.skipif(not torch.accelerator.is_available(), reason="there is no accelerator")
 
-SYSTEMS = (toy_recipe, toy_identity_aware, toy_matching, toy_mnil, toy_hgan)
+SYSTEMS = (toy_recipe, toy_identity_aware, toy_reranking, toy_mnil, toy_hgan)
 
 
 @pytest.mark.parametrize("recipe", SYSTEMS)
@@ -50,7 +50,7 @@ def test_the_first_epoch_is_that_of_the_cpu(
     first = chosen.stages[0]
     if (instance := first.loss(Instance)) is not None:
         first = first.with_losses(instance.replace(dropout=0.0))
-    chosen = chosen.replace(stages=(first.replace(epochs=1),), matcher=None, rerank=0)
+    chosen = chosen.replace(stages=(first.replace(epochs=1),), cross_encoder=None, rerank=0)
     losses = []
     for cpu in (False, True):
         AcceleratorState._reset_state(reset_partial_state=True)

@@ -18,7 +18,7 @@ from limner.training.loop import train
 from limner.training.prepare import prepare
 from limner.training.recipe import Recipe, VocabularySettings
 from tests.data.subwords import word_pieces
-from tests.toy import toy_hgan, toy_matching, toy_recipe
+from tests.toy import toy_hgan, toy_recipe, toy_reranking
 
 _CHINESE = {
     "red": "红色", "green": "绿色", "blue": "蓝色", "yellow": "黄色", "square": "方块", "circle": "圆圈", "bar": "长条",
@@ -92,7 +92,7 @@ def test_a_text_cnn_on_sub_words_from_training_to_search(
 def test_re_ranking_explains_by_words_of_several_tokens(toys: Dataset, tmp_path: Path) -> None:
     (tmp_path / "tokenizer").mkdir()
     (tmp_path / "tokenizer" / "tokenizer.json").write_text(word_pieces(("bar",)), encoding="utf-8")
-    recipe = _on(toy_matching(), tmp_path / "tokenizer")
+    recipe = _on(toy_reranking(), tmp_path / "tokenizer")
     (first, second, _) = recipe.stages
     recipe = recipe.replace(stages=(first.replace(epochs=1), second.replace(epochs=1)))
     out = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)

@@ -48,7 +48,7 @@ EMBEDDING = DualPathSettings().parts()
         ),
         (
             StageSettings,
-            {"name": "s", "matching": {}, "losses": [{"kind": "pair"}]},
+            {"name": "s", "reranker_pairs": {}, "losses": [{"kind": "pair"}]},
             "binary cross-entropy alone",
         ),
         (

@@ -15,33 +15,33 @@ from limner.losses import Sextuple
 from limner.training.hard_negatives import EmbeddingBank
 from limner.training.log import EpochEnded, Event
 from limner.training.loop import train
-from limner.training.matching_pairs import Candidates
 from limner.training.recipe import OptimiserSettings, PairSettings
-from tests.toy import toy_matching, toy_recipe
+from limner.training.rerank_stage import Candidates
+from tests.toy import toy_recipe, toy_reranking
 from tests.training.interrupted import KilledError, in_two_processes, killer, run_apart, same_run
 
 
 @pytest.mark.parametrize("kill_at", [5, 12, 25, 38, 45])
 def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
-    toys: Dataset, matching_run: Path, tmp_path: Path, kill_at: int
+    toys: Dataset, reranking_run: Path, tmp_path: Path, kill_at: int
 ) -> None:
-    arguments = (toy_matching(), toys.split("train"), toys.split("val"), tmp_path / "run")
+    arguments = (toy_reranking(), toys.split("train"), toys.split("val"), tmp_path / "run")
     with pytest.raises(KilledError):
         train(*arguments, listener=killer(kill_at), cpu=True)
     train(*arguments, resume=True, cpu=True)
-    same_run(tmp_path / "run", matching_run)
+    same_run(tmp_path / "run", reranking_run)
 
 
-def test_kill_9_in_a_matching_stage(toys: Dataset, matching_run: Path, tmp_path: Path) -> None:
-    run_apart(toys, toy_matching(), tmp_path / "run", kill_at="stage-2-language 2 2")
-    run_apart(toys, toy_matching(), tmp_path / "run")
-    same_run(tmp_path / "run", matching_run)
+def test_kill_9_in_a_matching_stage(toys: Dataset, reranking_run: Path, tmp_path: Path) -> None:
+    run_apart(toys, toy_reranking(), tmp_path / "run", kill_at="stage-2-language 2 2")
+    run_apart(toys, toy_reranking(), tmp_path / "run")
+    same_run(tmp_path / "run", reranking_run)
 
 
 def test_what_a_loss_remembers_of_the_embedding_is_still_there_when_resumed(
     toys: Dataset, tmp_path: Path
 ) -> None:
-    recipe = toy_matching()
+    recipe = toy_reranking()
     first, language, last = recipe.stages
     first = first.replace(epochs=1, pairing="image", losses=(Sextuple(queue=6),))
     recipe = recipe.replace(stages=(first, language.replace(epochs=1), last.replace(epochs=1)))
@@ -58,8 +58,8 @@ def test_what_a_loss_remembers_of_the_embedding_is_still_there_when_resumed(
     same_run(tmp_path / "run", tmp_path / "whole")
 
 
-def test_the_embedding_stands_still_and_the_matcher_learns(matching_run: Path) -> None:
-    first, language, last = (load_file(matching_run / f"{name}.safetensors") for name in _STAGES)
+def test_the_embedding_stands_still_and_the_matcher_learns(reranking_run: Path) -> None:
+    first, language, last = (load_file(reranking_run / f"{name}.safetensors") for name in _STAGES)
     for name, tensor in first.items():
         assert torch.equal(tensor, language[name])
         assert torch.equal(tensor, last[name])
@@ -74,15 +74,16 @@ def test_the_embedding_stands_still_and_the_matcher_learns(matching_run: Path) -
 _STAGES = ("stage-1", "stage-2-language", "stage-2")
 
 
-def test_checkpoints_say_whether_they_re_rank(matching_run: Path) -> None:
-    matchers = [read_description(matching_run / f"{name}.safetensors")["cross_encoder"] for name in _STAGES]
+def test_checkpoints_say_whether_they_re_rank(reranking_run: Path) -> None:
+    matchers = [read_description(reranking_run / f"{name}.safetensors")["cross_encoder"] for name in _STAGES]
     assert matchers[0] is None
-    assert matchers[1] == matchers[2] == json.loads(toy_matching().matcher.model_dump_json())  # type: ignore[union-attr]
+    assert matchers[1] == matchers[2] == json.loads(toy_reranking().cross_encoder.model_dump_json())  # type: ignore[union-attr]
 
 
-def test_the_log_has_the_loss_and_the_error(matching_run: Path) -> None:
+def test_the_log_has_the_loss_and_the_error(reranking_run: Path) -> None:
     rows = [
-        json.loads(line) for line in (matching_run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        json.loads(line)
+        for line in (reranking_run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     assert [row["stage"] for row in rows] == ["stage-1"] * 3 + ["stage-2-language"] * 2 + ["stage-2"] * 2
     for row in rows[3:]:
@@ -102,8 +103,8 @@ def test_pairs_are_found_anew_by_other_views(
         return chosen
 
     monkeypatch.setattr(Candidates, "nearest", classmethod(noting))
-    recipe = toy_matching()
-    once = recipe.stages[1].replace(name="once", matching=PairSettings(count=6))
+    recipe = toy_reranking()
+    once = recipe.stages[1].replace(name="once", reranker_pairs=PairSettings(count=6))
     recipe = recipe.replace(stages=(recipe.stages[0], recipe.stages[1], once))
     train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
     assert len(found) == 3
@@ -112,8 +113,8 @@ def test_pairs_are_found_anew_by_other_views(
 
 
 def test_without_stage_1_pairs_are_random_and_everything_is_ranked(toys: Dataset, tmp_path: Path) -> None:
-    recipe = toy_matching()
-    alone = recipe.stages[2].replace(matching=PairSettings(drawn="random", count=4))
+    recipe = toy_reranking()
+    alone = recipe.stages[2].replace(reranker_pairs=PairSettings(drawn="random", count=4))
     recipe = recipe.replace(stages=(alone,), rerank="all")
     run = limner.load(train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True))
     assert run.rerank == "all"
@@ -123,7 +124,7 @@ def test_two_processes_end_with_one_matcher(toys: Dataset, tmp_path: Path) -> No
     script = tmp_path / "two.py"
     script.write_text(_TWO)
     folder = str(toys.records[0].image.parent)
-    arguments = (str(script), folder, str(tmp_path / "run"), toy_matching().model_dump_json())
+    arguments = (str(script), folder, str(tmp_path / "run"), toy_reranking().model_dump_json())
     result = in_two_processes(*arguments, cache=tmp_path / "cache")
     assert result.returncode == 0, result.stderr[-3000:]
     one, other = (torch.load(f"{tmp_path / 'run'}-{rank}.pt") for rank in (0, 1))
@@ -153,18 +154,18 @@ torch.save(learnt, f"{sys.argv[2]}-{os.environ['RANK']}.pt")
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    recipe = toy_matching()
+    recipe = toy_reranking()
     first, language, last = recipe.stages
     for changes, message in (
         ({"stages": (language, first)}, "come after those of the embedding"),
-        ({"matcher": None}, "there is no `matcher`"),
+        ({"cross_encoder": None}, "there is no `cross_encoder`"),
         ({"model": toy_recipe().model}, "model.system=identity-aware"),
         (
             {"stages": (first.replace(frozen=()), {**last.model_dump(), "frozen": ["text_projection"]})},
             "no part 'text_projection'",
         ),
         ({"rerank": -1}, "rerank"),
-        ({"rerank": 0}, "would not ask the matcher"),
+        ({"rerank": 0}, "would not ask the cross-encoder"),
     ):
         with pytest.raises(SettingsError, match=message):
             recipe.replace(**changes)

@@ -1,4 +1,4 @@
-// Where a matcher looked: words light up their regions in the picture, regions and reading steps their words.
+// Where a reranker looked: words light up their regions in the picture, regions and reading steps their words.
 
 import { h, percent } from "./elements.js";
 

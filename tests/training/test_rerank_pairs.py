@@ -4,9 +4,9 @@ import torch
 
 from limner.errors import SettingsError
 from limner.training.hard_negatives import EmbeddingBank, nearest
-from limner.training.matching_pairs import Candidates, epoch_pairs
 from limner.training.pairs import TrainingPairs
 from limner.training.recipe import PairSettings
+from limner.training.rerank_stage import Candidates, epoch_pairs
 
 IMAGES = np.array([0, 0, 1, 2, 2])
 SENTENCE_IMAGE = np.array([0, 1, 2, 2, 3, 4, 4])
