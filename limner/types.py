@@ -263,7 +263,7 @@ class Encoder(Protocol):
 
     @property
     def reranker(self) -> Reranker | None:
-        """The reranker of the first of the embedding's ranking; None where there is none."""
+        """The reranker of the first of the embedding's ranking; None for a model without one."""
 
     @property
     def rerank(self) -> int | Literal["all"]:

@@ -76,7 +76,7 @@ def write_calibration(run: Path, calibration: RunCalibration) -> Path:
 
 
 def load_calibration(run: Path, fingerprint: str) -> RunCalibration | None:
-    """That of the model with this fingerprint: None where there is none or it is of another stage. Else as below."""
+    """The calibration of the model with this fingerprint; None without a file, and for one of another stage."""
     found = read_calibration(run)
     return found if found is not None and found.fingerprint == fingerprint else None
 

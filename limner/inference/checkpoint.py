@@ -6,7 +6,7 @@ pickled, and reading it runs no code. The description:
     format        2
     system        e.g. "dual-path"
     model         settings of the network
-    cross_encoder settings of the network that re-ranks; null where there is none
+    cross_encoder settings of the network that re-ranks; null without one
     files         by part ("backbone", "text") and file name, the files of transformers that build it; {} without any
     images        settings of decoding, crops and flips
     tokenizer     all of the tokenizer (`limner.types.Tokenizer.to_description`)

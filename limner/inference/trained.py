@@ -203,7 +203,7 @@ class TrainedModel:
         return np.concatenate(rows)
 
     def expect_reranker(self) -> Reranker:
-        """The reranker. Raises `SettingsError` where there is none."""
+        """The reranker. Raises `SettingsError` for a model that has none."""
         if self.reranker is None:
             raise SettingsError(
                 f"{self.path}: this checkpoint has no reranker, its embedding ranks alone; take one of a stage that "

@@ -180,7 +180,7 @@ class DualEncoder(PartedNetwork):
         return self.embed_images(pooled), self.encode_texts(token_ids), {}
 
     def kept_words(self, frozen: Collection[str]) -> BertWords | None:
-        """The layer whose features of words never change while these parts are frozen; None where there is none."""
+        """The layer whose features of words never change while these parts are frozen; None without such a layer."""
         return None
 
     def anneal(self, done: float) -> None:
