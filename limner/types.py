@@ -38,7 +38,7 @@ PairScorer = Callable[[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]], Fl
 
 @dataclass(frozen=True, eq=False)
 class RerankScores:
-    """What a reranker gives for one sentence and some images.
+    """A reranker's answer for one sentence and some images.
 
     - `logits`: a number an image; higher is a better match. `Reranker.scores` makes of them what images are ranked by.
     - `words`: the sentence's words as the model reads them.
@@ -64,7 +64,7 @@ class Reranker(Protocol):
 
     @property
     def class_mean(self) -> Literal["confidences", "scores"]:
-        """What the query of a class of several sentences takes the mean of (`limner.evaluation.reranking`)."""
+        """The values that the query of a class averages over its sentences (`limner.evaluation.reranking`)."""
 
     @property
     def region_shape(self) -> tuple[int, int, int]:
@@ -99,7 +99,7 @@ class Reranker(Protocol):
     def scores(
         self, similarities: Float[np.ndarray, " images"], logits: Float[np.ndarray, " images"]
     ) -> Float[np.ndarray, " images"]:
-        """What images are ranked by, from the embedding's similarities and the logits of `rerank`."""
+        """The scores to rank images by, from the embedding's similarities and the logits of `rerank`."""
 
     def confidences(self, scores: Float[np.ndarray, " images"]) -> Float[np.ndarray, " images"]:
         """Scores on a scale of 0 to 1."""
@@ -109,7 +109,7 @@ PADDING = 0
 """Token id of an empty position, whatever the tokenizer; tokens count from 1."""
 
 TextNeed = Literal["phrases", "whole words"]
-"""What a network asks of text beyond token ids: the noun phrase of each token; that each token is a whole word."""
+"""A network's need of text beyond token ids: the noun phrase of each token; that each token is a whole word."""
 
 
 class Word(NamedTuple):
@@ -229,7 +229,7 @@ class Tokenizer(ABC):
 
 @runtime_checkable
 class Encoder(Protocol):
-    """What evaluation and search need of a trained model: a `limner.inference.TrainedModel` is one.
+    """A trained model as evaluation and search need it; `limner.inference.TrainedModel` is one.
 
     Embeddings are float32, L2-normalised, one row an input, so that a dot product is the cosine similarity.
     """
@@ -263,7 +263,7 @@ class Encoder(Protocol):
 
     @property
     def reranker(self) -> Reranker | None:
-        """What re-ranks the first of the embedding's ranking; None where nothing does."""
+        """The reranker of the first of the embedding's ranking; None for a model without one."""
 
     @property
     def rerank(self) -> int | Literal["all"]:

@@ -73,7 +73,7 @@ class Reranking(ABC):
     @property
     @abstractmethod
     def described(self) -> str:
-        """What a report's protocol says of it."""
+        """The words for it in a report's protocol."""
 
 
 def reranked(

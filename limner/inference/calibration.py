@@ -63,9 +63,9 @@ class RunCalibration(Settings):
     reranker: Calibration | None = None
     """Of the reranker's scores, where the model has one."""
     reliability: dict[Kind, Reliability]
-    """What the first hits' probabilities were worth on the split, by cross-validation."""
+    """Worth of the first hits' probabilities on the split, by cross-validation."""
     versions: dict[str, str]
-    """What it was fitted with."""
+    """Versions that it was fitted with."""
 
 
 def write_calibration(run: Path, calibration: RunCalibration) -> Path:
@@ -76,7 +76,7 @@ def write_calibration(run: Path, calibration: RunCalibration) -> Path:
 
 
 def load_calibration(run: Path, fingerprint: str) -> RunCalibration | None:
-    """That of the model with this fingerprint: None where there is none or it is of another stage. Else as below."""
+    """The calibration of the model with this fingerprint; None without a file, and for one of another stage."""
     found = read_calibration(run)
     return found if found is not None and found.fingerprint == fingerprint else None
 
@@ -177,7 +177,7 @@ def check_calibration(
     *,
     progress: ProgressCallback | None = None,
 ) -> dict[Kind, Reliability]:
-    """What a calibration's probabilities are worth on the records of another split.
+    """Measure what a calibration's probabilities are worth on the records of another split.
 
     Raises `CheckpointError` for a calibration of another model, and what `limner.inference.evaluate_run.evaluate_run`
     does.
@@ -261,7 +261,7 @@ def _of_reranker(
     first: First,
     progress: ProgressCallback | None,
 ) -> FirstHits:
-    """What is re-ranked, by the reranker's scores."""
+    """First hits of what is re-ranked, by the reranker's scores."""
     regions = run.encode_regions(paths, progress=progress and partial(progress, "regions"))
     score = run.expect_reranker().pair_scorer(images, texts, regions, sentences)
     count = len(paths) if first == "all" else min(first, len(paths))

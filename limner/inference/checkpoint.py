@@ -6,7 +6,7 @@ pickled, and reading it runs no code. The description:
     format        2
     system        e.g. "dual-path"
     model         settings of the network
-    cross_encoder settings of the network that re-ranks; null where there is none
+    cross_encoder settings of the network that re-ranks; null without one
     files         by part ("backbone", "text") and file name, the files of transformers that build it; {} without any
     images        settings of decoding, crops and flips
     tokenizer     all of the tokenizer (`limner.types.Tokenizer.to_description`)
@@ -68,6 +68,7 @@ def write_text(path: Path, text: str) -> None:
 
 def flush_to_disk(path: Path) -> None:
     """Make sure that a file's bytes are on the disk before it is renamed."""
+    # a rename that reaches the disk before the bytes do would leave an empty file after a power cut
     with path.open("rb+") as handle:
         os.fsync(handle.fileno())
 
@@ -120,4 +121,5 @@ def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path
     unknown = sorted(set(tensors) - set(own))
     if unknown:
         raise CheckpointError(f"{path}: unknown tensor '{unknown[0]}'; the checkpoint is of another model")
+    # names and shapes were checked above, since torch's own error is a paragraph that lists every key
     module.load_state_dict(dict(tensors))

@@ -65,6 +65,7 @@ class Encoding:
         """
         rows = []
         for start in range(0, len(views), self.batch):
+            # a copy: torch warns of the read-only memory of a memory map, and would share it
             block = torch.from_numpy(np.array(views[start : start + self.batch])).to(self.device)
             with evaluating(self.model), autocast(self.precision, self.device):
                 pooled = [self.model.pool_cached(view) for view in block.unbind(1)]

@@ -1,4 +1,4 @@
-"""What a backbone makes of decoded pictures at test."""
+"""Image backbones at test, in torch or OpenVINO: decoded images in, features out."""
 
 import threading
 import warnings
@@ -15,7 +15,11 @@ from limner.models.image import ImageEncoder, folded
 
 
 class OpenVINOModule:
-    """Runs a module of one picture batch (uint8, channels first) that was traced once, for any number of pictures."""
+    """Runs a module of one picture batch (uint8, channels first) that was traced once, for any number of pictures.
+
+    Several times as fast as torch on many CPUs. In fp32 features agree with torch's to 1e-4 of the largest, in bf16
+    (where torch rounds as well, at other places) embeddings have a cosine of at least 0.99 with those of fp32.
+    """
 
     def __init__(self, module: nn.Module, size: tuple[int, int], precision: Arithmetic) -> None:
         """`size`: height and width of every picture. Raises `SettingsError` where OpenVINO is not installed."""
@@ -33,7 +37,8 @@ class OpenVINOModule:
         self._one_at_a_time = threading.Lock()
 
     def __call__(self, pictures: UInt8[np.ndarray, "images 3 height width"]) -> Float[Tensor, "images ..."]:
-        """What the module makes of pictures."""
+        """The module's output for images."""
+        # a compiled model has one request and one output buffer; the copy below leaves it before the next call
         with self._one_at_a_time:
             found = self._compiled(np.ascontiguousarray(pictures))[0]
             return torch.from_numpy(np.array(found, dtype=np.float32))

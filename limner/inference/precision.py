@@ -8,7 +8,7 @@ import torch
 Precision = Literal["auto", "fp32", "bf16"]
 Arithmetic = Literal["fp32", "bf16"]
 InferenceEngine = Literal["torch", "openvino"]
-"""What runs an image backbone at test."""
+"""The runtime of an image backbone at test."""
 
 
 def pick_precision(wanted: Precision, device: torch.device) -> Arithmetic:

@@ -1,4 +1,4 @@
-"""What the numbers of a run may depend on beside its settings: versions, the commit, and the machine."""
+"""Provenance of a run's numbers beside its settings: versions, the commit, and the machine."""
 
 import platform
 import subprocess

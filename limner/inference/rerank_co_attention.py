@@ -83,6 +83,7 @@ class CoAttentionReranker:
     ) -> RegionFeatures:
         """The last maps of what the feature cache keeps, which is these maps unless the backbone learns in part."""
         if self.cross_encoder.backbone.learns_from is None:
+            # a memory map is opened, not read: pairs ask for single rows of it
             return np.asarray(cached)
         rows = []
         for start in range(0, len(cached), _CACHED):
@@ -147,6 +148,7 @@ class CoAttentionReranker:
         found = np.empty(len(images), np.float32)
         for start in range(0, len(images), step):
             pairs = slice(start, start + step)
+            # the LSTM runs once a sentence: twenty candidates of a query would otherwise encode it twenty times
             which, rows = np.unique(sentences[pairs], return_inverse=True)
             match = self._match(regions[images[pairs]], token_ids[which], rows)
             found[pairs] = match.logits.float().cpu().numpy()

@@ -99,7 +99,7 @@ class HGANReranker:
 
     @torch.inference_mode()
     def project_pictures(self, regions: RegionFeatures) -> dict[Level, Projected]:
-        """What pictures bring to their pairs."""
+        """Project images: their part of the first layers of all their pairs."""
         levels = self.model.settings.levels
         seen = torch.from_numpy(np.array(regions)).to(self.device).float().flatten(1, 2)
         with evaluating(self.model), autocast(self.precision, self.device):
@@ -107,7 +107,7 @@ class HGANReranker:
 
     @torch.inference_mode()
     def project_sentences(self, read: TokenBatch) -> dict[Level, Projected]:
-        """What sentences bring to their pairs."""
+        """Project sentences: their part of the first layers of all their pairs."""
         width = longest(read.token_ids)
         token_ids, phrases = (
             torch.from_numpy(np.ascontiguousarray(rows[:, :width])).to(self.device)
@@ -130,6 +130,7 @@ class HGANReranker:
         found = np.empty((len(regions), len(read)), np.float32)
         for chunk in range(0, len(regions), _HALVED):
             starts = range(chunk, min(chunk + _HALVED, len(regions)), _IMAGES)
+            # projected once a chunk: with blocks alone each picture would be projected once a block of sentences
             pictures = [self.project_pictures(regions[start : start + _IMAGES]) for start in starts]
             for first in range(0, len(read), _SENTENCES):
                 sentences = self.project_sentences(read[first : first + _SENTENCES])
@@ -197,6 +198,7 @@ class HGANReranker:
             [getattr(weights, level) * match.similarity for level, match in matches.items()]
         ).sum(0)
         if len(matches) == len(LEVELS):
+            # else a sentence without a noun phrase would lose the phrases' share of its score against the others
             word, phrase = (matches[level] for level in LEVELS)
             total = torch.where(phrase.counted, total, (weights.word + weights.phrase) * word.similarity)
         return total
@@ -219,6 +221,7 @@ class HGANReranker:
             of_images: Int[np.ndarray, " pairs"], of_sentences: Int[np.ndarray, " pairs"]
         ) -> Float[np.ndarray, " pairs"]:
             shown, said = np.unique(of_images), np.unique(of_sentences)
+            # a grid encodes and projects a sentence once; single pairs cost a call for each anchor
             if len(shown) * len(said) <= 2 * len(of_images):
                 grid = self.similarities(regions[shown], read[said])
                 logits = grid[np.searchsorted(shown, of_images), np.searchsorted(said, of_sentences)]
@@ -248,7 +251,7 @@ class HGANReranker:
         of_images: Int[np.ndarray, " pairs"],
         of_sentences: Int[np.ndarray, " pairs"],
     ) -> Float[np.ndarray, " pairs"]:
-        """What `similarities` has of single pairs."""
+        """The values of `similarities` for single pairs."""
         found = np.empty(len(of_images), np.float32)
         said = np.unique(of_sentences)
         by_image = len(np.unique(of_images)) <= len(said)

@@ -24,7 +24,7 @@ def reranker_of(
     precision: Precision = "auto",
     engine: InferenceEngine = "torch",
 ) -> Reranker | None:
-    """What re-ranks with a network as it stands; None where its embedding ranks alone."""
+    """The reranker of a network as it stands; None where its embedding ranks alone."""
     if model.reranked_by is None:
         return None
     return RERANKERS[model.reranked_by](model, tokenizer, images, precision, engine)

@@ -115,6 +115,7 @@ class TrainedModel:
         self, images: Sequence[ImageSource], progress: Callable[[int, int], None] | None
     ) -> Iterator[UInt8[np.ndarray, "batch height width 3"]]:
         """Batches of images, the next four decoded meanwhile; progress of one is told when the next is asked for."""
+        # `map` hands all of its items to the threads at once: unbounded, a large folder would be decoded into memory
         batch = self.encoding.batch
         done = 0
         with ThreadPoolExecutor() as threads:
@@ -175,7 +176,7 @@ class TrainedModel:
 
     @cached_property
     def reranker(self) -> Reranker | None:
-        """What re-ranks the first of the embedding's ranking; None = the embedding ranks alone."""
+        """The reranker of the first of the embedding's ranking; None = the embedding ranks alone."""
         precision, engine = self.encoding.precision, self.encoding.engine
         return reranker_of(self.model, self.tokenizer, self.images, precision, engine)
 
@@ -191,7 +192,7 @@ class TrainedModel:
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> RegionFeatures:
-        """What the reranker reads of images, float16 (images, rows, columns, channels).
+        """Region features of images for the reranker, float16 (images, rows, columns, channels).
 
         Raises `SettingsError` where nothing re-ranks, otherwise as `encode_images`.
         """
@@ -202,7 +203,7 @@ class TrainedModel:
         return np.concatenate(rows)
 
     def expect_reranker(self) -> Reranker:
-        """The reranker. Raises `SettingsError` where there is none."""
+        """The reranker. Raises `SettingsError` for a model that has none."""
         if self.reranker is None:
             raise SettingsError(
                 f"{self.path}: this checkpoint has no reranker, its embedding ranks alone; take one of a stage that "
@@ -228,6 +229,7 @@ class TrainedModel:
 
 def _several(images: ImageSource | Sequence[ImageSource]) -> Sequence[ImageSource]:
     """A list of images; one that stands alone is a list of one."""
+    # `str` and `bytes` are sequences as well, so what stands alone is asked for first
     if isinstance(images, np.ndarray):
         return list(images) if images.ndim == 4 else [images]
     return [images] if isinstance(images, str | Path | bytes | Image.Image) else images
@@ -284,6 +286,7 @@ def _network(
         for part, folder in folders.items():
             folder.mkdir()
             for name, content in files[part].items():
+                # the name alone: a checkpoint of somebody else must not write elsewhere
                 (folder / Path(name).name).write_text(json.dumps(content), encoding="utf-8")
         return build_network(settings.with_folders(folders), vocabulary_size, load_weights=False)
 

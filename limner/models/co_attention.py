@@ -50,7 +50,7 @@ class CoAttentionSettings(Settings):
 
 @dataclass(frozen=True)
 class PairMatch:
-    """What the network says of pairs of a picture and a sentence.
+    """The network's answer for pairs of an image and a sentence.
 
     - `logits`: the matching confidence C before its sigmoid.
     - `of_regions`: a_{t,k}, each word's attention over the regions; None without spatial attention.

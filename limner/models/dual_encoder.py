@@ -1,4 +1,4 @@
-"""What the systems' embedding networks share: an image encoder and a text encoder that end in one space."""
+"""Dual encoders, the networks of all systems: an image encoder and a text encoder that end in one space."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ class DualEncoderSettings(Settings):
     """The settings that every system's dual encoder has, and what training asks of them."""
 
     offers: ClassVar[frozenset[str]] = frozenset({"classes", "labels", "mined", "sextuples"})
-    """What losses may need of the network and its data (see `limner.losses.loss.Need`)."""
+    """Needs of losses that the network can meet (see `limner.losses.loss.Need`)."""
 
     system: str
     """The published system."""
@@ -71,9 +71,9 @@ class DualEncoder(PartedNetwork):
     """
 
     cached_map: ClassVar[str | None] = None
-    """What the feature cache keeps of a backbone held fixed: the map that this layer reads; None = pooled features."""
+    """Layer whose input map the feature cache keeps of a backbone held fixed; None = pooled features are kept."""
     leaves_parameters_unused: ClassVar[bool] = False
-    """Whether a step may reach some parameters of the network with no gradient, which processes must then look for."""
+    """True where a step may leave parameters without a gradient, which several processes must then look for."""
 
     settings: DualEncoderSettings
     cross_encoder: CrossEncoder | None
@@ -119,6 +119,7 @@ class DualEncoder(PartedNetwork):
 
         What a backbone or a text encoder was once made from need not exist any more.
         """
+        # configurations only: weights and tokenizer are in the checkpoint already
         found = {"backbone": self.backbone.files(), "text": self.text.files()}
         return {part: files for part, files in found.items() if files}
 
@@ -159,7 +160,7 @@ class DualEncoder(PartedNetwork):
 
     @property
     def needs_of_text(self) -> frozenset[TextNeed]:
-        """What the network asks of a tokenizer beyond token ids."""
+        """The network's needs of a tokenizer beyond token ids."""
         return self.text.needs_of_text
 
     def embed_pairs(
@@ -179,7 +180,7 @@ class DualEncoder(PartedNetwork):
         return self.embed_images(pooled), self.encode_texts(token_ids), {}
 
     def kept_words(self, frozen: Collection[str]) -> BertWords | None:
-        """The layer whose features of words never change while these parts are frozen; None where there is none."""
+        """The layer whose features of words never change while these parts are frozen; None without such a layer."""
         return None
 
     def anneal(self, done: float) -> None:

@@ -262,11 +262,11 @@ class HGAN(DualEncoder):
         return self.text.bert if "bert" in frozen else None
 
     def project_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Projected]:
-        """What pictures bring to the pairs, by level."""
+        """Project images for their pairs, by level."""
         return {level: self._local(level).project_regions(own) for level, own in regions.items()}
 
     def project_sentences(self, parts: SentenceParts) -> dict[Level, Projected]:
-        """What sentences bring to the pairs, by level."""
+        """Project sentences for their pairs, by level."""
         of_level = {
             "word": (parts.words, parts.words_present),
             "phrase": (parts.phrases, parts.phrases_present),

@@ -42,7 +42,7 @@ class LocalMatchingSettings(Settings):
 
 @dataclass(frozen=True)
 class Projected:
-    """What one side of a pair brings to both perceptrons, computed once a picture or once a sentence.
+    """One side of a pair as it enters both perceptrons, computed once an image or once a sentence.
 
     - `score`: its half of the first layer of the attention's perceptron (Eq. 2), a region's with the bias.
     - `relevance`: its half of that of Eq. 8, both without the bias, since what is attended to is multiplied by weights.
@@ -62,7 +62,7 @@ class Projected:
 
 @dataclass(frozen=True)
 class LocalMatch:
-    """What a level says of all pairs of some pictures and sentences.
+    """A level's answer for all pairs of some images and sentences.
 
     - `similarity`: S(V, T), in (0, 1); 0 for a sentence without any item (no noun phrase, say).
     - `counted`: which sentences have an item.
@@ -108,14 +108,14 @@ class LocalMatching(nn.Module):
             self.temperature = first * (last / first) ** done
 
     def project_regions(self, regions: Float[Tensor, "images regions dim"]) -> Projected:
-        """What the pictures bring."""
+        """Project images for their pairs."""
         present = torch.ones(regions.shape[:2], dtype=torch.bool, device=regions.device)
         return Projected(self.score_of_region(regions).float(), self._read(regions), present)
 
     def project_items(
         self, items: Float[Tensor, "sentences items dim"], present: Bool[Tensor, "sentences items"]
     ) -> Projected:
-        """What the sentences bring; `present` is False where a shorter sentence has no word."""
+        """Project sentences for their pairs; `present` is False where a shorter sentence has no word."""
         return Projected(self.score_of_item(items).float(), self._read(items), present)
 
     def _read(self, parts: Tensor) -> Float[Tensor, "sides parts hidden"]:

@@ -1,4 +1,4 @@
-"""What every text encoder is: token ids in, a feature of the sentence out; and networks divided into parts."""
+"""The base of text encoders, token ids in and a feature of the sentence out; and networks divided into parts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ class PartedNetwork(nn.Module, ABC):
 
 
 class TextSettings(Settings):
-    """What every text encoder can be asked of its settings."""
+    """The settings that every text encoder has."""
 
     words: int
     """Length of a sentence in tokens."""
@@ -45,7 +45,7 @@ class TextSettings(Settings):
 
     @property
     def learns_table(self) -> bool:
-        """Whether the encoder has a table of word vectors that may start from given ones."""
+        """True where the encoder has a table of word vectors that may start from given ones."""
         return True
 
     def further_words(self) -> Sequence[str]:
@@ -87,7 +87,7 @@ class TextEncoder(nn.Module, ABC):
         return {}
 
     def input_features(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch width"]:
-        """What a figure shows as the sentences before the encoder: the mean vector of their tokens, 0 without any."""
+        """Features of sentences before the encoder, for figures: the mean vector of their tokens, 0 without any."""
         vectors = self.word_vectors().float()
         present = token_ids != PADDING
         sums = (vectors[token_ids - 1] * present[:, :, None]).sum(dim=1)

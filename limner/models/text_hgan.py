@@ -46,7 +46,7 @@ class HierarchicalTextSettings(TextSettings):
 
     @property
     def learns_table(self) -> bool:
-        """Whether the encoder has a table of word vectors that may start from given ones: not above BERT."""
+        """True where the encoder has a table of word vectors that may start from given ones: not above BERT."""
         return self.bert is None
 
     def further_words(self) -> Sequence[str]:

@@ -140,8 +140,9 @@ class _Training:
             self._begin_stage(index)  # first: a cross-encoder starts from the embedding as it then stands
         elif self.recipe.stages[index].reranker_pairs is not None:
             # the state still holds what the embedding's last losses remember, e.g. a queue: it needs its place
-            for last in [own for own in self.recipe.stages[:index] if own.reranker_pairs is None][-1:]:
-                self.objective.use(last.losses, pairs_per_epoch(self.data.pairs, last))
+            embedding = [before for before in self.recipe.stages[:index] if before.reranker_pairs is None]
+            if embedding:
+                self.objective.use(embedding[-1].losses, pairs_per_epoch(self.data.pairs, embedding[-1]))
         stage = self.recipe.stages[index]
         kind = EmbeddingStage if stage.reranker_pairs is None else RerankStage
         work: Stage = kind(self.data, index, self.classes, self.accelerator, self.precision, self.listener)

@@ -1,4 +1,4 @@
-"""What the loop asks of a stage, and the one stage that learns an embedding, whatever the network and the losses."""
+"""Stages of training: the interface that the loop calls, and the one stage that learns an embedding."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,7 +72,7 @@ class Stage(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """What a stage that begins, and is not resumed, takes from the network as it stands."""
+        """Take from the network as it stands what a stage needs that begins, and is not resumed."""
 
     @abstractmethod
     def train_mode(self) -> None:
@@ -84,7 +84,7 @@ class Stage(ABC):
 
     @abstractmethod
     def after_step(self) -> None:
-        """What is remembered of a batch."""
+        """Remember what later steps need of a batch."""
 
     @abstractmethod
     def validate(self) -> Report:
@@ -104,7 +104,7 @@ class Stage(ABC):
         return Encoding(self.model, self.precision, flip=self.data.recipe.images.flip)
 
     def _reranker(self) -> Reranker:
-        """What re-ranks with the network as it stands now."""
+        """The reranker of the network as it stands now."""
         found = reranker_of(self.model, self.data.tokenizer, self.data.recipe.images, self.precision)
         assert found is not None
         return found
@@ -168,7 +168,7 @@ class EmbeddingStage(Stage):
         self.words_below = self._words_below()
 
     def start(self) -> None:
-        """What the losses of a stage that begins, and is not resumed, take from the network as it stands."""
+        """Take from the network as it stands what the losses of a stage need that begins, and is not resumed."""
         recipe = self.data.recipe
         self.objective.start(self._examples, lambda kind: recipe.first_with(kind) == self.index)
         self.sampler.start()
@@ -229,7 +229,7 @@ class EmbeddingStage(Stage):
         ).to(self.accelerator.device)
 
     def after_step(self) -> None:
-        """What losses and sampler remember of the batch, and what the network's weights are held to."""
+        """Remember the batch for losses and sampler, and bring the weights back to what the network holds them to."""
         self.objective.after_step(self.accelerator.gather)
         self.model.after_step()
         self.sampler.after_step()
@@ -247,7 +247,7 @@ class EmbeddingStage(Stage):
         return validate_reranked(self.data, reranker, images, texts, self.val_cached[:, 0])
 
     def _cached(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """What is cached of both splits while the backbone is frozen, all or in part, and the stage allows it."""
+        """Cached features of both splits while the backbone is frozen, all or in part, and the stage allows it."""
         stage, data, backbone = self.stage, self.data, self.model.backbone
         if not stage.views or ("backbone" not in stage.frozen and stage.backbone_from is None):
             return None, None
@@ -258,7 +258,7 @@ class EmbeddingStage(Stage):
         )
 
     def _words_below(self) -> SentenceFeatures | None:
-        """What a frozen layer gives for the training sentences, where the stage allows a cache."""
+        """A frozen layer's features of the training sentences, where the stage allows a cache."""
         layer = self.model.kept_words(self.stage.frozen)
         if layer is None or not self.stage.views:
             return None

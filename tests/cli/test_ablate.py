@@ -83,7 +83,7 @@ def test_figures_are_the_mean_and_deviation_of_the_evaluated_runs(toys: Dataset,
     expected = abs(measured[0] - measured[1]) / 2**0.5
     assert row["deviation"]["text_to_image R@10"] == pytest.approx(expected)
     assert row["paper"]["text_to_image R@10"] == 61.4
-    assert row["settings"] == ["stages.0.position_shift=false"]
+    assert row["settings"] == ["stages.stage-1.position_shift=false"]
     rows = list(csv.DictReader((tmp_path / "table.csv").read_text(encoding="utf-8").splitlines()))
     assert len(rows) == 2 * 4
     found = next(

@@ -57,7 +57,7 @@ def test_kill_9_keeps_the_queue(toys: Dataset, run: Path, tmp_path: Path) -> Non
 def test_the_run_encodes_and_says_its_system(toys: Dataset, run: Path) -> None:
     loaded = limner.load(run, device="cpu")
     assert loaded.description["system"] == "mnil"
-    assert loaded.encode_texts(["a red bar", ""]).shape == (2, 16)
+    assert loaded.encode_texts(["a red bar", "a yellow circle"]).shape == (2, 16)
     pictures = loaded.encode_images([record.image for record in toys.records[:3]])
     np.testing.assert_allclose(np.linalg.norm(pictures, axis=1), 1, atol=1e-5)
     head = loaded.model.state_dict()["image_projection.linear.weight"]

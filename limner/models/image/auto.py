@@ -59,7 +59,7 @@ def load_auto(model: str, *, load_weights: bool = True) -> AutoEncoder:
     """The backbone `model`, a folder or a hub name, with its weights and its own pixel normalisation.
 
     Without `load_weights` only the configuration is read and the values are random. The normalisation comes
-    from preprocessor_config.json, and is ImageNet's where there is none. Raises `CheckpointError` when
+    from preprocessor_config.json, and is ImageNet's without that file. Raises `CheckpointError` when
     transformers is not installed, the model cannot be had, is no backbone, or lacks weights.
     """
     transformers = _transformers()

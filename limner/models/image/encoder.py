@@ -1,4 +1,4 @@
-"""What all image backbones share: raw pixels in, a feature map or one pooled feature out, freezing, folding."""
+"""The base of image backbones: raw pixels in, a feature map or one pooled feature out, freezing, folding."""
 
 import copy
 import math
@@ -130,7 +130,7 @@ class ImageEncoder(nn.Module, ABC):
 
     @property
     def frozen(self) -> bool:
-        """Whether the encoder is held fixed."""
+        """True while the encoder is held fixed."""
         return self._frozen
 
     @property
