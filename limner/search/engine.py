@@ -48,7 +48,8 @@ class Engine:
         self._approximate = None if approximate_from is None else Approximate(files.dim)
 
     def prepare(self) -> None:
-        """Read the store, and build the graph of a large one, now and not at the first query."""
+        """Read the store, and build the graph of a large one, before the first query."""
+        # the graph of 160,000 vectors takes 26 s: `limner serve` calls this before it answers anybody
         snapshot = self.files.snapshot()
         if self._approximate is not None and len(snapshot.matrix) >= (self.approximate_from or 0):
             self._approximate.update(snapshot)
@@ -79,9 +80,11 @@ class Engine:
         limits = [None] * len(queries) if until is None else until
         # one snapshot for all: a query that reads another would rank other pictures than its neighbours
         snapshot = self.files.snapshot()
+        # not one by one: 64 clients get 65 queries a second together, 36 one after the other (benchmarks.server_load)
         found = self._answers(queries, limits, snapshot)
         for place, one in enumerate(found):
-            # a picture may have been deleted after the snapshot was read
+            # maps are read from the table, where an image may be deleted since. Asked again only of a newer snapshot:
+            # a key that never was has its error at once
             if isinstance(one, UnknownPictureError) and (now := self.files.snapshot()) is not snapshot:
                 found[place] = self._answers([queries[place]], [limits[place]], now)[0]
         return found
@@ -105,6 +108,7 @@ class Engine:
                     if isinstance(vector, LimnerError)
                     else self._answer(query, vector, snapshot, limit)
                 )
+            # any exception, also a bug of one query, must leave its neighbours in the batch alone
             except Exception as error:
                 found.append(error)
         return found
@@ -141,6 +145,7 @@ class Engine:
         taken = snapshot.columns["taken"].drop_null().to_pylist()
         sentences = self.sentence_count
         reranks = self._reranker() is not None
+        # the protocol `Encoder` does not ask for a description, so an encoder of another package may have none
         description = getattr(self.encoder, "description", {})
         return StoreInfo(
             pictures=len(snapshot.keys),
@@ -164,18 +169,21 @@ class Engine:
 
     def _examples(self, keys: Sequence[str]) -> list[str]:
         """Sentences that fit some of the pictures best."""
+        # spread over the store: images that are neighbours by path are often of one person or place
         some = keys[:: max(1, len(keys) // _EXAMPLES)][:_EXAMPLES]
         try:
             found = [hit.text for key in some for hit in self.sentences(Query(like=key, k=1))]
         except UnknownPictureError:  # deleted a moment ago
             return []
+        # one sentence may fit several of the images best
         return list(dict.fromkeys(found))
 
     def _reranker(self) -> Reranker | None:
+        # a store that was made without maps leaves a reranker nothing to read
         return self.encoder.reranker if self.files.map_shape is not None else None
 
     def _vectors(self, queries: Sequence[Query], snapshot: Snapshot) -> list[np.ndarray | LimnerError]:
-        """The embedding of each query, or why it has none."""
+        """Embed each query; a query that cannot be embedded gets its error."""
         failed: dict[int, LimnerError] = {}
         texts: dict[int, str] = {}
         pictures: dict[int, np.ndarray] = {}
@@ -193,6 +201,9 @@ class Engine:
             except LimnerError as error:
                 failed[number] = error
         texts = {number: text for number, text in texts.items() if number not in failed}
+        # encode_queries, not encode_texts: in bf16 a row of a product depends on how many rows there are. Of 256
+        # queries by 64 clients one had another order, and scores differed by 6e-4; in fp32 none and 8e-7
+        # (docs/log/2026-11-22.md)
         of_texts = (
             dict(zip(texts, self.encoder.encode_queries(list(texts.values())), strict=True)) if texts else {}
         )
@@ -206,6 +217,7 @@ class Engine:
     def _answer(self, query: Query, vector: np.ndarray, snapshot: Snapshot, until: float | None) -> Answer:
         check_time(until)
         reranker, first = self._reranking(query)
+        # NaN has no order: argpartition would answer with any rows
         if not np.isfinite(vector).all():
             raise DataError("the query's embedding holds NaN or infinite values")
         vector = np.ascontiguousarray(vector, np.float32)
@@ -215,16 +227,19 @@ class Engine:
         count = len(rows) if first == "all" else min(first, len(rows))
         # a probability compares a hit with the first of the ranking, whatever `k` is
         wanted = max(query.k, count, AROUND)
+        # a reranker that judges all needs every row, which exact search gives in one product
         if self._is_approximate(query, rows, snapshot) and first != "all":
             ranking = self._proposed(vector, snapshot, wanted, query.like)
         else:
             scores = snapshot.scores(vector)
+            # a group is counted over all rows that meet the conditions, so it needs the whole ranking
             ranking = Ranking(snapshot, rows[top(scores[rows], len(rows) if query.group else wanted)], scores)
         if reranker is not None and count:
             assert query.text is not None
             ranking.rerank(reranker, query.text, self.files, count, around=self._around(), until=until)
         chosen = _grouped(query, ranking)
         of_text = query.text is not None and query.image is None and query.like is None
+        # it was fitted to searches by text; cosines between images, and of a mean, lie elsewhere
         calibration = self.calibration if of_text else None
         hits = ranking.hits(*chosen, reranker, calibration)
         if reranker is not None and query.explain:
@@ -246,6 +261,7 @@ class Engine:
         """True if the graph answers: in a large store, without groups and conditions, which need all scores."""
         if self.approximate_from is None or len(snapshot.matrix) < self.approximate_from:
             return False
+        # by the rows, not by the conditions: one that every image meets leaves the graph its place
         return query.group is None and len(rows) + (query.like is not None) == len(snapshot.matrix)
 
     def _proposed(
@@ -264,6 +280,7 @@ class Engine:
         """The number of pictures that a matcher must judge for the probabilities: as many as when they were fitted."""
         if self.calibration is None or self.calibration.reranker is None:
             return 0
+        # otherwise the first hit's probability rose as `rerank` fell: 0.97 at 1 where it is 0.23 now
         return AROUND if self.calibration.reranked == "all" else min(AROUND, self.calibration.reranked)
 
     def _reranking(self, query: Query) -> tuple[Reranker | None, int | Literal["all"]]:
@@ -299,7 +316,7 @@ def _grouped(query: Query, ranking: Ranking) -> tuple[list[int], list[int] | Non
 
 
 def _joined(text: np.ndarray | None, picture: np.ndarray | None, weight: float) -> np.ndarray | DataError:
-    """The query's embedding: the weighted mean of both, as long as a unit vector; or why there is none."""
+    """Join the embeddings of a text and an image: their weighted mean at unit length, or the error if they cancel."""
     if text is None or picture is None:
         alone = picture if text is None else text
         assert alone is not None

@@ -1,7 +1,7 @@
-"""Index pictures into a store: decode in threads, encode in batches in another, commit each batch meanwhile.
+"""Index images into a store: threads decode, one thread encodes batches, and each batch is committed meanwhile.
 
-Killed at any moment, the store holds whole batches; running the same again adds the rest. A picture that is
-there already is recognised by path, size and time of change without being read.
+A store whose indexing was killed holds whole batches; the same call adds the rest. An image that is in the store is
+recognised by path, size and time of change and is not read again.
 """
 
 import hashlib
@@ -54,9 +54,10 @@ class _Seen:
     thumbnail: bytes | None = None
 
 
+# a protocol, because `limner.search.store` imports this module: to name its class here would close a cycle
 @runtime_checkable
 class OpenStore(Protocol):
-    """A store that is open: `limner.search.store.Store` is one, which imports this module."""
+    """A store that is open; `limner.search.store.Store` is one."""
 
     @property
     def files(self) -> StoreFiles:
@@ -75,7 +76,7 @@ def index(
 ) -> IndexReport:
     """Add images to a store, which is made if it is not there: `limner index` as a function.
 
-    - `model`: what `limner.load` returned, or a run folder; `store`: a folder, `s3://…`, or an open store.
+    - `model`: a model as `limner.load` returns it, or a run folder; `store`: a folder, `s3://…`, or an open store.
     - `images`: files, and folders of them.
     - `metadata`: facts by path, or a CSV or JSON Lines file (`limner.search.metadata`).
 
@@ -137,11 +138,13 @@ def index_pictures(
     paths that do not exist and metadata that JSON cannot hold, `SettingsError` for sizes below 1. A picture that
     cannot be read is skipped and listed.
     """
+    # threads are enough for decoding: the JPEG decoders release the GIL, and processes would have to copy the pixels
     workers = workers if workers is not None else os.cpu_count() or 1
     if batch_size < 1 or workers < 1:
         raise SettingsError(f"expected batch size and workers of at least 1, got {batch_size} and {workers}")
     store.check_model(encoder.fingerprint, encoder.dim)
     notes = _notes(metadata or {})
+    # before the first look: a second writer is refused at once, not after an hour of encoding
     with store.writing():
         pictures, unlisted = find_pictures(paths)
         stored = store.entries()
@@ -150,8 +153,10 @@ def index_pictures(
             return _look(path, stored.get(path), notes.get(path), encoder.prepare_image)
 
         skipped = list(unlisted)
+        # one thread encodes: a second batch at the same time would share its cores with the first one
         with ThreadPoolExecutor(workers) as threads, ThreadPoolExecutor(1) as encoding:
             writer = _Writer(encoder, store, batch_size, encoding)
+            # two batches decoded ahead, one that is encoded, one that is written: the four that memory holds
             for done, (path, seen) in enumerate(_ahead(threads, look, pictures, 2 * batch_size), start=1):
                 if isinstance(seen, str):
                     skipped.append((path, seen))
@@ -210,6 +215,7 @@ class _Writer:
     def _pass_on(self) -> None:
         """Begin to encode what was gathered, and write what was encoded before."""
         if self._fresh:
+            # submitted first, so that the network works on this batch while the one before is written
             before, self._encoding = self._encoding, self._thread.submit(self._encoded, self._fresh)
             self._fresh = []
             if before is not None:
@@ -232,6 +238,7 @@ class _Writer:
 
     def _rewrite(self) -> None:
         if self._kept:
+            # whole rows: a merge replaces all columns, so those that stay are read and written again
             ids = [entry.id for entry in self._kept]
             maps = None if self.store.map_shape is None else self.store.maps(ids)
             self._add(_Batch(self._kept, self.store.vectors(ids), maps, self.store.thumbnails(ids)))
@@ -258,6 +265,7 @@ def _ahead(
             yield first, future.result()
     finally:
         for _, future in waiting:
+            # after an error or Ctrl-C the images that nobody has begun need not be decoded
             future.cancel()
 
 
@@ -266,7 +274,9 @@ def _look(
 ) -> _Seen | str:
     """Decide what to do about one picture; a text is the reason why it cannot be read."""
     try:
+        # a name that is not UTF-8 cannot be stored, so its file need not be read
         path.encode()
+        # a named pipe would block the thread that opens it
         before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
         if not stat.S_ISREG(before.st_mode):
             return "not a regular file"
@@ -279,6 +289,7 @@ def _look(
                 return _settled(stored, known, before.st_mtime_ns)
         # Decoded first: what is no picture is refused before all of it is read for the digest.
         pixels = prepare(path)
+        # by the path and not from the pixels, which are cropped for the network
         small = thumbnail(path)
         taken = known.taken or capture_time(path)
         digest = _digest(path)
@@ -286,9 +297,11 @@ def _look(
     except UnicodeEncodeError:
         return "its name is not valid Unicode; rename it"
     except ImageError as error:
+        # the report names the path beside the reason
         return str(error).removeprefix(path).removeprefix(": ")
     except OSError as error:
         return f"cannot be read ({error.strerror or error})"
+    # pixels of one version would stand beside the digest of another
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         return "changed while it was read; index again"
     entry = StoredImage(path, digest, after.st_size, after.st_mtime_ns, taken, known.identity, known.metadata)
@@ -345,9 +358,9 @@ def reindex(
 ) -> IndexReport:
     """Index the pictures of one store into another, with the identity, capture time and metadata that they have.
 
-    Embeddings of two models cannot be compared, so all pictures are read and encoded again: their files must still be
-    there. Killed and run again it goes on, as `index_pictures` does; pictures whose files are gone, or are none any
-    more, are listed as skipped. Sentences are not moved: index them anew (`limner.search.sentences`). Raises what
+    Embeddings of two models cannot be compared, so all images are read and encoded again: their files must still be
+    there. After a kill the same call goes on, as with `index_pictures`; images whose files are gone, or are no files
+    any more, are listed as skipped. Sentences are not moved: index them anew (`limner.search.sentences`). Raises what
     `index_pictures` raises.
     """
     facts = {
@@ -393,6 +406,7 @@ def find_pictures(paths: Iterable[str | Path]) -> tuple[list[str], list[tuple[st
             found[os.path.abspath(path)] = None  # noqa: PTH100 - resolve() would follow links
             continue
         for folder, folders, names in os.walk(os.path.abspath(path), onerror=unlisted):  # noqa: PTH100
+            # in place: os.walk goes down into what the list still holds, in its order
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(names):
                 if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:

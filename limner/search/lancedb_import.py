@@ -22,7 +22,9 @@ _importing = threading.Lock()
 
 def lancedb() -> Any:
     """The module `lancedb`."""
+    # two threads at once would put the package off twice, and each would run the `__init__` of its own copy
     with _importing:
+        # if either was imported before, there is nothing left to save
         if "lancedb" not in sys.modules and _CLIENT not in sys.modules:
             _put_off(_CLIENT)
         return importlib.import_module("lancedb")

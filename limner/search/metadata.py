@@ -1,4 +1,4 @@
-"""`--metadata FILE`: what is known of the pictures, from a CSV or JSON Lines file.
+"""Read `--metadata FILE`: facts about images, from a CSV or JSON Lines file.
 
 One picture a row: `file` (its path, relative to the metadata file's folder or absolute), optionally
 `identity` (whom or what it shows), and any further columns or keys.
@@ -53,20 +53,24 @@ def read_metadata(file: str | Path) -> dict[str, dict[str, Any]]:
 def _picture(file: Path, where: str, name: object) -> str:
     if not isinstance(name, str):
         raise DataError(f"{where}: expected the picture's path under 'file', got {_shown(name)}")
+    # the calls of `os` raise a bare ValueError for it
     if "\0" in name:
         raise DataError(f"{where}: the picture's path {_shown(name)} holds a zero byte")
     return os.path.abspath(file.parent / name)  # noqa: PTH100 - resolve() would follow links
 
 
 def _identity(where: str, value: object) -> str:
+    # bool is a subclass of int; a fraction is refused because 3.0 and 3 would be two identities
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise DataError(f"{where}: expected text or a whole number under 'identity', got {_shown(value)}")
     return str(value)
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    # utf-8-sig: spreadsheet programs begin the file with a byte order mark.
+    # utf-8-sig: spreadsheet programs begin the file with a byte order mark, which would belong to the first name.
+    # newline="": the csv module itself reads line ends, those in quotes too.
     with file.open(encoding="utf-8-sig", newline="") as text:
+        # without strict a quote in the wrong place joins the rows up to the next one, without an error
         rows = csv.reader(text, strict=True)
         try:
             names = [name.strip() for name in next(rows, [])]
@@ -75,6 +79,7 @@ def _csv_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if len(set(names)) < len(names):
                 raise DataError(f"{file}: two columns have the same name in {_shown(names)}")
             for row in rows:
+                # fewer values are fine: some programs leave out empty cells at the end of a row
                 if len(row) > len(names):
                     raise DataError(
                         f"{file}, line {rows.line_num}: {len(row)} values for {len(names)} columns"
@@ -91,6 +96,7 @@ def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not line.strip():
                 continue
             try:
+                # Python also reads NaN and Infinity, which are no JSON and could not be written again
                 row = json.loads(line, parse_constant=_refuse)
                 json.dumps(row, ensure_ascii=False).encode()  # half a surrogate pair is no text
             except (ValueError, RecursionError):
