@@ -159,7 +159,7 @@ class Lease:
                 self._lost = True
 
     def _check(self) -> None:
-        """Make sure before a commit that nobody can have taken it over, not even by a clock that is half a lease ahead."""
+        """Check before a commit that nobody can have taken it over, even by a clock that is half a lease ahead."""
         # half a lease: as far as the clocks of two machines may be apart
         if self._age() > SECONDS / 2:
             with reached(self.folder):

@@ -59,7 +59,6 @@ class Query:
         # an explanation needs one re-ranked hit, so 0 is too few with `explain`
         if self.rerank not in (None, "all") and int(self.rerank) < int(self.explain):
             raise SettingsError(f"rerank: expected at least {int(self.explain)} or 'all', got {self.rerank}")
-        # 0 is allowed: programs that pass every option do not re-rank with it
         if self.text is None and (self.explain or self.rerank not in (None, 0)):
             raise SettingsError("rerank and explain: a matcher reads a text, not a picture")
 

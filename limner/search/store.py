@@ -1,4 +1,4 @@
-"""A store and its model as one object: what `limner.open_store` returns.
+"""A store and its model as one object, as `limner.open_store` returns it.
 
     with limner.open_store("STORE") as store:
         for hit in store.search("a woman in a green coat", k=5, where={"camera": 3}):
@@ -41,10 +41,10 @@ from limner.wire import (
 )
 
 _TOGETHER = 256
-"""Queries of `search_many` that are encoded at once: as many as a network takes without memory to speak of."""
+"""Number of queries of `search_many` that are encoded at once; a network needs little memory for so many."""
 
 _PAGE = 500
-"""Pictures that iteration reads at once."""
+"""Number of images that iteration reads at once."""
 
 
 class Store:
@@ -70,6 +70,7 @@ class Store:
         snapshot = self.files.snapshot()
         rows = snapshot.meeting([])
         for start in range(0, len(rows), _PAGE):
+            # in parts: an Item for each of a million rows would be made before the first one is used
             yield from snapshot.items(rows[start : start + _PAGE])
 
     def __enter__(self) -> "Store":
@@ -82,7 +83,7 @@ class Store:
 
     def close(self) -> None:
         """Let go of the rows in memory; a later call reads them again."""
-        # a later call reads again: LanceDB has nothing that must be closed, and a server may still hold this store
+        # no more than this: LanceDB has nothing that must be closed, and a server may still hold this store
         self.files.forget()
 
     def search(
@@ -148,11 +149,13 @@ class Store:
             "rerank": rerank,
             "explain": explain,
         }
+        # all are parsed before the first is answered: a mistake in the last one costs no waiting
         asked = [Query.of(**{**options, **arguments}) for arguments in map(query_arguments, queries)]
         answers: list[Answer] = []
         for start in range(0, len(asked), _TOGETHER):
             for found in self.engine.answers(asked[start : start + _TOGETHER]):
                 if isinstance(found, Exception):
+                    # the first error, as a loop over `search` would raise it; `Engine.answers` keeps the others apart
                     raise found
                 answers.append(found)
         return answers
@@ -178,6 +181,7 @@ class Store:
         if offset < 0 or limit < 0:
             raise SettingsError(f"expected offset and limit of at least 0, got {offset} and {limit}")
         snapshot = self.files.snapshot()
+        # a list of all is counted, then cut: `total` is that of the conditions, not of the part
         rows = snapshot.meeting([Condition.parse(one) for one in where_strings(where)])
         return Items(items=tuple(snapshot.items(rows[offset : offset + limit])), total=len(rows))
 
@@ -199,16 +203,19 @@ class Store:
         `SettingsError`. A `name` goes into the metadata. Raises what `limner.search.index.index_pictures` raises, and
         `StoreError` for a file that cannot be read.
         """
+        # the signature is the client's, which sends bytes; a store that kept files would be a second place for them
         if not isinstance(image, str | Path):
             raise SettingsError(
                 "a store keeps no picture files: write the bytes to a file and add that, or add them to a server"
             )
         path = os.path.abspath(image)  # noqa: PTH100 - as indexing spells it: resolve() would follow links
+        # given facts replace what the store has, by the one rule of `index_pictures`
         facts = {**(metadata or {}), **({} if name is None else {"name": name})}
         if identity is not None:
             facts["identity"] = identity
         report = self.index([path], metadata={path: facts})
         if report.skipped:
+            # indexing lists what it cannot read and goes on; of one file that is the whole result
             raise StoreError(f"{path}: {report.skipped[0][1]}")
         return self.item(key_of(path))
 
@@ -234,6 +241,7 @@ class Store:
 
     def delete(self, id: str) -> None:
         """Take a picture out of the store; its file is left alone. Raises `UnknownPictureError`."""
+        # by the count: to look first would leave a moment in which another writer deletes it
         if not self.files.delete([id]):
             raise self._unknown(id)
 
@@ -246,6 +254,7 @@ class Store:
 
     def thumbnail(self, id: str) -> bytes:
         """A small JPEG of a picture. Raises what `image` raises."""
+        # `StoreFiles.add` may be given no thumbnails; an unknown key ends in `_stored`'s error
         return self.files.thumbnails([id])[0] or small_bytes(self._stored(id))
 
     def info(self) -> StoreInfo:
@@ -276,7 +285,9 @@ def open_store(
     `limner.search.engine.Engine`). Raises `StoreError` for a folder that is no store, a run that cannot be found, and
     a model that the store was not built with.
     """
+    # the store before the model: a wrong folder is told at once, where loading takes seconds
     files = StoreFiles.open(folder)
+    # a model that is loaded already may serve several stores
     if not isinstance(run, TrainedModel):
         try:
             run = load_model(run or files.manifest.run, device=device)
@@ -284,5 +295,6 @@ def open_store(
             raise StoreError(
                 f"{folder}: the model of this store cannot be loaded: {error}; name it with run="
             ) from None
+    # by the fingerprint, too: probabilities that were fitted to other weights would be wrong without a sign
     calibration = load_calibration(run.path, run.fingerprint)
     return Store(Engine(files, run, calibration, approximate_from=approximate_from))

@@ -31,8 +31,8 @@ from limner.search.table import Table, matrix_of, with_vectors
 from limner.types import Encoder, RegionFeatures
 from limner.wire import Hit
 
-_MANY = 4  # pictures of a store for one that is looked up, below which the table is read from first to last
-_LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE, LEASE_FILE}  # by a create that was killed
+_MANY = 4  # if one image in four or more is looked up, the table is read from first to last
+_LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE, LEASE_FILE}  # of a create that was killed
 
 
 class StoreFiles:
@@ -44,6 +44,7 @@ class StoreFiles:
     def __init__(self, folder: StorePath, manifest: StoreManifest) -> None:
         self.folder = folder
         self.manifest = manifest
+        # one for both tables: deleting an image changes both, and nobody may write in between
         self._lock = lock_of(folder)
         map_size = None if manifest.map is None else math.prod(manifest.map)
         self._table = Table(folder, "pictures", schema(manifest.dim, map_size), self._lock)
@@ -77,6 +78,7 @@ class StoreFiles:
             "created": created,
             "id": secrets.token_hex(16),
         }
+        # before the folder is made: refused values leave nothing behind
         manifest = StoreManifest.parse(values)
         with reached(folder):
             if isinstance(folder, Path):
@@ -93,6 +95,7 @@ class StoreFiles:
         """Open a store: a folder, or `s3://BUCKET/FOLDER`. Raises `StoreError` for one that is missing, or damaged."""
         place = store_path(folder)
         store = cls(place, read_manifest(place))
+        # so that a damaged table is told when the store is opened, not by the first query
         store._table.opened()
         return store
 
@@ -127,11 +130,12 @@ class StoreFiles:
             raise StoreError(f"{self.folder}: holds vectors of width {self.dim}, the model gives {dim}")
 
     def follow(self) -> None:
-        """Open the tables anew where another store has taken the folder.
+        """Open the tables anew if another store has taken the folder.
 
-        LanceDB would go on with what it has read, as long as both count as many commits. Raises `StoreError` for a
+        Raises `StoreError` for a
         store of another model, and for a folder that is none any more.
         """
+        # a small file before each use: its random id tells apart two stores of one model and as many commits
         manifest = read_manifest(self.folder)
         if manifest == self.manifest:
             return
@@ -139,6 +143,7 @@ class StoreFiles:
             raise StoreError(
                 f"{self.folder}: was replaced by a store of model {manifest.fingerprint[:12]}; open it again"
             )
+        # LanceDB would go on with what it has read as long as both tables count as many commits
         self.manifest = manifest
         self.forget()
 
@@ -164,15 +169,18 @@ class StoreFiles:
         `DataError` for NaN, a path given twice or metadata that JSON cannot hold; the store is then as it was.
         """
         rows = [entry.to_row() for entry in entries]
+        # a merge of no rows would be a commit all the same
         if not rows:
             return
         self.follow()
+        # LanceDB's merge keeps both rows of a new key that is given twice (0.40)
         if len({row["id"] for row in rows}) != len(rows):
             raise DataError("a picture was given twice in one batch")
         if vectors.shape != (len(rows), self.dim):
             raise StoreError(
                 f"{self.folder}: expected {len(rows)} vectors of width {self.dim}, got shape {vectors.shape}"
             )
+        # one NaN in a row makes each of its scores NaN, which no later search could rank
         if not np.isfinite(vectors).all():
             raise DataError("embeddings hold NaN or infinite values; the model has diverged")
         if thumbnails is not None and len(thumbnails) != len(rows):
@@ -182,6 +190,7 @@ class StoreFiles:
         ]
         columns = self._table.schema
         given = {"vector": np.asarray(vectors, dtype=np.float32), "map": self._checked(maps, len(rows))}
+        # without the vectors, of whose every number from_pylist would make a Python object
         table = pa.Table.from_pylist(
             rows, schema=pa.schema([field for field in columns if field.name not in given])
         )
@@ -198,6 +207,8 @@ class StoreFiles:
         """
         self.follow()
         with self.writing():
+            # sentences first: killed after it, the images are still there and the same call goes on. In the other
+            # order nobody would know any more whose sentences those are
             paths = self._table.rows(ids, ["path"])["path"].to_pylist()
             self.sentences.delete(paths, "path")
             return self._table.delete(ids)
@@ -246,8 +257,10 @@ class StoreFiles:
                 block = ids[start : start + size]
                 yield np.arange(start, start + len(block)), self.maps(block)
             return
+        # keys in SQL are compared with every row, block by block: 100 blocks would read 100 times all keys
         places = {key: place for place, key in enumerate(ids)}
         for batch in self.batches(["id", "map"], size):
+            # popped, so that what is left at the end are the keys that the table does not have
             found = [places.pop(key, -1) for key in batch.column("id").to_pylist()]
             wanted = np.flatnonzero(np.array(found) >= 0)
             if len(wanted):
@@ -265,6 +278,7 @@ class StoreFiles:
     def thumbnails(self, ids: Sequence[str]) -> list[bytes | None]:
         """Stored thumbnails of pictures by their keys, in order: JPEG files, None for one that has none."""
         rows = self._table.rows(ids, ["thumbnail"])
+        # LanceDB answers in the order of its files, not in that of the keys
         found = dict(zip(rows["id"].to_pylist(), rows["thumbnail"].to_pylist(), strict=True))
         return [found.get(one) for one in ids]
 
@@ -277,6 +291,7 @@ class StoreFiles:
             raise DataError(
                 "maps hold NaN or infinite values; the model has diverged, or half precision is too small"
             )
+        # half precision is what the column holds; beyond 65,504 it is infinite, which was refused above
         return None if maps is None else np.asarray(maps, dtype=np.float16)
 
     def search(self, query: Float[np.ndarray, " width"], k: int = 10) -> list[Hit]:
@@ -299,9 +314,10 @@ class StoreFiles:
     def snapshot(self) -> Snapshot:
         """The rows in memory; when the table has changed since, what has changed is read."""
         self.follow()
-        # Asked before reading: a commit in between then only means one reading too many.
+        # asked before reading: after a commit in between it is too low, which costs one more reading and loses nothing
         version = self._table.version
         if self._snapshot is None or self._snapshot.version != version:
+            # it has the one before, whose vectors of unchanged rows it copies
             self._snapshot = Snapshot.read(self._table, version, self.dim, self._snapshot)
         return self._snapshot
 
@@ -326,17 +342,19 @@ class StoreFiles:
 
 
 def store_for(encoder: Encoder, run: Path, folder: StorePath) -> StoreFiles:
-    """The store in a folder, made there if there is none, to index into with the model of a run.
+    """Open the store in a folder, or make one there, to index into it with the model of a run.
 
     Raises `StoreError` for a folder that holds anything else, a damaged store, and another model's.
     """
     with reached(folder, "read"):
+        # the manifest, not the folder: a create that was killed leaves one
         is_there = (folder / FILE).exists()
     if not is_there:
         return StoreFiles.create(
             folder,
             fingerprint=encoder.fingerprint,
             dim=encoder.dim,
+            # absolute: the store is opened from other working directories
             run=run.resolve(),
             map_shape=None if encoder.reranker is None else encoder.reranker.region_shape,
         )
@@ -351,7 +369,7 @@ def lock_of(folder: StorePath) -> WriterLock | Lease:
 
 
 def check_empty(folder: StorePath) -> None:
-    """Raise `StoreError` for a folder that holds anything but what the making of a store leaves when it is killed."""
+    """Raise `StoreError` for a folder that holds anything but the remains of a create that was killed."""
     if is_remote(folder) and not folder.is_dir():
         return  # an object storage has no empty folders
     others = {path.name for path in folder.iterdir()} - _LEFT_BEHIND
