@@ -58,7 +58,7 @@ _BLOCK = 8192  # rows copied at once
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """Vectors and columns of a store, ordered by path, so that among equal scores the lower row has the earlier path."""
+    """Vectors and columns of a store, ordered by path: among equal scores the lower row has the earlier path."""
 
     version: int
     vectors: Vectors

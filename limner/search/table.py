@@ -244,6 +244,6 @@ def _quoted(ids: Sequence[str]) -> str:
 
 def _reason(error: Exception) -> str:
     """Find the system's reason in a message of LanceDB's; without one, the beginning of the message."""
-    # a message of LanceDB's names files of Rust and ends in a trace; the system's reason stands before "(os error N)"
+    # its messages are long and differ from version to version; the system's reason stands before "(os error N)"
     said = re.search(r"([^:]+) \(os error \d+\)", str(error))
     return said[1].strip() if said else str(error).splitlines()[0][:120]

@@ -1,4 +1,4 @@
-"""The server's app: routes, and around them who is let in, how fast and with how much."""
+"""The server's app: its routes, and around them access, rate and size limits."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -50,6 +50,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     """
     settings = settings or ServerSettings()
     engine = store.engine
+    # declared first: worker and counters read each other, so one of them has to be bound later
     counters: Counters
     worker = Worker(
         engine.answers,
@@ -65,6 +66,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
+        # it waits up to a second for what has begun, which the event loop must not
         await run_in_threadpool(worker.close)
 
     app = FastAPI(
@@ -77,9 +79,9 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
-    # for a server that stops while queries are being answered
+    # uvicorn runs the lifespan's end after all requests: a server that stops earlier turns them away by this
     app.state.turn_away = worker.close
-    # outermost last
+    # outermost last: who is not let in has no body read, every refusal has the guarded headers and is counted
     app.add_middleware(BodyLimit, largest=settings.max_body, seconds=settings.body_seconds)
     guesses = Buckets(settings.rate, settings.burst) if settings.rate else None
     app.add_middleware(Access, token=settings.token, hosts=settings.hosts, guesses=guesses)
@@ -88,7 +90,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     app.add_middleware(Guarded)
     app.add_middleware(Counting, counters=counters)
 
-    # for the description only: the middleware refuses before a body is read
+    # for the description only: FastAPI checks dependencies after it has parsed the body, the middleware before
     guarded = [Security(HTTPBearer(auto_error=False))] if settings.token is not None else []
     folder = changes.folder
     # absolute, as the store spells paths: by it the routes tell an upload from other pictures
@@ -129,6 +131,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
 
     app.include_router(page_routes())
     place = engine.files.folder
+    # a store opened by a relative path may be named either way in a message
     secret = {str(place), *([str(place.absolute())] if isinstance(place, Path) else [])}
     install_handlers(app, [*sorted(secret, key=len, reverse=True), *([str(folder)] if folder else [])])
     _describe_openapi(app, settings)
@@ -160,5 +163,5 @@ def _describe_openapi(app: FastAPI, settings: ServerSettings) -> None:
             app.openapi_schema = schema
         return app.openapi_schema
 
-    # FastAPI's own way to change it
+    # the way to change it that FastAPI documents
     app.openapi = openapi  # type: ignore[method-assign]

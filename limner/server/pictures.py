@@ -1,7 +1,4 @@
-"""The picture files of a store, for those who have their key, and the decoding of those that clients send.
-
-Pictures are decoded in threads of their own, few at a time: a large one takes seconds and much memory.
-"""
+"""The image files of a store, for clients that have their key, and the decoding of images that clients send."""
 
 import asyncio
 import io
@@ -35,6 +32,7 @@ _DEEP = 4
 
 _CHUNK = 256 * 1024
 
+# private: no shared proxy keeps them. Vary: without the token the browser must not answer from its own cache
 _HEADERS = {"Cache-Control": "private, max-age=300", "Vary": "Authorization"}
 
 
@@ -42,12 +40,15 @@ class Decoding:
     """Two threads, for which at most `most` requests wait: `RefusedError` (503) beyond."""
 
     def __init__(self, most: int = 128) -> None:
+        # few, and apart from the threads that read the store: a large image takes seconds and much memory. One
+        # picture of 521 kB once held the model for 5.5 s and took 2.5 GB
         self._threads = ThreadPoolExecutor(2, "limner-pictures")
         self._most = most
         self._waiting = 0
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of a function, called in one of the threads."""
+        # counted in the event loop alone, so that no lock is needed; the pool's own queue has no end
         if self._waiting >= self._most:
             raise RefusedError(503, "too many pictures are waiting; try again soon", {"Retry-After": "1"})
         self._waiting += 1
@@ -73,8 +74,10 @@ async def send_picture(files: StoreFiles, key: str, decoding: Decoding) -> Respo
     it was indexed, 503 where too many wait; `ImageError` for a file that cannot be decoded.
     """
     entry = await run_in_threadpool(known_image, files, key)
+    # closes the file on every way out but the last one, where the answer takes it over
     with ExitStack() as ours:
         file = ours.enter_context(await run_in_threadpool(_open, entry))
+        # by the bytes: a file that is called .jpg and holds HTML is not sent as what its name says
         kind = browser_type(file.read(16))
         file.seek(0)
         if kind is None:
@@ -82,6 +85,7 @@ async def send_picture(files: StoreFiles, key: str, decoding: Decoding) -> Respo
             content = await decoding.run(lambda: as_jpeg(open_rgb(file.read(), name=name)))
             return Response(content, media_type="image/jpeg", headers=_HEADERS)
         ours.pop_all()
+    # by the open file and not by its path, behind which another one could be put now
     return _FileResponse(file, entry.size, kind)
 
 
@@ -106,14 +110,12 @@ def _open(image: StoredImage) -> BinaryIO:
     except ChangedPictureError as error:
         raise RefusedError(410, str(error)) from None
     except OSError:
+        # says nothing of the picture, so it is no 410: the client may try again
         raise RefusedError(503, "too many files are open; try again soon", {"Retry-After": "1"}) from None
 
 
 class _FileResponse(StreamingResponse):
-    """An open file of a known size in bytes, closed however the sending ends.
-
-    Its pieces cannot close it: where a client has left, nobody asks for the first one.
-    """
+    """An open file of a known size in bytes, which is closed however the sending ends."""
 
     def __init__(self, file: BinaryIO, size: int, media_type: str) -> None:
         headers = {**_HEADERS, "Content-Length": str(size)}
@@ -121,12 +123,14 @@ class _FileResponse(StreamingResponse):
         self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # not in `_chunks`: of a generator whose first piece nobody asks for, because the client has left, no line runs
         with self._file:
             await super().__call__(scope, receive, send)
 
 
 def _chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
     """The file in pieces, no more than it had when it was opened."""
+    # no more than Content-Length says: a file that grows meanwhile would break the protocol
     while size > 0 and (chunk := file.read(min(_CHUNK, size))):
         size -= len(chunk)
         yield chunk
@@ -139,7 +143,9 @@ def check_pixels(content: bytes, most: int) -> None:
     """
     try:
         with quiet(), Image.open(io.BytesIO(content), formats=formats()) as image:
+            # I and F: modes of more than eight bits; decoding them takes copies in 32 bits
             pixels, deep = image.width * image.height, image.mode[0] in "IF"
+    # Pillow itself refuses at twice its own limit, already when it reads the header
     except Image.DecompressionBombError:
         pixels, deep = most + 1, False
     except Exception:  # damaged headers raise nearly anything
@@ -154,5 +160,6 @@ def check_pixels(content: bytes, most: int) -> None:
 def with_pixels(engine: Engine, query: Query, max_pixels: int) -> Query:
     """The query with its picture decoded. Raises what `check_pixels` and `Encoder.prepare_image` raise."""
     assert isinstance(query.image, bytes)
+    # before decoding: from the header it takes 0.02 s to refuse a picture of 521 kB that decodes to 2.5 GB
     check_pixels(query.image, max_pixels)
     return replace(query, pixels=engine.encoder.prepare_image(query.image))
