@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from limner.server.problems import RefusedError, problem, refused
 
 _WITH_PICTURES = ("/v1/search", "/v1/sentences", "/v1/items")
-# a longest text and twenty conditions of 2,000 characters each fit into it
+# /v1/explain sends a text of at most 2,000 characters, each of which takes up to 12 bytes in JSON's escapes
 _PLAIN = 64 * 1024
 
 

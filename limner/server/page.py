@@ -48,8 +48,8 @@ def page_routes(folder: Path = FOLDER) -> APIRouter:
         if name not in files:
             raise RefusedError(404, "the page has no file of this name")
         path = files[name]
+        # no-cache: the browser asks again each time, so that a new version has no parts of an old one
         return Response(
-            # no-cache: the browser asks again each time, so that a new version has no parts of an old one
             path.read_bytes(), media_type=_TYPES[path.suffix], headers={"Cache-Control": "no-cache"}
         )
 

@@ -20,8 +20,9 @@ from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes, without_path
 from limner.wire import Item, Items
 
+# twenty of them must fit into a request header: h11 takes 64 KiB, proxies often 8
 WhereInAddress = Annotated[Where, Field(max_length=200)]
-"""A condition in an address, which has an end."""
+"""A condition in an address, whose length is limited."""
 
 
 _DOT = "R0lGODdhAQABAIEAAMgeHgAAAAAAAAAAACwAAAAAAQABAAAIBAABBAQAOw=="
@@ -58,6 +59,7 @@ def item_routes(
 ) -> APIRouter:
     """The routes of items and their pictures."""
     routes = APIRouter(tags=["pictures"])
+    # two threads for these files beside the two of searches: a page of results must not keep a query waiting
     uploads, decoding = changes.folder, Decoding()
     always = (401, 421, 422, 500, 503)
 
@@ -73,6 +75,7 @@ def item_routes(
     @routes.get("/v1/items", responses=declared(403, 409, 429, *always))
     async def items(
         request: Request,
+        # 2^53: the last whole number that JavaScript counts to, and far below what an array index may be
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
         where: Annotated[list[WhereInAddress], Query(max_length=20)] = [],  # noqa: B006 - as FastAPI has it
@@ -80,15 +83,18 @@ def item_routes(
         """List pictures in the order of their paths."""
 
         def listed() -> Items:
+            # one snapshot for the rows and their number, though other processes add and delete
             snapshot = engine.files.snapshot()
             until = time.monotonic() + settings.query_seconds
             rows = snapshot.meeting(conditions_of(where), until=until)
             part = snapshot.items(rows[offset : offset + limit])
             return Items(items=tuple(without_path(one, uploads) for one in part), total=len(rows))
 
+        # a list of everything asks for nobody, so that it leaves no line (limner.server.audit)
         if not where:
             return await run_in_threadpool(listed)
         asked = {"where": where, "offset": offset, "limit": limit}
+        # outside of the block where conditions are read: a refused question is recorded, too
         async with audit.noted(request, "items", asked) as found:
             answer = await run_in_threadpool(listed)
             found += [one.id for one in answer]
@@ -108,7 +114,9 @@ def item_routes(
     async def add(body: NewItem) -> Item:
         """Add a picture; one of the same bytes gets the new facts."""
         content = picture_of(body.image)
+        # by the header, before the picture waits in line for the model
         check_pixels(content, settings.max_pixels)
+        # not given up when the client leaves: half a change helps nobody, and who sends it again gets the same picture
         stored = await asyncio.wrap_future(
             worker.call(changes.add, content, body.name, body.identity, body.metadata)
         )
@@ -122,6 +130,7 @@ def item_routes(
     )
     async def delete(id: Id) -> None:
         """Take a picture out of the store; its file is deleted only if it was added here."""
+        # in the thread of the model, which also adds: changes of one server never meet at the writers' lock
         await asyncio.wrap_future(worker.call(changes.delete, id))
 
     @routes.get(

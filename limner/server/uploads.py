@@ -1,4 +1,4 @@
-"""Pictures that clients add: written to one folder under the hash of their bytes, then indexed."""
+"""Images that clients add: written to one folder under the hash of their bytes, then indexed."""
 
 import hashlib
 import logging
@@ -18,7 +18,7 @@ from limner.server.problems import RefusedError
 from limner.wire import Hit, Item
 
 NAME = "name"
-"""Under which the metadata keep what the client called a picture."""
+"""Key of the metadata under which the client's name of an image is kept."""
 
 _ENDINGS = {
     "image/jpeg": ".jpg",
@@ -30,7 +30,7 @@ _ENDINGS = {
 }
 _HASH = re.compile(r"[0-9a-f]{64}")
 _COMPACT_AFTER = 64
-"""Changes; each leaves a small file that every later reader opens."""
+"""Number of changes after which the store is compacted; each leaves a small file that every later reader opens."""
 
 T = TypeVar("T", Hit, Item)
 
@@ -49,6 +49,7 @@ class Changes:
         self.engine = engine
         self.folder = None if folder is None else writable(folder)
         self._changes = 0
+        # `delete` removes files of this folder: one that its owner indexed from here must never be among them
         for path in engine.files.snapshot().columns["path"].to_pylist():
             if Path(path).parent == self.folder and not is_upload(path, self.folder):
                 raise SettingsError(
@@ -64,15 +65,18 @@ class Changes:
         `StoreError` while another process writes and where the disk refuses; there is no file then.
         """
         assert self.folder is not None
+        # by the bytes; what browsers do not show is TIFF, or refused when it is decoded. The client's name is never a
+        # path
         ending = _ENDINGS.get(browser_type(content[:16]) or "", ".tif")
         path = self.folder / f"{hashlib.sha256(content).hexdigest()}{ending}"
         facts = {**metadata, NAME: name, **({} if identity is None else {"identity": identity})}
-        # the name is the hash of the bytes: what is there already is the same picture
+        # the name is the hash of the bytes: a file that is there already is the same picture
         new = not path.exists()
         try:
             if new:
                 _write(path, content)
             done = index_pictures(
+                # one worker: it is one file, and the thread of the model waits for it anyway
                 self.engine.encoder, self.engine.files, [path], metadata={str(path): facts}, workers=1
             )
             if done.skipped:
@@ -91,22 +95,26 @@ class Changes:
     def delete(self, key: str) -> None:
         """Take a picture out of the store, and delete its file if it was added here. Raises `RefusedError` (404)."""
         entry = self.engine.files.entry(key)
+        # the row first, then the file: killed in between, a file is left over, but no row without one
         if entry is None or not self.engine.files.delete([key]):
             raise RefusedError(404, "the store holds no picture of this id")
         path = Path(entry.path)
-        # whatever else lies in the folder is not ours
+        # three signs, since what else lies in the folder is its owner's: an upload's name, its own hash, a client's
+        # name
         if is_upload(entry.path, self.folder) and path.stem == entry.sha256 and NAME in entry.metadata:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
+                # logged and not raised: the picture is out of the store, which is what was asked for
                 log.error("%s: cannot be deleted (%s)", path, error.strerror or error)
         self._tidy()
 
     def _tidy(self) -> None:
-        """Join what many changes have left; what was changed stays so where that fails."""
+        """Join the files that many changes have left; the changes stand also if that fails."""
         self._changes += 1
         if self._changes % _COMPACT_AFTER == 0:
             try:
+                # here and not in another thread: this one is the server's only writer
                 self.engine.files.compact()
             except StoreError as error:
                 log.error("%s", error)
@@ -118,7 +126,8 @@ def is_upload(path: str, folder: Path | None) -> bool:
 
 
 def without_path(one: T, folder: Path | None) -> T:
-    """A hit or an item as it is told over HTTP: without its path, under the name that it goes by."""
+    """Make a hit or an item ready for HTTP: without its path, under the name that clients know."""
+    # told for an upload by what its client called it: its file has the hash for a name
     name = shown_name(str(one.path), one.metadata, folder)
     return one.model_copy(update={"path": None, "name": name})
 
@@ -134,6 +143,7 @@ def writable(folder: Path) -> Path:
     folder = Path(os.path.abspath(folder))  # noqa: PTH100 - as the store spells paths
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # tried, because mode bits say nothing of a full or read-only disk
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
@@ -144,11 +154,13 @@ def writable(folder: Path) -> Path:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """All of the file or nothing of it."""
+    """Write a file as a whole or not at all."""
+    # in the same folder, where a rename is atomic; the dot hides it from indexing
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
         try:
             file.write(content)
             file.flush()
+            # before the rename, or the name could lead to an empty file after a power cut
             os.fsync(file.fileno())
             Path(file.name).replace(path)
         except BaseException:
