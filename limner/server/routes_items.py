@@ -20,7 +20,7 @@ from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes, without_path
 from limner.wire import Item, Items
 
-# twenty of them must fit into a request header: h11 takes 64 KiB, proxies often 8
+# twenty of them must fit into the header of a request, for which h11 takes 16 KiB
 WhereInAddress = Annotated[Where, Field(max_length=200)]
 """A condition in an address, whose length is limited."""
 
@@ -94,7 +94,7 @@ def item_routes(
         if not where:
             return await run_in_threadpool(listed)
         asked = {"where": where, "offset": offset, "limit": limit}
-        # outside of the block where conditions are read: a refused question is recorded, too
+        # around the reading of the conditions, so that a refused question is recorded, too
         async with audit.noted(request, "items", asked) as found:
             answer = await run_in_threadpool(listed)
             found += [one.id for one in answer]

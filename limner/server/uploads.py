@@ -75,13 +75,14 @@ class Changes:
         try:
             if new:
                 _write(path, content)
+            # one worker: it is one file, and the thread of the model waits for it anyway
             done = index_pictures(
-                # one worker: it is one file, and the thread of the model waits for it anyway
                 self.engine.encoder, self.engine.files, [path], metadata={str(path): facts}, workers=1
             )
             if done.skipped:
                 raise RefusedError(409, f"{name}: {done.skipped[0][1]}")
         except BaseException as error:
+            # only a file that this call wrote: an older one belongs to a row of the store
             if new:
                 path.unlink(missing_ok=True)
             if isinstance(error, OSError):
