@@ -48,7 +48,8 @@ def _is_none(value: Any) -> bool:
 class ResponseModel(BaseModel):
     """The base of answers: frozen, documented, and strict about names."""
 
-    # forbid: a misspelt field is an error of ours and must not vanish. frozen: one answer may go to several callers
+    # forbid: a misspelt field is an error of ours and must not vanish. frozen: an answer is a value, of which
+    # `model_copy` makes another
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     @classmethod
@@ -298,6 +299,7 @@ class Items(ResponseModel):
         return len(self.items)
 
     def __repr__(self) -> str:
+        # without the items: pydantic would print all 500 of a part
         return f"Items({len(self.items)} of {self.total})"
 
 
