@@ -154,7 +154,7 @@ def _of_arrays(
     # the format chooses the protocol, as it does for a run
     format_name = dataset.source.partition(":")[0]
     rules = rules or protocol_of(format_name)
-    # before any product: a protocol by classes on a dataset without them would fail at the end
+    # before any product: missing labels, or several images in a group, are told at once
     expect_fit(dataset, rules)
     # only if the protocol compares labels: they may be absent, and take a matrix of images × labels
     labels = label_matrices(dataset) if rules.match == "labels" else (None, None)

@@ -53,7 +53,7 @@ class Plugin:
 
 
 def plugins(group: Group) -> dict[str, Plugin]:
-    """List all that installed packages add to a group, sorted by name. Raises `SettingsError` for a name given twice."""
+    """Map names to all that installed packages add to a group. Raises `SettingsError` for a name given twice."""
     # cached: the settings of a recipe are parsed dozens of times in one command, and each look at the disk takes 20 ms.
     # By sys.path, because a test or a notebook may add a package to it later
     return _installed(group, tuple(sys.path))

@@ -21,8 +21,8 @@ S = TypeVar("S", bound="Settings")
 class Settings(BaseModel):
     """Settings that refuse unknown names and values out of range at construction."""
 
-    # extra: a misspelt setting must not leave its default in force. protected_namespaces: pydantic would warn of
-    # names that begin with `model_`. Docstrings become the descriptions that `limner recipes show` and the docs print
+    # extra: a misspelt setting must not leave its default in force. protected_namespaces: older versions of pydantic 2
+    # warn of fields whose names begin with `model_`
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=()
     )

@@ -1,7 +1,7 @@
 """Approximate search of large stores: a graph over the vectors, in memory, beside the exact matrix.
 
 The graph is usearch's HNSW (Malkov and Yashunin, 2018) in half precision. It proposes rows, which are then scored
-exactly, so that a score is the same whichever way a picture was found. It promises nothing on a crash and is never
+exactly, so that a score is the same whichever way an image was found. It promises nothing on a crash and is never
 written: the store's table is the truth.
 """
 
@@ -77,7 +77,7 @@ class Approximate:
         found = self._graph.search(query, min(k + 16, len(self._rows)), exact=False)
         # in row order, because `top` orders equal scores by position: so they come by path, as in exact search
         rows = np.sort(np.fromiter((self._rows[int(number)] for number in found.keys), np.int64))
-        # a sum for each row by itself: copies of a picture have equal scores
+        # a sum for each row by itself: copies of an image have equal scores
         scores = np.einsum("nd,d->n", self._snapshot.matrix[rows], query)
         best = top(scores, k)
         return rows[best], scores[best]

@@ -42,7 +42,7 @@ class Condition:
     - `~` a pattern with * and ?, upper and lower case alike.
 
     A value in double quotes is a text as it stands, and so is any value of `identity` and `path`. `taken` is compared
-    with times in ISO 8601, by the camera's own clock. A picture of which the name is not known meets `!=` only.
+    with times in ISO 8601, by the camera's own clock. An image of which the name is not known meets `!=` only.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Condition:
         return cls(name, operator, tuple(_bound(name, operator, one) for one in values))
 
     def holds(self, facts: Mapping[str, Any]) -> bool:
-        """True if a picture with these facts meets the condition."""
+        """True if an image with these facts meets the condition."""
         return self.test(facts.get(self.name))
 
     def test(self, value: Any) -> bool:

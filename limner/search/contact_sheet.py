@@ -1,4 +1,4 @@
-"""A contact sheet: the pictures that a search found, in order, on one page."""
+"""A contact sheet: the images that a search found, in order, on one page."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ CAPTION = 30
 """Height of the line under a tile."""
 
 TRUE = (0, 128, 72)
-"""Frame of a picture that shows what was sought."""
+"""Frame of an image that shows what was sought."""
 FALSE = (205, 50, 45)
 """Frame of one that does not."""
 NEUTRAL = (196, 200, 206)
@@ -61,9 +61,9 @@ def contact_sheet(
 ) -> Image.Image:
     """Draw hits as rows of square tiles of `tile` pixels, each with rank and score below.
 
-    `query` stands on top: text, wrapped, or a `Path` to a picture, shown at the left. With `truth`, the
+    `query` stands on top: text, wrapped, or a `Path` to an image, shown at the left. With `truth`, the
     identity sought, frames are green where a hit has it, red where it has another, grey where it has none;
-    without, all are grey. Pictures are fitted in whole; one that cannot be read becomes an empty tile that
+    without, all are grey. Images are fitted in whole; one that cannot be read becomes an empty tile that
     says so. Accents are dropped and scripts other than Latin drawn as boxes: Pillow's own font has no more.
 
     Raises `SettingsError` for less than 1 column or tiles below 48 pixels.

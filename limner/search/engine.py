@@ -1,4 +1,4 @@
-"""A store and its model together: queries as text, as a picture, as both, or by a picture of the store."""
+"""A store and its model together: queries as text, as an image, as both, or by an image of the store."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -20,13 +20,13 @@ from limner.types import Encoder, Reranker
 from limner.wire import Answer, Explanation, FoundSentence, MetadataField, StoreInfo, StoreModel
 
 _EXAMPLES = 3
-"""Pictures whose best sentence `info` gives as an example."""
+"""Images whose best sentence `info` gives as an example."""
 
 
 class Engine:
     """Answers queries; refuses a model that the store was not built with (`StoreError`).
 
-    With a calibration, hits of a text have a match probability. A store of at least `approximate_from` pictures is
+    With a calibration, hits of a text have a match probability. A store of at least `approximate_from` images is
     searched by a graph (`limner.search.approximate`), which is built by the first such query, unless the query has
     conditions or groups; None = every search is exact.
     """
@@ -55,14 +55,14 @@ class Engine:
             self._approximate.update(snapshot)
 
     def answer(self, query: Query) -> Answer:
-        """The pictures that fit a query best.
+        """The images that fit a query best.
 
-        Where the model has a matcher, the first of the embedding's ranking of a text are re-ranked by it, from the maps
-        in the store, and the rest keep their order below. Pictures that do not meet the query's conditions take no
+        Where the model has a reranker, the first of the embedding's ranking of a text are re-ranked by it, from the maps
+        in the store, and the rest keep their order below. Images that do not meet the query's conditions take no
         part; nor does the one that others shall be like.
 
-        Raises `DataError` when the model knows no word of the text, `ImageError` for a picture that cannot be read,
-        `SettingsError` for re-ranking without a matcher and `UnknownPictureError` for a key that is not there.
+        Raises `DataError` when the model knows no word of the text, `ImageError` for an image that cannot be read,
+        `SettingsError` for re-ranking without a reranker and `UnknownPictureError` for a key that is not there.
         """
         found = self.answers([query])[0]
         if isinstance(found, Exception):
@@ -78,7 +78,7 @@ class Engine:
         What one of them raises, a bug's exception among it, is its own result and leaves the others alone.
         """
         limits = [None] * len(queries) if until is None else until
-        # one snapshot for all: a query that reads another would rank other pictures than its neighbours
+        # one snapshot for all: a query that reads another would rank other images than its neighbours
         snapshot = self.files.snapshot()
         # not one by one: 64 clients get 65 queries a second together, 36 one after the other (benchmarks.server_load)
         found = self._answers(queries, limits, snapshot)
@@ -114,7 +114,7 @@ class Engine:
         return found
 
     def sentences(self, query: Query) -> list[FoundSentence]:
-        """The k sentences of the store that fit a query best: of a picture, those that may describe it.
+        """The k sentences of the store that fit a query best: of an image, those that may describe it.
 
         Only what the query is made of and `k` count. Raises what `answer` raises.
         """
@@ -129,14 +129,14 @@ class Engine:
         return len(self._sentences)
 
     def explain(self, text: str, key: str) -> Explanation:
-        """Explain a picture's score for a text: what each word adds, and where the matcher looked.
+        """Explain an image's score for a text: what each word adds, and where the reranker looked.
 
         Raises what `answer` raises.
         """
         return explanation(self.encoder, self._reranker(), self.files, text, key)
 
     def fields(self) -> list[MetadataField]:
-        """List the names of the pictures' metadata, with the values of those that have few."""
+        """List the names of the images' metadata, with the values of those that have few."""
         return self.files.snapshot().metadata.fields()
 
     def info(self, *, max_k: int | None = None, changes: bool = True, adds: bool = True) -> StoreInfo:
@@ -168,7 +168,7 @@ class Engine:
         )
 
     def _examples(self, keys: Sequence[str]) -> list[str]:
-        """Sentences that fit some of the pictures best."""
+        """Sentences that fit some of the images best."""
         # spread over the store: images that are neighbours by path are often of one person or place
         some = keys[:: max(1, len(keys) // _EXAMPLES)][:_EXAMPLES]
         try:
@@ -267,7 +267,7 @@ class Engine:
     def _proposed(
         self, vector: Float[np.ndarray, " dim"], snapshot: Snapshot, count: int, like: str | None
     ) -> Ranking:
-        """Rank what the graph finds, without the picture that others shall be like."""
+        """Rank what the graph finds, without the image that others shall be like."""
         assert self._approximate is not None
         self._approximate.update(snapshot)
         rows, found = self._approximate.nearest(vector, count + (like is not None))
@@ -277,14 +277,14 @@ class Engine:
         return Ranking(snapshot, rows if like is None else rows[rows != snapshot.places[like]], scores)
 
     def _around(self) -> int:
-        """The number of pictures that a matcher must judge for the probabilities: as many as when they were fitted."""
+        """The number of images that a reranker must judge for the probabilities: as many as when they were fitted."""
         if self.calibration is None or self.calibration.reranker is None:
             return 0
         # otherwise the first hit's probability rose as `rerank` fell: 0.97 at 1 where it is 0.23 now
         return AROUND if self.calibration.reranked == "all" else min(AROUND, self.calibration.reranked)
 
     def _reranking(self, query: Query) -> tuple[Reranker | None, int | Literal["all"]]:
-        """The matcher, and how many of the first it re-ranks for a query."""
+        """The reranker, and how many of the first it re-ranks for a query."""
         alone = query.image is None and query.like is None
         reranker = self._reranker() if alone else None
         if reranker is None:

@@ -22,7 +22,7 @@ LARGEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class StoredImage:
-    """One picture file as it was when it was indexed.
+    """One image file as it was when it was indexed.
 
     - `path`: absolute; its key, so that a store holds one row a file.
     - `sha256`: hex digest of the file's bytes; `size`: bytes; `mtime`: time of its last change, nanoseconds.
@@ -82,7 +82,7 @@ def item_values(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def key_of(path: str) -> str:
-    """Key of a picture by its absolute path: a digest, 32 hex digits."""
+    """Key of an image by its absolute path: a digest, 32 hex digits."""
     # a digest and not the path: keys stand in URLs and in SQL, and must tell nothing of this machine. 128 bits: of a
     # billion images two have the same key with a probability of 1e-21
     return hashlib.sha256(path.encode()).hexdigest()[:32]
@@ -135,7 +135,7 @@ def schema(dim: int, map_size: int | None = None) -> pa.Schema:
         # no zone: EXIF times are those of the camera's clock
         pa.field("taken", pa.timestamp("us")),
         pa.field("identity", pa.string()),
-        # JSON text: pictures have metadata of different names, and each new one would change a struct's schema
+        # JSON text: images have metadata of different names, and each new one would change a struct's schema
         pa.field("metadata", pa.string(), nullable=False),
         # in the row and not in a file beside it, so that one commit adds and deletes it with its image
         pa.field("thumbnail", pa.binary()),

@@ -1,4 +1,4 @@
-"""Explanations of scores: what each word of the text adds, and where a matcher looked."""
+"""Explanations of scores: what each word of the text adds, and where a reranker looked."""
 
 import io
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from limner.types import Encoder, Reranker, RerankScores
 from limner.wire import Attention, Explanation, Hit
 
 Crop = tuple[float, float, float, float]
-"""Left, top, right and bottom, as shares of the upright picture's width and height."""
+"""Left, top, right and bottom, as shares of the upright image's width and height."""
 
 WHOLE: Crop = (0.0, 0.0, 1.0, 1.0)
 
@@ -20,7 +20,7 @@ WHOLE: Crop = (0.0, 0.0, 1.0, 1.0)
 def explanation(
     encoder: Encoder, reranker: Reranker | None, files: StoreFiles, text: str, key: str
 ) -> Explanation:
-    """Explain a picture's score for a text.
+    """Explain an image's score for a text.
 
     A word's weight is how much the cosine falls without it.
     """
@@ -69,7 +69,7 @@ def with_attention(
 
 
 def attention_of(found: RerankScores, place: int, crop: Crop) -> Attention:
-    """The attention of a matcher over one of the pictures that it judged; `crop` is the part that it saw."""
+    """The attention of a reranker over one of the images that it judged; `crop` is the part that it saw."""
     regions, words = found.of_regions, found.of_words
     return Attention(
         words=found.words,
@@ -101,7 +101,7 @@ def crop_of(width: int, height: int, settings: ImageSettings) -> Crop:
 def crops_of(encoder: Encoder, files: StoreFiles, ids: Sequence[str]) -> list[Crop]:
     """Crops of images of the store by their keys, in order, from the sizes of their thumbnails: exact to about 0.5 %.
 
-    A picture without a thumbnail counts as seen whole, and so does any by an encoder that does not tell its transform.
+    An image without a thumbnail counts as seen whole, and so does any by an encoder that does not tell its transform.
     """
     images = getattr(encoder, "images", None)
     if not isinstance(images, ImageSettings):

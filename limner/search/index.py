@@ -33,7 +33,7 @@ _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
 
 @dataclass(frozen=True)
 class _Note:
-    """The metadata of one picture."""
+    """The metadata of one image."""
 
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class _Note:
 
 @dataclass(frozen=True)
 class _Seen:
-    """A picture after a look at its file.
+    """An image after a look at its file.
 
     `pixels` are None where the stored vector still holds; `write` says whether the row must be written.
     """
@@ -125,17 +125,17 @@ def index_pictures(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> IndexReport:
-    """Add the pictures of files and folders (see `limner.search.index`) to a store of the same model.
+    """Add the images of files and folders (see `limner.search.index`) to a store of the same model.
 
     `metadata` gives facts by path (see `limner.search.metadata`), among them "identity" and "taken", the time in
-    ISO 8601. A picture that it names has what it says and nothing else, and the time of its EXIF data where it says
-    none; a picture that it does not name keeps what it has, also when its bytes change.
-    `batch_size` pictures are encoded and committed at once, `workers` threads decode (default: one a core), and at
+    ISO 8601. An image that it names has what it says and nothing else, and the time of its EXIF data where it says
+    none; an image that it does not name keeps what it has, also when its bytes change.
+    `batch_size` images are encoded and committed at once, `workers` threads decode (default: one a core), and at
     most four batches are in memory, decoded or encoded.
-    `progress` is called with the pictures done and their total. The store is held for writing from first to last.
+    `progress` is called with the images done and their total. The store is held for writing from first to last.
 
     Raises `StoreError` for another model's store and for one that another process writes to, `DataError` for
-    paths that do not exist and metadata that JSON cannot hold, `SettingsError` for sizes below 1. A picture that
+    paths that do not exist and metadata that JSON cannot hold, `SettingsError` for sizes below 1. An image that
     cannot be read is skipped and listed.
     """
     # threads are enough for decoding: the JPEG decoders release the GIL, and processes would have to copy the pixels
@@ -172,7 +172,7 @@ def index_pictures(
 
 @dataclass(frozen=True)
 class _Batch:
-    """Pictures as they are written."""
+    """Images as they are written."""
 
     entries: list[StoredImage]
     vectors: np.ndarray
@@ -181,7 +181,7 @@ class _Batch:
 
 
 class _Writer:
-    """Gathers pictures into batches, encodes each in a thread of its own, and commits the one before meanwhile."""
+    """Gathers images into batches, encodes each in a thread of its own, and commits the one before meanwhile."""
 
     def __init__(
         self, encoder: Encoder, store: StoreFiles, batch_size: int, thread: ThreadPoolExecutor
@@ -272,7 +272,7 @@ def _ahead(
 def _look(
     path: str, stored: StoredImage | None, note: _Note | None, prepare: Callable[[str], Pixels]
 ) -> _Seen | str:
-    """Decide what to do about one picture; a text is the reason why it cannot be read."""
+    """Decide what to do about one image; a text is the reason why it cannot be read."""
     try:
         # a name that is not UTF-8 cannot be stored, so its file need not be read
         path.encode()
@@ -287,7 +287,7 @@ def _look(
                 return _settled(stored, known, stored.mtime)
             if _digest(path) == stored.sha256:
                 return _settled(stored, known, before.st_mtime_ns)
-        # Decoded first: what is no picture is refused before all of it is read for the digest.
+        # Decoded first: what is no image is refused before all of it is read for the digest.
         pixels = prepare(path)
         # by the path and not from the pixels, which are cropped for the network
         small = thumbnail(path)
@@ -309,7 +309,7 @@ def _look(
 
 
 def _settled(stored: StoredImage, note: _Note, mtime: int) -> _Seen:
-    """A picture whose bytes are those that were embedded; its facts or time stamp may have changed."""
+    """An image whose bytes are those that were embedded; its facts or time stamp may have changed."""
     # a row without a time is of a file without EXIF data, which need not be opened
     taken = note.taken or (stored.taken and capture_time(stored.path))
     now = replace(stored, mtime=mtime, taken=taken, identity=note.identity, metadata=note.metadata)
@@ -356,7 +356,7 @@ def reindex(
     batch_size: int = 64,
     progress: Callable[[int, int], None] | None = None,
 ) -> IndexReport:
-    """Index the pictures of one store into another, with the identity, capture time and metadata that they have.
+    """Index the images of one store into another, with the identity, capture time and metadata that they have.
 
     Embeddings of two models cannot be compared, so all images are read and encoded again: their files must still be
     there. After a kill the same call goes on, as with `index_pictures`; images whose files are gone, or are no files
@@ -384,13 +384,13 @@ def reindex(
 
 
 def find_pictures(paths: Iterable[str | Path]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Absolute paths of the pictures, each once, and what cannot be listed with the reason.
+    """Absolute paths of the images, each once, and what cannot be listed with the reason.
 
     A file is taken whatever its name; a folder is searched through, in order of names, for files with the
-    ending of a picture. Hidden files and folders in it are passed over, and links to folders are not
+    ending of an image. Hidden files and folders in it are passed over, and links to folders are not
     followed (they may lead in circles). Links are kept as they are: the path is the one the user knows.
 
-    Raises `DataError` for a path that does not exist and when there is no picture at all.
+    Raises `DataError` for a path that does not exist and when there is no image at all.
     """
     found: dict[str, None] = {}
     skipped: list[tuple[str, str]] = []

@@ -1,6 +1,6 @@
 """Read `--metadata FILE`: facts about images, from a CSV or JSON Lines file.
 
-One picture a row: `file` (its path, relative to the metadata file's folder or absolute), optionally
+One image a row: `file` (its path, relative to the metadata file's folder or absolute), optionally
 `identity` (whom or what it shows), and any further columns or keys.
 """
 
@@ -17,13 +17,13 @@ _LONGEST = 120  # characters of a value that an error repeats
 
 
 def read_metadata(file: str | Path) -> dict[str, dict[str, Any]]:
-    """Facts by absolute path of the picture, as `index_pictures` takes them.
+    """Facts by absolute path of the image, as `index_pictures` takes them.
 
     Read as JSON Lines when the name ends in .jsonl, as CSV (UTF-8, first row names) when it ends in .csv.
     Empty CSV cells and JSON nulls are left out; CSV values stay text; `identity` becomes text.
 
     Raises `DataError` in one line, with the number of the line, for whatever cannot be read that way, for a
-    row without `file`, for a column `path`, which conditions could not ask for, and for a picture that comes twice.
+    row without `file`, for a column `path`, which conditions could not ask for, and for an image that comes twice.
     """
     file = Path(file)
     readers = {".csv": _csv_rows, ".jsonl": _json_rows}

@@ -28,7 +28,7 @@ _COLUMNS = 16
 
 @dataclass(frozen=True, eq=False)
 class _Column:
-    """The values of one name: each different one once, and which of them a picture has."""
+    """The values of one name: each different one once, and which of them an image has."""
 
     values: list[Any]
     codes: Int[np.ndarray, " images"]

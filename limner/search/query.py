@@ -13,17 +13,17 @@ from limner.wire import Grouping, ImageInput, Where, where_strings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A search for pictures.
+    """A search for images.
 
     It searches by `text`, by an `image` (`limner.types.ImageSource`), by an image of the store (`like`, its key), or
     by a text and an image together. `pixels` are the image as `Encoder.prepare_image` returns it, so that it is not
     decoded again.
 
     - `text_weight`: weight of the text's embedding beside an image's, in [0, 1]; the image has the rest.
-    - `k`: how many pictures, or groups of them, at least 1.
+    - `k`: how many images, or groups of them, at least 1.
     - `where`: conditions that an image must all meet; `after` and `before`: limits of its capture time, the first
       included, the second not.
-    - `group`: only the best of each identity, or of pictures that are nearly the same ("near").
+    - `group`: only the best of each identity, or of images that are nearly the same ("near").
     - `rerank`: how many of the first hits the reranker orders again, None = as many as the recipe says, 0 = none.
     - `explain`: re-ranked hits carry the reranker's attention.
 

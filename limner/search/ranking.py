@@ -16,7 +16,7 @@ from limner.wire import Hit
 
 # an angle of 0.2 between the embeddings
 NEAR_DUPLICATE = 0.98
-"""Cosine from which two pictures count as nearly the same."""
+"""Cosine from which two images count as nearly the same."""
 
 # between blocks the time limit is looked at, and no more maps than these are in memory
 _BLOCK = 256
@@ -140,7 +140,7 @@ def best_of_near_duplicates(
     k: int,
     near: float = NEAR_DUPLICATE,
 ) -> list[tuple[int, int]]:
-    """The best row of each of the first k groups of nearly equal pictures, with the size of the group.
+    """The best row of each of the first k groups of nearly equal images, with the size of the group.
 
     Going down the ranking, a row that is in no group yet begins one, which takes all rows below it that have a cosine
     of at least `near` with it and no group: one product with the matrix a group.

@@ -24,7 +24,7 @@ from limner.wire import FoundSentence, SentencesReport
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence, and the absolute path of the picture that it describes, where there is one."""
+    """A sentence, and the absolute path of the image that it describes, where there is one."""
 
     text: str
     path: str | None = None

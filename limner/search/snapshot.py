@@ -103,7 +103,7 @@ class Snapshot:
 
     @property
     def matrix(self) -> Float[np.ndarray, "images dim"]:
-        """Embeddings of the pictures, a row each."""
+        """Embeddings of the images, a row each."""
         return self.vectors.matrix
 
     def scores(self, query: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " images"]:
@@ -154,7 +154,7 @@ class Snapshot:
     # `frozen` into __dict__, so this class cannot have slots
     @cached_property
     def keys(self) -> list[str]:
-        """Keys of the pictures, row by row."""
+        """Keys of the images, row by row."""
         keys: list[str] = self.columns["id"].to_pylist()
         return keys
 
@@ -165,7 +165,7 @@ class Snapshot:
 
     @cached_property
     def identities(self) -> list[str | None]:
-        """Identities of the pictures, row by row."""
+        """Identities of the images, row by row."""
         identities: list[str | None] = self.columns["identity"].to_pylist()
         return identities
 

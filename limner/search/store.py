@@ -52,7 +52,7 @@ class Store:
 
     - `engine` answers queries given as values (`limner.search.query.Query`); `files` is the folder without a model.
 
-    `len(store)` is the number of its pictures, iteration goes through them in the order of their paths.
+    `len(store)` is the number of its images, iteration goes through them in the order of their paths.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -66,7 +66,7 @@ class Store:
         return len(self.files)
 
     def __iter__(self) -> Iterator[Item]:
-        # one snapshot: pictures that are added or deleted meanwhile shift nothing
+        # one snapshot: images that are added or deleted meanwhile shift nothing
         snapshot = self.files.snapshot()
         rows = snapshot.meeting([])
         for start in range(0, len(rows), _PAGE):
@@ -101,7 +101,7 @@ class Store:
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> Answer:
-        """The pictures that fit best: a text, an `image`, a picture of the store (`like`, its key), or two of these.
+        """The images that fit best: a text, an `image`, an image of the store (`like`, its key), or two of these.
 
         `where` is `"camera=3"`, `{"camera": 3}` or several of either; `after` and `before` are times or their text in
         ISO 8601. The other arguments are those of `limner.search.query.Query`. Raises what `Engine.answer` raises.
@@ -169,15 +169,15 @@ class Store:
         text_weight: float = 0.5,
         k: int = 10,
     ) -> list[FoundSentence]:
-        """The sentences of the store that describe a picture best, or that are nearest to a text."""
+        """The sentences of the store that describe an image best, or that are nearest to a text."""
         return self.engine.sentences(Query.of(text, image=image, like=like, text_weight=text_weight, k=k))
 
     def explain(self, text: str, id: str) -> Explanation:
-        """Explain a picture's score for a text. Raises what `Engine.explain` raises."""
+        """Explain an image's score for a text. Raises what `Engine.explain` raises."""
         return self.engine.explain(text, id)
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
-        """Some of the pictures that meet conditions, in the order of their paths."""
+        """Some of the images that meet conditions, in the order of their paths."""
         if offset < 0 or limit < 0:
             raise SettingsError(f"expected offset and limit of at least 0, got {offset} and {limit}")
         snapshot = self.files.snapshot()
@@ -186,7 +186,7 @@ class Store:
         return Items(items=tuple(snapshot.items(rows[offset : offset + limit])), total=len(rows))
 
     def item(self, id: str) -> Item:
-        """One picture. Raises `UnknownPictureError`."""
+        """One image. Raises `UnknownPictureError`."""
         return self._stored(id).to_item()
 
     def add(
@@ -197,7 +197,7 @@ class Store:
         identity: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Item:
-        """Add a picture file where it lies; one that is there already gets the new facts.
+        """Add an image file where it lies; one that is there already gets the new facts.
 
         A store keeps no files of its own: bytes are for a server with a folder of uploads, and refused here with a
         `SettingsError`. A `name` goes into the metadata. Raises what `limner.search.index.index_pictures` raises, and
@@ -228,7 +228,7 @@ class Store:
         workers: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> IndexReport:
-        """Add the pictures of files and folders: see `limner.search.index.index_pictures`."""
+        """Add the images of files and folders: see `limner.search.index.index_pictures`."""
         return index_pictures(
             self.engine.encoder,
             self.files,
@@ -240,20 +240,20 @@ class Store:
         )
 
     def delete(self, id: str) -> None:
-        """Take a picture out of the store; its file is left alone. Raises `UnknownPictureError`."""
+        """Take an image out of the store; its file is left alone. Raises `UnknownPictureError`."""
         # by the count: to look first would leave a moment in which another writer deletes it
         if not self.files.delete([id]):
             raise self._unknown(id)
 
     def image(self, id: str) -> bytes:
-        """The file of a picture, or a JPEG of it where browsers would not show it.
+        """The file of an image, or a JPEG of it where browsers would not show it.
 
         Raises `UnknownPictureError`, and `ChangedPictureError` for a file that is no longer the one that was indexed.
         """
         return shown_bytes(self._stored(id))
 
     def thumbnail(self, id: str) -> bytes:
-        """A small JPEG of a picture. Raises what `image` raises."""
+        """A small JPEG of an image. Raises what `image` raises."""
         # `StoreFiles.add` may be given no thumbnails; an unknown key ends in `_stored`'s error
         return self.files.thumbnails([id])[0] or small_bytes(self._stored(id))
 
@@ -281,7 +281,7 @@ def open_store(
     """Open a store together with the model that it was built with.
 
     The model is the run that the store names, or `run` when it has moved; hits have match probabilities where
-    `limner calibrate` has been run for it. Stores of `approximate_from` pictures and more are searched by a graph (see
+    `limner calibrate` has been run for it. Stores of `approximate_from` images and more are searched by a graph (see
     `limner.search.engine.Engine`). Raises `StoreError` for a folder that is no store, a run that cannot be found, and
     a model that the store was not built with.
     """

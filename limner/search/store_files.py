@@ -1,4 +1,4 @@
-"""A search store: a folder with a LanceDB table of pictures, bound to one model.
+"""A search store: a folder with a LanceDB table of images, bound to one model.
 
     STORE/store.json       which model (see `limner.search.manifest`)
     STORE/pictures.lance   one row a picture: id, path, sha256, size, mtime, taken, identity, metadata, thumbnail,
@@ -63,7 +63,7 @@ class StoreFiles:
     ) -> "StoreFiles":
         """Make an empty store for the model of this fingerprint and width; `run` is kept as given.
 
-        With `map_shape` (height, width, channels) it keeps a map of each picture for re-ranking.
+        With `map_shape` (height, width, channels) it keeps a map of each image for re-ranking.
 
         The folder may exist if it is empty. Raises `StoreError` for one that holds anything, and where it
         cannot be written.
@@ -116,7 +116,7 @@ class StoreFiles:
 
     @property
     def has_table(self) -> bool:
-        """True if pictures have ever been added."""
+        """True if images have ever been added."""
         return self._table.opened() is not None
 
     def check_model(self, fingerprint: str, dim: int) -> None:
@@ -161,9 +161,9 @@ class StoreFiles:
         maps: RegionFeatures | None = None,
         thumbnails: Sequence[bytes | None] | None = None,
     ) -> None:
-        """Add pictures, or replace those of the same path, in one commit; `maps` where the store keeps them.
+        """Add images, or replace those of the same path, in one commit; `maps` where the store keeps them.
 
-        `thumbnails` are JPEG files, None for a picture without.
+        `thumbnails` are JPEG files, None for an image without.
 
         Raises `StoreError` for another width or other maps, while another process writes and where the disk refuses,
         `DataError` for NaN, a path given twice or metadata that JSON cannot hold; the store is then as it was.
@@ -200,7 +200,7 @@ class StoreFiles:
         self._table.merge(table)
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove pictures by their keys, in one commit, and say how many there were; their files are left alone.
+        """Remove images by their keys, in one commit, and say how many there were; their files are left alone.
 
         The sentences that describe them go first, in a commit of their own. Keys that are not there are passed over.
         Raises `StoreError` while another process writes and where the disk refuses.
@@ -230,25 +230,25 @@ class StoreFiles:
         return StoredImage.from_row(rows[0]) if rows else None
 
     def row_of(self, snapshot: Snapshot, key: str) -> int:
-        """The row of a picture by its key. Raises `UnknownPictureError`."""
+        """The row of an image by its key. Raises `UnknownPictureError`."""
         try:
             return snapshot.places[key]
         except KeyError:
             raise UnknownPictureError(f"{self.folder}: holds no picture {key[:64]!a}") from None
 
     def vectors(self, ids: Sequence[str]) -> Float[np.ndarray, "images dim"]:
-        """Stored vectors of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
+        """Stored vectors of images by their keys, in order. Raises `UnknownPictureError` for others."""
         return self._table.arrays(ids, "vector")
 
     def maps(self, ids: Sequence[str]) -> RegionFeatures:
-        """Stored maps of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
+        """Stored maps of images by their keys, in order. Raises `UnknownPictureError` for others."""
         shape = self._map_shape()
         return self._table.arrays(ids, "map").reshape(len(ids), *shape)
 
     def map_blocks(
         self, ids: Sequence[str], size: int
     ) -> Iterator[tuple[Int[np.ndarray, " block"], RegionFeatures]]:
-        """Stored maps of many pictures, at most `size` at a time, in the table's order, with their places in `ids`.
+        """Stored maps of many images, at most `size` at a time, in the table's order, with their places in `ids`.
 
         Finding rows by their keys looks through all keys each time: of many, the whole table is read once.
         """
@@ -276,7 +276,7 @@ class StoreFiles:
         return self.map_shape
 
     def thumbnails(self, ids: Sequence[str]) -> list[bytes | None]:
-        """Stored thumbnails of pictures by their keys, in order: JPEG files, None for one that has none."""
+        """Stored thumbnails of images by their keys, in order: JPEG files, None for one that has none."""
         rows = self._table.rows(ids, ["thumbnail"])
         # LanceDB answers in the order of its files, not in that of the keys
         found = dict(zip(rows["id"].to_pylist(), rows["thumbnail"].to_pylist(), strict=True))
@@ -295,7 +295,7 @@ class StoreFiles:
         return None if maps is None else np.asarray(maps, dtype=np.float16)
 
     def search(self, query: Float[np.ndarray, " width"], k: int = 10) -> list[Hit]:
-        """The k nearest pictures to a query vector of the store's model, best first; exact.
+        """The k nearest images to a query vector of the store's model, best first; exact.
 
         Scores are dot products; equal ones are ordered by path. Fewer than k where the store holds fewer.
         Raises `StoreError` for another width, `DataError` for NaN, `SettingsError` for k below 1.
@@ -328,7 +328,7 @@ class StoreFiles:
         self.sentences.reopen()
 
     def compact(self, *, purge: bool = False) -> None:
-        """Join the small files that many commits leave, of pictures and of sentences; readers are not disturbed.
+        """Join the small files that many commits leave, of images and of sentences; readers are not disturbed.
 
         What was deleted stays on disk until it is seven days old, or with `purge` goes now: whoever has the store open
         must then open it again. Raises `StoreError` while another process writes and where the disk refuses.

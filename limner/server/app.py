@@ -93,7 +93,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     # for the description only: FastAPI checks dependencies after it has parsed the body, the middleware before
     guarded = [Security(HTTPBearer(auto_error=False))] if settings.token is not None else []
     folder = changes.folder
-    # absolute, as the store spells paths: by it the routes tell an upload from other pictures
+    # absolute, as the store spells paths: by it the routes tell an upload from other images
     settings = settings.model_copy(update={"uploads": folder})
     app.include_router(search_routes(engine, worker, audit, settings), dependencies=guarded)
     app.include_router(item_routes(engine, worker, changes, audit, settings), dependencies=guarded)

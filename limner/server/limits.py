@@ -31,7 +31,7 @@ class BodyLimit:
     """ASGI middleware: reads the body before the app does; 413 for one that is too large, 408 for one too slow.
 
     By the Content-Length where there is one, before anything is read, and by counting what arrives. `largest` is for
-    bodies that carry a picture; others have at most 64 KiB.
+    bodies that carry an image; others have at most 64 KiB.
     """
 
     def __init__(self, app: ASGIApp, largest: int, seconds: float) -> None:

@@ -27,7 +27,7 @@ _OF_PAGE = (
     "default-src 'self'; img-src 'self' blob: data:; style-src 'self'; script-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-# sandbox: a picture file that is opened by itself, such as one that is also HTML, runs no script on this origin
+# sandbox: an image file that is opened by itself, such as one that is also HTML, runs no script on this origin
 _OF_ALL_ELSE = "default-src 'none'; frame-ancestors 'none'; sandbox"
 
 _DOCS = "/docs"

@@ -28,7 +28,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _DEEP = 4
-"""Times the memory that a picture of more than eight bits takes while it is decoded."""
+"""Times the memory that an image of more than eight bits takes while it is decoded."""
 
 _CHUNK = 256 * 1024
 
@@ -41,7 +41,7 @@ class Decoding:
 
     def __init__(self, most: int = 128) -> None:
         # few, and apart from the threads that read the store: a large image takes seconds and much memory. One
-        # picture of 521 kB once held the model for 5.5 s and took 2.5 GB
+        # image of 521 kB once held the model for 5.5 s and took 2.5 GB
         self._threads = ThreadPoolExecutor(2, "limner-pictures")
         self._most = most
         self._waiting = 0
@@ -68,7 +68,7 @@ def known_image(files: StoreFiles, key: str) -> StoredImage:
 
 
 async def send_picture(files: StoreFiles, key: str, decoding: Decoding) -> Response:
-    """The file of a picture, as it is where browsers show it, else as JPEG.
+    """The file of an image, as it is where browsers show it, else as JPEG.
 
     Raises `RefusedError`: 404 for a key that the store does not hold, 410 for a file that is gone or has changed since
     it was indexed, 503 where too many wait; `ImageError` for a file that cannot be decoded.
@@ -90,7 +90,7 @@ async def send_picture(files: StoreFiles, key: str, decoding: Decoding) -> Respo
 
 
 async def send_thumbnail(files: StoreFiles, key: str, decoding: Decoding) -> Response:
-    """A small JPEG of a picture: the store's, or made from its file. Raises what `send_picture` raises."""
+    """A small JPEG of an image: the store's, or made from its file. Raises what `send_picture` raises."""
     small = (await run_in_threadpool(files.thumbnails, [key]))[0]
     if small is None:
         entry = await run_in_threadpool(known_image, files, key)
@@ -104,13 +104,13 @@ async def send_thumbnail(files: StoreFiles, key: str, decoding: Decoding) -> Res
 
 
 def _open(image: StoredImage) -> BinaryIO:
-    """The open file of a picture, which is the one that was indexed."""
+    """The open file of an image, which is the one that was indexed."""
     try:
         return open_unchanged(image)
     except ChangedPictureError as error:
         raise RefusedError(410, str(error)) from None
     except OSError:
-        # says nothing of the picture, so it is no 410: the client may try again
+        # says nothing of the image, so it is no 410: the client may try again
         raise RefusedError(503, "too many files are open; try again soon", {"Retry-After": "1"}) from None
 
 
@@ -137,7 +137,7 @@ def _chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def check_pixels(content: bytes, most: int) -> None:
-    """Raise `RefusedError` (413) for a picture of more pixels than `most`, by its header; deep ones by a quarter.
+    """Raise `RefusedError` (413) for an image of more pixels than `most`, by its header; deep ones by a quarter.
 
     What cannot be read passes, and is refused when it is decoded.
     """
@@ -158,8 +158,8 @@ def check_pixels(content: bytes, most: int) -> None:
 
 
 def with_pixels(engine: Engine, query: Query, max_pixels: int) -> Query:
-    """The query with its picture decoded. Raises what `check_pixels` and `Encoder.prepare_image` raise."""
+    """The query with its image decoded. Raises what `check_pixels` and `Encoder.prepare_image` raise."""
     assert isinstance(query.image, bytes)
-    # before decoding: from the header it takes 0.02 s to refuse a picture of 521 kB that decodes to 2.5 GB
+    # before decoding: from the header it takes 0.02 s to refuse an image of 521 kB that decodes to 2.5 GB
     check_pixels(query.image, max_pixels)
     return replace(query, pixels=engine.encoder.prepare_image(query.image))

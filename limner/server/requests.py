@@ -16,7 +16,7 @@ _ALTERNATIVES = 100
 """Largest number of values that one condition may name."""
 
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-"""A picture's key: 32 hex digits."""
+"""An image's key: 32 hex digits."""
 
 Where = Annotated[str, Field(pattern=r"^[^=!<>~]+(!=|[<>]=?|=|~)", max_length=2000)]
 """A condition, e.g. `camera=3`: see `limner.search.conditions`."""
@@ -25,7 +25,7 @@ Time = Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-ti
 """A time in ISO 8601."""
 
 Picture = Annotated[str, Field(min_length=4, json_schema_extra={"format": "byte"})]
-"""The bytes of a picture file in base64."""
+"""The bytes of an image file in base64."""
 
 Sentence = Annotated[str, Field(min_length=1, max_length=2000)]
 """A description."""
@@ -76,7 +76,7 @@ def conditions_of(where: Sequence[str]) -> tuple[Condition, ...]:
 
 
 def picture_of(text: str) -> bytes:
-    """The bytes of a picture. Raises `RefusedError` (422) for other text than base64."""
+    """The bytes of an image. Raises `RefusedError` (422) for other text than base64."""
     try:
         # without validate Python drops letters that are not of base64, and reads another file
         return base64.b64decode(text, validate=True)

@@ -114,9 +114,9 @@ def item_routes(
     async def add(body: NewItem) -> Item:
         """Add a picture; one of the same bytes gets the new facts."""
         content = picture_of(body.image)
-        # by the header, before the picture waits in line for the model
+        # by the header, before the image waits in line for the model
         check_pixels(content, settings.max_pixels)
-        # not given up when the client leaves: half a change helps nobody, and who sends it again gets the same picture
+        # not given up when the client leaves: half a change helps nobody, and who sends it again gets the same image
         stored = await asyncio.wrap_future(
             worker.call(changes.add, content, body.name, body.identity, body.metadata)
         )

@@ -125,7 +125,7 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
     async def decoded(query: Query) -> Query:
         if query.image is None:
             return query
-        # in other threads than the model's: a large picture takes seconds, in which all queries would wait
+        # in other threads than the model's: a large image takes seconds, in which all queries would wait
         return await decoding.run(with_pixels, engine, query, settings.max_pixels)
 
     def bounded(query: Query) -> Query:
@@ -168,7 +168,7 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
 
     @routes.post("/v1/explain", responses=refusals)
     async def explain(body: ExplainBody, request: Request) -> Explanation:
-        """Say which words, and where the model has a matcher which regions, made a picture's score."""
+        """Say which words, and where the model has a reranker which regions, made a picture's score."""
         async with audit.noted(request, "explain", body.model_dump()) as found:
             explanation = await unless_disconnected(request, worker.call(engine.explain, body.text, body.id))
             # after the answer: a key that the store does not hold has told nothing

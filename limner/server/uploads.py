@@ -38,11 +38,11 @@ log = logging.getLogger("limner.server")
 
 
 class Changes:
-    """Adds and deletes pictures. To be called from one thread.
+    """Adds and deletes images. To be called from one thread.
 
-    `folder`: where added pictures lie, and no others of the store; None = none can be added.
+    `folder`: where added images lie, and no others of the store; None = none can be added.
 
-    Raises `SettingsError` for a folder that cannot be written, or holds pictures that were indexed from there.
+    Raises `SettingsError` for a folder that cannot be written, or holds images that were indexed from there.
     """
 
     def __init__(self, engine: Engine, folder: Path | None) -> None:
@@ -59,9 +59,9 @@ class Changes:
     def add(
         self, content: bytes, name: str, identity: str | None, metadata: Mapping[str, Any]
     ) -> StoredImage:
-        """Write and index a picture; one that is there already gets the new facts.
+        """Write and index an image; one that is there already gets the new facts.
 
-        Raises `RefusedError` (409) for bytes that are no picture, `DataError` for metadata that cannot be kept,
+        Raises `RefusedError` (409) for bytes that are no image, `DataError` for metadata that cannot be kept,
         `StoreError` while another process writes and where the disk refuses; there is no file then.
         """
         assert self.folder is not None
@@ -70,7 +70,7 @@ class Changes:
         ending = _ENDINGS.get(browser_type(content[:16]) or "", ".tif")
         path = self.folder / f"{hashlib.sha256(content).hexdigest()}{ending}"
         facts = {**metadata, NAME: name, **({} if identity is None else {"identity": identity})}
-        # the name is the hash of the bytes: a file that is there already is the same picture
+        # the name is the hash of the bytes: a file that is there already is the same image
         new = not path.exists()
         try:
             if new:
@@ -94,7 +94,7 @@ class Changes:
         return entry
 
     def delete(self, key: str) -> None:
-        """Take a picture out of the store, and delete its file if it was added here. Raises `RefusedError` (404)."""
+        """Take an image out of the store, and delete its file if it was added here. Raises `RefusedError` (404)."""
         entry = self.engine.files.entry(key)
         # the row first, then the file: killed in between, a file is left over, but no row without one
         if entry is None or not self.engine.files.delete([key]):
@@ -106,7 +106,7 @@ class Changes:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
-                # logged and not raised: the picture is out of the store, which is what was asked for
+                # logged and not raised: the image is out of the store, which is what was asked for
                 log.error("%s: cannot be deleted (%s)", path, error.strerror or error)
         self._tidy()
 
@@ -122,7 +122,7 @@ class Changes:
 
 
 def is_upload(path: str, folder: Path | None) -> bool:
-    """True for a picture that a client added: it lies in the folder of uploads, under a hash."""
+    """True for an image that a client added: it lies in the folder of uploads, under a hash."""
     return folder is not None and Path(path).parent == folder and bool(_HASH.fullmatch(Path(path).stem))
 
 
@@ -134,7 +134,7 @@ def without_path(one: T, folder: Path | None) -> T:
 
 
 def shown_name(path: str, metadata: Mapping[str, Any], folder: Path | None) -> str:
-    """The name of a picture over HTTP: its file's name, or for an added one the name that its client gave."""
+    """The name of an image over HTTP: its file's name, or for an added one the name that its client gave."""
     given = metadata.get(NAME) if is_upload(path, folder) else None
     return given if isinstance(given, str) else Path(path).name
 
