@@ -4,7 +4,7 @@
         for hit in server.search("a woman in a green coat", k=5):
             print(hit.rank, hit.score, hit.name)
 
-It needs httpx and nothing else of limner, neither torch nor a store.
+It needs httpx, but neither torch nor a store.
 """
 
 import base64
@@ -51,7 +51,7 @@ class Client:
 
     `len(client)` is the number of the store's pictures, iteration goes through them in the order of their paths.
 
-    `url` is what `limner serve` printed; `token` is what its token file holds, with or without a line end;
+    `url` is the one that `limner serve` printed; `token` is the content of its token file, with or without a line end;
     `timeout` is in seconds, for each request. Every method raises `ServerError`, with the server's own words if it
     refuses, and without a status if it cannot be reached.
     """
@@ -121,7 +121,7 @@ class Client:
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> Answer:
-        """The pictures that fit best: see `limner.search.store.Store.search`. `image` is a file, or a file's bytes."""
+        """Find the pictures that fit best: see `limner.search.store.Store.search`. `image` is a file, or a file's bytes."""
         # base64 in JSON and not a form: pages of other sites may send forms without asking, so the server takes none
         body = {
             "text": text,
@@ -151,7 +151,7 @@ class Client:
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> list[Answer]:
-        """`search` for each of many queries, several at once: see `limner.search.store.Store.search_many`.
+        """Search for each of many queries, several at once: see `limner.search.store.Store.search_many`.
 
         If the server says that these are too many requests a second, it waits as long as it is told to.
         """
@@ -175,7 +175,7 @@ class Client:
             threads.shutdown(cancel_futures=True)
 
     def _patiently(self, arguments: Mapping[str, Any]) -> Answer:
-        """`search`, again and again while the server answers 429, as long as any request may take."""
+        """Search, and try again while the server answers 429, for as long as any request may take."""
         # monotonic: a clock that is set would make it wait for ever or not at all
         until = time.monotonic() + self._seconds
         while True:
@@ -196,7 +196,7 @@ class Client:
         text_weight: float = 0.5,
         k: int = 10,
     ) -> list[FoundSentence]:
-        """The sentences of the store that describe a picture best, or that are nearest to a text."""
+        """Find the sentences of the store that describe a picture best, or that are nearest to a text."""
         body = {
             "text": text,
             "image": None if image is None else _in_base64(image),
@@ -212,12 +212,12 @@ class Client:
         return self._read(self._ask("POST", "/v1/explain", {"text": text, "id": id}), Explanation.read)
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
-        """Some of the pictures that meet conditions, in the order of their paths."""
+        """List some of the pictures that meet conditions, in the order of their paths."""
         query = {"offset": offset, "limit": limit, "where": where_strings(where)}
         return self._read(self._ask("GET", "/v1/items", query=query), Items.read)
 
     def item(self, id: str) -> Item:
-        """One picture."""
+        """Return one picture."""
         return self._read(self._ask("GET", f"/v1/items/{_key(id)}"), Item.read)
 
     def add(
@@ -245,11 +245,11 @@ class Client:
         self._ask("DELETE", f"/v1/items/{_key(id)}")
 
     def image(self, id: str) -> bytes:
-        """The file of a picture, or a JPEG of it."""
+        """Fetch the file of a picture, or a JPEG of it."""
         return self._ask("GET", f"/v1/images/{_key(id)}").content
 
     def thumbnail(self, id: str) -> bytes:
-        """A small JPEG of a picture."""
+        """Fetch a small JPEG of a picture."""
         return self._ask("GET", f"/v1/thumbnails/{_key(id)}").content
 
     def info(self) -> StoreInfo:
@@ -299,7 +299,7 @@ class Client:
 
 
 def _said(answer: "httpx.Response") -> str:
-    """The message of a refusal, also one by a proxy before the server."""
+    """Read the message of a refusal, also of one by a proxy before the server."""
     try:
         body = answer.json()
     except ValueError:
@@ -336,7 +336,7 @@ def _as_png(image: Any) -> bytes:
 
 
 def _key(id: str) -> str:
-    """A key as a part of an address. Raises `SettingsError` for what could lead elsewhere."""
+    """Check a key that becomes a part of an address. Raises `SettingsError` for text that could lead elsewhere."""
     # a / or .. in it would lead to another route
     if not id.isalnum():
         raise SettingsError(f"expected a picture's id of 32 hex digits, got {id[:80]!a}")

@@ -41,7 +41,7 @@ class Plugin:
         return "an unnamed package" if found is None else f"{found.name} {found.version}"
 
     def load(self) -> Any:
-        """Import what it points to. Raises `SettingsError`, whatever is wrong in that package."""
+        """Import the object that it names. Raises `SettingsError`, whatever is wrong in that package."""
         try:
             return self.entry.load()
         except Exception as error:  # the code is somebody else's and may raise anything

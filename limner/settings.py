@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from limner.errors import SettingsError
 
 _SHOWN = 80
-"""Characters of a refused value that an error repeats."""
+"""Largest number of characters of a refused value that an error repeats."""
 
 S = TypeVar("S", bound="Settings")
 
@@ -40,7 +40,7 @@ class Settings(BaseModel):
             raise SettingsError(_one_line(cls, error)) from None
 
     def replace(self: S, **changes: Any) -> S:
-        """A copy with some fields changed, validated anew. Raises `SettingsError`."""
+        """Make a copy with some fields changed, and validate it. Raises `SettingsError`."""
         # not model_copy, which validates nothing
         return self.parse({**self.model_dump(), **changes})
 

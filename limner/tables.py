@@ -15,7 +15,7 @@ COLUMNS = (
 
 
 def arrow_table(rows: Sequence[Mapping[str, Any]]) -> "pa.Table":
-    """Rows as a pyarrow table; columns of mixed kinds as JSON text."""
+    """Make a pyarrow table of rows; columns of mixed kinds become JSON text."""
     # here, since a client of a server needs no pyarrow as long as it asks for no table
     import pyarrow as pa
 
@@ -37,7 +37,7 @@ def arrow_table(rows: Sequence[Mapping[str, Any]]) -> "pa.Table":
 
 
 def text_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as a table of text; columns without any value, and the keys, are left out."""
+    """Write rows as a table of text; keys and columns without any value are left out."""
     if not rows:
         return "(no hits)"
     names = [name for name in rows[0] if name != "id" and any(row[name] not in (None, "") for row in rows)]

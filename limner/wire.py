@@ -54,7 +54,7 @@ class ResponseModel(BaseModel):
 
     @classmethod
     def read(cls: type[T], values: Any) -> T:
-        """Build an answer from another process's JSON values; fields of a later version are left out."""
+        """Build an answer from another process's JSON values, leaving out fields of a later version."""
         # a newer server may know more fields; an old client must go on reading its answers
         return cls.model_validate(values, extra="ignore")
 
@@ -444,7 +444,7 @@ class Verification(ResponseModel):
 
 
 def query_arguments(query: str | Mapping[str, Any]) -> dict[str, Any]:
-    """One query of `search_many` as arguments of `search`. Raises `SettingsError` for unknown ones."""
+    """Turn one query of `search_many` into arguments of `search`. Raises `SettingsError` for unknown ones."""
     # checked here for library and client: as keyword arguments they would be a TypeError that names no query
     arguments = {"text": query} if isinstance(query, str) else dict(query)
     if unknown := sorted(arguments.keys() - _ARGUMENTS):
@@ -453,9 +453,9 @@ def query_arguments(query: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def where_strings(where: Where) -> list[str]:
-    """Conditions in the spelling of `--where`, each `NAME`, an operator and a value.
+    """Write conditions in the spelling of `--where`, each `NAME`, an operator and a value.
 
-    A mapping means `=`, and one of several values where it gives a list. Raises `SettingsError` for other values.
+    A mapping means `=`, and with a list as a value one of its values. Raises `SettingsError` for other values.
 
     >>> where_strings(["height>=170", {"camera": [3, 4], "place": "gate|door"}])
     ['height>=170', 'camera=3|4', 'place="gate|door"']

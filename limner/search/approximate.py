@@ -1,8 +1,8 @@
 """Approximate search of large stores: a graph over the vectors, in memory, beside the exact matrix.
 
 The graph is usearch's HNSW (Malkov and Yashunin, 2018) in half precision. It proposes rows, which are then scored
-exactly, so that a score is the same whichever way an image was found. It promises nothing on a crash and is never
-written: the store's table is the truth.
+exactly, so that an image has the same score as in exact search. The graph is never written: the store's table is the
+truth, and a crash loses nothing.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ SEARCHED = 512
 
 
 class Approximate:
-    """A graph over the vectors of one snapshot, brought up to date with the next one by what has changed."""
+    """A graph over the vectors of one snapshot; the next snapshot changes only the rows that differ."""
 
     def __init__(self, dim: int) -> None:
         try:
@@ -43,7 +43,7 @@ class Approximate:
         self._rows: dict[int, int] = {}
 
     def update(self, snapshot: Snapshot) -> int:
-        """Take over a snapshot, and say how many rows of the graph have changed: all of the first."""
+        """Take over a snapshot, and return how many rows of the graph have changed: for the first snapshot, all."""
         if self._snapshot is snapshot:
             return 0
         # usearch's keys have 64 bits, half of the digest: of a million two are equal with a probability of 3e-8
@@ -71,7 +71,7 @@ class Approximate:
     def nearest(
         self, query: Float[np.ndarray, " dim"], k: int
     ) -> tuple[Int[np.ndarray, " found"], Float[np.ndarray, " found"]]:
-        """About the k best rows of the snapshot with their exact scores, best first, equal ones by row."""
+        """Find about the k best rows of the snapshot, with their exact scores, best first, equal ones by row."""
         assert self._snapshot is not None
         # 16 more than are asked for: half precision puts near neighbours in another order
         found = self._graph.search(query, min(k + 16, len(self._rows)), exact=False)
@@ -83,7 +83,7 @@ class Approximate:
         return rows[best], scores[best]
 
     def recall(self, queries: Float[np.ndarray, "queries dim"], k: int = 10) -> float:
-        """Share of the k best rows that are found, over some queries, in [0, 1]; by exact search of each."""
+        """Measure the share of the k best rows by exact search that the graph finds, over some queries, in [0, 1]."""
         assert self._snapshot is not None
         shares = []
         for query in np.ascontiguousarray(queries, np.float32):

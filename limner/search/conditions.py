@@ -34,15 +34,16 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition: `name`, one of = != < <= > >= ~, and what to compare with.
+    """One condition: `name`, one of = != < <= > >= ~, and the values to compare with.
 
-    - `=` one of the values, which are separated by |, and `!=` none of them; numbers and their spelling are the same
-      (3 is "3" and 3.0), and of a list any element may be the one.
-    - `<` to `>=` with a number hold for numbers only, and with a text compare texts, which is right for ISO 8601 times.
-    - `~` a pattern with * and ?, upper and lower case alike.
+    - `=` means one of the values, which are separated by |, and `!=` none of them. Numbers and their spellings are
+      equal (3, "3" and 3.0); for a list any element counts.
+    - `<` to `>=` with a number hold for numbers only; with a text they compare texts, which is right for ISO 8601
+      times.
+    - `~` means a pattern with * and ?; upper and lower case are the same.
 
-    A value in double quotes is a text as it stands, and so is any value of `identity` and `path`. `taken` is compared
-    with times in ISO 8601, by the camera's own clock. An image of which the name is not known meets `!=` only.
+    A value in double quotes is a literal text, and so is any value of `identity` and `path`. `taken` is compared
+    with times in ISO 8601, by the camera's own clock. An image without the name meets `!=` only.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Condition:
         return self.test(facts.get(self.name))
 
     def test(self, value: Any) -> bool:
-        """True if a value meets the condition; None is a value that is not known."""
+        """True if a value meets the condition; None stands for an unknown value."""
         # != is the opposite of = as a whole: an unknown value meets it, and a list only if no element is equal
         return self._is_met(value) != (self.operator == "!=")
 

@@ -36,11 +36,11 @@ CAPTION = 30
 """Height of the line under a tile."""
 
 TRUE = (0, 128, 72)
-"""Frame of an image that shows what was sought."""
+"""Frame of an image with the identity that was sought."""
 FALSE = (205, 50, 45)
-"""Frame of one that does not."""
+"""Frame of an image with another identity."""
 NEUTRAL = (196, 200, 206)
-"""Frame where the truth is not known."""
+"""Frame of an image whose identity is not known."""
 
 _PAPER = (255, 255, 255)
 _MAT = (241, 243, 245)
@@ -61,10 +61,10 @@ def contact_sheet(
 ) -> Image.Image:
     """Draw hits as rows of square tiles of `tile` pixels, each with rank and score below.
 
-    `query` stands on top: text, wrapped, or a `Path` to an image, shown at the left. With `truth`, the
-    identity sought, frames are green where a hit has it, red where it has another, grey where it has none;
-    without, all are grey. Images are fitted in whole; one that cannot be read becomes an empty tile that
-    says so. Accents are dropped and scripts other than Latin drawn as boxes: Pillow's own font has no more.
+    `query` stands on top: a text, wrapped, or a `Path` to an image, which is drawn at the left. `truth` is the identity
+    that was sought: frames are green for hits with it, red for hits with another and grey for hits without one. Without
+    `truth` all frames are grey. Images are fitted in whole; one that cannot be read becomes an empty tile that says so.
+    Accents are dropped, and scripts other than Latin are drawn as boxes: Pillow's own font has no more.
 
     Raises `SettingsError` for less than 1 column or tiles below 48 pixels.
     """
@@ -142,7 +142,7 @@ def _framed(path: Path | None, tile: int, colour: tuple[int, int, int]) -> Image
 
 
 def _fit(picture: Image.Image, side: int) -> Image.Image:
-    """Scaled to touch two sides of the square, its proportions kept."""
+    """Scale an image to touch two sides of the square, keeping its proportions."""
     scale = side / max(picture.size)
     # a strip of 10,000 × 20 pixels would have no row left
     size = tuple(max(1, round(length * scale)) for length in picture.size)
@@ -179,7 +179,7 @@ def _font(size: int) -> Font:
 
 
 def wrap(text: str, font: Font, width: int, lines: int) -> list[str]:
-    """Lines of at most `width` pixels; a longer word is cut, text beyond `lines` lines ends in an ellipsis.
+    """Wrap a text into at most `lines` lines of `width` pixels; long words are cut, a long text ends in an ellipsis.
 
     Any white space, line breaks included, counts as one blank; characters that cannot be printed are left
     out, and the rest passes through `drawable`.
@@ -213,7 +213,7 @@ def wrap(text: str, font: Font, width: int, lines: int) -> list[str]:
 
 
 def drawable(text: str) -> str:
-    """Latin letters and signs that Pillow's own font lacks, in ASCII; all else as it is.
+    """Write Latin letters and signs that Pillow's own font lacks in ASCII; leave all else as it is.
 
     >>> drawable("Größe – naïve, ﬁn, 犬")
     'Grosse - naive, fin, 犬'
@@ -230,7 +230,7 @@ def _plain(letter: str) -> str:
 
 
 def _fitting(word: str, font: Font, width: int) -> str:
-    """The longest beginning that fits, at least one letter."""
+    """Return the longest beginning that fits, at least one letter."""
     # bisection: a word may have 10,000 letters, and measuring each prefix takes time in the square of that
     short, long = 1, len(word)
     while short < long:

@@ -28,7 +28,7 @@ class Engine:
 
     With a calibration, hits of a text have a match probability. A store of at least `approximate_from` images is
     searched by a graph (`limner.search.approximate`), which is built by the first such query, unless the query has
-    conditions or groups; None = every search is exact.
+    conditions or groups; with None every search is exact.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Engine:
             self._approximate.update(snapshot)
 
     def answer(self, query: Query) -> Answer:
-        """The images that fit a query best.
+        """Find the images that fit a query best.
 
-        Where the model has a reranker, the first of the embedding's ranking of a text are re-ranked by it, from the maps
-        in the store, and the rest keep their order below. Images that do not meet the query's conditions take no
-        part; nor does the one that others shall be like.
+        If the model has a reranker, it orders the first images of the embedding's ranking of a text again, from the
+        maps in the store; the rest keep their order below. Images that do not meet the query's conditions take no
+        part, nor does the image of `like`.
 
         Raises `DataError` when the model knows no word of the text, `ImageError` for an image that cannot be read,
         `SettingsError` for re-ranking without a reranker and `UnknownPictureError` for a key that is not there.
@@ -72,10 +72,10 @@ class Engine:
     def answers(
         self, queries: Sequence[Query], until: Sequence[float | None] | None = None
     ) -> list[Answer | Exception]:
-        """`answer` of each of some queries, or its error; their texts are encoded together.
+        """Answer several queries, each as `answer` does, or with its error; their texts are encoded together.
 
         `until`: for each the time of `time.monotonic()` after which it fails with `SearchTimeoutError`, None = never.
-        What one of them raises, a bug's exception among it, is its own result and leaves the others alone.
+        An exception of one query, also that of a bug, is its own result and leaves the others alone.
         """
         limits = [None] * len(queries) if until is None else until
         # one snapshot for all: a query that reads another would rank other images than its neighbours
@@ -114,9 +114,9 @@ class Engine:
         return found
 
     def sentences(self, query: Query) -> list[FoundSentence]:
-        """The k sentences of the store that fit a query best: of an image, those that may describe it.
+        """Find the k sentences of the store that fit a query best: for an image, those that may describe it.
 
-        Only what the query is made of and `k` count. Raises what `answer` raises.
+        Only the query's text, images, weight and `k` count. Raises what `answer` raises.
         """
         vector = self._vectors([query], self.files.snapshot())[0]
         if isinstance(vector, LimnerError):
@@ -168,7 +168,7 @@ class Engine:
         )
 
     def _examples(self, keys: Sequence[str]) -> list[str]:
-        """Sentences that fit some of the images best."""
+        """Find sentences that fit some of the images best."""
         # spread over the store: images that are neighbours by path are often of one person or place
         some = keys[:: max(1, len(keys) // _EXAMPLES)][:_EXAMPLES]
         try:
@@ -267,7 +267,7 @@ class Engine:
     def _proposed(
         self, vector: Float[np.ndarray, " dim"], snapshot: Snapshot, count: int, like: str | None
     ) -> Ranking:
-        """Rank what the graph finds, without the image that others shall be like."""
+        """Rank the rows that the graph finds, without the image of `like`."""
         assert self._approximate is not None
         self._approximate.update(snapshot)
         rows, found = self._approximate.nearest(vector, count + (like is not None))
@@ -277,14 +277,14 @@ class Engine:
         return Ranking(snapshot, rows if like is None else rows[rows != snapshot.places[like]], scores)
 
     def _around(self) -> int:
-        """The number of images that a reranker must judge for the probabilities: as many as when they were fitted."""
+        """Number of images that a reranker must read for the probabilities: as many as when they were fitted."""
         if self.calibration is None or self.calibration.reranker is None:
             return 0
         # otherwise the first hit's probability rose as `rerank` fell: 0.97 at 1 where it is 0.23 now
         return AROUND if self.calibration.reranked == "all" else min(AROUND, self.calibration.reranked)
 
     def _reranking(self, query: Query) -> tuple[Reranker | None, int | Literal["all"]]:
-        """The reranker, and how many of the first it re-ranks for a query."""
+        """Return the reranker, and how many of the first images it re-ranks for a query."""
         alone = query.image is None and query.like is None
         reranker = self._reranker() if alone else None
         if reranker is None:
@@ -305,7 +305,7 @@ class Engine:
 
 
 def _grouped(query: Query, ranking: Ranking) -> tuple[list[int], list[int] | None]:
-    """The rows to answer with, and the sizes of the groups that they are the best of."""
+    """Choose the rows of the answer, with the sizes of the groups that they stand for."""
     if query.group is None:
         return ranking.rows[: query.k].tolist(), None
     if query.group == "identity":

@@ -24,7 +24,7 @@ LARGEST = 2**63 - 1
 class StoredImage:
     """One image file as it was when it was indexed.
 
-    - `path`: absolute; its key, so that a store holds one row a file.
+    - `path`: absolute; it decides the key, so that a store holds one row a file.
     - `sha256`: hex digest of the file's bytes; `size`: bytes; `mtime`: time of its last change, nanoseconds.
     - `taken`: when, by the camera's own clock (no time zone), or None.
     - `identity`: whom or what it shows, or None; `metadata`: other facts, JSON values only.
@@ -44,7 +44,7 @@ class StoredImage:
         return key_of(self.path)
 
     def to_row(self) -> dict[str, Any]:
-        """Column values. Raises `DataError` for broken Unicode and for metadata that JSON cannot hold."""
+        """Convert to column values. Raises `DataError` for broken Unicode and for metadata that JSON cannot hold."""
         try:
             metadata = to_json(self.metadata)
             # the name of a file may hold bytes that are not UTF-8 (lone surrogates in Python), which Arrow cannot store
@@ -63,7 +63,7 @@ class StoredImage:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "StoredImage":
-        """The stored image of a table row."""
+        """Make the stored image of a table row."""
         values = {name: row[name] for name in FIELDS}
         return cls(**{**values, "metadata": json.loads(row["metadata"])})
 
@@ -89,10 +89,10 @@ def key_of(path: str) -> str:
 
 
 def to_json(metadata: Mapping[str, Any]) -> str:
-    """Metadata as the store keeps them: one spelling for equal values.
+    """Write metadata as the store keeps them: one spelling for equal values.
 
     Raises `ValueError` for text that is not Unicode, NaN, infinity and whole numbers beyond ±2^63, `TypeError` for
-    what JSON has not.
+    values that JSON does not have.
     """
     _check_size(metadata)
     # sorted: indexing again tells by this text whether the facts have changed

@@ -55,7 +55,7 @@ def explanation(
 def with_attention(
     encoder: Encoder, reranker: Reranker, files: StoreFiles, text: str, hits: Sequence[Hit]
 ) -> list[Hit]:
-    """The hits with the attention of those that were re-ranked."""
+    """Add their attention to the hits that were re-ranked."""
     judged = [place for place, hit in enumerate(hits) if hit.confidence is not None]
     found = list(hits)
     if judged:
@@ -69,7 +69,7 @@ def with_attention(
 
 
 def attention_of(found: RerankScores, place: int, crop: Crop) -> Attention:
-    """The attention of a reranker over one of the images that it judged; `crop` is the part that it saw."""
+    """Make the attention of a reranker over one of its images; `crop` is the part that it saw."""
     regions, words = found.of_regions, found.of_words
     return Attention(
         words=found.words,
@@ -101,7 +101,8 @@ def crop_of(width: int, height: int, settings: ImageSettings) -> Crop:
 def crops_of(encoder: Encoder, files: StoreFiles, ids: Sequence[str]) -> list[Crop]:
     """Crops of images of the store by their keys, in order, from the sizes of their thumbnails: exact to about 0.5 %.
 
-    An image without a thumbnail counts as seen whole, and so does any by an encoder that does not tell its transform.
+    An image without a thumbnail counts as seen whole, and so does every image if the encoder does not name its
+    transform.
     """
     images = getattr(encoder, "images", None)
     if not isinstance(images, ImageSettings):
@@ -114,7 +115,7 @@ def crops_of(encoder: Encoder, files: StoreFiles, ids: Sequence[str]) -> list[Cr
 
 
 def _along(length: int, kept: int, resized: int, crop: int) -> tuple[float, float]:
-    """First and last share of one side: `kept` of its `length` pixels in the middle become `resized`."""
+    """Compute the first and last share of one side: `kept` of its `length` pixels in the middle become `resized`."""
     # rounded down, as the crop itself is: the attention would lie a pixel aside
     first = (length - kept) // 2
     start = (resized - crop) // 2

@@ -26,7 +26,7 @@ _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def browser_type(beginning: bytes) -> str | None:
-    """The media type of a file by its first bytes; None if no browser shows it.
+    """Tell the media type of a file by its first bytes; None if no browser shows it.
 
     >>> browser_type(bytes([0xFF, 0xD8, 0xFF, 0xE0]))
     'image/jpeg'
@@ -37,7 +37,7 @@ def browser_type(beginning: bytes) -> str | None:
 def open_unchanged(image: StoredImage) -> BinaryIO:
     """Open the file of an image, if it is still the one that was indexed.
 
-    Raises `ChangedPictureError` for a file that is gone or has changed, `OSError` where the system has no file handle
+    Raises `ChangedPictureError` for a file that is gone or has changed, `OSError` if the system has no file handle
     left.
     """
     # one message for both, without the path: a server passes it on to clients
@@ -59,7 +59,7 @@ def open_unchanged(image: StoredImage) -> BinaryIO:
 
 
 def shown_bytes(image: StoredImage) -> bytes:
-    """The bytes of an image's file where browsers show it, else a JPEG of it. Raises what `open_unchanged` raises."""
+    """Read an image's file if browsers show it, else make a JPEG of it. Raises what `open_unchanged` raises."""
     with open_unchanged(image) as file:
         # no more than was indexed, though the file may grow meanwhile
         content = file.read(image.size)
@@ -67,6 +67,6 @@ def shown_bytes(image: StoredImage) -> bytes:
 
 
 def small_bytes(image: StoredImage) -> bytes:
-    """A small JPEG made from an image's file. Raises what `open_unchanged` raises."""
+    """Make a small JPEG from an image's file. Raises what `open_unchanged` raises."""
     with open_unchanged(image) as file:
         return thumbnail(file.read())

@@ -44,7 +44,7 @@ class _Note:
 class _Seen:
     """An image after a look at its file.
 
-    `pixels` are None where the stored vector still holds; `write` says whether the row must be written.
+    `pixels` are None if the stored vector is still right; `write` is True if the row must be written.
     """
 
     entry: StoredImage
@@ -74,13 +74,13 @@ def index(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> IndexReport:
-    """Add images to a store, which is made if it is not there: `limner index` as a function.
+    """Add images to a store, which is made if it does not exist: `limner index` as a function.
 
     - `model`: a model as `limner.load` returns it, or a run folder; `store`: a folder, `s3://…`, or an open store.
     - `images`: files, and folders of them.
     - `metadata`: facts by path, or a CSV or JSON Lines file (`limner.search.metadata`).
 
-    The other arguments, and what is raised, are those of `index_pictures`.
+    The other arguments and the errors are those of `index_pictures`.
     """
     if isinstance(model, str | Path):
         # here, and not above: `limner.search.index` must not take the seconds that torch's import takes
@@ -128,8 +128,8 @@ def index_pictures(
     """Add the images of files and folders (see `limner.search.index`) to a store of the same model.
 
     `metadata` gives facts by path (see `limner.search.metadata`), among them "identity" and "taken", the time in
-    ISO 8601. An image that it names has what it says and nothing else, and the time of its EXIF data where it says
-    none; an image that it does not name keeps what it has, also when its bytes change.
+    ISO 8601. An image that it names gets these facts and loses others; its time comes from its EXIF data if none is
+    given. An image that it does not name keeps its facts, also when its bytes change.
     `batch_size` images are encoded and committed at once, `workers` threads decode (default: one a core), and at
     most four batches are in memory, decoded or encoded.
     `progress` is called with the images done and their total. The store is held for writing from first to last.
@@ -172,7 +172,7 @@ def index_pictures(
 
 @dataclass(frozen=True)
 class _Batch:
-    """Images as they are written."""
+    """A batch of images with all that is written of them."""
 
     entries: list[StoredImage]
     vectors: np.ndarray
@@ -181,7 +181,7 @@ class _Batch:
 
 
 class _Writer:
-    """Gathers images into batches, encodes each in a thread of its own, and commits the one before meanwhile."""
+    """Gathers images into batches, encodes each in a separate thread, and commits the one before meanwhile."""
 
     def __init__(
         self, encoder: Encoder, store: StoreFiles, batch_size: int, thread: ThreadPoolExecutor
@@ -213,7 +213,7 @@ class _Writer:
             self.store.compact()
 
     def _pass_on(self) -> None:
-        """Begin to encode what was gathered, and write what was encoded before."""
+        """Begin to encode the images at hand, and write those that were encoded before."""
         if self._fresh:
             # submitted first, so that the network works on this batch while the one before is written
             before, self._encoding = self._encoding, self._thread.submit(self._encoded, self._fresh)
@@ -252,7 +252,7 @@ class _Writer:
 def _ahead(
     threads: ThreadPoolExecutor, look: Callable[[str], _Seen | str], paths: list[str], window: int
 ) -> Iterator[tuple[str, _Seen | str]]:
-    """Results in order, at most `window` of them begun and not yet taken."""
+    """Yield results in order, with at most `window` of them begun and not yet taken."""
     waiting: deque[tuple[str, Future[_Seen | str]]] = deque()
     try:
         for path in paths:
@@ -384,11 +384,11 @@ def reindex(
 
 
 def find_pictures(paths: Iterable[str | Path]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Absolute paths of the images, each once, and what cannot be listed with the reason.
+    """Find the absolute paths of the images, each once, and the folders that cannot be listed, with the reason.
 
-    A file is taken whatever its name; a folder is searched through, in order of names, for files with the
-    ending of an image. Hidden files and folders in it are passed over, and links to folders are not
-    followed (they may lead in circles). Links are kept as they are: the path is the one the user knows.
+    A file is taken whatever its name; a folder is searched, in the order of names, for files with the ending of an
+    image. Hidden files and folders in it are left out, and links to folders are not followed (they may lead in
+    circles). Links stay as they are, so that a path is the one that the user knows.
 
     Raises `DataError` for a path that does not exist and when there is no image at all.
     """

@@ -114,7 +114,7 @@ class Ranking:
 def best_of_identities(
     ranked: Int[np.ndarray, " ranked"], identities: Sequence[str | None], k: int
 ) -> list[tuple[int, int]]:
-    """The best row of each of the first k identities, with how many of the ranked rows show it.
+    """Find the best row of each of the first k identities, with the number of ranked rows that show it.
 
     A row without an identity is a group of its own.
     """
@@ -140,10 +140,10 @@ def best_of_near_duplicates(
     k: int,
     near: float = NEAR_DUPLICATE,
 ) -> list[tuple[int, int]]:
-    """The best row of each of the first k groups of nearly equal images, with the size of the group.
+    """Find the best row of each of the first k groups of nearly equal images, with the size of the group.
 
-    Going down the ranking, a row that is in no group yet begins one, which takes all rows below it that have a cosine
-    of at least `near` with it and no group: one product with the matrix a group.
+    Down the ranking, each row without a group begins one. The group takes all rows below without a group whose cosine
+    with it is at least `near`, at the cost of one product with the matrix.
     """
     free = np.ones(len(ranked), bool)
     best: list[tuple[int, int]] = []

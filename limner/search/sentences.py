@@ -24,7 +24,7 @@ from limner.wire import FoundSentence, SentencesReport
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence, and the absolute path of the image that it describes, where there is one."""
+    """A sentence, and the absolute path of the image that it describes, if it describes one."""
 
     text: str
     path: str | None = None
@@ -63,7 +63,7 @@ class SentenceTable:
         batch_size: int = 1024,
         progress: Callable[[int, int], None] | None = None,
     ) -> SentencesReport:
-        """Add sentences, one commit a batch; those that are there already are left.
+        """Add sentences, one commit a batch; sentences that the store has already stay.
 
         Other sentences of the same images are removed. A sentence without a word that the model knows is left out and
         listed. Raises `StoreError` for another model and while another process writes, `DataError` for text that is not

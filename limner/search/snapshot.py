@@ -66,7 +66,7 @@ class Snapshot:
 
     @classmethod
     def read(cls, table: Table, version: int, dim: int, before: "Snapshot | None" = None) -> "Snapshot":
-        """The rows as they are now, at this version or a later one; vectors that `before` has are taken from it.
+        """Read the rows as they are now, at this version or a later one; vectors that `before` has are copied from it.
 
         Peak memory, of 100,000 × 512: 2.2 times the vectors, and 3.5 times with those of `before` and what LanceDB
         keeps. Raises `StoreError` for a table that cannot be read.
@@ -107,11 +107,11 @@ class Snapshot:
         return self.vectors.matrix
 
     def scores(self, query: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " images"]:
-        """Dot products with a query; equal rows get equal ones."""
+        """Dot products with a query; equal rows get equal scores."""
         return self.vectors.scores(query)
 
     def search(self, query: Float[np.ndarray, " dim"], k: int) -> list[Hit]:
-        """The k best rows by dot product, best first; equal scores by path."""
+        """Find the k best rows by dot product, best first; equal scores by path."""
         scores = self.scores(query)
         best = top(scores, k)
         return self.hits(best, scores[best])
@@ -125,7 +125,7 @@ class Snapshot:
         confidences: Sequence[float | None] | None = None,
         probabilities: Sequence[float | None] | None = None,
     ) -> list[Hit]:
-        """Rows as ranked hits, in the order given, with what else is known of each."""
+        """Make ranked hits of rows, in the order given, with their groups, confidences and probabilities."""
         unknown = [None] * len(rows)
         known = zip(scores, groups or unknown, confidences or unknown, probabilities or unknown, strict=True)
         return [
@@ -143,7 +143,7 @@ class Snapshot:
         ]
 
     def items(self, rows: Int[np.ndarray, " some"]) -> list[Item]:
-        """Rows as items, in the order given."""
+        """Make items of rows, in the order given."""
         return [Item(**item) for item in self._told(rows)]
 
     def _told(self, rows: Int[np.ndarray, " some"]) -> list[dict[str, Any]]:
@@ -181,7 +181,7 @@ class Snapshot:
         before: datetime | None = None,
         until: float | None = None,
     ) -> Int[np.ndarray, " matching"]:
-        """Rows that meet every condition and were taken at or after the one time and before the other.
+        """Find the rows that meet every condition and were taken at or after `after` and before `before`.
 
         Raises `SearchTimeoutError` after `until`.
         """
@@ -202,7 +202,7 @@ class Snapshot:
 
 
 def top(scores: Float[np.ndarray, " images"], k: int) -> Int[np.ndarray, " best"]:
-    """Positions of the k highest scores, best first, equal scores by position; without sorting the rest.
+    """Find the positions of the k highest scores, best first, equal scores by position, without sorting the rest.
 
     >>> top(np.array([0.5, 0.9, 0.5, 0.5], dtype=np.float32), 3).tolist()
     [1, 0, 2]
@@ -221,7 +221,7 @@ def top(scores: Float[np.ndarray, " images"], k: int) -> Int[np.ndarray, " best"
 
 
 def check_time(until: float | None) -> None:
-    """Raise `SearchTimeoutError` after a time of `time.monotonic()`; None = it has all the time."""
+    """Raise `SearchTimeoutError` after a time of `time.monotonic()`; None = no limit."""
     if until is not None and time.monotonic() > until:
         raise SearchTimeoutError(
             "the search took longer than it may; re-rank fewer, give fewer conditions, or try again"

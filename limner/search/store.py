@@ -101,7 +101,7 @@ class Store:
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> Answer:
-        """The images that fit best: a text, an `image`, an image of the store (`like`, its key), or two of these.
+        """Find the images that fit best: a text, an `image`, an image of the store (`like`, its key), or two of these.
 
         `where` is `"camera=3"`, `{"camera": 3}` or several of either; `after` and `before` are times or their text in
         ISO 8601. The other arguments are those of `limner.search.query.Query`. Raises what `Engine.answer` raises.
@@ -135,9 +135,9 @@ class Store:
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> list[Answer]:
-        """`search` for each of many queries, their texts encoded together: texts, or arguments such as `{"like": KEY}`.
+        """Search for each of many queries: texts, or arguments such as `{"like": KEY}`. Texts are encoded together.
 
-        What a query's own arguments say goes before the others. Raises what the first query that fails raises.
+        A query's own arguments take precedence. Raises what the first failing query raises.
         """
         options: dict[str, Any] = {
             "text_weight": text_weight,
@@ -169,7 +169,7 @@ class Store:
         text_weight: float = 0.5,
         k: int = 10,
     ) -> list[FoundSentence]:
-        """The sentences of the store that describe an image best, or that are nearest to a text."""
+        """Find the sentences of the store that describe an image best, or that are nearest to a text."""
         return self.engine.sentences(Query.of(text, image=image, like=like, text_weight=text_weight, k=k))
 
     def explain(self, text: str, id: str) -> Explanation:
@@ -177,7 +177,7 @@ class Store:
         return self.engine.explain(text, id)
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
-        """Some of the images that meet conditions, in the order of their paths."""
+        """List some of the images that meet conditions, in the order of their paths."""
         if offset < 0 or limit < 0:
             raise SettingsError(f"expected offset and limit of at least 0, got {offset} and {limit}")
         snapshot = self.files.snapshot()
@@ -186,7 +186,7 @@ class Store:
         return Items(items=tuple(snapshot.items(rows[offset : offset + limit])), total=len(rows))
 
     def item(self, id: str) -> Item:
-        """One image. Raises `UnknownPictureError`."""
+        """Return one image. Raises `UnknownPictureError`."""
         return self._stored(id).to_item()
 
     def add(
@@ -199,9 +199,9 @@ class Store:
     ) -> Item:
         """Add an image file where it lies; one that is there already gets the new facts.
 
-        A store keeps no files of its own: bytes are for a server with a folder of uploads, and refused here with a
-        `SettingsError`. A `name` goes into the metadata. Raises what `limner.search.index.index_pictures` raises, and
-        `StoreError` for a file that cannot be read.
+        A store keeps no files of its own: bytes are for a server with a folder of uploads, and raise a
+        `SettingsError` here. A `name` goes into the metadata. Raises what `limner.search.index.index_pictures`
+        raises, and `StoreError` for a file that cannot be read.
         """
         # the signature is the client's, which sends bytes; a store that kept files would be a second place for them
         if not isinstance(image, str | Path):
@@ -246,14 +246,14 @@ class Store:
             raise self._unknown(id)
 
     def image(self, id: str) -> bytes:
-        """The file of an image, or a JPEG of it where browsers would not show it.
+        """Read the file of an image, or make a JPEG of it if browsers would not show it.
 
         Raises `UnknownPictureError`, and `ChangedPictureError` for a file that is no longer the one that was indexed.
         """
         return shown_bytes(self._stored(id))
 
     def thumbnail(self, id: str) -> bytes:
-        """A small JPEG of an image. Raises what `image` raises."""
+        """Return a small JPEG of an image. Raises what `image` raises."""
         # `StoreFiles.add` may be given no thumbnails; an unknown key ends in `_stored`'s error
         return self.files.thumbnails([id])[0] or small_bytes(self._stored(id))
 
@@ -280,7 +280,7 @@ def open_store(
 ) -> Store:
     """Open a store together with the model that it was built with.
 
-    The model is the run that the store names, or `run` when it has moved; hits have match probabilities where
+    The model is the run that the store names, or `run` if it has moved; hits have match probabilities if
     `limner calibrate` has been run for it. Stores of `approximate_from` images and more are searched by a graph (see
     `limner.search.engine.Engine`). Raises `StoreError` for a folder that is no store, a run that cannot be found, and
     a model that the store was not built with.

@@ -3,11 +3,11 @@
     STORE/store.json       which model (see `limner.search.manifest`)
     STORE/pictures.lance   one row a picture: id, path, sha256, size, mtime, taken, identity, metadata, thumbnail,
                            vector, and, for a model that re-ranks, map
-    STORE/sentences.lance  sentences to be found by pictures (see `limner.search.sentences`)
+    STORE/sentences.lance  sentences that images find (see `limner.search.sentences`)
     STORE/.store.lock      held by the one that writes (see `limner.search.lock`)
 
-Every change is one commit (see `limner.search.table`). One process writes at a time, a second is refused; any number
-read.
+Every change is one commit (see `limner.search.table`). One process writes at a time, a second one is refused; any
+number may read.
 """
 
 import math
@@ -65,7 +65,7 @@ class StoreFiles:
 
         With `map_shape` (height, width, channels) it keeps a map of each image for re-ranking.
 
-        The folder may exist if it is empty. Raises `StoreError` for one that holds anything, and where it
+        The folder may exist if it is empty. Raises `StoreError` for one that holds anything, or that
         cannot be written.
         """
         folder = store_path(folder)
@@ -92,7 +92,7 @@ class StoreFiles:
 
     @classmethod
     def open(cls, folder: str | Path | StorePath) -> "StoreFiles":
-        """Open a store: a folder, or `s3://BUCKET/FOLDER`. Raises `StoreError` for one that is missing, or damaged."""
+        """Open a store: a folder, or `s3://BUCKET/FOLDER`. Raises `StoreError` for one that is missing or damaged."""
         place = store_path(folder)
         store = cls(place, read_manifest(place))
         # so that a damaged table is told when the store is opened, not by the first query
@@ -132,8 +132,7 @@ class StoreFiles:
     def follow(self) -> None:
         """Open the tables anew if another store has taken the folder.
 
-        Raises `StoreError` for a
-        store of another model, and for a folder that is none any more.
+        Raises `StoreError` for a store of another model, and for a folder that is no longer a store.
         """
         # a small file before each use: its random id tells apart two stores of one model and as many commits
         manifest = read_manifest(self.folder)
@@ -148,7 +147,7 @@ class StoreFiles:
         self.forget()
 
     def writing(self) -> AbstractContextManager[None]:
-        """Hold the store for several changes; each takes it for itself otherwise, and inside it again.
+        """Hold the store for several changes; outside of it each change holds the store for itself.
 
         Raises `StoreError`, without waiting, while another handle or process writes.
         """
@@ -161,11 +160,11 @@ class StoreFiles:
         maps: RegionFeatures | None = None,
         thumbnails: Sequence[bytes | None] | None = None,
     ) -> None:
-        """Add images, or replace those of the same path, in one commit; `maps` where the store keeps them.
+        """Add images, or replace those of the same path, in one commit; `maps` are needed if the store keeps them.
 
         `thumbnails` are JPEG files, None for an image without.
 
-        Raises `StoreError` for another width or other maps, while another process writes and where the disk refuses,
+        Raises `StoreError` for another width or other maps, while another process writes and if the disk refuses,
         `DataError` for NaN, a path given twice or metadata that JSON cannot hold; the store is then as it was.
         """
         rows = [entry.to_row() for entry in entries]
@@ -200,10 +199,10 @@ class StoreFiles:
         self._table.merge(table)
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove images by their keys, in one commit, and say how many there were; their files are left alone.
+        """Remove images by their keys, in one commit, and return how many there were; their files are left alone.
 
-        The sentences that describe them go first, in a commit of their own. Keys that are not there are passed over.
-        Raises `StoreError` while another process writes and where the disk refuses.
+        The sentences that describe them go first, in a separate commit. Unknown keys are ignored. Raises `StoreError`
+        while another process writes and if the disk refuses.
         """
         self.follow()
         with self.writing():
@@ -250,7 +249,7 @@ class StoreFiles:
     ) -> Iterator[tuple[Int[np.ndarray, " block"], RegionFeatures]]:
         """Stored maps of many images, at most `size` at a time, in the table's order, with their places in `ids`.
 
-        Finding rows by their keys looks through all keys each time: of many, the whole table is read once.
+        For few images their rows are looked up, for many the whole table is read once.
         """
         if len(ids) <= size or len(ids) * _MANY < len(self):
             for start in range(0, len(ids), size):
@@ -295,9 +294,9 @@ class StoreFiles:
         return None if maps is None else np.asarray(maps, dtype=np.float16)
 
     def search(self, query: Float[np.ndarray, " width"], k: int = 10) -> list[Hit]:
-        """The k nearest images to a query vector of the store's model, best first; exact.
+        """Find the k nearest images to a query vector of the store's model, best first; exact.
 
-        Scores are dot products; equal ones are ordered by path. Fewer than k where the store holds fewer.
+        Scores are dot products; equal ones are ordered by path. A store of fewer images gives fewer hits.
         Raises `StoreError` for another width, `DataError` for NaN, `SettingsError` for k below 1.
         """
         if k < 1:
@@ -312,7 +311,7 @@ class StoreFiles:
         return self.snapshot().search(np.ascontiguousarray(query, dtype=np.float32), k)
 
     def snapshot(self) -> Snapshot:
-        """The rows in memory; when the table has changed since, what has changed is read."""
+        """Return the rows in memory; rows that have changed in the table since are read."""
         self.follow()
         # asked before reading: after a commit in between it is too low, which costs one more reading and loses nothing
         version = self._table.version
@@ -330,8 +329,8 @@ class StoreFiles:
     def compact(self, *, purge: bool = False) -> None:
         """Join the small files that many commits leave, of images and of sentences; readers are not disturbed.
 
-        What was deleted stays on disk until it is seven days old, or with `purge` goes now: whoever has the store open
-        must then open it again. Raises `StoreError` while another process writes and where the disk refuses.
+        Deleted rows stay on disk until they are seven days old. With `purge` they go now: whoever has the store open
+        must then open it again. Raises `StoreError` while another process writes and if the disk refuses.
         """
         with self.writing():
             self._table.compact(purge)

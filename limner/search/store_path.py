@@ -16,10 +16,10 @@ class StorePath(Protocol):
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """Last part of the path."""
 
     def __truediv__(self, name: str) -> "StorePath":
-        """A file or folder in it."""
+        """Path of a file or folder in it."""
 
     def is_dir(self) -> bool:
         """True for a folder that exists."""
@@ -31,7 +31,7 @@ class StorePath(Protocol):
         """Iterate over the folder's content."""
 
     def read_text(self, encoding: str | None = None) -> str:
-        """The text of a file."""
+        """Read the text of a file."""
 
     def write_text(self, data: str, encoding: str | None = None) -> int:
         """Write the text of a file."""
@@ -102,6 +102,6 @@ def _endpoint() -> str | None:
 
 
 def size_of(place: Any) -> int:
-    """Bytes of all files below a folder. Raises `StoreError` where it cannot be reached."""
+    """Count the bytes of all files below a folder. Raises `StoreError` if it cannot be reached."""
     with reached(place, "read"):
         return sum(int(path.stat().st_size) for path in place.rglob("*") if path.is_file())

@@ -26,7 +26,7 @@ _BLOCK = 8192  # rows read at once
 
 
 class Table:
-    """A table with a column `id`, which is made by the first rows that are written."""
+    """A table with a column `id`; the first rows that are written make it."""
 
     def __init__(self, folder: StorePath, name: str, schema: pa.Schema, lock: WriterLock | Lease) -> None:
         self.folder = folder
@@ -36,7 +36,7 @@ class Table:
         self.reopen()
 
     def reopen(self) -> None:
-        """Forget what was read: another store may have taken the folder."""
+        """Forget the open table: another store may have taken the folder."""
         self._opened: Any = None
         self._connection: Any = None
 
@@ -88,7 +88,7 @@ class Table:
             merge.execute(rows)
 
     def delete(self, values: Sequence[str], column: str = "id") -> int:
-        """Remove the rows of some keys, or values of another column, in one commit, and say how many there were."""
+        """Remove the rows of some keys, or values of another column, in one commit, and return how many there were."""
         if not values:
             return 0
         with self._lock.held(), self._refusals():
@@ -100,7 +100,7 @@ class Table:
             return before - int(table.count_rows())
 
     def compact(self, purge: bool = False) -> None:
-        """Join the small files that many commits leave; with `purge` remove those that no row is left in."""
+        """Join the small files that many commits leave; with `purge` also remove deleted rows."""
         with self._lock.held(), self._refusals():
             if (table := self.opened()) is not None:
                 # LanceDB spares files of the last seven days, which could be another writer's work in progress; here
@@ -170,7 +170,7 @@ class Table:
             yield batch
 
     def rows(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
-        """Keys and some columns of those rows that are there, in no order."""
+        """Keys and some columns of the rows that exist, in no order."""
         table = self.opened()
         if table is None or not ids:
             return self.schema.empty_table().select(["id", *columns])

@@ -25,7 +25,7 @@ _OPEN = ("/", "/health", "/docs", "/openapi.json")
 class Access:
     """ASGI middleware: 421 for a name that is not served, 401 without the token, 429 for too many of those.
 
-    `guesses`: a bucket for each client from which a request without the token takes; None = as many as it likes.
+    `guesses`: buckets from which each request without the token takes; None = no limit.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Access:
 
 
 def needs_token(path: str) -> bool:
-    """True for a path that tells something of the store; the page and the API's description do not."""
+    """True for a path that shows something of the store; the page and the API's description do not."""
     return path not in _OPEN and not path.startswith("/page/")
 
 
 def read_token(file: Path) -> SecretStr:
-    """The token in a file. Raises `SettingsError` for one that cannot be read or is easily guessed."""
+    """Read the token in a file. Raises `SettingsError` for one that cannot be read or is easily guessed."""
     try:
         # a header is ASCII, and browsers and proxies cut blanks off its ends
         token = file.read_text(encoding="ascii").strip()
@@ -103,7 +103,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _named(header: bytes) -> str:
-    """The name in a Host header, without its port; "" for one that is none."""
+    """Read the name in a Host header, without its port; "" if the header is not valid."""
     try:
         # urlsplit knows the brackets of IPv6 addresses, in which a colon is no port
         return (urlsplit(f"//{header.decode('ascii')}").hostname or "").lower()

@@ -40,11 +40,11 @@ class Health(ResponseModel):
 
 
 def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
-    """The app that serves a store, by itself or mounted in another app.
+    """Make the app that serves a store, by itself or mounted in another app.
 
-    Mounted (`other.mount("/pictures", app)`), its page, its routes and its description lie below that path, and its
-    token, limits and audit log are its own; a mounted app's lifespan does not run, so call
-    `app.state.turn_away()` where the other app ends, or let its threads, which are daemons, end with the process.
+    If it is mounted (`other.mount("/pictures", app)`), its page, routes and description lie below that path; token,
+    limits and audit log are its own. The lifespan of a mounted app does not run: call `app.state.turn_away()` when
+    the other app ends, or let its threads, which are daemons, end with the process.
 
     Raises `SettingsError` for an uploads folder or audit log that cannot be written.
     """
@@ -139,7 +139,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
 
 
 def _describe_openapi(app: FastAPI, settings: ServerSettings) -> None:
-    """Have `/openapi.json` know problems, and this server's own limits."""
+    """Add problems and the limits of this server to `/openapi.json`."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

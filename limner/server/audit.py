@@ -36,11 +36,11 @@ NOT_AUDITED = {
     "HEAD /": _PAGE,
     "GET /page/{name}": _PAGE,
 }
-"""Every other route, and why it leaves no line: a route that is in neither fails a test."""
+"""Every other route, with the reason why it leaves no line; a route that is in neither fails a test."""
 
 
 class Audit:
-    """The file that lines are added to; None = no record is kept.
+    """A file that gets a line for each search; None = no record is kept.
 
     A line is written as a whole before the answer leaves; if it cannot be written, there is no answer (503). The file
     is opened for each line, so that it may be moved away at any time.

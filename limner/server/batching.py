@@ -41,13 +41,13 @@ class _Asked:
 
 
 class Worker:
-    """The thread, and what waits for it.
+    """The thread of the model, and the requests that wait for it.
 
-    - `answers`: answers some queries, each until a time, by an answer or its error.
+    - `answers`: answers several queries, each until a time, with an answer or its error.
     - `seconds`: longest time from a request to its answer, `SearchTimeoutError` beyond. A query that is being answered
       stops at it; another call that has begun does not.
     - `max_batch`: most queries at once; `max_waiting`: most requests that may wait, `RefusedError` (503) beyond.
-    - `on_batch` is told how many queries each batch has.
+    - `on_batch` is called with the number of queries of each batch.
     """
 
     def __init__(
@@ -74,19 +74,19 @@ class Worker:
 
     @property
     def waiting(self) -> int:
-        """Requests that the thread has not begun with."""
+        """Number of requests that the thread has not begun."""
         return len(self._queries) + len(self._calls)
 
     def ask(self, query: Query) -> "Future[Answer]":
-        """The answer to a query, or the error that it ends in, when it is there."""
+        """Line up a query; the future gets its answer or its error."""
         return self._line_up(self._queries, query)
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """Do something else in the thread, between two batches."""
+        """Call a function in the thread, between two batches."""
         return self._line_up(self._calls, partial(function, *args, **kwargs))
 
     def close(self, seconds: float = 1.0) -> None:
-        """Turn away what waits, and after so many seconds what has begun, too."""
+        """Refuse all requests that wait, and after so many seconds those that have begun, too."""
         with self._changed:
             left, begun, self._closed = [*self._queries, *self._calls], self._begun, True
             self._queries.clear()
@@ -119,7 +119,7 @@ class Worker:
         return one.done
 
     def _work(self) -> None:
-        """Answer batches of queries, and between any two do one other thing."""
+        """Answer batches of queries, and between any two make one other call."""
         other = False
         while True:
             with self._changed:

@@ -13,7 +13,7 @@ _BACKLOG = 2048
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A TCP socket at an address, port 0 = one that is free. Raises `SettingsError`."""
+    """Open a TCP socket at an address; port 0 means a free one. Raises `SettingsError`."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError) as error:
@@ -35,7 +35,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket) -> str:
-    """The URL of what listens there.
+    """Return the URL of a listening socket.
 
     >>> with listen("127.0.0.1", 0) as one:
     ...     url_of(one).startswith("http://127.0.0.1:")

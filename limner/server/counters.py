@@ -18,7 +18,7 @@ _QUERIES = (1, 2, 4, 8, 16, 32, 64)
 class Counters:
     """The counters of one app, in a registry of their own.
 
-    `pictures` and `waiting` are asked when somebody reads them.
+    `pictures` and `waiting` are called when somebody reads the counters.
     """
 
     def __init__(self, pictures: Callable[[], int], waiting: Callable[[], int]) -> None:
@@ -48,7 +48,7 @@ class Counters:
         queue.set_function(waiting)
 
     def text(self) -> bytes:
-        """All of them as Prometheus reads them."""
+        """Write all counters as Prometheus reads them."""
         return generate_latest(self.registry)
 
 

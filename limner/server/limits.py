@@ -30,8 +30,8 @@ def route_path(scope: Scope) -> str:
 class BodyLimit:
     """ASGI middleware: reads the body before the app does; 413 for one that is too large, 408 for one too slow.
 
-    By the Content-Length where there is one, before anything is read, and by counting what arrives. `largest` is for
-    bodies that carry an image; others have at most 64 KiB.
+    The size is that of the Content-Length, before anything is read, and also counted while the body arrives. `largest`
+    is for bodies that carry an image; others have at most 64 KiB.
     """
 
     def __init__(self, app: ASGIApp, largest: int, seconds: float) -> None:
@@ -60,7 +60,7 @@ class BodyLimit:
         return await self.app(scope, again, send)
 
     async def _read(self, scope: Scope, receive: Receive, largest: int) -> bytes | None:
-        """The body; None where the client has gone."""
+        """Read the body; None if the client has disconnected."""
         said = dict(scope["headers"]).get(b"content-length", b"0")
         # isdigit alone would let a number through that int() takes seconds for, or refuses (4,300 digits)
         if not said.isdigit() or len(said) > 18 or int(said) > largest:
@@ -97,7 +97,7 @@ _CLIENTS = 10_000
 """Number of clients that are remembered; the one that was quiet longest is forgotten first."""
 
 _FREE = ("/v1/thumbnails/", "/v1/images/")
-"""A page of results asks for a hundred of these at once, and no model works for them."""
+"""Addresses without a limit: a page of results asks for a hundred of these at once, and they do not use the model."""
 
 
 class Buckets:
@@ -108,7 +108,7 @@ class Buckets:
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, client: str) -> float:
-        """Take a token: 0.0, or the seconds until there is one."""
+        """Take a token, and return 0.0, or the seconds until there is one."""
         now, level = self.clock(), self._level(client)
         # out and in again, so that the order is that of the last requests and the first one is the quietest
         self._levels.pop(client, None)
@@ -118,7 +118,7 @@ class Buckets:
         return self._wait(level)
 
     def wait(self, client: str) -> float:
-        """The seconds until there is a token; 0.0 = there is one."""
+        """Return the seconds until there is a token; 0.0 = there is one."""
         return self._wait(self._level(client))
 
     def _level(self, client: str) -> float:
@@ -149,14 +149,14 @@ class RateLimit:
 
 
 def too_many(said: str, wait: float) -> Response:
-    """The answer to a client that has to wait, seconds."""
+    """Make the answer to a client that has to wait, in seconds."""
     # Retry-After has whole seconds; rounded down, a client would come too early
     seconds = math.ceil(wait)
     return problem(429, f"{said}; try again in {seconds} s", headers={"Retry-After": str(seconds)})
 
 
 def address_of(scope: Scope) -> str:
-    """The address that a request came from, as IPv4 where it is one."""
+    """Return the address that a request came from; a mapped IPv4 address is written as IPv4."""
     host = scope["client"][0] if scope.get("client") else "unknown"
     try:
         address = ipaddress.ip_address(host)
@@ -167,7 +167,7 @@ def address_of(scope: Scope) -> str:
 
 
 def client_of(scope: Scope) -> str:
-    """The client that a request counts for: an address; for IPv6 its /64 network, all of which is one customer's."""
+    """Return the client that a request counts for: its address, or for IPv6 its /64 network, which one customer has."""
     address = address_of(scope)
     if ":" not in address:
         return address

@@ -31,11 +31,11 @@ _OF_PAGE = (
 _OF_ALL_ELSE = "default-src 'none'; frame-ancestors 'none'; sandbox"
 
 _DOCS = "/docs"
-"""FastAPI's own page, where it is served, loads its parts from elsewhere, which our policy would forbid."""
+"""FastAPI's own page: it loads its parts from elsewhere, which the policy of the other pages forbids."""
 
 
 def page_routes(folder: Path = FOLDER) -> APIRouter:
-    """`/` and `/page/NAME`, for the names that the folder holds when the server starts and no others."""
+    """Make the routes `/` and `/page/NAME`, for the files that the folder holds when the server starts."""
     # listed once: a name in an address is looked up and never joined to a path
     files = {
         path.name: path
@@ -65,7 +65,7 @@ def page_routes(folder: Path = FOLDER) -> APIRouter:
 
 
 class Guarded:
-    """ASGI middleware: headers that forbid a browser to do more with an answer than it is for."""
+    """ASGI middleware: adds headers that restrict what a browser does with an answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -28,7 +28,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _DEEP = 4
-"""Times the memory that an image of more than eight bits takes while it is decoded."""
+"""Factor by which an image of more than eight bits takes more memory while it is decoded."""
 
 _CHUNK = 256 * 1024
 
@@ -47,7 +47,7 @@ class Decoding:
         self._waiting = 0
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of a function, called in one of the threads."""
+        """Call a function in one of the threads, and return its result."""
         # counted in the event loop alone, so that no lock is needed; the pool's own queue has no end
         if self._waiting >= self._most:
             raise RefusedError(503, "too many pictures are waiting; try again soon", {"Retry-After": "1"})
@@ -60,7 +60,7 @@ class Decoding:
 
 
 def known_image(files: StoreFiles, key: str) -> StoredImage:
-    """The stored image of a key. Raises `RefusedError` (404)."""
+    """Return the stored image of a key. Raises `RefusedError` (404)."""
     stored = files.entry(key)
     if stored is None:
         raise RefusedError(404, "the store holds no picture of this id")
@@ -68,10 +68,10 @@ def known_image(files: StoreFiles, key: str) -> StoredImage:
 
 
 async def send_picture(files: StoreFiles, key: str, decoding: Decoding) -> Response:
-    """The file of an image, as it is where browsers show it, else as JPEG.
+    """Send the file of an image, unchanged if browsers show it, else as JPEG.
 
     Raises `RefusedError`: 404 for a key that the store does not hold, 410 for a file that is gone or has changed since
-    it was indexed, 503 where too many wait; `ImageError` for a file that cannot be decoded.
+    it was indexed, 503 if too many requests wait; `ImageError` for a file that cannot be decoded.
     """
     entry = await run_in_threadpool(known_image, files, key)
     # closes the file on every way out but the last one, where the answer takes it over
@@ -90,7 +90,7 @@ async def send_picture(files: StoreFiles, key: str, decoding: Decoding) -> Respo
 
 
 async def send_thumbnail(files: StoreFiles, key: str, decoding: Decoding) -> Response:
-    """A small JPEG of an image: the store's, or made from its file. Raises what `send_picture` raises."""
+    """Send a small JPEG of an image: the store's, or one made from its file. Raises what `send_picture` raises."""
     small = (await run_in_threadpool(files.thumbnails, [key]))[0]
     if small is None:
         entry = await run_in_threadpool(known_image, files, key)
@@ -104,7 +104,7 @@ async def send_thumbnail(files: StoreFiles, key: str, decoding: Decoding) -> Res
 
 
 def _open(image: StoredImage) -> BinaryIO:
-    """The open file of an image, which is the one that was indexed."""
+    """Open the file of an image, if it is the one that was indexed."""
     try:
         return open_unchanged(image)
     except ChangedPictureError as error:
@@ -129,7 +129,7 @@ class _FileResponse(StreamingResponse):
 
 
 def _chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """The file in pieces, no more than it had when it was opened."""
+    """Yield the file in pieces, no more than it had when it was opened."""
     # no more than Content-Length says: a file that grows meanwhile would break the protocol
     while size > 0 and (chunk := file.read(min(_CHUNK, size))):
         size -= len(chunk)
@@ -139,7 +139,7 @@ def _chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
 def check_pixels(content: bytes, most: int) -> None:
     """Raise `RefusedError` (413) for an image of more pixels than `most`, by its header; deep ones by a quarter.
 
-    What cannot be read passes, and is refused when it is decoded.
+    An image that cannot be read passes; it is refused when it is decoded.
     """
     try:
         with quiet(), Image.open(io.BytesIO(content), formats=formats()) as image:
@@ -158,7 +158,7 @@ def check_pixels(content: bytes, most: int) -> None:
 
 
 def with_pixels(engine: Engine, query: Query, max_pixels: int) -> Query:
-    """The query with its image decoded. Raises what `check_pixels` and `Encoder.prepare_image` raise."""
+    """Decode the image of a query. Raises what `check_pixels` and `Encoder.prepare_image` raise."""
     assert isinstance(query.image, bytes)
     # before decoding: from the header it takes 0.02 s to refuse an image of 521 kB that decodes to 2.5 GB
     check_pixels(query.image, max_pixels)

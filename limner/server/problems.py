@@ -50,7 +50,7 @@ log = logging.getLogger("limner.server")
 
 
 class RefusedError(LimnerError):
-    """A request that is not done, with its HTTP status."""
+    """A request that is refused, with its HTTP status."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -134,7 +134,7 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
 
 
 def _place(loc: Sequence[str | int]) -> list[str]:
-    """The part of a request that is wrong: `body`, the field's name and, in a list, the place.
+    """Name the part of a request that is wrong: `body`, the field's name and, in a list, the place.
 
     >>> _place(("body", "rerank", "literal['all']"))
     ['body', 'rerank']
@@ -143,7 +143,7 @@ def _place(loc: Sequence[str | int]) -> list[str]:
 
 
 def _methods(app: FastAPI, scope: Scope) -> list[str]:
-    """Every method that the description has for an address."""
+    """List every method that the description has for an address."""
     # the description has the paths below the place where the app is mounted
     path = scope["path"].removeprefix(scope.get("root_path", ""))
     return [
@@ -155,7 +155,7 @@ def _methods(app: FastAPI, scope: Scope) -> list[str]:
 
 
 def without_paths(message: str, folders: Sequence[str]) -> str:
-    """A message in which no folder of this machine is named.
+    """Take the folders of this machine out of a message.
 
     >>> without_paths("/srv/our store: its model has no matcher", ["/srv/our store"])
     'its model has no matcher'
@@ -169,7 +169,7 @@ def without_paths(message: str, folders: Sequence[str]) -> str:
 
 
 def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Problems of a route for its OpenAPI description."""
+    """Describe the problems of a route for its OpenAPI description."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {status: {"description": TITLES[status][1], "content": content} for status in sorted(statuses)}
 
@@ -202,11 +202,11 @@ class Problem(BaseModel):
     """The fault of this request, and what to do about it."""
 
     errors: list[Fault] | None = None
-    """With status 422: each fault."""
+    """Each fault, with status 422."""
 
 
 def problem_schema() -> dict[str, Any]:
-    """JSON Schema of a problem, whole."""
+    """Return the JSON Schema of a problem."""
     schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     # without $defs: Fault stands among the components by itself
     return {name: value for name, value in schema.items() if name != "$defs"}

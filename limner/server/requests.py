@@ -32,7 +32,7 @@ Sentence = Annotated[str, Field(min_length=1, max_length=2000)]
 
 
 def _whole(value: Any) -> Any:
-    """27.0 is an integer to JSON Schema, though not to Python."""
+    """Turn 27.0 into 27: it is an integer to JSON Schema, though not to Python."""
     # strict mode refuses 27.0, though it is valid by our own schema: JSON has one kind of number
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -76,7 +76,7 @@ def conditions_of(where: Sequence[str]) -> tuple[Condition, ...]:
 
 
 def picture_of(text: str) -> bytes:
-    """The bytes of an image. Raises `RefusedError` (422) for other text than base64."""
+    """Decode the bytes of an image. Raises `RefusedError` (422) for other text than base64."""
     try:
         # without validate Python drops letters that are not of base64, and reads another file
         return base64.b64decode(text, validate=True)

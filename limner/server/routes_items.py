@@ -1,4 +1,4 @@
-"""The pictures of the store: listed, shown, added and deleted."""
+"""The routes that list, show, add and delete the pictures of the store."""
 
 import asyncio
 import time
@@ -37,7 +37,7 @@ class NewItem(RequestModel):
     )
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    """What it is called; the server chooses the file's name itself."""
+    """Name of the picture; the server chooses the file's name itself."""
 
     image: Picture
     """The picture file in base64."""
@@ -46,7 +46,7 @@ class NewItem(RequestModel):
     """Whom or what it shows."""
 
     metadata: dict[str, JsonValue] = Field(default={}, max_length=50)
-    """Other facts; `taken` is a time in ISO 8601 in place of the one that the file holds."""
+    """Other facts; `taken` is a time in ISO 8601 that replaces the one in the file."""
 
 
 Id = Annotated[Key, PathPart(description="The picture's key.")]
@@ -102,7 +102,7 @@ def item_routes(
 
     @routes.get("/v1/items/{id}", responses=declared(404, 429, *always))
     def item(id: Id) -> Item:
-        """Tell of one picture."""
+        """Describe one picture."""
         return without_path(known_image(engine.files, id).to_item(), uploads)
 
     @routes.post(
@@ -142,7 +142,7 @@ def item_routes(
         },
     )
     async def image(id: Id) -> Response:
-        """The picture's file, if it is still the one that was indexed; as JPEG where browsers do not show it."""
+        """Send the picture's file, if it is still the one that was indexed; as JPEG if browsers do not show it."""
         return await send_picture(engine.files, id, decoding)
 
     @routes.get(
@@ -154,7 +154,7 @@ def item_routes(
         },
     )
     async def small(id: Id) -> Response:
-        """A small form of the picture."""
+        """Send a small form of the picture."""
         return await send_thumbnail(engine.files, id, decoding)
 
     return routes

@@ -42,7 +42,7 @@ SEARCHES: dict[str, JsonValue] = {
         {"not": {"required": ["image", "like"], "properties": {"image": _TEXT, "like": _TEXT}}},
     ],
 }
-"""At least one, and one picture only."""
+"""JSON Schema of a search: at least one of text and picture, and one picture only."""
 
 
 class SearchBody(RequestModel):
@@ -57,23 +57,23 @@ class SearchBody(RequestModel):
     """A picture file in base64."""
 
     like: Key | None = None
-    """Key of a picture of the store that others shall be like; it is no answer itself."""
+    """Key of a picture of the store, to find others like it; it is not part of the answer."""
 
     text_weight: float = Field(default=0.5, ge=0, le=1)
     """Weight of the text beside a picture, which has the rest."""
 
     # no upper limit here: `max_k` is a setting of the server, and stands in its own /openapi.json
     k: Annotated[int, Field(ge=1), Whole] = 10
-    """Most pictures, or groups of them, in the answer."""
+    """Largest number of pictures, or of groups, in the answer."""
 
     where: list[Where] = Field(default=[], max_length=20)
     """Conditions that a picture must all meet, e.g. `camera=3|4`, `height>=170`, `place~market*`."""
 
     after: Time | None = None
-    """Only pictures taken then or later, by the camera's clock."""
+    """Only pictures taken at this time or later, by the camera's clock."""
 
     before: Time | None = None
-    """Only pictures taken earlier."""
+    """Only pictures taken before this time."""
 
     group: Literal["identity", "near"] | None = None
     """Only the best of each identity, or of pictures that are nearly the same."""
@@ -86,7 +86,7 @@ class SearchBody(RequestModel):
 
 
 class SentencesBody(RequestModel):
-    """A search for sentences: those that describe a picture, or say what a text says."""
+    """A search for sentences that describe a picture, or that are near to a text."""
 
     model_config = ConfigDict(json_schema_extra={**SEARCHES, "examples": [{"text": "a green coat", "k": 5}]})
 
@@ -103,7 +103,7 @@ class SentencesBody(RequestModel):
     """Weight of the text beside a picture, which has the rest."""
 
     k: Annotated[int, Field(ge=1), Whole] = 10
-    """Most sentences in the answer."""
+    """Largest number of sentences in the answer."""
 
 
 class ExplainBody(RequestModel):
@@ -117,7 +117,7 @@ class ExplainBody(RequestModel):
 
 
 def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: ServerSettings) -> APIRouter:
-    """The routes that make the model work, in the thread of `worker`."""
+    """Make the routes that use the model, in the thread of `worker`."""
     routes = APIRouter(tags=["search"])
     refusals = declared(400, 401, 403, 404, 408, 409, 413, 421, 422, 429, 500, 503)
     decoding = Decoding()
@@ -168,7 +168,7 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
 
     @routes.post("/v1/explain", responses=refusals)
     async def explain(body: ExplainBody, request: Request) -> Explanation:
-        """Say which words, and where the model has a reranker which regions, made a picture's score."""
+        """Say which words, and with a reranker which regions, made a picture's score."""
         async with audit.noted(request, "explain", body.model_dump()) as found:
             explanation = await unless_disconnected(request, worker.call(engine.explain, body.text, body.id))
             # after the answer: a key that the store does not hold has told nothing

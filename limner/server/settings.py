@@ -27,7 +27,7 @@ class ServerSettings(Settings):
     """File that gets a line for each query; None = no record is kept."""
 
     max_k: int = Field(default=100, ge=1)
-    """Most pictures in one answer."""
+    """Largest number of pictures in one answer."""
 
     max_body: int = Field(default=12 * 2**20, ge=1024)
     """Largest body of a request in bytes; base64 makes a picture in it a third larger."""
@@ -40,7 +40,7 @@ class ServerSettings(Settings):
     """Largest picture that a client may send, in pixels; a quarter of that for more than eight bits a pixel."""
 
     max_rerank: int = Field(default=10_000, ge=0)
-    """Most pictures that a query may ask the reranker to re-rank."""
+    """Largest number of pictures that a query may ask the reranker to order again."""
 
     query_seconds: float = Field(default=30.0, gt=0)
     """Longest time of a query in seconds, waiting included."""
@@ -56,7 +56,7 @@ class ServerSettings(Settings):
 
     # with 64 clients 65 queries a second and p50 0.67 s, where 1 gives 36 and 1.65 s (benchmarks.server_load)
     max_batch: int = Field(default=64, ge=1)
-    """Most queries that are answered together; 1 = each by itself."""
+    """Largest number of queries that are answered together; 1 = each by itself."""
 
     max_waiting: int = Field(default=512, ge=1)
-    """Most requests that may wait for the model; further ones are refused."""
+    """Largest number of requests that may wait for the model; further ones are refused."""

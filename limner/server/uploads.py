@@ -38,9 +38,9 @@ log = logging.getLogger("limner.server")
 
 
 class Changes:
-    """Adds and deletes images. To be called from one thread.
+    """Adds and deletes images; it must be called from one thread.
 
-    `folder`: where added images lie, and no others of the store; None = none can be added.
+    `folder`: the folder of added images, and of no others of the store; None = no images can be added.
 
     Raises `SettingsError` for a folder that cannot be written, or holds images that were indexed from there.
     """
@@ -62,7 +62,7 @@ class Changes:
         """Write and index an image; one that is there already gets the new facts.
 
         Raises `RefusedError` (409) for bytes that are no image, `DataError` for metadata that cannot be kept,
-        `StoreError` while another process writes and where the disk refuses; there is no file then.
+        `StoreError` while another process writes and if the disk refuses; then no file is left.
         """
         assert self.folder is not None
         # by the bytes; what browsers do not show is TIFF, or refused when it is decoded. The client's name is never a
@@ -134,13 +134,13 @@ def without_path(one: T, folder: Path | None) -> T:
 
 
 def shown_name(path: str, metadata: Mapping[str, Any], folder: Path | None) -> str:
-    """The name of an image over HTTP: its file's name, or for an added one the name that its client gave."""
+    """Return the name of an image for HTTP: its file's name, or for an added one the name that its client gave."""
     given = metadata.get(NAME) if is_upload(path, folder) else None
     return given if isinstance(given, str) else Path(path).name
 
 
 def writable(folder: Path) -> Path:
-    """The folder as an absolute path, made if it is not there. Raises `SettingsError` where nothing can be written."""
+    """Make a folder and return its absolute path. Raises `SettingsError` if nothing can be written there."""
     folder = Path(os.path.abspath(folder))  # noqa: PTH100 - as the store spells paths
     try:
         folder.mkdir(parents=True, exist_ok=True)
