@@ -121,7 +121,7 @@ class Client:
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> Answer:
-        """Find the pictures that fit best: see `limner.search.store.Store.search`. `image` is a file, or a file's bytes."""
+        """Find the pictures that fit best: see `limner.search.store.Store.search`."""
         # base64 in JSON and not a form: pages of other sites may send forms without asking, so the server takes none
         body = {
             "text": text,

@@ -106,7 +106,7 @@ class Hit(ResponseModel):
     """Whom or what it shows."""
 
     metadata: dict[str, JsonValue]
-    """What else was given for it."""
+    """Other facts that were given for it."""
 
     taken: LocalTime | None
     """When, by the camera's clock, ISO 8601 without a zone."""
@@ -274,7 +274,7 @@ class Item(ResponseModel):
     """Whom or what it shows."""
 
     metadata: dict[str, JsonValue]
-    """What else was given for it."""
+    """Other facts that were given for it."""
 
     taken: LocalTime | None
     """When, by the camera's clock, ISO 8601 without a zone."""

@@ -34,8 +34,8 @@ class Approximate:
             raise SettingsError(
                 f"approximate search needs usearch; {install_hint('approximate')}, or search exactly"
             ) from None
-        # ip: the inner product of unit vectors is the cosine. bf16 takes 0.29 ms a query at recall 0.999 of 100,000 ×
-        # 512, int8 0.20 ms at 0.960; faiss's HNSW cannot delete, which a store needs
+        # ip: the inner product of unit vectors is the cosine. bf16 takes 0.29 ms a query at recall 0.999 of
+        # 100,000 × 512, int8 0.20 ms at 0.960; faiss's HNSW cannot delete, which a store needs
         self._graph: Any = Index(
             ndim=dim, metric="ip", dtype="bf16", expansion_add=LINKED, expansion_search=SEARCHED
         )

@@ -201,9 +201,8 @@ class Engine:
             except LimnerError as error:
                 failed[number] = error
         texts = {number: text for number, text in texts.items() if number not in failed}
-        # encode_queries, not encode_texts: in bf16 a row of a product depends on how many rows there are. Of 256
-        # queries by 64 clients one had another order, and scores differed by 6e-4; in fp32 none and 8e-7
-        # (docs/log/2026-11-22.md)
+        # encode_queries: in bf16 a row of a product depends on the number of rows. Of 256 queries by 64 clients one had
+        # another order, and scores differed by 6e-4; in fp32 none and 8e-7 (docs/log/2026-11-22.md)
         of_texts = (
             dict(zip(texts, self.encoder.encode_queries(list(texts.values())), strict=True)) if texts else {}
         )

@@ -78,8 +78,7 @@ class Snapshot:
             numbers = columns[ROW].to_numpy()
             # filled in place: at its peak a first reading takes 2.2 times the vectors, where it took 3.8 before
             matrix = np.empty((len(numbers), dim), np.float32)
-            # by copying, the query after a commit at 100,000 × 512 takes 0.3 to 0.75 s more; reading it all took up
-            # to 1.4
+            # copied: the query after a commit at 100,000 × 512 takes 0.3 to 0.75 s more; reading all took up to 1.4
             fresh = np.arange(len(numbers)) if before is None else before._copied(numbers, matrix)
             if table.fill(matrix, fresh, numbers[fresh], "vector"):
                 return cls(version, Vectors.of(matrix), columns)
@@ -92,8 +91,7 @@ class Snapshot:
         if not len(own):
             return np.arange(len(numbers))
         order = np.argsort(own)
-        # searchsorted answers len(own) for a number above all of them; the comparison below tells such a row from a
-        # known one
+        # searchsorted answers len(own) for a number above all of them; the comparison finds such rows out
         places = order[np.minimum(np.searchsorted(own, numbers, sorter=order), len(own) - 1)]
         same = own[places] == numbers
         # in parts: indexing by an array makes a copy of the right side first
@@ -193,8 +191,7 @@ class Snapshot:
         if after is not None or before is not None:
             taken = self.columns["taken"].to_numpy()
             if after is not None:
-                # NaT is neither before nor after: an image without a time is left out. A zone is dropped, as cameras
-                # have none
+                # NaT is neither before nor after: images without a time are left out. Cameras have no zone
                 holds &= taken >= np.datetime64(after.replace(tzinfo=None))
             if before is not None:
                 holds &= taken < np.datetime64(before.replace(tzinfo=None))
@@ -210,8 +207,7 @@ def top(scores: Float[np.ndarray, " images"], k: int) -> Int[np.ndarray, " best"
     k = min(k, len(scores))
     if not k:
         return np.empty(0, np.int64)
-    # argpartition takes any of the scores that tie for the last place; so all above it, then the first of those that
-    # tie
+    # argpartition takes any of the scores that tie for the last place: so all above it, then the first that tie
     last = scores[np.argpartition(-scores, k - 1)[k - 1]]
     above = np.flatnonzero(scores > last)
     level = np.flatnonzero(scores == last)[: k - len(above)]

@@ -103,9 +103,9 @@ class Table:
         """Join the small files that many commits leave; with `purge` also remove deleted rows."""
         with self._lock.held(), self._refusals():
             if (table := self.opened()) is not None:
-                # LanceDB spares files of the last seven days, which could be another writer's work in progress; here
-                # the lock is held, so they are what a killed writer left. It rewrites whole files: with rows of 200
-                # KB up to 487 MB for 40 MB of news, at four times the table's size in memory
+                # files of the last seven days, which LanceDB spares, are not another writer's here: the lock is held.
+                # It rewrites whole files: with rows of 200 KB up to 487 MB for 40 MB of news, in four times the
+                # table's size
                 table.optimize(
                     cleanup_older_than=timedelta(milliseconds=1) if purge else None, delete_unverified=purge
                 )

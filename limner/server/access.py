@@ -41,8 +41,7 @@ class Access:
         if scope["type"] == "http":
             headers = dict(scope["headers"])
             if self.hosts and _named(headers.get(b"host", b"")) not in self.hosts:
-                # DNS rebinding: a page of elsewhere may let its own name lead to this machine, and then read the
-                # answers
+                # DNS rebinding: a page of elsewhere may let its own name lead to this machine, and read the answers
                 answer = problem(421, "without a token this server answers to its own address only")
                 return await answer(scope, receive, send)
             if self.token is None or not needs_token(route_path(scope)):

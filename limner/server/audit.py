@@ -85,8 +85,7 @@ class Audit:
         if self.file is None:
             return
         try:
-            # ASCII by json.dumps: half of a surrogate pair could not be written in UTF-8; a thread, as disks may be
-            # slow
+            # ASCII by json.dumps, as UTF-8 cannot hold half of a surrogate pair; in a thread, as disks may be slow
             await run_in_threadpool(self._append, json.dumps(line).encode() + b"\n")
         except OSError:
             raise RefusedError(

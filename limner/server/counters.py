@@ -75,8 +75,7 @@ class Counting:
         try:
             return await self.app(scope, receive, watched)
         finally:
-            # the route's pattern, not the address: one label for all images, and none for addresses that a client
-            # makes up
+            # the route's pattern, not the address: one label for all images, none for what clients make up
             route = getattr(scope.get("route"), "path", "other")
             # likewise: HTTP allows any word as a method
             method = scope["method"] if scope["method"] in ("GET", "POST", "DELETE") else "other"

@@ -14,8 +14,7 @@ FOLDER = Path(__file__).parent / "page"
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
-    # by our own table: mimetypes reads the registry or /etc/mime.types, which may say otherwise, and nosniff then
-    # blocks
+    # a table of our own: mimetypes asks the system, which may say otherwise, and nosniff blocks the file
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",

@@ -65,8 +65,7 @@ class Changes:
         `StoreError` while another process writes and if the disk refuses; then no file is left.
         """
         assert self.folder is not None
-        # by the bytes; what browsers do not show is TIFF, or refused when it is decoded. The client's name is never a
-        # path
+        # by the bytes, never by the client's name; what browsers do not show is TIFF, or fails to decode
         ending = _ENDINGS.get(browser_type(content[:16]) or "", ".tif")
         path = self.folder / f"{hashlib.sha256(content).hexdigest()}{ending}"
         facts = {**metadata, NAME: name, **({} if identity is None else {"identity": identity})}
@@ -100,8 +99,7 @@ class Changes:
         if entry is None or not self.engine.files.delete([key]):
             raise RefusedError(404, "the store holds no picture of this id")
         path = Path(entry.path)
-        # three signs, since what else lies in the folder is its owner's: an upload's name, its own hash, a client's
-        # name
+        # three signs, as other files here are the owner's: an upload's name, its own hash, a client's name
         if is_upload(entry.path, self.folder) and path.stem == entry.sha256 and NAME in entry.metadata:
             try:
                 path.unlink(missing_ok=True)
