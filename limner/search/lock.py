@@ -35,9 +35,9 @@ class WriterLock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold it; may be nested within a thread.
+        """Hold the right to write; this may be nested within a thread.
 
-        Raises `StoreError`, without waiting, while somebody else holds it and where the folder cannot be written.
+        Raises `StoreError`, without waiting, while somebody else holds it and if the folder cannot be written.
         """
         try:
             # not blocking: whoever waited would commit to a store that has changed since it looked
@@ -60,7 +60,7 @@ SECONDS = 60.0
 """Seconds that a lease lasts. Clocks of the machines that write must agree within half of it."""
 # longer than a put takes, so that whoever put last is seen by all who tried
 SETTLING = 2.0
-"""After taking over an old lease: wait, and see whether another has done the same."""
+"""Seconds to wait after taking over an old lease, to see whether another writer has done the same."""
 
 
 class Lease:
@@ -78,9 +78,9 @@ class Lease:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold it; may be nested within a thread.
+        """Hold the right to write; this may be nested within a thread.
 
-        Raises `StoreError` while somebody else holds it, where it was lost, and where nothing can be written there.
+        Raises `StoreError` while somebody else holds it, if it was lost, and if nothing can be written there.
         """
         # nested: a change of several commits holds it, and each commit holds it again
         if self._thread == threading.get_ident():
@@ -130,7 +130,7 @@ class Lease:
         raise StoreError(f"{self.folder}: another process began to write at the same time; try again")
 
     def _is_made(self) -> bool:
-        """Make the object; False where it is there already."""
+        """Make the object; False if it exists already."""
         began = _now()
         try:
             # If-None-Match in S3: of several puts at once the storage accepts one
@@ -187,7 +187,7 @@ class Lease:
             tag = self._file.fs.info(self._file.path, refresh=True).get("ETag")
             content = json.loads(self._file.fs.cat_file(self._file.path))
         except FileNotFoundError:
-            # nobody holds it
+            # free since the caller looked: its previous owner has given it back
             return None, {}
         except ValueError:
             # not limner's object, or half of one: it names no owner and no time, so it may be taken over

@@ -1,4 +1,4 @@
-"""`store.json`: which model a store belongs to."""
+"""The manifest of a store, `store.json`: its model and its layout."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from limner.settings import Settings
 FILE = "store.json"
 # 1 and 2 were never released; from 3 on tests/search/stores keeps a store of each format that must open
 FORMAT = 3
-"""3 holds thumbnails and capture times; stores of formats 1 and 2 must be indexed anew."""
+"""Version of the layout: 3 holds thumbnails and capture times; stores of formats 1 and 2 must be indexed anew."""
 
 
 class StoreManifest(Settings):
@@ -33,7 +33,7 @@ class StoreManifest(Settings):
     run: str
     """Path of the model's run folder as it was given, relative or absolute."""
     created: str
-    """When it was made: ISO 8601, UTC."""
+    """Time when it was made: ISO 8601, UTC."""
     id: str = ""
     """Random number that tells it from another store that later takes its folder; empty in older stores."""
 
@@ -58,8 +58,8 @@ def write_manifest(folder: StorePath, manifest: StoreManifest) -> None:
 def read_manifest(folder: StorePath) -> StoreManifest:
     """Read `store.json`.
 
-    Raises `StoreError` in one line for a folder that is missing or no store, a damaged file, and a store of a
-    later format, and where it cannot be reached.
+    Raises `StoreError` in one line for a folder that is missing or no store, a damaged file, a store of another
+    format, and a storage that cannot be reached.
     """
     with reached(folder, "read"):
         try:

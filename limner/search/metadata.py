@@ -17,13 +17,13 @@ _LONGEST = 120  # characters of a value that an error repeats
 
 
 def read_metadata(file: str | Path) -> dict[str, dict[str, Any]]:
-    """Facts by absolute path of the image, as `index_pictures` takes them.
+    """Read facts by absolute path of the image, as `index_pictures` takes them.
 
-    Read as JSON Lines when the name ends in .jsonl, as CSV (UTF-8, first row names) when it ends in .csv.
+    A name that ends in .jsonl means JSON Lines, one in .csv means CSV (UTF-8, names in the first row).
     Empty CSV cells and JSON nulls are left out; CSV values stay text; `identity` becomes text.
 
     Raises `DataError` in one line, with the number of the line, for whatever cannot be read that way, for a
-    row without `file`, for a column `path`, which conditions could not ask for, and for an image that comes twice.
+    row without `file`, for a column `path`, and for an image that comes twice.
     """
     file = Path(file)
     readers = {".csv": _csv_rows, ".jsonl": _json_rows}
@@ -35,6 +35,7 @@ def read_metadata(file: str | Path) -> dict[str, dict[str, Any]]:
         for line, row in reader(file):
             where = f"{file}, line {line}"
             values = {name: value for name, value in row.items() if value not in (None, "")}
+            # in conditions `path` means the image's own, so nobody could ask for this column
             if "path" in values:
                 raise DataError(f"{where}: 'path' is the picture's own in conditions; give it another name")
             path = _picture(file, where, values.pop("file", None))

@@ -28,7 +28,7 @@ _COLUMNS = 16
 
 @dataclass(frozen=True, eq=False)
 class _Column:
-    """The values of one name: each different one once, and which of them an image has."""
+    """The values of one name, each different one once, and for each image the place of its value among them."""
 
     values: list[Any]
     codes: Int[np.ndarray, " images"]
@@ -79,7 +79,7 @@ class MetadataIndex:
 
 
 def _key(value: Any) -> Any:
-    """A key that tells values apart: 1, true and 1.0 are three."""
+    """Make a key that keeps values apart: 1, true and 1.0 have three keys."""
     if value is None or isinstance(value, str):
         return value
     # to Python 1, True and 1.0 are equal and one key of a dict, but conditions tell them apart; lists have no hash
@@ -87,7 +87,7 @@ def _key(value: Any) -> Any:
 
 
 def _field(name: str, values: Sequence[Any]) -> MetadataField | None:
-    """A field of these values; None where none can be compared with."""
+    """Make the field of these values; None if conditions can compare none of them."""
     flat = [one for value in values for one in (value if isinstance(value, list) else [value])]
     plain = {str(one) for one in flat if isinstance(one, str | int | float) and not isinstance(one, bool)}
     if not plain:

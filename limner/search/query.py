@@ -78,7 +78,7 @@ class Query:
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> "Query":
-        """The query of plain values, as `Store.search` takes them. Raises `SettingsError`."""
+        """Make a query of plain values, as `Store.search` takes them. Raises `SettingsError`."""
         # a Literal is not checked at run time, and an unknown group would be taken for "near"
         if group not in (None, "identity", "near"):
             raise SettingsError(f"group: expected 'identity' or 'near', got {group!r}")
@@ -98,7 +98,7 @@ class Query:
 
 
 def image_of(source: ImageInput | None) -> ImageSource | None:
-    """An image to search by as `Encoder.prepare_image` takes it."""
+    """Convert an image to search by to one that `Encoder.prepare_image` takes."""
     # a query is a value: its caller may go on writing into a bytearray
     return bytes(source) if isinstance(source, bytearray) else source
 

@@ -1,6 +1,6 @@
 """Sentences in a store, which an image finds: a table of their own beside that of the images.
 
-STORE/sentences.lance   one row a sentence: id, text, path of the picture that it describes or null, vector
+STORE/sentences.lance   one row a sentence: id, text, path of the image that it describes or null, vector
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """A search store: a folder with a LanceDB table of images, bound to one model.
 
     STORE/store.json       which model (see `limner.search.manifest`)
-    STORE/pictures.lance   one row a picture: id, path, sha256, size, mtime, taken, identity, metadata, thumbnail,
+    STORE/pictures.lance   one row an image: id, path, sha256, size, mtime, taken, identity, metadata, thumbnail,
                            vector, and, for a model that re-ranks, map
     STORE/sentences.lance  sentences that images find (see `limner.search.sentences`)
     STORE/.store.lock      held by the one that writes (see `limner.search.lock`)
