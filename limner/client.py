@@ -4,7 +4,7 @@
         for hit in server.search("a woman in a green coat", k=5):
             print(hit.rank, hit.score, hit.name)
 
-It needs httpx and nothing else of limner, neither torch nor a store.
+It needs httpx, but neither torch nor a store.
 """
 
 import base64
@@ -38,11 +38,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# more would soon meet the server's limit of 50 requests a second for one client
 _AT_ONCE = 8
-"""Requests of `search_many` that are under way: the server answers together what arrives together."""
+"""Number of requests that `search_many` has under way; the server answers together what arrives together."""
 
 _PAGE = 500
-"""Pictures that iteration asks for at once; a server gives no more."""
+"""Number of pictures that iteration asks for at once; a server gives no more."""
 
 
 class Client:
@@ -50,27 +51,32 @@ class Client:
 
     `len(client)` is the number of the store's pictures, iteration goes through them in the order of their paths.
 
-    `url` is what `limner serve` printed; `token` is what its token file holds, with or without a line end;
-    `timeout` is in seconds, for each request. Every method raises `ServerError` with the server's own words where it
-    refuses, and without a status where it cannot be reached.
+    `url` is the one that `limner serve` printed; `token` is the content of its token file, with or without a line end;
+    `timeout` is in seconds, for each request. Every method raises `ServerError`, with the server's own words if it
+    refuses, and without a status if it cannot be reached.
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = 60.0) -> None:
+        # httpx belongs to an extra: its absence is a message with the next step, not an ImportError
         try:
             import httpx
         except ImportError:
             raise SettingsError(f"the client needs httpx: {install_hint('server')}") from None
         self.url = url.rstrip("/")
+        # a token read from its file ends in a line break, which would be an illegal header
         token = None if token is None else token.strip()
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         try:
             address = httpx.URL(self.url)
         except httpx.InvalidURL:
             address = httpx.URL()
+        # httpx takes "localhost:8000" for a URL of the scheme "localhost", and complains at the first request only
         if address.scheme not in ("http", "https") or not address.host:
             raise SettingsError(f"expected a URL such as http://127.0.0.1:8000, got {url[:80]!a}")
+        # httpx would raise a UnicodeEncodeError without saying that the token is meant
         if token is not None and not (token.isascii() and token.isprintable()):
             raise SettingsError("token: expected letters, digits and signs of ASCII")
+        # kept beside httpx's own, whose timeout is for one request: `search_many` waits between several
         self._seconds = timeout
         self._http = httpx.Client(base_url=address, headers=headers, timeout=timeout)
 
@@ -86,6 +92,7 @@ class Client:
         return f"Client({self.url!r})"
 
     def __len__(self) -> int:
+        # one item, because the server refuses a limit of 0
         return self.items(limit=1).total
 
     def __iter__(self) -> Iterator[Item]:
@@ -114,7 +121,8 @@ class Client:
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> Answer:
-        """The pictures that fit best: see `limner.search.store.Store.search`. `image` is a file, or a file's bytes."""
+        """Find the pictures that fit best: see `limner.search.store.Store.search`."""
+        # base64 in JSON and not a form: pages of other sites may send forms without asking, so the server takes none
         body = {
             "text": text,
             "image": None if image is None else _in_base64(image),
@@ -143,9 +151,9 @@ class Client:
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> list[Answer]:
-        """`search` for each of many queries, several at once: see `limner.search.store.Store.search_many`.
+        """Search for each of many queries, several at once: see `limner.search.store.Store.search_many`.
 
-        Where the server says that these are too many requests a second, it waits as long as it is told to.
+        If the server says that these are too many requests a second, it waits as long as it is told to.
         """
         # the server has no route for many: it answers together what arrives together (limner.server.batching)
         options: dict[str, Any] = {
@@ -163,16 +171,18 @@ class Client:
         try:
             return list(threads.map(self._patiently, asked))
         finally:
-            # after an error those that have not begun need not be asked
+            # after an error the queries that have not begun need not be sent
             threads.shutdown(cancel_futures=True)
 
     def _patiently(self, arguments: Mapping[str, Any]) -> Answer:
-        """`search`, again and again while the server answers 429, as long as any request may take."""
+        """Search, and try again while the server answers 429, for as long as any request may take."""
+        # monotonic: a clock that is set would make it wait for ever or not at all
         until = time.monotonic() + self._seconds
         while True:
             try:
                 return self.search(**arguments)
             except ServerError as error:
+                # only 429, which says when to come again: a 503 may be a store that is broken
                 if error.status != 429 or time.monotonic() + error.retry_after > until:
                     raise
                 time.sleep(error.retry_after)
@@ -186,7 +196,7 @@ class Client:
         text_weight: float = 0.5,
         k: int = 10,
     ) -> list[FoundSentence]:
-        """The sentences of the store that describe a picture best, or that are nearest to a text."""
+        """Find the sentences of the store that describe a picture best, or that are nearest to a text."""
         body = {
             "text": text,
             "image": None if image is None else _in_base64(image),
@@ -202,12 +212,12 @@ class Client:
         return self._read(self._ask("POST", "/v1/explain", {"text": text, "id": id}), Explanation.read)
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
-        """Some of the pictures that meet conditions, in the order of their paths."""
+        """List some of the pictures that meet conditions, in the order of their paths."""
         query = {"offset": offset, "limit": limit, "where": where_strings(where)}
         return self._read(self._ask("GET", "/v1/items", query=query), Items.read)
 
     def item(self, id: str) -> Item:
-        """One picture."""
+        """Return one picture."""
         return self._read(self._ask("GET", f"/v1/items/{_key(id)}"), Item.read)
 
     def add(
@@ -218,26 +228,28 @@ class Client:
         identity: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Item:
-        """Add a picture, where the server lets one; `name` is the file's own unless given."""
+        """Add a picture, if the server allows it; `name` is the file's own unless given."""
+        # `Store.add` keeps the path and needs no name; here only bytes travel
         called = name or (Path(image).name if isinstance(image, str | Path) else "picture")
         body = {
             "name": called,
             "image": _in_base64(image),
             "identity": identity,
+            # any mapping is taken, json.dumps writes dicts only
             "metadata": dict(metadata or {}),
         }
         return self._read(self._ask("POST", "/v1/items", body), Item.read)
 
     def delete(self, id: str) -> None:
-        """Take a picture out of the store, where the server lets one."""
+        """Take a picture out of the store, if the server allows it."""
         self._ask("DELETE", f"/v1/items/{_key(id)}")
 
     def image(self, id: str) -> bytes:
-        """The file of a picture, or a JPEG of it."""
+        """Fetch the file of a picture, or a JPEG of it."""
         return self._ask("GET", f"/v1/images/{_key(id)}").content
 
     def thumbnail(self, id: str) -> bytes:
-        """A small JPEG of a picture."""
+        """Fetch a small JPEG of a picture."""
         return self._ask("GET", f"/v1/thumbnails/{_key(id)}").content
 
     def info(self) -> StoreInfo:
@@ -248,6 +260,7 @@ class Client:
         """Check that the server is up; needs no token."""
         try:
             return self._read(self._ask("GET", "/health"), lambda found: bool(found["status"] == "ok"))
+        # any answer but the right one is a no: a proxy before a server that is down answers, too
         except ServerError:
             return False
 
@@ -260,14 +273,17 @@ class Client:
             answer = self._http.request(
                 method, path, json=body, params=None if query is None else dict(query)
             )
+        # first, because it is an HTTPError as well
         except httpx.TimeoutException:
             raise ServerError(f"{self.url}: no answer in time; raise timeout=") from None
         except httpx.HTTPError as error:
             raise ServerError(f"{self.url}: cannot be reached ({error})") from None
+        # from json.dumps: NaN in the metadata, half of a surrogate pair, an object of a caller's own
         except (TypeError, ValueError) as error:
             raise SettingsError(f"the request cannot be written as JSON ({error})") from None
         if not answer.is_success:
             wait = answer.headers.get("Retry-After", "")
+            # Retry-After may also be a date, by proxies that limner has not written
             seconds = float(wait) if wait.isdigit() else 1.0
             raise ServerError(f"{self.url}: {_said(answer)}", answer.status_code, seconds)
         return answer
@@ -275,6 +291,7 @@ class Client:
     def _read(self, answer: "httpx.Response", made: Callable[[Any], T]) -> T:
         """Convert an answer's JSON with `made`. Raises `ServerError` for one that is not limner's."""
         try:
+            # the address may be that of any other program: its JSON must not end in a traceback of pydantic's
             return made(answer.json())
         except (ValueError, LookupError, TypeError, AttributeError):
             said = "its answer is not that of a limner server; is this the right address?"
@@ -282,7 +299,7 @@ class Client:
 
 
 def _said(answer: "httpx.Response") -> str:
-    """The message of a refusal, also one by a proxy before the server."""
+    """Read the message of a refusal, also of one by a proxy before the server."""
     try:
         body = answer.json()
     except ValueError:
@@ -304,11 +321,12 @@ def _in_base64(image: ImageInput) -> str:
 
 
 def _as_png(image: Any) -> bytes:
-    """A Pillow image or an array as the bytes of a file; PNG loses nothing."""
+    """Write a Pillow image or an array as the bytes of a PNG file."""
     from PIL import Image
 
     file = io.BytesIO()
     try:
+        # PNG, which loses nothing: a JPEG would change the pixels, and with them the scores
         (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(file, "PNG")
     except (AttributeError, OSError, TypeError, ValueError) as error:
         raise SettingsError(
@@ -318,7 +336,8 @@ def _as_png(image: Any) -> bytes:
 
 
 def _key(id: str) -> str:
-    """A key as a part of an address. Raises `SettingsError` for what could lead elsewhere."""
+    """Check a key that becomes a part of an address. Raises `SettingsError` for text that could lead elsewhere."""
+    # a / or .. in it would lead to another route
     if not id.isalnum():
         raise SettingsError(f"expected a picture's id of 32 hex digits, got {id[:80]!a}")
     return id

@@ -1,22 +1,21 @@
 """The errors that limner raises for its users.
 
-Each message says what was expected, what came, and the next step, in one line: the command line prints
-it as it stands and exits with code 2, the server puts it into a problem body. Anything else that escapes is a
-bug of ours and keeps its stack trace.
+Each message says what was expected, what came, and the next step, in one line. Anything else that escapes is a bug of
+limner and keeps its stack trace.
 """
 
 
 def install_hint(extra: str) -> str:
-    """The commands that install an extra.
-
-    Both, since each works for some users only: limner is not on every package index, and a user of an installed one has
-    no checkout.
-    """
+    """Name the commands that install an extra."""
+    # both, since each works for some users only: limner is not on every package index, and a user of an installed one
+    # has no checkout
     return f"pip install '.[{extra}]' in the checkout, or pip install 'limner[{extra}]' from a package index"
 
 
 class LimnerError(Exception):
-    """Something the user can mend; the message is fit to be shown."""
+    """An error that the user can mend; its message is fit to be shown."""
+
+    # the command line prints the message as it stands and exits with code 2, the server puts it into a problem body
 
 
 class SettingsError(LimnerError):
@@ -39,12 +38,13 @@ class StoreError(LimnerError):
     """A search store is missing, damaged, or bound to another model."""
 
 
+# a StoreError to whoever catches that; the server answers 404 to it in place of 503
 class UnknownPictureError(StoreError):
-    """A picture that the store does not hold, or no longer."""
+    """The store does not hold this picture, or no longer."""
 
 
 class ChangedPictureError(StoreError):
-    """A picture whose file is gone, or is no longer the one that was indexed."""
+    """A picture's file is gone, or is no longer the one that was indexed."""
 
 
 class SearchTimeoutError(LimnerError):

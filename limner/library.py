@@ -1,4 +1,4 @@
-"""Training and evaluating from Python in one call each: `limner.train` and `limner.evaluate`.
+"""Train and evaluate from Python in one call each: `limner.train` and `limner.evaluate`.
 
 They take what the commands take: a recipe by its name, a dataset as FORMAT:PATH, settings as `--set` writes them.
 """
@@ -28,11 +28,9 @@ from limner.training.log import Listener, silent
 from limner.training.loop import train as run_stages
 from limner.training.recipe import Recipe
 
+# no shapes by jaxtyping: these arrays are somebody else's, and one that does not fit is a `DataError`
 Embeddings = tuple[np.ndarray, np.ndarray]
-"""Embeddings of a split's images, each once, and of its sentences, in the order of its records.
-
-Without shapes for the type checker: they are somebody else's, and what does not fit is a `DataError`.
-"""
+"""Embeddings of a split's images, each once, and of its sentences, in the order of its records."""
 
 
 def train(
@@ -61,6 +59,7 @@ def train(
     dataset = open_dataset(data) if isinstance(data, str) else data
     folder = run_stages(
         chosen,
+        # these two splits and no dataset: the training loop cannot even see the test split
         dataset.split("train"),
         dataset.split("val"),
         Path(out),
@@ -68,16 +67,18 @@ def train(
         listener=listener,
         cpu=cpu,
     )
+    # loaded from the folder, not handed over: the checkpoint that validation chose, as every later program gets it
     return load_model(folder, device="cpu" if cpu else None)
 
 
 def _written(settings: Iterable[str] | Mapping[str, Any]) -> Iterable[str]:
     """Settings as `--set` writes them."""
-    if isinstance(settings, str):  # would be read letter by letter
+    if isinstance(settings, str):  # an iterable, too: it would be read letter by letter
         raise SettingsError(
             f"settings: expected a list of 'key=value' or a dict, got the text {settings[:40]!r}"
         )
     if isinstance(settings, Mapping):
+        # as JSON, which is what `--set` reads: str() of None or True would be a text
         return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
     return settings
 
@@ -109,14 +110,17 @@ def evaluate(
     wanted = parse_measures(measures) if isinstance(measures, str) else measures
     rules = find_protocol(protocol) if isinstance(protocol, str) else protocol
     if isinstance(model, Results):
+        # refused rather than left out: somebody would believe that the dataset was read
         if data is not None:
             raise SettingsError("evaluate: Results say themselves what matches what; leave out the dataset")
+        # no dataset format that would name its own
         rules = rules or find_protocol("plain")
         return rules.report(model, wanted, folds=folds, provenance={"versions": versions()})
     if data is None:
         raise SettingsError("evaluate: a dataset is missing; name it as FORMAT:PATH, e.g. 'folder:pictures'")
     dataset = (open_dataset(data) if isinstance(data, str) else data).split(split)
     if isinstance(model, tuple):
+        # 0 and None ask for nothing
         if rerank:
             raise SettingsError("evaluate: embeddings have no reranker; leave out rerank")
         return _of_arrays(model, dataset, split, wanted, rules, folds)
@@ -134,20 +138,25 @@ def _of_arrays(
     rules: Protocol | None,
     folds: int | None,
 ) -> Report:
+    # before the check of shapes: lists and tensors on the CPU are welcome
     images, sentences = (np.asarray(rows) for rows in arrays)
     image_groups, sentence_groups = group_numbers(dataset)
     for rows, expected, kind in (
         (images, len(image_groups), "image"),
         (sentences, len(sentence_groups), "sentence"),
     ):
+        # a gallery with a row for each sentence is a common mistake: R@K would count an image five times
         if rows.ndim != 2 or len(rows) != expected:
             raise DataError(
                 f"{dataset.source}: split '{split}' has {expected} {kind}s, got an array of shape {rows.shape}; give a "
                 "row for each, in the order of the dataset's records"
             )
+    # the format chooses the protocol, as it does for a run
     format_name = dataset.source.partition(":")[0]
     rules = rules or protocol_of(format_name)
+    # before any product: missing labels, or several images in a group, are told at once
     expect_fit(dataset, rules)
+    # only if the protocol compares labels: they may be absent, and take a matrix of images × labels
     labels = label_matrices(dataset) if rules.match == "labels" else (None, None)
     results = Results(image_groups, sentence_groups, images, sentences, None, *labels)
     drawn = split_source(dataset.source)[1]
@@ -161,6 +170,7 @@ def _of_arrays(
         provenance={
             "dataset": format_name,
             "edition": dataset.edition,
+            # two figures are comparable only if this is the same
             "split_fingerprint": dataset.fingerprint,
             "versions": versions(),
         },

@@ -5,8 +5,8 @@ A package names them in its `pyproject.toml`, and limner finds them where it is 
     [project.entry-points."limner.readers"]
     lines = "their_package.readers:read_lines"
 
-Entry points are looked for only when a name is none of limner's own, or when everything is listed: scanning what is
-installed takes tens of milliseconds, which `limner --help` does not have. So a package cannot replace what limner has.
+Entry points are looked for only when limner itself does not have a name, or when everything is listed. So a package
+cannot replace what limner has.
 """
 
 import difflib
@@ -41,10 +41,10 @@ class Plugin:
         return "an unnamed package" if found is None else f"{found.name} {found.version}"
 
     def load(self) -> Any:
-        """Import what it points to. Raises `SettingsError`, whatever is wrong in that package."""
+        """Import the object that it names. Raises `SettingsError`, whatever is wrong in that package."""
         try:
             return self.entry.load()
-        except Exception as error:  # its code is somebody else's, so anything may come out of it
+        except Exception as error:  # the code is somebody else's and may raise anything
             why = " ".join(f"{type(error).__name__}: {error}".split())
             raise SettingsError(
                 f"{self.entry.group}: '{self.name}' of {self.package} ({self.entry.value}) cannot be loaded ({why}); "
@@ -53,18 +53,20 @@ class Plugin:
 
 
 def plugins(group: Group) -> dict[str, Plugin]:
-    """All that installed packages add to a group, by name and sorted. Raises `SettingsError` for a name given twice."""
-    # settings of a recipe are parsed dozens of times in one command, and each look at the disk takes 20 ms
+    """Map names to all that installed packages add to a group. Raises `SettingsError` for a name given twice."""
+    # cached: the settings of a recipe are parsed dozens of times in one command, and each look at the disk takes 20 ms.
+    # By sys.path, because a test or a notebook may add a package to it later
     return _installed(group, tuple(sys.path))
 
 
 @cache
 def _installed(group: Group, _path: tuple[str, ...]) -> dict[str, Plugin]:
     found: dict[str, Plugin] = {}
+    # sorted: the order of installed packages differs from machine to machine
     for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
         plugin = Plugin(entry)
         other = found.setdefault(plugin.name, plugin)
-        # a package that is on the path twice, e.g. as a checkout and installed, is still one package
+        # a package that is on the path twice, e.g. as a checkout and installed, is still one package and no conflict
         if other.package != plugin.package or other.entry.value != entry.value:
             raise SettingsError(
                 f"{group}: both {other.package} and {plugin.package} add '{plugin.name}'; remove one of them"
@@ -73,12 +75,13 @@ def _installed(group: Group, _path: tuple[str, ...]) -> dict[str, Plugin]:
 
 
 def find_plugin(group: Group, name: str) -> Plugin | None:
-    """The plugin of a name that is none of limner's own; None if no package adds it."""
+    """Find the plugin of a name that limner itself does not have; None if no package adds it."""
+    # called after limner's own names: a scan takes tens of milliseconds, which `limner --help` does not have
     return plugins(group).get(name)
 
 
 def nearest(group: Group, name: str, own: Collection[str]) -> str:
-    """The end of a message about an unknown name: the nearest known one, else all of them, those of plugins too."""
+    """End a message about an unknown name: with the nearest known one, else with all, also those of plugins."""
     known = [*own, *(other for other in plugins(group) if other not in own)]
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     return f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from limner.errors import SettingsError
 
 _SHOWN = 80
-"""Characters of a refused value that an error repeats."""
+"""Largest number of characters of a refused value that an error repeats."""
 
 S = TypeVar("S", bound="Settings")
 
@@ -21,6 +21,8 @@ S = TypeVar("S", bound="Settings")
 class Settings(BaseModel):
     """Settings that refuse unknown names and values out of range at construction."""
 
+    # extra: a misspelt setting must not leave its default in force. protected_namespaces: older versions of pydantic 2
+    # warn of fields whose names begin with `model_`
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=()
     )
@@ -32,34 +34,40 @@ class Settings(BaseModel):
         Raises `SettingsError` with one line that names the field, the value and the nearest known name.
         """
         try:
+            # here and not in __init__, whose ValidationError is for programmers and prints several lines
             return cls.model_validate(dict(values))
         except ValidationError as error:
             raise SettingsError(_one_line(cls, error)) from None
 
     def replace(self: S, **changes: Any) -> S:
-        """A copy with some fields changed, validated anew. Raises `SettingsError`."""
+        """Make a copy with some fields changed, and validate it. Raises `SettingsError`."""
+        # not model_copy, which validates nothing
         return self.parse({**self.model_dump(), **changes})
 
 
 def _one_line(cls: type[BaseModel], error: ValidationError) -> str:
+    # one fault: a wrong class in a union brings a fault for each of its members
     first = error.errors(include_url=False)[0]
     where = ".".join(_address(first["loc"])) or cls.__name__
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
         name = str(first["loc"][-1])
         return f"unknown setting '{where}'{_nearest(name, _names(cls, first['loc'][:-1]))}{more}"
+    # pydantic puts this before the text of a validator of ours
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error" and isinstance(first["input"], Mapping):
-        return f"setting '{where}': {message}{more}"  # settings that contradict each other: the message names them
+        return f"setting '{where}': {message}{more}"  # of settings that contradict each other the message names both
     got = repr(first["input"])
+    # a whole recipe may stand where a number was expected
     shown = got if len(got) <= _SHOWN else f"{got[:_SHOWN]}…"
     return f"setting '{where}': {message}, got {shown}{more}"
 
 
 def _address(loc: tuple[int | str, ...]) -> list[str]:
-    """A place as `--set` addresses it: pydantic's tag of the kind that was meant stands for the number before it."""
+    """Write a place as `--set` addresses it; the tag of a kind replaces the number before it."""
     found: list[str] = []
     for part in map(str, loc):
+        # tags are written <kind>, which no field can be called
         if not part.startswith("<"):
             found.append(part)
         elif found and found[-1].isdecimal():
@@ -83,8 +91,10 @@ def _names(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
             field = model.model_fields.get(str(part))
             if field is not None:
                 following += _models_in(field.annotation)
+            # a place in a list, or the member of a union, which pydantic names by its class
             elif isinstance(part, int) or model.__name__ == part:
                 following.append(model)
+        # a part that is no field, such as a tag of pydantic's own, leaves the search where it is
         current = following or current
     for model in current:
         collect(model)
@@ -92,7 +102,7 @@ def _names(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
 
 
 def _of_tag(model: type[BaseModel], tag: str) -> list[type[BaseModel]]:
-    """The class among a model and its subclasses that says by a default that it is of a kind."""
+    """Find the classes among a model and its subclasses that have a kind as a default."""
     family = [model, *(found for child in model.__subclasses__() for found in _of_tag(child, tag))]
     return [
         one

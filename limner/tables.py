@@ -1,4 +1,4 @@
-"""The hits of an answer as a table: of pyarrow for programs, of text for people."""
+"""Tables of hits: by pyarrow for programs, as text for people."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ COLUMNS = (
 
 
 def arrow_table(rows: Sequence[Mapping[str, Any]]) -> "pa.Table":
-    """Rows as a pyarrow table; columns of mixed kinds as JSON text."""
+    """Make a pyarrow table of rows; columns of mixed kinds become JSON text."""
     # here, since a client of a server needs no pyarrow as long as it asks for no table
     import pyarrow as pa
 
     text, number, whole = pa.string(), pa.float64(), pa.int64()
-    # told, not found out: a column without a value would have no type
+    # given, not inferred: a column without any value would have no type, and two answers no common schema
     kinds = (whole, number, text, text, text, text, pa.timestamp("us"), number, number, whole)
     columns = {
         name: pa.array([row[name] for row in rows], kind) for name, kind in zip(COLUMNS, kinds, strict=True)
@@ -31,15 +31,17 @@ def arrow_table(rows: Sequence[Mapping[str, Any]]) -> "pa.Table":
             try:
                 columns[name] = pa.array(values)
             except (pa.ArrowInvalid, pa.ArrowTypeError):
+                # pyarrow refuses a column of "3" and 3; as JSON text both can still be told apart
                 columns[name] = pa.array([None if value is None else json.dumps(value) for value in values])
     return pa.table(columns)
 
 
 def text_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as a table of text; columns without any value, and the keys, are left out."""
+    """Write rows as a table of text; keys and columns without any value are left out."""
     if not rows:
         return "(no hits)"
     names = [name for name in rows[0] if name != "id" and any(row[name] not in (None, "") for row in rows)]
+    # a path ends in the name
     if "path" in names:
         names.remove("name")
     lines = [names, *([_cell(row[name]) for name in names] for row in rows)]
@@ -53,4 +55,5 @@ def text_table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
+    # a line break in a value would tear its row apart
     return f"{value:.3f}" if isinstance(value, float) else str(value).replace("\n", " ")

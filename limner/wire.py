@@ -1,4 +1,4 @@
-"""The types that cross a wire: what the library, the HTTP server, its client and the command line's JSON answer with.
+"""The types of answers: those of the library, the HTTP server, its client and the command line's JSON.
 
 Each is defined here and nowhere else. `model_dump(mode="json")` is the JSON of the server and of `--json`;
 `TYPE.model_json_schema()` describes it. The module needs pydantic alone, so that a client machine needs no torch.
@@ -48,11 +48,14 @@ def _is_none(value: Any) -> bool:
 class ResponseModel(BaseModel):
     """The base of answers: frozen, documented, and strict about names."""
 
+    # forbid: a misspelt field is an error of ours and must not vanish. frozen: an answer is a value, of which
+    # `model_copy` makes another
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     @classmethod
     def read(cls: type[T], values: Any) -> T:
-        """Build an answer from another process's JSON values; fields of a later version are left out."""
+        """Build an answer from another process's JSON values, leaving out fields of a later version."""
+        # a newer server may know more fields; an old client must go on reading its answers
         return cls.model_validate(values, extra="ignore")
 
 
@@ -62,15 +65,15 @@ class Attention(ResponseModel):
     words: tuple[str, ...]
     """The text's words as the model reads them."""
 
-    # lists, not arrays: `numpy.asarray(attention.of_regions)` is one call for who draws it, and JSON has no arrays
+    # lists, not arrays: JSON has no arrays, and `numpy.asarray(attention.of_regions)` is one call for whoever draws it
     of_regions: list[list[list[float]]] | None
     """Each word's attention over rows and columns of the picture's regions, which sums to 1."""
 
     of_words: list[list[float]] | None
-    """Each reader's attention over the words, which sums to 1."""
+    """The attention of each reader over the words, which sums to 1."""
 
     reader: Literal["step", "region"]
-    """What reads the words: the steps of a decoder, or the regions row by row."""
+    """The readers of the words: the steps of a decoder, or the regions row by row."""
 
     crop: tuple[float, float, float, float]
     """The part of the upright picture that the regions divide: left, top, right and bottom, as shares of its sides."""
@@ -85,6 +88,7 @@ class Hit(ResponseModel):
     rank: int
     """From 1."""
 
+    # of re-ranked hits, too: they are in the order of `confidence`
     score: float
     """Cosine with the query."""
 
@@ -94,31 +98,34 @@ class Hit(ResponseModel):
     name: str
     """Name of its file."""
 
+    # left out of the JSON if it is None: answers of a server have no such field, not even null
     path: Path | None = Field(default=None, exclude_if=_is_none)
-    """Its file when it was indexed; only in answers of this machine, a server tells none."""
+    """Its file when it was indexed; only in answers of this machine, a server sends none."""
 
     identity: str | None
     """Whom or what it shows."""
 
     metadata: dict[str, JsonValue]
-    """What else was given for it."""
+    """Other facts that were given for it."""
 
     taken: LocalTime | None
     """When, by the camera's clock, ISO 8601 without a zone."""
 
     confidence: float | None
-    """Of the reranker that re-ranked it, 0 to 1."""
+    """Confidence of the reranker that re-ranked it, 0 to 1."""
 
+    # None for a search by picture: the calibration is fitted to searches by text
     probability: float | None
-    """That it is a right answer, 0 to 1, where the model is calibrated."""
+    """Probability that it is a right answer, 0 to 1, if the model is calibrated."""
 
     group: int | None
-    """With grouping: how many of the ranked pictures are of its group, itself among them."""
+    """With grouping: the number of ranked pictures in its group, itself included."""
 
     attention: Attention | None = Field(default=None, exclude_if=_is_none)
-    """Where the reranker looked, if asked for."""
+    """Attention of the reranker, if asked for."""
 
     def __repr__(self) -> str:
+        # one short line: pydantic's own repr prints all metadata, and a list of ten hits fills the screen
         return f"Hit({self.rank}, {self.score:+.3f}, {str(self.path or self.name)!r}, id={self.id!r})"
 
 
@@ -141,18 +148,20 @@ class Answer(ResponseModel):
     """Match probability from which an answer is called good."""
 
     good: bool | None
-    """Whether the best reaches the threshold; null without calibration."""
+    """True if the best reaches the threshold; null without calibration."""
 
+    # said in each answer: a search for "red xylophone" by a model without the second word finds anything red
     unknown: tuple[str, ...]
     """Words of the text that the model does not know: it searched without them."""
 
     took_ms: float | None = Field(default=None, exclude_if=_is_none)
     """Milliseconds from the request to the answer, waiting included; a server's answers only."""
 
-    # pydantic would iterate over (field, value), which nobody wants of a list of hits
+    # pydantic iterates over (field, value) pairs, which nobody wants of a list of hits
     def __iter__(self) -> Iterator[Hit]:  # type: ignore[override]
         return iter(self.hits)
 
+    # with it an answer without hits is false, as an empty list is
     def __len__(self) -> int:
         return len(self.hits)
 
@@ -175,10 +184,12 @@ class Answer(ResponseModel):
 
     def to_rows(self) -> list[dict[str, Any]]:
         """A plain dict a hit, for `csv.DictWriter` or `pandas.DataFrame`; metadata as `metadata.NAME`, no attention."""
+        # of all hits, since each image has metadata of its own: rows of different keys make no table
         names = sorted({name for hit in self.hits for name in hit.metadata})
         return [
             {
                 **{name: getattr(hit, name) for name in COLUMNS},
+                # pyarrow and csv know no Path
                 "path": None if hit.path is None else str(hit.path),
                 **{f"metadata.{name}": hit.metadata.get(name) for name in names},
             }
@@ -200,13 +211,13 @@ class Explanation(ResponseModel):
     """How much the score falls without each word; null for a text of one word."""
 
     attention: Attention | None
-    """Where the reranker looked; null without a reranker."""
+    """Attention of the reranker; null without one."""
 
     score: float
     """Cosine of text and picture."""
 
     confidence: float | None
-    """Of the reranker, 0 to 1."""
+    """Confidence of the reranker, 0 to 1."""
 
     unknown: tuple[str, ...]
     """Words of the text that the model does not know."""
@@ -228,10 +239,10 @@ class FoundSentence(ResponseModel):
     """The sentence."""
 
     id: str | None
-    """Key of the picture that it is of, where the store holds that."""
+    """Key of the picture that it describes, if the store holds it."""
 
     path: Path | None = Field(default=None, exclude_if=_is_none)
-    """File of the picture that it is of; only in answers of this machine, a server tells none."""
+    """File of the picture that it describes; only in answers of this machine, a server sends none."""
 
     def __repr__(self) -> str:
         return f"FoundSentence({self.rank}, {self.score:+.3f}, {self.text[:60]!r})"
@@ -257,13 +268,13 @@ class Item(ResponseModel):
     """Name of its file."""
 
     path: Path | None = Field(default=None, exclude_if=_is_none)
-    """Its file; only in answers of this machine, a server tells none."""
+    """Its file; only in answers of this machine, a server sends none."""
 
     identity: str | None
     """Whom or what it shows."""
 
     metadata: dict[str, JsonValue]
-    """What else was given for it."""
+    """Other facts that were given for it."""
 
     taken: LocalTime | None
     """When, by the camera's clock, ISO 8601 without a zone."""
@@ -288,6 +299,7 @@ class Items(ResponseModel):
         return len(self.items)
 
     def __repr__(self) -> str:
+        # without the items: pydantic would print all 500 of a part
         return f"Items({len(self.items)} of {self.total})"
 
 
@@ -298,7 +310,7 @@ class StoreModel(ResponseModel):
     """Digest of everything that changes an embedding."""
 
     system: str | None
-    """Which of the systems it is."""
+    """Name of its system."""
 
     dim: int
     """Width of an embedding."""
@@ -308,13 +320,14 @@ class MetadataField(ResponseModel):
     """One name of the pictures' metadata, with its values."""
 
     name: str
-    """To be used in conditions."""
+    """The name, as conditions use it."""
 
+    # as text, since that is how conditions spell them
     values: tuple[str, ...]
-    """All that there are, where there are at most 20."""
+    """All values, if there are at most 20; else none."""
 
     kind: Literal["text", "number"]
-    """Whether every value is a number."""
+    """The kind "number" if every value is one."""
 
 
 class StoreInfo(ResponseModel):
@@ -327,37 +340,38 @@ class StoreInfo(ResponseModel):
     """Its model."""
 
     reranks: bool
-    """Whether a reranker re-ranks."""
+    """True if a reranker re-ranks."""
 
     calibrated: bool
-    """Whether answers have match probabilities."""
+    """True if answers have match probabilities."""
 
     explains: Literal["attention", "words"]
-    """Whether explanations tell of a reranker's attention, or of the words only."""
+    """Content of explanations: a reranker's attention, or the words only."""
 
     max_k: int | None
     """Most pictures in one answer; null = any number, in a store of this machine."""
 
     changes: bool
-    """Whether pictures can be deleted."""
+    """True if pictures can be deleted."""
 
     adds: bool
-    """Whether pictures can be added."""
+    """True if pictures can be added."""
 
     fields: tuple[MetadataField, ...]
-    """What conditions may speak of."""
+    """Names of the metadata that conditions may use."""
 
     sentences: int
     """Sentences of the store."""
 
+    # for a first visit of the page: somebody who does not know the store can hardly think of a sentence that fits
     examples: tuple[str, ...]
-    """A few of them that fit pictures of the store."""
+    """A few sentences that fit pictures of the store."""
 
     identities: bool
-    """Whether any picture has an identity."""
+    """True if any picture has an identity."""
 
     times: tuple[str, ...] | None
-    """When the first and the last picture were taken; null where that is known of none."""
+    """Capture times of the first and the last picture; null if no picture has one."""
 
     def __repr__(self) -> str:
         return f"StoreInfo({self.pictures} pictures, model {self.model.fingerprint[:12]})"
@@ -378,8 +392,9 @@ class IndexReport(ResponseModel):
     skipped: tuple[tuple[str, str], ...] = ()
     """Path and reason of each that could not be read; an older row of it stays."""
 
+    # told, because a misspelt path in the metadata is otherwise seen only when a condition finds nothing
     unused_metadata: tuple[str, ...] = ()
-    """Paths of the metadata that name none of the pictures."""
+    """Paths in the metadata that are none of the pictures."""
 
     def __repr__(self) -> str:
         counts = f"{self.added} added, {self.updated} updated, {self.unchanged} unchanged"
@@ -396,17 +411,17 @@ class SentencesReport(ResponseModel):
     """There already."""
 
     unknown: tuple[str, ...]
-    """Left out: the model knows no word of them."""
+    """Sentences that were left out, because the model knows no word of them."""
 
     removed: int
-    """Other sentences of the same pictures, taken out."""
+    """Other sentences of the same pictures, which were removed."""
 
 
 class Finding(ResponseModel):
     """One kind of trouble that `verify` found."""
 
     count: int
-    """How many pictures or sentences."""
+    """Number of pictures or sentences."""
 
     example: str
     """Path of the first of them."""
@@ -422,14 +437,15 @@ class Verification(ResponseModel):
     """Rows of the table of sentences."""
 
     sound: bool
-    """Whether nothing is damaged; files that went or changed are no damage."""
+    """True if nothing is damaged; files that are gone or changed are no damage."""
 
     found: dict[str, Finding]
-    """By kind of damage or change."""
+    """The findings by kind of damage or change."""
 
 
 def query_arguments(query: str | Mapping[str, Any]) -> dict[str, Any]:
-    """One query of `search_many` as arguments of `search`. Raises `SettingsError` for unknown ones."""
+    """Turn one query of `search_many` into arguments of `search`. Raises `SettingsError` for unknown ones."""
+    # checked here for library and client: as keyword arguments they would be a TypeError that names no query
     arguments = {"text": query} if isinstance(query, str) else dict(query)
     if unknown := sorted(arguments.keys() - _ARGUMENTS):
         raise SettingsError(f"query: unknown argument {unknown[0]!r}; known here: {', '.join(_ARGUMENTS)}")
@@ -437,9 +453,9 @@ def query_arguments(query: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def where_strings(where: Where) -> list[str]:
-    """Conditions in the spelling of `--where`, each `NAME`, an operator and a value.
+    """Write conditions in the spelling of `--where`, each `NAME`, an operator and a value.
 
-    A mapping means `=`, and one of several values where it gives a list. Raises `SettingsError` for other values.
+    A mapping means `=`, and with a list as a value one of its values. Raises `SettingsError` for other values.
 
     >>> where_strings(["height>=170", {"camera": [3, 4], "place": "gate|door"}])
     ['height>=170', 'camera=3|4', 'place="gate|door"']
@@ -452,11 +468,13 @@ def where_strings(where: Where) -> list[str]:
 
 
 def _alternatives(name: str, value: Any) -> str:
+    # not any iterable: a text is one, of letters
     values = value if isinstance(value, list | tuple | set | frozenset) else [value]
     if not values or any(not isinstance(one, str | int | float | datetime) for one in values):
         raise SettingsError(f"where: expected a text, a number or a list of them for {name!r}, got {value!r}")
-    # in quotes a text means itself: neither | nor an operator in it is read
+    # in quotes a text means itself: neither | nor an operator in it has a meaning
     plain = [one.isoformat() if isinstance(one, datetime) else one for one in values]
+    # json.dumps, because a condition reads its quoted values as JSON: one rule for backslashes and quotes
     return "|".join(json.dumps(one, ensure_ascii=False) for one in plain)
 
 

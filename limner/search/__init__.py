@@ -1,1 +1,1 @@
-"""Index pictures into a store and search it."""
+"""Index images into a store and search it."""

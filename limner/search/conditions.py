@@ -1,4 +1,4 @@
-"""Conditions on what is known of a picture: `camera=3`, `height>=170`, `path~*/gate/*`."""
+"""Conditions on the metadata of an image: `camera=3`, `height>=170`, `path~*/gate/*`."""
 
 import json
 import math
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from limner.data.images import local_time
 from limner.errors import SettingsError
 
+# a name ends at the first sign of an operator; the operators of two signs stand first, or <= would be read as <
 _FORM = re.compile(r"\s*([^=!<>~\s][^=!<>~]*?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
 _ORDERED: dict[str, Callable[[Any, Any], bool]] = {
     "<": lambda value, bound: value < bound,
@@ -19,8 +20,9 @@ _ORDERED: dict[str, Callable[[Any, Any], bool]] = {
     ">": lambda value, bound: value > bound,
     ">=": lambda value, bound: value >= bound,
 }
+# an identity "007" is not 7, and a folder called 2024 is no number
 _TEXTS = ("identity", "path")
-"""Names whose values are text, whatever they look like."""
+"""Names whose values are always text, also if they look like numbers."""
 
 
 class Bound(NamedTuple):
@@ -32,15 +34,16 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition: `name`, one of = != < <= > >= ~, and what to compare with.
+    """One condition: `name`, one of = != < <= > >= ~, and the values to compare with.
 
-    - `=` one of the values, which are separated by |, and `!=` none of them; numbers and their spelling are the same
-      (3 is "3" and 3.0), and of a list any element may be the one.
-    - `<` to `>=` with a number hold for numbers only, and with a text compare texts, which is right for ISO 8601 times.
-    - `~` a pattern with * and ?, upper and lower case alike.
+    - `=` means one of the values, which are separated by |, and `!=` none of them. Numbers and their spellings are
+      equal (3, "3" and 3.0); for a list any element counts.
+    - `<` to `>=` with a number hold for numbers only; with a text they compare texts, which is right for ISO 8601
+      times.
+    - `~` means a pattern with * and ?; upper and lower case are the same.
 
-    A value in double quotes is a text as it stands, and so is any value of `identity` and `path`. `taken` is compared
-    with times in ISO 8601, by the camera's own clock. A picture of which the name is not known meets `!=` only.
+    A value in double quotes is a literal text, and so is any value of `identity` and `path`. `taken` is compared
+    with times in ISO 8601, by the camera's own clock. An image without the name meets `!=` only.
     """
 
     name: str
@@ -60,21 +63,23 @@ class Condition:
                 f"where: expected NAME=VALUE or another of != < <= > >= ~, e.g. camera=3, got {text[:120]!a}"
             )
         name, operator, value = found.groups()
+        # ==, => and =~ of other languages would otherwise compare with a value that begins with a sign
         if value.startswith(tuple("=!<>~")):
             raise SettingsError(
                 f"where: expected one of = != < <= > >= ~ in {text[:120]!a}, got {operator + value[0]!r}; "
                 "a value that begins so stands in double quotes"
             )
+        # a pattern and a bound may hold a | of their own
         values = _alternatives(value) if operator in ("=", "!=") else [value]
         return cls(name, operator, tuple(_bound(name, operator, one) for one in values))
 
     def holds(self, facts: Mapping[str, Any]) -> bool:
-        """True if a picture with these facts meets the condition."""
+        """True if an image with these facts meets the condition."""
         return self.test(facts.get(self.name))
 
     def test(self, value: Any) -> bool:
-        """True if a value meets the condition; None is a value that is not known."""
-        # != is the opposite of =, so that a picture of which the name is not known meets it
+        """True if a value meets the condition; None stands for an unknown value."""
+        # != is the opposite of = as a whole: an unknown value meets it, and a list only if no element is equal
         return self._is_met(value) != (self.operator == "!=")
 
     def _is_met(self, value: Any) -> bool:
@@ -86,13 +91,16 @@ class Condition:
 
     def _compared(self, value: Any, bound: Bound) -> bool:
         if self.operator == "~":
+            # casefold and fnmatchcase: plain fnmatch takes the rules for case and separators from the operating system
             # [ would begin a set of letters
             return fnmatchcase(_spelled(value).casefold(), bound.text.casefold().replace("[", "[[]"))
         meant = None if bound.meaning is None else _meaning(self.name, value)
         if self.operator in _ORDERED:
             compare = _ORDERED[self.operator]
             if bound.meaning is not None:
+                # a bound that is a number is met by numbers only: as texts "9" is greater than "170"
                 return meant is not None and compare(meant, bound.meaning)
+            # true and {} have no order; as JSON text they would be compared by their letters
             return not isinstance(value, bool | dict) and compare(_spelled(value), bound.text)
         return _spelled(value) == bound.text if meant is None else meant == bound.meaning
 
@@ -102,7 +110,7 @@ def _spelled(value: Any) -> str:
 
 
 def _meaning(name: str, value: Any) -> int | float | datetime | None:
-    """The number that a value is, the time for `taken`; None where there is none."""
+    """Read a value as a number, or as a time for `taken`; None if it is neither."""
     if name != "taken":
         return number_of(value)
     try:
@@ -124,7 +132,8 @@ def _bound(name: str, operator: str, text: str) -> Bound:
 
 
 def _alternatives(text: str) -> list[str]:
-    """The parts at each | outside of double quotes."""
+    """Split a text at each | outside of double quotes."""
+    # the last branch of the pattern takes a quote that nothing closes as a plain sign
     parts = re.findall(r'(?:"(?:[^"\\]|\\.)*"|[^|"]|")+', text) or [""]
     return [part.strip() for part in parts]
 
@@ -136,6 +145,7 @@ def _unquoted(text: str) -> str | None:
     try:
         return str(json.loads(text))
     except ValueError:
+        # a backslash that JSON does not know: the text is meant as it stands
         return text[1:-1]
 
 
@@ -143,19 +153,22 @@ _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,4000}\s*")  # Python reads no more than 4,
 
 
 def number_of(value: Any) -> int | float | None:
-    """A number, or a text that spells one; whole ones exactly, None for all else, for infinity and NaN too.
+    """Read a number, or a text that spells one; whole numbers stay exact, anything else, infinity and NaN give None.
 
     >>> number_of("172"), number_of("1.5"), number_of(True), number_of("nan"), number_of("1_000")
     (172, 1.5, None, None, None)
     """
+    # bool is a subclass of int, but true is not 1 here
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, int):
         return value
     if isinstance(value, str):
+        # not through a float, which cannot tell 2^53 from 2^53 + 1
         if _WHOLE.fullmatch(value):
             return int(value)
         try:
+            # float() takes the digit groups of Python's own syntax, which no metadata file means by 1_000
             value = float("nan" if "_" in value else value)
         except ValueError:
             return None

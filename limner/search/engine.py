@@ -1,4 +1,4 @@
-"""A store and its model together: queries as text, as a picture, as both, or by a picture of the store."""
+"""A store and its model together: queries as text, as an image, as both, or by an image of the store."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -20,15 +20,15 @@ from limner.types import Encoder, Reranker
 from limner.wire import Answer, Explanation, FoundSentence, MetadataField, StoreInfo, StoreModel
 
 _EXAMPLES = 3
-"""Pictures whose best sentence `info` gives as an example."""
+"""Images whose best sentence `info` gives as an example."""
 
 
 class Engine:
     """Answers queries; refuses a model that the store was not built with (`StoreError`).
 
-    With a calibration, hits of a text have a match probability. A store of at least `approximate_from` pictures is
+    With a calibration, hits of a text have a match probability. A store of at least `approximate_from` images is
     searched by a graph (`limner.search.approximate`), which is built by the first such query, unless the query has
-    conditions or groups; None = every search is exact.
+    conditions or groups; with None every search is exact.
     """
 
     def __init__(
@@ -48,19 +48,20 @@ class Engine:
         self._approximate = None if approximate_from is None else Approximate(files.dim)
 
     def prepare(self) -> None:
-        """Read the store, and build the graph of a large one, now and not at the first query."""
+        """Read the store, and build the graph of a large one, before the first query."""
+        # the graph of 160,000 vectors takes 26 s: `limner serve` calls this before it answers anybody
         snapshot = self.files.snapshot()
         if self._approximate is not None and len(snapshot.matrix) >= (self.approximate_from or 0):
             self._approximate.update(snapshot)
 
     def answer(self, query: Query) -> Answer:
-        """The pictures that fit a query best.
+        """Find the images that fit a query best.
 
-        Where the model has a reranker, it re-ranks the first of the embedding's ranking of a text, from the maps in the
-        store, and the rest keep their order below. Pictures that do not meet the query's conditions take no
-        part; nor does the one that others shall be like.
+        If the model has a reranker, it orders the first images of the embedding's ranking of a text again, from the
+        maps in the store; the rest keep their order below. Images that do not meet the query's conditions take no
+        part, nor does the image of `like`.
 
-        Raises `DataError` when the model knows no word of the text, `ImageError` for a picture that cannot be read,
+        Raises `DataError` when the model knows no word of the text, `ImageError` for an image that cannot be read,
         `SettingsError` for re-ranking without a reranker and `UnknownPictureError` for a key that is not there.
         """
         found = self.answers([query])[0]
@@ -71,17 +72,19 @@ class Engine:
     def answers(
         self, queries: Sequence[Query], until: Sequence[float | None] | None = None
     ) -> list[Answer | Exception]:
-        """`answer` of each of some queries, or its error; their texts are encoded together.
+        """Answer several queries, each as `answer` does, or with its error; their texts are encoded together.
 
         `until`: for each the time of `time.monotonic()` after which it fails with `SearchTimeoutError`, None = never.
-        What one of them raises, a bug's exception among it, is its own result and leaves the others alone.
+        An exception of one query, also that of a bug, is its own result and leaves the others alone.
         """
         limits = [None] * len(queries) if until is None else until
-        # one snapshot for all: a query that reads another would rank other pictures than its neighbours
+        # one snapshot for all: a query that reads another would rank other images than its neighbours
         snapshot = self.files.snapshot()
+        # not one by one: 64 clients get 65 queries a second together, 36 one after the other (benchmarks.server_load)
         found = self._answers(queries, limits, snapshot)
         for place, one in enumerate(found):
-            # a picture may have been deleted after the snapshot was read
+            # maps are read from the table, where an image may be deleted since. Asked again only of a newer snapshot:
+            # a key that never was has its error at once
             if isinstance(one, UnknownPictureError) and (now := self.files.snapshot()) is not snapshot:
                 found[place] = self._answers([queries[place]], [limits[place]], now)[0]
         return found
@@ -105,14 +108,15 @@ class Engine:
                     if isinstance(vector, LimnerError)
                     else self._answer(query, vector, snapshot, limit)
                 )
+            # any exception, also a bug of one query, must leave its neighbours in the batch alone
             except Exception as error:
                 found.append(error)
         return found
 
     def sentences(self, query: Query) -> list[FoundSentence]:
-        """The k sentences of the store that fit a query best: of a picture, those that may describe it.
+        """Find the k sentences of the store that fit a query best: for an image, those that may describe it.
 
-        Only what the query is made of and `k` count. Raises what `answer` raises.
+        Only the query's text, images, weight and `k` count. Raises what `answer` raises.
         """
         vector = self._vectors([query], self.files.snapshot())[0]
         if isinstance(vector, LimnerError):
@@ -125,14 +129,14 @@ class Engine:
         return len(self._sentences)
 
     def explain(self, text: str, key: str) -> Explanation:
-        """Explain a picture's score for a text: what each word adds, and where the reranker looked.
+        """Explain an image's score for a text: what each word adds, and where the reranker looked.
 
         Raises what `answer` raises.
         """
         return explanation(self.encoder, self._reranker(), self.files, text, key)
 
     def fields(self) -> list[MetadataField]:
-        """List the names of the pictures' metadata, with the values of those that have few."""
+        """List the names of the images' metadata, with the values of those that have few."""
         return self.files.snapshot().metadata.fields()
 
     def info(self, *, max_k: int | None = None, changes: bool = True, adds: bool = True) -> StoreInfo:
@@ -141,6 +145,7 @@ class Engine:
         taken = snapshot.columns["taken"].drop_null().to_pylist()
         sentences = self.sentence_count
         reranks = self._reranker() is not None
+        # the protocol `Encoder` does not ask for a description, so an encoder of another package may have none
         description = getattr(self.encoder, "description", {})
         return StoreInfo(
             pictures=len(snapshot.keys),
@@ -163,19 +168,22 @@ class Engine:
         )
 
     def _examples(self, keys: Sequence[str]) -> list[str]:
-        """Sentences that fit some of the pictures best."""
+        """Find sentences that fit some of the images best."""
+        # spread over the store: images that are neighbours by path are often of one person or place
         some = keys[:: max(1, len(keys) // _EXAMPLES)][:_EXAMPLES]
         try:
             found = [hit.text for key in some for hit in self.sentences(Query(like=key, k=1))]
         except UnknownPictureError:  # deleted a moment ago
             return []
+        # one sentence may fit several of the images best
         return list(dict.fromkeys(found))
 
     def _reranker(self) -> Reranker | None:
+        # a store that was made without maps leaves a reranker nothing to read
         return self.encoder.reranker if self.files.map_shape is not None else None
 
     def _vectors(self, queries: Sequence[Query], snapshot: Snapshot) -> list[np.ndarray | LimnerError]:
-        """The embedding of each query, or why it has none."""
+        """Embed each query; a query that cannot be embedded gets its error."""
         failed: dict[int, LimnerError] = {}
         texts: dict[int, str] = {}
         pictures: dict[int, np.ndarray] = {}
@@ -193,6 +201,8 @@ class Engine:
             except LimnerError as error:
                 failed[number] = error
         texts = {number: text for number, text in texts.items() if number not in failed}
+        # encode_queries: in bf16 a row of a product depends on the number of rows. Of 256 queries by 64 clients one had
+        # another order, and scores differed by 6e-4; in fp32 none and 8e-7 (docs/log/2026-11-22.md)
         of_texts = (
             dict(zip(texts, self.encoder.encode_queries(list(texts.values())), strict=True)) if texts else {}
         )
@@ -206,6 +216,7 @@ class Engine:
     def _answer(self, query: Query, vector: np.ndarray, snapshot: Snapshot, until: float | None) -> Answer:
         check_time(until)
         reranker, first = self._reranking(query)
+        # NaN has no order: argpartition would answer with any rows
         if not np.isfinite(vector).all():
             raise DataError("the query's embedding holds NaN or infinite values")
         vector = np.ascontiguousarray(vector, np.float32)
@@ -215,16 +226,19 @@ class Engine:
         count = len(rows) if first == "all" else min(first, len(rows))
         # a probability compares a hit with the first of the ranking, whatever `k` is
         wanted = max(query.k, count, AROUND)
+        # a reranker that judges all needs every row, which exact search gives in one product
         if self._is_approximate(query, rows, snapshot) and first != "all":
             ranking = self._proposed(vector, snapshot, wanted, query.like)
         else:
             scores = snapshot.scores(vector)
+            # a group is counted over all rows that meet the conditions, so it needs the whole ranking
             ranking = Ranking(snapshot, rows[top(scores[rows], len(rows) if query.group else wanted)], scores)
         if reranker is not None and count:
             assert query.text is not None
             ranking.rerank(reranker, query.text, self.files, count, around=self._around(), until=until)
         chosen = _grouped(query, ranking)
         of_text = query.text is not None and query.image is None and query.like is None
+        # it was fitted to searches by text; cosines between images, and of a mean, lie elsewhere
         calibration = self.calibration if of_text else None
         hits = ranking.hits(*chosen, reranker, calibration)
         if reranker is not None and query.explain:
@@ -246,12 +260,13 @@ class Engine:
         """True if the graph answers: in a large store, without groups and conditions, which need all scores."""
         if self.approximate_from is None or len(snapshot.matrix) < self.approximate_from:
             return False
+        # by the rows, not by the conditions: one that every image meets leaves the graph its place
         return query.group is None and len(rows) + (query.like is not None) == len(snapshot.matrix)
 
     def _proposed(
         self, vector: Float[np.ndarray, " dim"], snapshot: Snapshot, count: int, like: str | None
     ) -> Ranking:
-        """Rank what the graph finds, without the picture that others shall be like."""
+        """Rank the rows that the graph finds, without the image of `like`."""
         assert self._approximate is not None
         self._approximate.update(snapshot)
         rows, found = self._approximate.nearest(vector, count + (like is not None))
@@ -261,13 +276,14 @@ class Engine:
         return Ranking(snapshot, rows if like is None else rows[rows != snapshot.places[like]], scores)
 
     def _around(self) -> int:
-        """The number of pictures that a reranker must judge for the probabilities: as many as when they were fitted."""
+        """Number of images that a reranker must read for the probabilities: as many as when they were fitted."""
         if self.calibration is None or self.calibration.reranker is None:
             return 0
+        # otherwise the first hit's probability rose as `rerank` fell: 0.97 at 1 where it is 0.23 now
         return AROUND if self.calibration.reranked == "all" else min(AROUND, self.calibration.reranked)
 
     def _reranking(self, query: Query) -> tuple[Reranker | None, int | Literal["all"]]:
-        """The reranker, and how many of the first it re-ranks for a query."""
+        """Return the reranker, and how many of the first images it re-ranks for a query."""
         alone = query.image is None and query.like is None
         reranker = self._reranker() if alone else None
         if reranker is None:
@@ -288,7 +304,7 @@ class Engine:
 
 
 def _grouped(query: Query, ranking: Ranking) -> tuple[list[int], list[int] | None]:
-    """The rows to answer with, and the sizes of the groups that they are the best of."""
+    """Choose the rows of the answer, with the sizes of the groups that they stand for."""
     if query.group is None:
         return ranking.rows[: query.k].tolist(), None
     if query.group == "identity":
@@ -299,7 +315,7 @@ def _grouped(query: Query, ranking: Ranking) -> tuple[list[int], list[int] | Non
 
 
 def _joined(text: np.ndarray | None, picture: np.ndarray | None, weight: float) -> np.ndarray | DataError:
-    """The query's embedding: the weighted mean of both, as long as a unit vector; or why there is none."""
+    """Join the embeddings of a text and an image: their weighted mean at unit length, or the error if they cancel."""
     if text is None or picture is None:
         alone = picture if text is None else text
         assert alone is not None

@@ -22,9 +22,9 @@ LARGEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class StoredImage:
-    """One picture file as it was when it was indexed.
+    """One image file as it was when it was indexed.
 
-    - `path`: absolute; its key, so that a store holds one row a file.
+    - `path`: absolute; it decides the key, so that a store holds one row a file.
     - `sha256`: hex digest of the file's bytes; `size`: bytes; `mtime`: time of its last change, nanoseconds.
     - `taken`: when, by the camera's own clock (no time zone), or None.
     - `identity`: whom or what it shows, or None; `metadata`: other facts, JSON values only.
@@ -44,12 +44,13 @@ class StoredImage:
         return key_of(self.path)
 
     def to_row(self) -> dict[str, Any]:
-        """Column values. Raises `DataError` for broken Unicode and for metadata that JSON cannot hold."""
+        """Convert to column values. Raises `DataError` for broken Unicode and for metadata that JSON cannot hold."""
         try:
             metadata = to_json(self.metadata)
+            # the name of a file may hold bytes that are not UTF-8 (lone surrogates in Python), which Arrow cannot store
             for text in (self.path, self.identity or ""):
                 text.encode()
-        except (TypeError, ValueError, RecursionError):
+        except (TypeError, ValueError, RecursionError):  # the last for lists nested thousands deep
             raise DataError(
                 f"{self.path!a}: path, identity and metadata must be plain text and JSON, whole numbers within ±2^63"
             ) from None
@@ -62,13 +63,13 @@ class StoredImage:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "StoredImage":
-        """The stored image of a table row."""
+        """Make the stored image of a table row."""
         values = {name: row[name] for name in FIELDS}
         return cls(**{**values, "metadata": json.loads(row["metadata"])})
 
 
 def item_values(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a hit or an item that a table row tells."""
+    """The fields of a hit or an item that come from a table row."""
     path = Path(row["path"])
     return {
         "id": row["id"],
@@ -81,20 +82,23 @@ def item_values(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def key_of(path: str) -> str:
-    """Key of a picture by its absolute path: a digest, 32 hex digits."""
-    # a digest and not the path: keys stand in URLs and in SQL, and must tell nothing of this machine
+    """Key of an image by its absolute path: a digest, 32 hex digits."""
+    # a digest and not the path: keys stand in URLs and in SQL, and must tell nothing of this machine. 128 bits: of a
+    # billion images two have the same key with a probability of 1e-21
     return hashlib.sha256(path.encode()).hexdigest()[:32]
 
 
 def to_json(metadata: Mapping[str, Any]) -> str:
-    """Metadata as the store keeps them: one spelling for equal values.
+    """Write metadata as the store keeps them: one spelling for equal values.
 
     Raises `ValueError` for text that is not Unicode, NaN, infinity and whole numbers beyond ±2^63, `TypeError` for
-    what JSON has not.
+    values that JSON does not have.
     """
     _check_size(metadata)
     # sorted: indexing again tells by this text whether the facts have changed
+    # allow_nan: Python writes NaN, which no JSON parser of a browser reads
     text = json.dumps(dict(metadata), sort_keys=True, ensure_ascii=False, allow_nan=False)
+    # json.dumps lets half of a surrogate pair through, UTF-8 does not
     text.encode()
     return text
 
@@ -121,20 +125,24 @@ def sentence_schema(dim: int) -> pa.Schema:
 
 
 def schema(dim: int, map_size: int | None = None) -> pa.Schema:
-    """Columns of the table; with a column of maps where `map_size` says how many numbers one has."""
+    """Columns of the table; with a column of maps of `map_size` numbers each, if that is given."""
     columns = [
         pa.field("id", pa.string(), nullable=False),
         pa.field("path", pa.string(), nullable=False),
         pa.field("sha256", pa.string(), nullable=False),
         pa.field("size", pa.int64(), nullable=False),
         pa.field("mtime", pa.int64(), nullable=False),
+        # no zone: EXIF times are those of the camera's clock
         pa.field("taken", pa.timestamp("us")),
         pa.field("identity", pa.string()),
-        # JSON text: pictures have metadata of different names, and each new one would change a struct's schema
+        # JSON text: images have metadata of different names, and each new one would change a struct's schema
         pa.field("metadata", pa.string(), nullable=False),
+        # in the row and not in a file beside it, so that one commit adds and deletes it with its image
         pa.field("thumbnail", pa.binary()),
+        # fixed size: LanceDB's type of a vector, and one flat buffer that NumPy reads as a matrix (`matrix_of`)
         pa.field("vector", pa.list_(pa.float32(), dim), nullable=False),
     ]
     if map_size is not None:
+        # half precision: a map is far larger than a vector. Values beyond 65,504 are refused when they are added
         columns.append(pa.field("map", pa.list_(pa.float16(), map_size), nullable=False))
     return pa.schema(columns)

@@ -12,7 +12,7 @@ from limner.types import Encoder, Reranker, RerankScores
 from limner.wire import Attention, Explanation, Hit
 
 Crop = tuple[float, float, float, float]
-"""Left, top, right and bottom, as shares of the upright picture's width and height."""
+"""Left, top, right and bottom, as shares of the upright image's width and height."""
 
 WHOLE: Crop = (0.0, 0.0, 1.0, 1.0)
 
@@ -20,17 +20,20 @@ WHOLE: Crop = (0.0, 0.0, 1.0, 1.0)
 def explanation(
     encoder: Encoder, reranker: Reranker | None, files: StoreFiles, text: str, key: str
 ) -> Explanation:
-    """Explain a picture's score for a text.
+    """Explain an image's score for a text.
 
-    A word's weight is how much the cosine falls without it: one more embedding a word, and right for any encoder, where
-    gradients would need a network that can be differentiated.
+    A word's weight is how much the cosine falls without it.
     """
+    # each word is left out once, which costs an embedding a word: gradients would need a network that can be
+    # differentiated, and the encoder of another package or engine need not be one
     encoder.check_query(text)
     words = encoder.known_words(text)
     snapshot = files.snapshot()
     vector = snapshot.matrix[files.row_of(snapshot, key)]
+    # nothing is left of a text of one word without it
     shorter = [" ".join(words[:left] + words[left + 1 :]) for left in range(len(words))] if words[1:] else []
-    # in one batch, and by the encoder for queries: its rows do not depend on their neighbours
+    # in one batch, by the encoder for queries: its rows do not depend on their neighbours, so a difference of two
+    # scores is the word's and not that of the rounding
     scores = encoder.encode_queries([text, *shorter]) @ vector
     weights = tuple(float(scores[0] - score) for score in scores[1:])
     attention, confidence = None, None
@@ -52,11 +55,12 @@ def explanation(
 def with_attention(
     encoder: Encoder, reranker: Reranker, files: StoreFiles, text: str, hits: Sequence[Hit]
 ) -> list[Hit]:
-    """The hits with the attention of those that were re-ranked."""
+    """Add their attention to the hits that were re-ranked."""
     judged = [place for place, hit in enumerate(hits) if hit.confidence is not None]
     found = list(hits)
     if judged:
         keys = [hits[place].id for place in judged]
+        # read by the reranker a second time, for the hits alone: ranking keeps only the logits of all that it re-ranks
         scores, crops = reranker.rerank(text, files.maps(keys)), crops_of(encoder, files, keys)
         for number, place in enumerate(judged):
             attention = attention_of(scores, number, crops[number])
@@ -65,7 +69,7 @@ def with_attention(
 
 
 def attention_of(found: RerankScores, place: int, crop: Crop) -> Attention:
-    """The attention of a reranker over one of the pictures that it judged; `crop` is the part that it saw."""
+    """Make the attention of a reranker over one of its images; `crop` is the part that it saw."""
     regions, words = found.of_regions, found.of_words
     return Attention(
         words=found.words,
@@ -77,13 +81,14 @@ def attention_of(found: RerankScores, place: int, crop: Crop) -> Attention:
 
 
 def crop_of(width: int, height: int, settings: ImageSettings) -> Crop:
-    """The part of an upright picture of this size that `centre_crop(load(…))` of `limner.data.transforms` keeps.
+    """Compute the part of an upright image that `centre_crop(load(…))` of `limner.data.transforms` keeps.
 
     >>> crop_of(400, 200, ImageSettings(resize=100, crop=(100, 100)))
     (0.25, 0.0, 0.75, 1.0)
     """
     if isinstance(settings.resize, int):
         short = min(width, height)
+        # as `limner.data.transforms.load` cuts it: of a strip longer than 16 times its width the middle is used
         kept = (min(width, LONGEST * short), min(height, LONGEST * short))
         sizes = (round(kept[0] * settings.resize / short), round(kept[1] * settings.resize / short))
     else:
@@ -94,21 +99,24 @@ def crop_of(width: int, height: int, settings: ImageSettings) -> Crop:
 
 
 def crops_of(encoder: Encoder, files: StoreFiles, ids: Sequence[str]) -> list[Crop]:
-    """Of pictures of the store by their keys, in order; of the size of their thumbnails, to about 0.5 %.
+    """Crops of images of the store by their keys, in order, from the sizes of their thumbnails: exact to about 0.5 %.
 
-    A picture without a thumbnail counts as seen whole, and so does any by an encoder that does not tell its transform.
+    An image without a thumbnail counts as seen whole, and so does every image if the encoder does not name its
+    transform.
     """
     images = getattr(encoder, "images", None)
     if not isinstance(images, ImageSettings):
         return [WHOLE] * len(ids)
     return [
+        # the thumbnail has the proportions of its image, whose file may be gone; Pillow reads no more than its header
         WHOLE if file is None else crop_of(*Image.open(io.BytesIO(file)).size, images)
         for file in files.thumbnails(ids)
     ]
 
 
 def _along(length: int, kept: int, resized: int, crop: int) -> tuple[float, float]:
-    """First and last share of one side: `kept` of its `length` pixels in the middle become `resized`."""
+    """Compute the first and last share of one side: `kept` of its `length` pixels in the middle become `resized`."""
+    # rounded down, as the crop itself is: the attention would lie a pixel aside
     first = (length - kept) // 2
     start = (resized - crop) // 2
     return (first + start * kept / resized) / length, (first + (start + crop) * kept / resized) / length

@@ -10,6 +10,7 @@ from limner.data.images import as_jpeg, open_rgb, thumbnail
 from limner.errors import ChangedPictureError
 from limner.search.entry import StoredImage
 
+# by the bytes and not by the name, which may say anything. TIFF is missing: of the browsers only Safari shows it
 _SIGNS = (
     (b"\xff\xd8\xff", 0, "image/jpeg"),
     (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
@@ -25,7 +26,7 @@ _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def browser_type(beginning: bytes) -> str | None:
-    """The media type of a file by its first bytes; None for what no browser shows.
+    """Tell the media type of a file by its first bytes; None if no browser shows it.
 
     >>> browser_type(bytes([0xFF, 0xD8, 0xFF, 0xE0]))
     'image/jpeg'
@@ -34,11 +35,12 @@ def browser_type(beginning: bytes) -> str | None:
 
 
 def open_unchanged(image: StoredImage) -> BinaryIO:
-    """The open file of an image, which is the one that was indexed: nobody can put another in between.
+    """Open the file of an image, if it is still the one that was indexed.
 
-    Raises `ChangedPictureError` for a file that is gone or has changed, `OSError` where the system has no file handle
+    Raises `ChangedPictureError` for a file that is gone or has changed, `OSError` if the system has no file handle
     left.
     """
+    # one message for both, without the path: a server passes it on to clients
     gone = ChangedPictureError("the picture's file is gone or has changed since it was indexed")
     try:
         # a named pipe in its place would block for ever
@@ -47,7 +49,9 @@ def open_unchanged(image: StoredImage) -> BinaryIO:
         if error.errno in _TOO_MANY_OPEN:
             raise
         raise gone from None
+    # of the handle, not of the path: behind a path another file could be put between the check and the reading
     state = os.fstat(handle)
+    # size and time in place of the digest: hashing would read the file a second time at every view
     if not stat.S_ISREG(state.st_mode) or (state.st_size, state.st_mtime_ns) != (image.size, image.mtime):
         os.close(handle)
         raise gone
@@ -55,13 +59,14 @@ def open_unchanged(image: StoredImage) -> BinaryIO:
 
 
 def shown_bytes(image: StoredImage) -> bytes:
-    """The bytes of an image's file where browsers show it, else a JPEG of it. Raises what `open_unchanged` raises."""
+    """Read an image's file if browsers show it, else make a JPEG of it. Raises what `open_unchanged` raises."""
     with open_unchanged(image) as file:
+        # no more than was indexed, though the file may grow meanwhile
         content = file.read(image.size)
     return content if browser_type(content[:16]) else as_jpeg(open_rgb(content, name=Path(image.path).name))
 
 
 def small_bytes(image: StoredImage) -> bytes:
-    """A small JPEG made from an image's file. Raises what `open_unchanged` raises."""
+    """Make a small JPEG from an image's file. Raises what `open_unchanged` raises."""
     with open_unchanged(image) as file:
         return thumbnail(file.read())

@@ -1,7 +1,7 @@
-"""Index pictures into a store: decode in threads, encode in batches in another, commit each batch meanwhile.
+"""Index images into a store: threads decode, one thread encodes batches, and each batch is committed meanwhile.
 
-Killed at any moment, the store holds whole batches; running the same again adds the rest. A picture that is
-there already is recognised by path, size and time of change without being read.
+A store whose indexing was killed holds whole batches; the same call adds the rest. An image that is in the store is
+recognised by path, size and time of change and is not read again.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
 
 @dataclass(frozen=True)
 class _Note:
-    """The metadata of one picture."""
+    """The metadata of one image."""
 
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -42,9 +42,9 @@ class _Note:
 
 @dataclass(frozen=True)
 class _Seen:
-    """A picture after a look at its file.
+    """An image after a look at its file.
 
-    `pixels` are None where the stored vector still holds; `write` says whether the row must be written.
+    `pixels` are None if the stored vector is still right; `write` is True if the row must be written.
     """
 
     entry: StoredImage
@@ -54,9 +54,10 @@ class _Seen:
     thumbnail: bytes | None = None
 
 
+# a protocol, because `limner.search.store` imports this module: to name its class here would close a cycle
 @runtime_checkable
 class OpenStore(Protocol):
-    """A store that is open: `limner.search.store.Store` is one, which imports this module."""
+    """A store that is open; `limner.search.store.Store` is one."""
 
     @property
     def files(self) -> StoreFiles:
@@ -73,13 +74,13 @@ def index(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> IndexReport:
-    """Add images to a store, which is made if it is not there: `limner index` as a function.
+    """Add images to a store, which is made if it does not exist: `limner index` as a function.
 
-    - `model`: what `limner.load` returned, or a run folder; `store`: a folder, `s3://…`, or an open store.
+    - `model`: a model as `limner.load` returns it, or a run folder; `store`: a folder, `s3://…`, or an open store.
     - `images`: files, and folders of them.
     - `metadata`: facts by path, or a CSV or JSON Lines file (`limner.search.metadata`).
 
-    The other arguments, and what is raised, are those of `index_pictures`.
+    The other arguments and the errors are those of `index_pictures`.
     """
     if isinstance(model, str | Path):
         # here, and not above: `limner.search.index` must not take the seconds that torch's import takes
@@ -124,24 +125,26 @@ def index_pictures(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> IndexReport:
-    """Add the pictures of files and folders (see `limner.search.index`) to a store of the same model.
+    """Add the images of files and folders (see `limner.search.index`) to a store of the same model.
 
     `metadata` gives facts by path (see `limner.search.metadata`), among them "identity" and "taken", the time in
-    ISO 8601. A picture that it names has what it says and nothing else, and the time of its EXIF data where it says
-    none; a picture that it does not name keeps what it has, also when its bytes change.
-    `batch_size` pictures are encoded and committed at once, `workers` threads decode (default: one a core), and at
+    ISO 8601. An image that it names gets these facts and loses others; its time comes from its EXIF data if none is
+    given. An image that it does not name keeps its facts, also when its bytes change.
+    `batch_size` images are encoded and committed at once, `workers` threads decode (default: one a core), and at
     most four batches are in memory, decoded or encoded.
-    `progress` is called with the pictures done and their total. The store is held for writing from first to last.
+    `progress` is called with the images done and their total. The store is held for writing from first to last.
 
     Raises `StoreError` for another model's store and for one that another process writes to, `DataError` for
-    paths that do not exist and metadata that JSON cannot hold, `SettingsError` for sizes below 1. A picture that
+    paths that do not exist and metadata that JSON cannot hold, `SettingsError` for sizes below 1. An image that
     cannot be read is skipped and listed.
     """
+    # threads are enough for decoding: the JPEG decoders release the GIL, and processes would have to copy the pixels
     workers = workers if workers is not None else os.cpu_count() or 1
     if batch_size < 1 or workers < 1:
         raise SettingsError(f"expected batch size and workers of at least 1, got {batch_size} and {workers}")
     store.check_model(encoder.fingerprint, encoder.dim)
     notes = _notes(metadata or {})
+    # before the first look: a second writer is refused at once, not after an hour of encoding
     with store.writing():
         pictures, unlisted = find_pictures(paths)
         stored = store.entries()
@@ -150,8 +153,10 @@ def index_pictures(
             return _look(path, stored.get(path), notes.get(path), encoder.prepare_image)
 
         skipped = list(unlisted)
+        # one thread encodes: a second batch at the same time would share its cores with the first one
         with ThreadPoolExecutor(workers) as threads, ThreadPoolExecutor(1) as encoding:
             writer = _Writer(encoder, store, batch_size, encoding)
+            # two batches decoded ahead, one that is encoded, one that is written: the four that memory holds
             for done, (path, seen) in enumerate(_ahead(threads, look, pictures, 2 * batch_size), start=1):
                 if isinstance(seen, str):
                     skipped.append((path, seen))
@@ -167,7 +172,7 @@ def index_pictures(
 
 @dataclass(frozen=True)
 class _Batch:
-    """Pictures as they are written."""
+    """A batch of images with all that is written of them."""
 
     entries: list[StoredImage]
     vectors: np.ndarray
@@ -176,7 +181,7 @@ class _Batch:
 
 
 class _Writer:
-    """Gathers pictures into batches, encodes each in a thread of its own, and commits the one before meanwhile."""
+    """Gathers images into batches, encodes each in a separate thread, and commits the one before meanwhile."""
 
     def __init__(
         self, encoder: Encoder, store: StoreFiles, batch_size: int, thread: ThreadPoolExecutor
@@ -208,8 +213,9 @@ class _Writer:
             self.store.compact()
 
     def _pass_on(self) -> None:
-        """Begin to encode what was gathered, and write what was encoded before."""
+        """Begin to encode the images at hand, and write those that were encoded before."""
         if self._fresh:
+            # submitted first, so that the network works on this batch while the one before is written
             before, self._encoding = self._encoding, self._thread.submit(self._encoded, self._fresh)
             self._fresh = []
             if before is not None:
@@ -232,6 +238,7 @@ class _Writer:
 
     def _rewrite(self) -> None:
         if self._kept:
+            # whole rows: a merge replaces all columns, so those that stay are read and written again
             ids = [entry.id for entry in self._kept]
             maps = None if self.store.map_shape is None else self.store.maps(ids)
             self._add(_Batch(self._kept, self.store.vectors(ids), maps, self.store.thumbnails(ids)))
@@ -245,7 +252,7 @@ class _Writer:
 def _ahead(
     threads: ThreadPoolExecutor, look: Callable[[str], _Seen | str], paths: list[str], window: int
 ) -> Iterator[tuple[str, _Seen | str]]:
-    """Results in order, at most `window` of them begun and not yet taken."""
+    """Yield results in order, with at most `window` of them begun and not yet taken."""
     waiting: deque[tuple[str, Future[_Seen | str]]] = deque()
     try:
         for path in paths:
@@ -258,15 +265,18 @@ def _ahead(
             yield first, future.result()
     finally:
         for _, future in waiting:
+            # after an error or Ctrl-C the images that nobody has begun need not be decoded
             future.cancel()
 
 
 def _look(
     path: str, stored: StoredImage | None, note: _Note | None, prepare: Callable[[str], Pixels]
 ) -> _Seen | str:
-    """Decide what to do about one picture; a text is the reason why it cannot be read."""
+    """Decide what to do about one image; a text is the reason why it cannot be read."""
     try:
+        # a name that is not UTF-8 cannot be stored, so its file need not be read
         path.encode()
+        # a named pipe would block the thread that opens it
         before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
         if not stat.S_ISREG(before.st_mode):
             return "not a regular file"
@@ -277,8 +287,9 @@ def _look(
                 return _settled(stored, known, stored.mtime)
             if _digest(path) == stored.sha256:
                 return _settled(stored, known, before.st_mtime_ns)
-        # Decoded first: what is no picture is refused before all of it is read for the digest.
+        # Decoded first: what is no image is refused before all of it is read for the digest.
         pixels = prepare(path)
+        # by the path and not from the pixels, which are cropped for the network
         small = thumbnail(path)
         taken = known.taken or capture_time(path)
         digest = _digest(path)
@@ -286,9 +297,11 @@ def _look(
     except UnicodeEncodeError:
         return "its name is not valid Unicode; rename it"
     except ImageError as error:
+        # the report names the path beside the reason
         return str(error).removeprefix(path).removeprefix(": ")
     except OSError as error:
         return f"cannot be read ({error.strerror or error})"
+    # pixels of one version would stand beside the digest of another
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         return "changed while it was read; index again"
     entry = StoredImage(path, digest, after.st_size, after.st_mtime_ns, taken, known.identity, known.metadata)
@@ -296,7 +309,7 @@ def _look(
 
 
 def _settled(stored: StoredImage, note: _Note, mtime: int) -> _Seen:
-    """A picture whose bytes are those that were embedded; its facts or time stamp may have changed."""
+    """An image whose bytes are those that were embedded; its facts or time stamp may have changed."""
     # a row without a time is of a file without EXIF data, which need not be opened
     taken = note.taken or (stored.taken and capture_time(stored.path))
     now = replace(stored, mtime=mtime, taken=taken, identity=note.identity, metadata=note.metadata)
@@ -343,11 +356,11 @@ def reindex(
     batch_size: int = 64,
     progress: Callable[[int, int], None] | None = None,
 ) -> IndexReport:
-    """Index the pictures of one store into another, with the identity, capture time and metadata that they have.
+    """Index the images of one store into another, with the identity, capture time and metadata that they have.
 
-    Embeddings of two models cannot be compared, so all pictures are read and encoded again: their files must still be
-    there. Killed and run again it goes on, as `index_pictures` does; pictures whose files are gone, or are none any
-    more, are listed as skipped. Sentences are not moved: index them anew (`limner.search.sentences`). Raises what
+    Embeddings of two models cannot be compared, so all images are read and encoded again: their files must still be
+    there. After a kill the same call goes on, as with `index_pictures`; images whose files are gone, or are no files
+    any more, are listed as skipped. Sentences are not moved: index them anew (`limner.search.sentences`). Raises what
     `index_pictures` raises.
     """
     facts = {
@@ -371,13 +384,13 @@ def reindex(
 
 
 def find_pictures(paths: Iterable[str | Path]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Absolute paths of the pictures, each once, and what cannot be listed with the reason.
+    """Find the absolute paths of the images, each once, and the folders that cannot be listed, with the reason.
 
-    A file is taken whatever its name; a folder is searched through, in order of names, for files with the
-    ending of a picture. Hidden files and folders in it are passed over, and links to folders are not
-    followed (they may lead in circles). Links are kept as they are: the path is the one the user knows.
+    A file is taken whatever its name; a folder is searched, in the order of names, for files with the ending of an
+    image. Hidden files and folders in it are left out, and links to folders are not followed (they may lead in
+    circles). Links stay as they are, so that a path is the one that the user knows.
 
-    Raises `DataError` for a path that does not exist and when there is no picture at all.
+    Raises `DataError` for a path that does not exist and when there is no image at all.
     """
     found: dict[str, None] = {}
     skipped: list[tuple[str, str]] = []
@@ -393,6 +406,7 @@ def find_pictures(paths: Iterable[str | Path]) -> tuple[list[str], list[tuple[st
             found[os.path.abspath(path)] = None  # noqa: PTH100 - resolve() would follow links
             continue
         for folder, folders, names in os.walk(os.path.abspath(path), onerror=unlisted):  # noqa: PTH100
+            # in place: os.walk goes down into what the list still holds, in its order
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(names):
                 if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:

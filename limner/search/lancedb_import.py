@@ -5,8 +5,9 @@ generated client of a remote catalogue service. LanceDB itself needs only that p
 of their own. So the package is put into `sys.modules` with its real path and spec, but its `__init__` runs only when
 somebody asks for a name of it. Nothing is replaced: whoever wants the client gets it.
 
-What lost: `importlib.util.LazyLoader` runs the `__init__` at the first attribute, and the import of a submodule asks
-for `__path__`; deferring pydantic's schemas saves nothing; a stand-in for the data types saves 0.15 s more, and lies.
+Alternatives that lost: `importlib.util.LazyLoader` runs the `__init__` at the first attribute, and the import of a
+submodule asks for `__path__`; deferring pydantic's schemas saves nothing; a stand-in for the data types saves 0.15 s
+more, and lies.
 """
 
 import importlib
@@ -21,15 +22,17 @@ _importing = threading.Lock()
 
 
 def lancedb() -> Any:
-    """The module `lancedb`."""
+    """Import and return the module `lancedb`."""
+    # two threads at once would put the package off twice, and each would run the `__init__` of its own copy
     with _importing:
+        # if either was imported before, there is nothing left to save
         if "lancedb" not in sys.modules and _CLIENT not in sys.modules:
             _put_off(_CLIENT)
         return importlib.import_module("lancedb")
 
 
 def _put_off(name: str) -> None:
-    """Have a package there, with its submodules, and run its `__init__` at the first name that it lacks."""
+    """Register a package without running its `__init__`, which then runs at the first name that the package lacks."""
     spec = find_spec(name)
     if spec is None or spec.loader is None:  # a LanceDB that does without it
         return

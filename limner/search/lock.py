@@ -1,12 +1,11 @@
 """One writer at a time: a lock file in the store's folder, or a lease object on an object storage.
 
-Readers look at neither.
-LanceDB lets two commits through that add the same new row, and keeps it twice for good.
+Readers need neither. LanceDB itself accepts two commits that add the same new row, and keeps both rows.
 
-An object storage has no locks. There the lock is an object that says who writes, and until when. It is made by a
-conditional put, which one writer alone can win. While it writes, a thread puts the end of the lease off; a writer that
-is killed leaves the object, and after a minute the next one takes it over, by a put on the condition that it is still
-the same. A writer that could not put it off for half a minute writes nothing more.
+An object storage has no locks. There the lock is an object that says who writes, and until when. A conditional put
+makes it, which only one writer can win. While that one writes, a thread extends the lease. A writer that is killed
+leaves the object; after a minute the next one takes it over, by a put on the condition that the object is still the
+same. A writer that could not extend its lease for half a minute writes nothing more.
 """
 
 import json
@@ -31,16 +30,17 @@ class WriterLock:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Counted for each thread: two threads that share a store must not write at once either.
+        # filelock counts for each thread: two threads that share a store must not write at once either
         self._lock = FileLock(folder / LOCK_FILE, blocking=False)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold it; may be nested within a thread.
+        """Hold the right to write; this may be nested within a thread.
 
-        Raises `StoreError`, without waiting, while somebody else holds it and where the folder cannot be written.
+        Raises `StoreError`, without waiting, while somebody else holds it and if the folder cannot be written.
         """
         try:
+            # not blocking: whoever waited would commit to a store that has changed since it looked
             self._lock.acquire()
         except Timeout:
             raise StoreError(
@@ -55,10 +55,12 @@ class WriterLock:
 
 
 LEASE_FILE = ".store.lease"
+# after a kill nobody writes for so long; a shorter lease would be lost to a short break of the network
 SECONDS = 60.0
 """Seconds that a lease lasts. Clocks of the machines that write must agree within half of it."""
+# longer than a put takes, so that whoever put last is seen by all who tried
 SETTLING = 2.0
-"""After taking over an old lease: wait, and see whether another has done the same."""
+"""Seconds to wait after taking over an old lease, to see whether another writer has done the same."""
 
 
 class Lease:
@@ -76,10 +78,11 @@ class Lease:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold it; may be nested within a thread.
+        """Hold the right to write; this may be nested within a thread.
 
-        Raises `StoreError` while somebody else holds it, where it was lost, and where nothing can be written there.
+        Raises `StoreError` while somebody else holds it, if it was lost, and if nothing can be written there.
         """
+        # nested: a change of several commits holds it, and each commit holds it again
         if self._thread == threading.get_ident():
             self._check()
             yield
@@ -91,6 +94,7 @@ class Lease:
             self._take()
             self._thread = threading.get_ident()
             ended = threading.Event()
+            # a daemon: the end of the process must not wait for a thread that sleeps twenty seconds
             keeper = threading.Thread(target=self._keep, args=(ended,), daemon=True)
             keeper.start()
             try:
@@ -104,6 +108,7 @@ class Lease:
             self._writing.release()
 
     def _take(self) -> None:
+        # twice: if another was faster, the second look names it, and if it has gone, the lease is free
         for _ in range(2):
             with reached(self.folder):
                 if self._is_made():
@@ -114,7 +119,8 @@ class Lease:
                     f"{self.folder}: is being written by another process, or one was killed less than a minute "
                     "ago; try again when it is done"
                 )
-            # an old lease: the conditional put lets one take it over; where it is ignored, the last one has it
+            # an old lease: the conditional put lets only one take it over. Some storages ignore the condition: there
+            # the last put wins, and everybody sees after a while whose it was
             with suppress(OSError):
                 self._put(tag)
             time.sleep(SETTLING)
@@ -124,9 +130,10 @@ class Lease:
         raise StoreError(f"{self.folder}: another process began to write at the same time; try again")
 
     def _is_made(self) -> bool:
-        """Make the object; False where it is there already."""
+        """Make the object; False if it exists already."""
         began = _now()
         try:
+            # If-None-Match in S3: of several puts at once the storage accepts one
             self._file.fs.pipe_file(self._file.path, self._content(), mode="create")
         except OSError:  # some storages do not say that it is there
             if not self._file.fs.exists(self._file.path):
@@ -136,12 +143,14 @@ class Lease:
         return True
 
     def _keep(self, ended: threading.Event) -> None:
+        # three times in a lease: one put may fail before a commit has to look for itself
         while not (self._lost or ended.wait(SECONDS / 3)):
             # a network that is away: `_check` looks at how long it has been
             with suppress(Exception):
                 self._renew()
 
     def _renew(self) -> None:
+        # the keeper and a commit that finds the lease old may both come at once
         with self._renewing:
             tag, held = self._read()
             if held.get("owner") == self._owner:
@@ -150,7 +159,8 @@ class Lease:
                 self._lost = True
 
     def _check(self) -> None:
-        """Before each commit: that nobody can have taken it over, by a clock that is half a lease ahead."""
+        """Check before a commit that nobody can have taken it over, even by a clock that is half a lease ahead."""
+        # half a lease: as far as the clocks of two machines may be apart
         if self._age() > SECONDS / 2:
             with reached(self.folder):
                 self._renew()
@@ -158,7 +168,8 @@ class Lease:
             raise StoreError(f"{self.folder}: another process has taken over the writing; index again")
 
     def _age(self) -> float:
-        """Seconds since it was last put off, by either clock: one stands still while the machine is suspended."""
+        """Return the seconds since the lease was last extended, by the clock that counts more."""
+        # the monotonic clock stands still while the machine is suspended, the other one may be set back
         return max(now - then for now, then in zip(_now(), self._renewed, strict=True))
 
     def _give_back(self) -> None:
@@ -172,16 +183,19 @@ class Lease:
     def _read(self) -> tuple[str | None, dict[str, Any]]:
         """Read the object: its version tag, if the storage has one, and its content."""
         try:
-            # in this order: the put that names the version fails where another was read
+            # the tag first: if the object changes before it is read, the put on the condition of this tag fails
             tag = self._file.fs.info(self._file.path, refresh=True).get("ETag")
             content = json.loads(self._file.fs.cat_file(self._file.path))
         except FileNotFoundError:
+            # free since the caller looked: its previous owner has given it back
             return None, {}
         except ValueError:
+            # not limner's object, or half of one: it names no owner and no time, so it may be taken over
             return tag, {}
         return tag, content if isinstance(content, dict) else {}
 
     def _put(self, tag: str | None) -> None:
+        # the time before the put: by that of its answer a slow put would make the lease look fresher than it is
         began = _now()
         condition = {} if tag is None else {"IfMatch": tag}
         self._file.fs.pipe_file(self._file.path, self._content(), **condition)

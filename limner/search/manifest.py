@@ -1,4 +1,4 @@
-"""`store.json`: which model a store belongs to."""
+"""The manifest of a store, `store.json`: its model and its layout."""
 
 import json
 import os
@@ -12,8 +12,9 @@ from limner.search.store_path import StorePath, reached
 from limner.settings import Settings
 
 FILE = "store.json"
+# 1 and 2 were never released; from 3 on tests/search/stores keeps a store of each format that must open
 FORMAT = 3
-"""3 holds thumbnails and capture times; stores of 1 and 2 must be indexed anew."""
+"""Version of the layout: 3 holds thumbnails and capture times; stores of formats 1 and 2 must be indexed anew."""
 
 
 class StoreManifest(Settings):
@@ -28,26 +29,28 @@ class StoreManifest(Settings):
     map: (
         tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None
     ) = None
-    """Height, width and channels of the maps kept for re-ranking; None = none are."""
+    """Height, width and channels of the maps that are kept for re-ranking; None = no maps are kept."""
     run: str
     """Path of the model's run folder as it was given, relative or absolute."""
     created: str
-    """When it was made: ISO 8601, UTC."""
+    """Time when it was made: ISO 8601, UTC."""
     id: str = ""
-    """Random: tells it from another store that later takes its folder; empty in stores of before."""
+    """Random number that tells it from another store that later takes its folder; empty in older stores."""
 
 
 def write_manifest(folder: StorePath, manifest: StoreManifest) -> None:
-    """Write `store.json` so that it is there whole or not at all."""
+    """Write `store.json` as a whole or not at all."""
     if not isinstance(folder, Path):
+        # a put makes an object whole or not at all; a rename would be a copy and a deletion there
         with reached(folder):
             (folder / FILE).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
         return
+    # in the same folder: a rename is atomic within one file system only
     partial = folder / f".{FILE}.partial"
     with partial.open("w", encoding="utf-8") as file:
         file.write(manifest.model_dump_json(indent=2) + "\n")
         file.flush()
-        # before the rename: after a power cut the name could lead to an empty file
+        # before the rename, or the name could lead to an empty file after a power cut
         os.fsync(file.fileno())
     partial.replace(folder / FILE)
 
@@ -55,8 +58,8 @@ def write_manifest(folder: StorePath, manifest: StoreManifest) -> None:
 def read_manifest(folder: StorePath) -> StoreManifest:
     """Read `store.json`.
 
-    Raises `StoreError` in one line for a folder that is missing or no store, a damaged file, and a store of a
-    later format, and where it cannot be reached.
+    Raises `StoreError` in one line for a folder that is missing or no store, a damaged file, a store of another
+    format, and a storage that cannot be reached.
     """
     with reached(folder, "read"):
         try:
@@ -68,13 +71,16 @@ def read_manifest(folder: StorePath) -> StoreManifest:
                 said = "no such store; build one with `limner index RUN STORE PICTURES`"
             raise StoreError(f"{folder}: {said}") from None
         except UnicodeDecodeError:
+            # falls through to the message for what is no JSON
             text = ""
     try:
         values = json.loads(text)
+    # RecursionError: brackets nested thousands deep
     except (ValueError, RecursionError):
         raise StoreError(f"{folder / FILE}: damaged, not JSON; index into a new folder") from None
     if not isinstance(values, dict):
         raise StoreError(f"{folder / FILE}: damaged, expected a JSON object; index into a new folder")
+    # before the fields, or a store of another format would be called damaged
     version = values.get("format")
     if isinstance(version, int) and version > FORMAT:
         raise StoreError(

@@ -14,21 +14,21 @@ from limner.search.conditions import Condition, number_of
 from limner.wire import MetadataField
 
 OWN = ("path", "identity", "taken")
-"""Names that conditions know beside those of the metadata, before which they go."""
+"""Names that conditions know beside those of the metadata; they take precedence."""
 
 _LISTED = 20
-"""Most distinct values of a field that are listed."""
+"""Largest number of distinct values of a field that are listed."""
 
 _CONDITIONS = 64
-"""Conditions whose rows are kept: a byte a picture each."""
+"""Number of conditions whose rows are kept; each takes a byte an image."""
 
 _COLUMNS = 16
-"""Names whose values are kept: four bytes a picture each, beside the values."""
+"""Number of names whose values are kept; each takes four bytes an image, beside the values."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Column:
-    """The values of one name: each different one once, and which of them a picture has."""
+    """The values of one name, each different one once, and for each image the place of its value among them."""
 
     values: list[Any]
     codes: Int[np.ndarray, " images"]
@@ -37,6 +37,7 @@ class _Column:
     def of(cls, values: Sequence[Any]) -> "_Column":
         places: dict[Any, tuple[int, Any]] = {}
         found = (places.setdefault(_key(one), (len(places), one))[0] for one in values)
+        # int32 in place of the values themselves: a condition is then one indexing for all rows
         codes = np.fromiter(found, np.int32, len(values))
         return cls([one for _, one in places.values()], codes)
 
@@ -48,13 +49,15 @@ class MetadataIndex:
         self._columns = columns
         self._metadata: list[dict[str, Any]] = [json.loads(one) for one in columns["metadata"].to_pylist()]
         self._fields: list[MetadataField] | None = None
+        # caches of the instance: one on the method would keep every old snapshot alive. Of 200,000 rows a first
+        # condition takes 0.06 to 0.7 s, the same one again less than 1 ms (docs/log/2026-11-22.md)
         self._column = lru_cache(_COLUMNS)(self._read)
         self.meeting = lru_cache(_CONDITIONS)(self._meeting)
 
     def _meeting(self, condition: Condition) -> Bool[np.ndarray, " images"]:
         """Test each row against a condition; each different value is tested once."""
         column = self._column(condition.name)
-        # a store of 100,000 pictures has few cameras: the test runs once a value, the rest is one indexing
+        # a store of 100,000 images has few cameras: the test runs once for each value, the rest is one indexing
         holds = np.fromiter((condition.test(one) for one in column.values), bool, len(column.values))
         found: Bool[np.ndarray, " images"] = holds[column.codes]
         return found
@@ -71,23 +74,26 @@ class MetadataIndex:
         if name not in OWN:
             return _Column.of([one.get(name) for one in self._metadata])
         values = self._columns[name].to_pylist()
+        # conditions on `taken` read ISO 8601, which a datetime's str() is not
         return _Column.of([one.isoformat() if one and name == "taken" else one for one in values])
 
 
 def _key(value: Any) -> Any:
-    """A key that tells values apart: 1, true and 1.0 are three."""
+    """Make a key that keeps values apart: 1, true and 1.0 have three keys."""
     if value is None or isinstance(value, str):
         return value
+    # to Python 1, True and 1.0 are equal and one key of a dict, but conditions tell them apart; lists have no hash
     return type(value), json.dumps(value) if isinstance(value, list | dict) else value
 
 
 def _field(name: str, values: Sequence[Any]) -> MetadataField | None:
-    """A field of these values; None where none can be compared with."""
+    """Make the field of these values; None if conditions can compare none of them."""
     flat = [one for value in values for one in (value if isinstance(value, list) else [value])]
     plain = {str(one) for one in flat if isinstance(one, str | int | float) and not isinstance(one, bool)}
     if not plain:
         return None
     listed = sorted(plain, key=_numbers_first) if len(plain) <= _LISTED else []
+    # texts that spell numbers count: every value of a CSV file is text
     numeric = all(number_of(one) is not None for one in plain)
     return MetadataField(name=name, values=tuple(listed), kind="number" if numeric else "text")
 

@@ -1,4 +1,4 @@
-"""Queries: one search with its conditions and options, as a value."""
+"""A query: one search with its conditions and options, as a value."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,25 +13,26 @@ from limner.wire import Grouping, ImageInput, Where, where_strings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A search for pictures.
+    """A search for images.
 
-    By `text`, by an `image` (`limner.types.ImageSource`; with `pixels`, what `Encoder.prepare_image` made of it, it is
-    not decoded again), by a picture of the store that they shall be like (its key),
-    or by a text and a picture together.
+    It searches by `text`, by an `image` (`limner.types.ImageSource`), by an image of the store (`like`, its key), or
+    by a text and an image together. `pixels` are the image as `Encoder.prepare_image` returns it, so that it is not
+    decoded again.
 
-    - `text_weight`: of the text's embedding where it stands beside a picture's, in [0, 1]; the picture has the rest.
-    - `k`: how many pictures, or groups of them, at least 1.
-    - `where`: conditions that a picture must all meet; `after` and `before`: limits of the time it was taken, first
-      included, second not.
-    - `group`: only the best of each identity, or of pictures that are nearly the same ("near").
-    - `rerank`: how many of the first a reranker re-ranks, None = as many as the recipe says, 0 = none.
+    - `text_weight`: weight of the text's embedding beside an image's, in [0, 1]; the image has the rest.
+    - `k`: how many images, or groups of them, at least 1.
+    - `where`: conditions that an image must all meet; `after` and `before`: limits of its capture time, the first
+      included, the second not.
+    - `group`: only the best of each identity, or of images that are nearly the same ("near").
+    - `rerank`: how many of the first hits the reranker orders again, None = as many as the recipe says, 0 = none.
     - `explain`: re-ranked hits carry the reranker's attention.
 
-    Raises `SettingsError` for values out of range and combinations that mean nothing.
+    Raises `SettingsError` for values out of range and combinations without a meaning.
     """
 
     text: str | None = None
     image: ImageSource | None = None
+    # compare=False: == of two arrays is an array, which has no truth value
     pixels: Pixels | None = field(default=None, compare=False, repr=False)
     like: str | None = None
     text_weight: float = 0.5
@@ -52,8 +53,10 @@ class Query:
             raise SettingsError("pixels: they are of a picture; give it under image")
         if self.k < 1:
             raise SettingsError(f"k: expected at least 1, got {self.k}")
+        # so written, NaN is refused as well
         if not 0 <= self.text_weight <= 1:
             raise SettingsError(f"text_weight: expected 0 to 1, got {self.text_weight}")
+        # an explanation needs one re-ranked hit, so 0 is too few with `explain`
         if self.rerank not in (None, "all") and int(self.rerank) < int(self.explain):
             raise SettingsError(f"rerank: expected at least {int(self.explain)} or 'all', got {self.rerank}")
         if self.text is None and (self.explain or self.rerank not in (None, 0)):
@@ -75,7 +78,8 @@ class Query:
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> "Query":
-        """The query of plain values, as `Store.search` takes them. Raises `SettingsError`."""
+        """Make a query of plain values, as `Store.search` takes them. Raises `SettingsError`."""
+        # a Literal is not checked at run time, and an unknown group would be taken for "near"
         if group not in (None, "identity", "near"):
             raise SettingsError(f"group: expected 'identity' or 'near', got {group!r}")
         return cls(
@@ -94,7 +98,8 @@ class Query:
 
 
 def image_of(source: ImageInput | None) -> ImageSource | None:
-    """An image to search by as `Encoder.prepare_image` takes it."""
+    """Convert an image to search by to one that `Encoder.prepare_image` takes."""
+    # a query is a value: its caller may go on writing into a bytearray
     return bytes(source) if isinstance(source, bytearray) else source
 
 

@@ -14,21 +14,23 @@ from limner.search.store_files import StoreFiles
 from limner.types import Reranker
 from limner.wire import Hit
 
+# an angle of 0.2 between the embeddings
 NEAR_DUPLICATE = 0.98
-"""Cosine from which two pictures count as nearly the same."""
+"""Cosine from which two images count as nearly the same."""
 
+# between blocks the time limit is looked at, and no more maps than these are in memory
 _BLOCK = 256
-"""Maps read from the store at once."""
+"""Number of maps that are read from the store at once."""
 
 
 @dataclass
 class Ranking:
     """Rows of a snapshot, best first.
 
-    - `rows`: at least the first six of all, where there are as many, for the probabilities of the first.
-    - `scores`: cosines by row of the snapshot; of those in the ranking at least.
-    - `judged`: what the rows that were re-ranked are ranked by, best first.
-    - `best`: the first cosines, before any re-ranking; `best_judged`: the highest scores of a reranker.
+    - `rows`: at least the first six of all, if there are as many, for the probabilities of the first.
+    - `scores`: cosines by row of the snapshot, at least for the rows in the ranking.
+    - `judged`: the scores that the re-ranked rows are ordered by, best first.
+    - `best`: the first cosines, before any re-ranking; `best_judged`: the highest scores of the reranker.
     """
 
     snapshot: Snapshot
@@ -38,6 +40,7 @@ class Ranking:
     best_judged: Float[np.ndarray, " first"] = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
+        # taken now: `rerank` changes the order, and probabilities of the embedding compare with its own first hits
         self.best = self.scores[self.rows[:AROUND]].astype(np.float64)
 
     def rerank(
@@ -50,17 +53,18 @@ class Ranking:
         around: int = 0,
         until: float | None = None,
     ) -> None:
-        """Order the first by what a reranker makes of them, from the maps in the store; equal ones keep their order.
+        """Order the first rows by a reranker's scores, from the maps in the store; equal ones keep their order.
 
-        At least `around` are judged, so that a hit's probability does not depend on how many are ordered.
+        The reranker reads at least `around`, so that a hit's probability does not depend on how many are ordered.
 
-        Raises `UnknownPictureError` for one that was deleted since, `SearchTimeoutError` after `until`.
+        Raises `UnknownPictureError` for an image that was deleted since, `SearchTimeoutError` after `until`.
         """
         rows = self.rows[: max(count, around)]
         logits = np.empty(len(rows), np.float32)
         blocks = files.map_blocks([self.snapshot.keys[row] for row in rows.tolist()], _BLOCK)
         check_time(until)
         for places, maps in blocks:
+            # by places: of a large share the blocks come in the order of the table
             logits[places] = reranker.rerank(text, maps).logits
             check_time(until)
         scores = reranker.scores(self.scores[rows], logits)
@@ -68,6 +72,7 @@ class Ranking:
         order = np.argsort(-scores[:count], kind="stable")
         self.rows = np.concatenate([rows[order], self.rows[count:]])
         self.judged = dict(zip(rows[order].tolist(), scores[order].tolist(), strict=True))
+        # over all that were read, not the first `count`: otherwise a smaller `rerank` would mean higher probabilities
         self.best_judged = np.sort(scores)[::-1][:AROUND].astype(np.float64)
 
     def hits(
@@ -77,7 +82,7 @@ class Ranking:
         reranker: Reranker | None,
         calibration: RunCalibration | None,
     ) -> list[Hit]:
-        """Some of the rows as hits, with the sizes of their groups, the reranker's confidence, a probability."""
+        """Turn some rows into hits, with the sizes of their groups, the reranker's confidence and a probability."""
         places = np.array(rows, np.int64)
         confidences: list[float | None] = [None] * len(rows)
         judged = [place for place, row in enumerate(rows) if row in self.judged]
@@ -96,7 +101,8 @@ class Ranking:
         )
 
     def _probabilities(self, rows: Sequence[int], calibration: RunCalibration) -> Float[np.ndarray, " hits"]:
-        """Of the reranker's scores where it has judged, else of the cosines, each beside the best of its own kind."""
+        """Probabilities by the reranker's scores of the rows that it read, else by the cosines."""
+        # each kind of score has its own scale, so it is compared with the best of its own kind
         sure = calibration.embedding.probability(self.scores[list(rows)].astype(np.float64), self.best)
         judged = [place for place, row in enumerate(rows) if row in self.judged]
         if calibration.reranker is not None and judged:
@@ -108,11 +114,12 @@ class Ranking:
 def best_of_identities(
     ranked: Int[np.ndarray, " ranked"], identities: Sequence[str | None], k: int
 ) -> list[tuple[int, int]]:
-    """The best row of each of the first k identities, with how many of the ranked rows show it.
+    """Find the best row of each of the first k identities, with the number of ranked rows that show it.
 
     A row without an identity is a group of its own.
     """
     names = [identities[row] for row in ranked.tolist()]
+    # over the whole ranking, since the loop below ends at k
     counts = Counter(name for name in names if name is not None)
     seen: set[str] = set()
     best: list[tuple[int, int]] = []
@@ -133,14 +140,14 @@ def best_of_near_duplicates(
     k: int,
     near: float = NEAR_DUPLICATE,
 ) -> list[tuple[int, int]]:
-    """The best row of each of the first k groups of nearly equal pictures, with the size of the group.
+    """Find the best row of each of the first k groups of nearly equal images, with the size of the group.
 
-    Going down the ranking, a row that is in no group yet begins one, which takes all rows below it that have a cosine
-    of at least `near` with it and no group: one product with the matrix a group.
+    Down the ranking, each row without a group begins one. The group takes all rows below without a group whose cosine
+    with it is at least `near`, at the cost of one product with the matrix.
     """
     free = np.ones(len(ranked), bool)
     best: list[tuple[int, int]] = []
-    # of the whole gallery a copy in the order of the ranking would be as large as the store
+    # a copy in the order of the ranking makes the products short, but for the whole gallery it would be as large as it
     few = matrix[ranked] if 2 * len(ranked) < len(matrix) else None
     for place in range(len(ranked)):
         if len(best) == k:
@@ -149,7 +156,7 @@ def best_of_near_duplicates(
             centre = matrix[ranked[place]]
             cosines = (matrix @ centre)[ranked] if few is None else few @ centre
             alike = free & (cosines >= near)
-            alike[place] = True  # whatever rounding says
+            alike[place] = True  # the product with itself may round below `near`
             free &= ~alike
             best.append((int(ranked[place]), int(alike.sum())))
     return best

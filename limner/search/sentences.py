@@ -1,6 +1,6 @@
-"""Sentences in a store, to be found by a picture: a table of their own beside the pictures'.
+"""Sentences in a store, which an image finds: a table of their own beside that of the images.
 
-STORE/sentences.lance   one row a sentence: id, text, path of the picture that it describes or null, vector
+STORE/sentences.lance   one row a sentence: id, text, path of the image that it describes or null, vector
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from limner.wire import FoundSentence, SentencesReport
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence, and the absolute path of the picture that it describes, where there is one."""
+    """A sentence, and the absolute path of the image that it describes, if it describes one."""
 
     text: str
     path: str | None = None
@@ -32,6 +32,7 @@ class Sentence:
     @property
     def id(self) -> str:
         """Key of the row: a digest of both, 32 hex digits."""
+        # \0 keeps the two parts apart: no path can hold it
         return hashlib.sha256(f"{self.text}\0{self.path or ''}".encode()).hexdigest()[:32]
 
 
@@ -62,9 +63,9 @@ class SentenceTable:
         batch_size: int = 1024,
         progress: Callable[[int, int], None] | None = None,
     ) -> SentencesReport:
-        """Add sentences, one commit a batch; those that are there already are left.
+        """Add sentences, one commit a batch; sentences that the store has already stay.
 
-        Other sentences of the same pictures are removed. A sentence without a word that the model knows is left out and
+        Other sentences of the same images are removed. A sentence without a word that the model knows is left out and
         listed. Raises `StoreError` for another model and while another process writes, `DataError` for text that is not
         Unicode, `SettingsError` for a batch below 1.
         """
@@ -73,21 +74,25 @@ class SentenceTable:
         self.files.check_model(encoder.fingerprint, encoder.dim)
         with self.files.writing():
             try:
+                # the digests encode all text, so that broken Unicode is found before anything is written
                 wanted = {sentence.id: sentence for sentence in sentences}
             except UnicodeEncodeError:
                 raise DataError("a sentence or its picture's name is not valid Unicode") from None
             stored = self._table.all(["id", "path"]).to_pylist()
             there = {row["id"] for row in stored}
             pictures = {sentence.path for sentence in wanted.values()} - {None}
+            # a new edition of a dataset replaces the sentences of its images; all others stay
             gone = [row["id"] for row in stored if row["path"] in pictures and row["id"] not in wanted]
             self._table.delete(gone)
             fresh = [sentence for key, sentence in wanted.items() if key not in there]
+            # a sentence of unknown words alone has an arbitrary embedding, which some query would be nearest to
             known = [sentence for sentence in fresh if encoder.known_words(sentence.text)]
             for start in range(0, len(known), batch_size):
                 batch = known[start : start + batch_size]
                 self._add(batch, encoder.encode_texts([sentence.text for sentence in batch]))
                 if progress is not None:
                     progress(start + len(batch), len(known))
+            # eight commits: each leaves a small file that every later reader opens
             if len(known) > 8 * batch_size:
                 self._table.compact()
         unknown = tuple(sentence.text for sentence in fresh if not encoder.known_words(sentence.text))
@@ -96,10 +101,11 @@ class SentenceTable:
         )
 
     def search(self, query: Float[np.ndarray, " dim"], k: int) -> list[FoundSentence]:
-        """The k sentences nearest to a query vector, best first; exact, equal ones by text."""
+        """Find the k sentences nearest to a query vector, best first: exact, equal scores ordered by text."""
         snapshot = self._current()
         scores = snapshot.vectors.scores(np.ascontiguousarray(query, np.float32))
         best = top(scores, k)
+        # a sentence may be there before its image, and its path alone says nothing to a client
         pictures = self.files.snapshot().places
         rows = snapshot.table.take(pa.array(best, pa.int64())).select(["text", "path"]).to_pylist()
         return [
@@ -114,14 +120,17 @@ class SentenceTable:
         ]
 
     def _add(self, sentences: Sequence[Sentence], vectors: Float[np.ndarray, "sentences dim"]) -> None:
+        # one NaN in a row makes each of its scores NaN, which no later search could rank
         if not np.isfinite(vectors).all():
             raise DataError("embeddings hold NaN or infinite values; the model has diverged")
         rows = [{"id": one.id, "text": one.text, "path": one.path} for one in sentences]
         columns = self._table.schema
+        # vectors are added as one buffer: from_pylist would make a Python object of each number
         table = pa.Table.from_pylist(rows, schema=columns.remove(columns.get_field_index("vector")))
         self._table.merge(with_vectors(table, columns.field("vector"), np.asarray(vectors, np.float32)))
 
     def _current(self) -> _Snapshot:
+        # first: of a store that has taken the folder since, the version alone could be the same number
         self.files.follow()
         version, store = self._table.version, self.files.manifest.id
         if self._snapshot is None or (self._snapshot.store, self._snapshot.version) != (store, version):
@@ -134,6 +143,6 @@ class SentenceTable:
 
 
 def _key_in(pictures: Mapping[str, int], path: str | None) -> str | None:
-    """Key of the picture of a path, where the store holds it."""
+    """Key of the image of a path, if the store holds it."""
     key = None if path is None else key_of(path)
     return key if key in pictures else None

@@ -1,4 +1,4 @@
-"""A store and its model as one object: what `limner.open_store` returns.
+"""A store and its model as one object, as `limner.open_store` returns it.
 
     with limner.open_store("STORE") as store:
         for hit in store.search("a woman in a green coat", k=5, where={"camera": 3}):
@@ -41,10 +41,10 @@ from limner.wire import (
 )
 
 _TOGETHER = 256
-"""Queries of `search_many` that are encoded at once: as many as a network takes without memory to speak of."""
+"""Number of queries of `search_many` that are encoded at once; a network needs little memory for so many."""
 
 _PAGE = 500
-"""Pictures that iteration reads at once."""
+"""Number of images that iteration reads at once."""
 
 
 class Store:
@@ -52,7 +52,7 @@ class Store:
 
     - `engine` answers queries given as values (`limner.search.query.Query`); `files` is the folder without a model.
 
-    `len(store)` is the number of its pictures, iteration goes through them in the order of their paths.
+    `len(store)` is the number of its images, iteration goes through them in the order of their paths.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -66,10 +66,11 @@ class Store:
         return len(self.files)
 
     def __iter__(self) -> Iterator[Item]:
-        # one snapshot: pictures that are added or deleted meanwhile shift nothing
+        # one snapshot: images that are added or deleted meanwhile shift nothing
         snapshot = self.files.snapshot()
         rows = snapshot.meeting([])
         for start in range(0, len(rows), _PAGE):
+            # in parts: an Item for each of a million rows would be made before the first one is used
             yield from snapshot.items(rows[start : start + _PAGE])
 
     def __enter__(self) -> "Store":
@@ -82,7 +83,7 @@ class Store:
 
     def close(self) -> None:
         """Let go of the rows in memory; a later call reads them again."""
-        # a later call reads again: LanceDB has nothing that must be closed, and a server may still hold this store
+        # no more than this: LanceDB has nothing that must be closed, and a server may still hold this store
         self.files.forget()
 
     def search(
@@ -100,7 +101,7 @@ class Store:
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> Answer:
-        """The pictures that fit best: a text, an `image`, a picture of the store (`like`, its key), or two of these.
+        """Find the images that fit best: a text, an `image`, an image of the store (`like`, its key), or two of these.
 
         `where` is `"camera=3"`, `{"camera": 3}` or several of either; `after` and `before` are times or their text in
         ISO 8601. The other arguments are those of `limner.search.query.Query`. Raises what `Engine.answer` raises.
@@ -134,9 +135,9 @@ class Store:
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
     ) -> list[Answer]:
-        """`search` for each of many queries, their texts encoded together: texts, or arguments such as `{"like": KEY}`.
+        """Search for each of many queries: texts, or arguments such as `{"like": KEY}`. Texts are encoded together.
 
-        What a query's own arguments say goes before the others. Raises what the first query that fails raises.
+        A query's own arguments take precedence. Raises what the first failing query raises.
         """
         options: dict[str, Any] = {
             "text_weight": text_weight,
@@ -148,11 +149,13 @@ class Store:
             "rerank": rerank,
             "explain": explain,
         }
+        # all are parsed before the first is answered: a mistake in the last one costs no waiting
         asked = [Query.of(**{**options, **arguments}) for arguments in map(query_arguments, queries)]
         answers: list[Answer] = []
         for start in range(0, len(asked), _TOGETHER):
             for found in self.engine.answers(asked[start : start + _TOGETHER]):
                 if isinstance(found, Exception):
+                    # the first error, as a loop over `search` would raise it; `Engine.answers` keeps the others apart
                     raise found
                 answers.append(found)
         return answers
@@ -166,23 +169,24 @@ class Store:
         text_weight: float = 0.5,
         k: int = 10,
     ) -> list[FoundSentence]:
-        """The sentences of the store that describe a picture best, or that are nearest to a text."""
+        """Find the sentences of the store that describe an image best, or that are nearest to a text."""
         return self.engine.sentences(Query.of(text, image=image, like=like, text_weight=text_weight, k=k))
 
     def explain(self, text: str, id: str) -> Explanation:
-        """Explain a picture's score for a text. Raises what `Engine.explain` raises."""
+        """Explain an image's score for a text. Raises what `Engine.explain` raises."""
         return self.engine.explain(text, id)
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
-        """Some of the pictures that meet conditions, in the order of their paths."""
+        """List some of the images that meet conditions, in the order of their paths."""
         if offset < 0 or limit < 0:
             raise SettingsError(f"expected offset and limit of at least 0, got {offset} and {limit}")
         snapshot = self.files.snapshot()
+        # a list of all is counted, then cut: `total` is that of the conditions, not of the part
         rows = snapshot.meeting([Condition.parse(one) for one in where_strings(where)])
         return Items(items=tuple(snapshot.items(rows[offset : offset + limit])), total=len(rows))
 
     def item(self, id: str) -> Item:
-        """One picture. Raises `UnknownPictureError`."""
+        """Return one image. Raises `UnknownPictureError`."""
         return self._stored(id).to_item()
 
     def add(
@@ -193,22 +197,25 @@ class Store:
         identity: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Item:
-        """Add a picture file where it lies; one that is there already gets the new facts.
+        """Add an image file where it lies; one that is there already gets the new facts.
 
-        A store keeps no files of its own: bytes are for a server with a folder of uploads, and refused here with a
-        `SettingsError`. A `name` goes into the metadata. Raises what `limner.search.index.index_pictures` raises, and
-        `StoreError` for a file that cannot be read.
+        A store keeps no files of its own: bytes are for a server with a folder of uploads, and raise a
+        `SettingsError` here. A `name` goes into the metadata. Raises what `limner.search.index.index_pictures`
+        raises, and `StoreError` for a file that cannot be read.
         """
+        # the signature is the client's, which sends bytes; a store that kept files would be a second place for them
         if not isinstance(image, str | Path):
             raise SettingsError(
                 "a store keeps no picture files: write the bytes to a file and add that, or add them to a server"
             )
         path = os.path.abspath(image)  # noqa: PTH100 - as indexing spells it: resolve() would follow links
+        # given facts replace what the store has, by the one rule of `index_pictures`
         facts = {**(metadata or {}), **({} if name is None else {"name": name})}
         if identity is not None:
             facts["identity"] = identity
         report = self.index([path], metadata={path: facts})
         if report.skipped:
+            # indexing lists what it cannot read and goes on; of one file that is the whole result
             raise StoreError(f"{path}: {report.skipped[0][1]}")
         return self.item(key_of(path))
 
@@ -221,7 +228,7 @@ class Store:
         workers: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> IndexReport:
-        """Add the pictures of files and folders: see `limner.search.index.index_pictures`."""
+        """Add the images of files and folders: see `limner.search.index.index_pictures`."""
         return index_pictures(
             self.engine.encoder,
             self.files,
@@ -233,19 +240,21 @@ class Store:
         )
 
     def delete(self, id: str) -> None:
-        """Take a picture out of the store; its file is left alone. Raises `UnknownPictureError`."""
+        """Take an image out of the store; its file is left alone. Raises `UnknownPictureError`."""
+        # by the count: to look first would leave a moment in which another writer deletes it
         if not self.files.delete([id]):
             raise self._unknown(id)
 
     def image(self, id: str) -> bytes:
-        """The file of a picture, or a JPEG of it where browsers would not show it.
+        """Read the file of an image, or make a JPEG of it if browsers would not show it.
 
         Raises `UnknownPictureError`, and `ChangedPictureError` for a file that is no longer the one that was indexed.
         """
         return shown_bytes(self._stored(id))
 
     def thumbnail(self, id: str) -> bytes:
-        """A small JPEG of a picture. Raises what `image` raises."""
+        """Return a small JPEG of an image. Raises what `image` raises."""
+        # `StoreFiles.add` may be given no thumbnails; an unknown key ends in `_stored`'s error
         return self.files.thumbnails([id])[0] or small_bytes(self._stored(id))
 
     def info(self) -> StoreInfo:
@@ -271,12 +280,14 @@ def open_store(
 ) -> Store:
     """Open a store together with the model that it was built with.
 
-    The model is the run that the store names, or `run` when it has moved; hits have match probabilities where
-    `limner calibrate` has been run for it. Stores of `approximate_from` pictures and more are searched by a graph (see
+    The model is the run that the store names, or `run` if it has moved; hits have match probabilities if
+    `limner calibrate` has been run for it. Stores of `approximate_from` images and more are searched by a graph (see
     `limner.search.engine.Engine`). Raises `StoreError` for a folder that is no store, a run that cannot be found, and
     a model that the store was not built with.
     """
+    # the store before the model: a wrong folder is told at once, where loading takes seconds
     files = StoreFiles.open(folder)
+    # a model that is loaded already may serve several stores
     if not isinstance(run, TrainedModel):
         try:
             run = load_model(run or files.manifest.run, device=device)
@@ -284,5 +295,6 @@ def open_store(
             raise StoreError(
                 f"{folder}: the model of this store cannot be loaded: {error}; name it with run="
             ) from None
+    # by the fingerprint, too: probabilities that were fitted to other weights would be wrong without a sign
     calibration = load_calibration(run.path, run.fingerprint)
     return Store(Engine(files, run, calibration, approximate_from=approximate_from))

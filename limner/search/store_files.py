@@ -1,13 +1,13 @@
-"""A search store: a folder with a LanceDB table of pictures, bound to one model.
+"""A search store: a folder with a LanceDB table of images, bound to one model.
 
     STORE/store.json       which model (see `limner.search.manifest`)
-    STORE/pictures.lance   one row a picture: id, path, sha256, size, mtime, taken, identity, metadata, thumbnail,
+    STORE/pictures.lance   one row an image: id, path, sha256, size, mtime, taken, identity, metadata, thumbnail,
                            vector, and, for a model that re-ranks, map
-    STORE/sentences.lance  sentences to be found by pictures (see `limner.search.sentences`)
+    STORE/sentences.lance  sentences that images find (see `limner.search.sentences`)
     STORE/.store.lock      held by the one that writes (see `limner.search.lock`)
 
-Every change is one commit (see `limner.search.table`). One process writes at a time, a second is refused; any number
-read.
+Every change is one commit (see `limner.search.table`). One process writes at a time, a second one is refused; any
+number may read.
 """
 
 import math
@@ -31,8 +31,8 @@ from limner.search.table import Table, matrix_of, with_vectors
 from limner.types import Encoder, RegionFeatures
 from limner.wire import Hit
 
-_MANY = 4  # pictures of a store for one that is looked up, below which the table is read from first to last
-_LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE, LEASE_FILE}  # by a create that was killed
+_MANY = 4  # if one image in four or more is looked up, the table is read from first to last
+_LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE, LEASE_FILE}  # of a create that was killed
 
 
 class StoreFiles:
@@ -44,6 +44,7 @@ class StoreFiles:
     def __init__(self, folder: StorePath, manifest: StoreManifest) -> None:
         self.folder = folder
         self.manifest = manifest
+        # one for both tables: deleting an image changes both, and nobody may write in between
         self._lock = lock_of(folder)
         map_size = None if manifest.map is None else math.prod(manifest.map)
         self._table = Table(folder, "pictures", schema(manifest.dim, map_size), self._lock)
@@ -62,9 +63,9 @@ class StoreFiles:
     ) -> "StoreFiles":
         """Make an empty store for the model of this fingerprint and width; `run` is kept as given.
 
-        With `map_shape` (height, width, channels) it keeps a map of each picture for re-ranking.
+        With `map_shape` (height, width, channels) it keeps a map of each image for re-ranking.
 
-        The folder may exist if it is empty. Raises `StoreError` for one that holds anything, and where it
+        The folder may exist if it is empty. Raises `StoreError` for one that holds anything, or that
         cannot be written.
         """
         folder = store_path(folder)
@@ -77,6 +78,7 @@ class StoreFiles:
             "created": created,
             "id": secrets.token_hex(16),
         }
+        # before the folder is made: refused values leave nothing behind
         manifest = StoreManifest.parse(values)
         with reached(folder):
             if isinstance(folder, Path):
@@ -90,9 +92,10 @@ class StoreFiles:
 
     @classmethod
     def open(cls, folder: str | Path | StorePath) -> "StoreFiles":
-        """Open a store: a folder, or `s3://BUCKET/FOLDER`. Raises `StoreError` for one that is missing, or damaged."""
+        """Open a store: a folder, or `s3://BUCKET/FOLDER`. Raises `StoreError` for one that is missing or damaged."""
         place = store_path(folder)
         store = cls(place, read_manifest(place))
+        # so that a damaged table is told when the store is opened, not by the first query
         store._table.opened()
         return store
 
@@ -113,7 +116,7 @@ class StoreFiles:
 
     @property
     def has_table(self) -> bool:
-        """True if pictures have ever been added."""
+        """True if images have ever been added."""
         return self._table.opened() is not None
 
     def check_model(self, fingerprint: str, dim: int) -> None:
@@ -127,11 +130,11 @@ class StoreFiles:
             raise StoreError(f"{self.folder}: holds vectors of width {self.dim}, the model gives {dim}")
 
     def follow(self) -> None:
-        """Open the tables anew where another store has taken the folder.
+        """Open the tables anew if another store has taken the folder.
 
-        LanceDB would go on with what it has read, as long as both count as many commits. Raises `StoreError` for a
-        store of another model, and for a folder that is none any more.
+        Raises `StoreError` for a store of another model, and for a folder that is no longer a store.
         """
+        # a small file before each use: its random id tells apart two stores of one model and as many commits
         manifest = read_manifest(self.folder)
         if manifest == self.manifest:
             return
@@ -139,11 +142,12 @@ class StoreFiles:
             raise StoreError(
                 f"{self.folder}: was replaced by a store of model {manifest.fingerprint[:12]}; open it again"
             )
+        # LanceDB would go on with what it has read as long as both tables count as many commits
         self.manifest = manifest
         self.forget()
 
     def writing(self) -> AbstractContextManager[None]:
-        """Hold the store for several changes; each takes it for itself otherwise, and inside it again.
+        """Hold the store for several changes; outside of it each change holds the store for itself.
 
         Raises `StoreError`, without waiting, while another handle or process writes.
         """
@@ -156,23 +160,26 @@ class StoreFiles:
         maps: RegionFeatures | None = None,
         thumbnails: Sequence[bytes | None] | None = None,
     ) -> None:
-        """Add pictures, or replace those of the same path, in one commit; `maps` where the store keeps them.
+        """Add images, or replace those of the same path, in one commit; `maps` are needed if the store keeps them.
 
-        `thumbnails` are JPEG files, None for a picture without.
+        `thumbnails` are JPEG files, None for an image without.
 
-        Raises `StoreError` for another width or other maps, while another process writes and where the disk refuses,
+        Raises `StoreError` for another width or other maps, while another process writes and if the disk refuses,
         `DataError` for NaN, a path given twice or metadata that JSON cannot hold; the store is then as it was.
         """
         rows = [entry.to_row() for entry in entries]
+        # a merge of no rows would be a commit all the same
         if not rows:
             return
         self.follow()
+        # LanceDB's merge keeps both rows of a new key that is given twice (0.40)
         if len({row["id"] for row in rows}) != len(rows):
             raise DataError("a picture was given twice in one batch")
         if vectors.shape != (len(rows), self.dim):
             raise StoreError(
                 f"{self.folder}: expected {len(rows)} vectors of width {self.dim}, got shape {vectors.shape}"
             )
+        # one NaN in a row makes each of its scores NaN, which no later search could rank
         if not np.isfinite(vectors).all():
             raise DataError("embeddings hold NaN or infinite values; the model has diverged")
         if thumbnails is not None and len(thumbnails) != len(rows):
@@ -182,6 +189,7 @@ class StoreFiles:
         ]
         columns = self._table.schema
         given = {"vector": np.asarray(vectors, dtype=np.float32), "map": self._checked(maps, len(rows))}
+        # without the vectors, of whose every number from_pylist would make a Python object
         table = pa.Table.from_pylist(
             rows, schema=pa.schema([field for field in columns if field.name not in given])
         )
@@ -191,13 +199,15 @@ class StoreFiles:
         self._table.merge(table)
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove pictures by their keys, in one commit, and say how many there were; their files are left alone.
+        """Remove images by their keys, in one commit, and return how many there were; their files are left alone.
 
-        The sentences that describe them go first, in a commit of their own. Keys that are not there are passed over.
-        Raises `StoreError` while another process writes and where the disk refuses.
+        The sentences that describe them go first, in a separate commit. Unknown keys are ignored. Raises `StoreError`
+        while another process writes and if the disk refuses.
         """
         self.follow()
         with self.writing():
+            # sentences first: killed after it, the images are still there and the same call goes on. In the other
+            # order nobody would know any more whose sentences those are
             paths = self._table.rows(ids, ["path"])["path"].to_pylist()
             self.sentences.delete(paths, "path")
             return self._table.delete(ids)
@@ -219,35 +229,37 @@ class StoreFiles:
         return StoredImage.from_row(rows[0]) if rows else None
 
     def row_of(self, snapshot: Snapshot, key: str) -> int:
-        """The row of a picture by its key. Raises `UnknownPictureError`."""
+        """The row of an image by its key. Raises `UnknownPictureError`."""
         try:
             return snapshot.places[key]
         except KeyError:
             raise UnknownPictureError(f"{self.folder}: holds no picture {key[:64]!a}") from None
 
     def vectors(self, ids: Sequence[str]) -> Float[np.ndarray, "images dim"]:
-        """Stored vectors of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
+        """Stored vectors of images by their keys, in order. Raises `UnknownPictureError` for others."""
         return self._table.arrays(ids, "vector")
 
     def maps(self, ids: Sequence[str]) -> RegionFeatures:
-        """Stored maps of pictures by their keys, in order. Raises `UnknownPictureError` for others."""
+        """Stored maps of images by their keys, in order. Raises `UnknownPictureError` for others."""
         shape = self._map_shape()
         return self._table.arrays(ids, "map").reshape(len(ids), *shape)
 
     def map_blocks(
         self, ids: Sequence[str], size: int
     ) -> Iterator[tuple[Int[np.ndarray, " block"], RegionFeatures]]:
-        """Stored maps of many pictures, at most `size` at a time, in the table's order, with their places in `ids`.
+        """Stored maps of many images, at most `size` at a time, in the table's order, with their places in `ids`.
 
-        Finding rows by their keys looks through all keys each time: of many, the whole table is read once.
+        For few images their rows are looked up, for many the whole table is read once.
         """
         if len(ids) <= size or len(ids) * _MANY < len(self):
             for start in range(0, len(ids), size):
                 block = ids[start : start + size]
                 yield np.arange(start, start + len(block)), self.maps(block)
             return
+        # keys in SQL are compared with every row, block by block: 100 blocks would read 100 times all keys
         places = {key: place for place, key in enumerate(ids)}
         for batch in self.batches(["id", "map"], size):
+            # popped, so that what is left at the end are the keys that the table does not have
             found = [places.pop(key, -1) for key in batch.column("id").to_pylist()]
             wanted = np.flatnonzero(np.array(found) >= 0)
             if len(wanted):
@@ -263,8 +275,9 @@ class StoreFiles:
         return self.map_shape
 
     def thumbnails(self, ids: Sequence[str]) -> list[bytes | None]:
-        """Stored thumbnails of pictures by their keys, in order: JPEG files, None for one that has none."""
+        """Stored thumbnails of images by their keys, in order: JPEG files, None for one that has none."""
         rows = self._table.rows(ids, ["thumbnail"])
+        # LanceDB answers in the order of its files, not in that of the keys
         found = dict(zip(rows["id"].to_pylist(), rows["thumbnail"].to_pylist(), strict=True))
         return [found.get(one) for one in ids]
 
@@ -277,12 +290,13 @@ class StoreFiles:
             raise DataError(
                 "maps hold NaN or infinite values; the model has diverged, or half precision is too small"
             )
+        # half precision is what the column holds; beyond 65,504 it is infinite, which was refused above
         return None if maps is None else np.asarray(maps, dtype=np.float16)
 
     def search(self, query: Float[np.ndarray, " width"], k: int = 10) -> list[Hit]:
-        """The k nearest pictures to a query vector of the store's model, best first; exact.
+        """Find the k nearest images to a query vector of the store's model, best first; exact.
 
-        Scores are dot products; equal ones are ordered by path. Fewer than k where the store holds fewer.
+        Scores are dot products; equal ones are ordered by path. A store of fewer images gives fewer hits.
         Raises `StoreError` for another width, `DataError` for NaN, `SettingsError` for k below 1.
         """
         if k < 1:
@@ -297,11 +311,12 @@ class StoreFiles:
         return self.snapshot().search(np.ascontiguousarray(query, dtype=np.float32), k)
 
     def snapshot(self) -> Snapshot:
-        """The rows in memory; when the table has changed since, what has changed is read."""
+        """Return the rows in memory; rows that have changed in the table since are read."""
         self.follow()
-        # Asked before reading: a commit in between then only means one reading too many.
+        # asked before reading: after a commit in between it is too low, which costs one more reading and loses nothing
         version = self._table.version
         if self._snapshot is None or self._snapshot.version != version:
+            # it has the one before, whose vectors of unchanged rows it copies
             self._snapshot = Snapshot.read(self._table, version, self.dim, self._snapshot)
         return self._snapshot
 
@@ -312,10 +327,10 @@ class StoreFiles:
         self.sentences.reopen()
 
     def compact(self, *, purge: bool = False) -> None:
-        """Join the small files that many commits leave, of pictures and of sentences; readers are not disturbed.
+        """Join the small files that many commits leave, of images and of sentences; readers are not disturbed.
 
-        What was deleted stays on disk until it is seven days old, or with `purge` goes now: whoever has the store open
-        must then open it again. Raises `StoreError` while another process writes and where the disk refuses.
+        Deleted rows stay on disk until they are seven days old. With `purge` they go now: whoever has the store open
+        must then open it again. Raises `StoreError` while another process writes and if the disk refuses.
         """
         with self.writing():
             self._table.compact(purge)
@@ -326,17 +341,19 @@ class StoreFiles:
 
 
 def store_for(encoder: Encoder, run: Path, folder: StorePath) -> StoreFiles:
-    """The store in a folder, made there if there is none, to index into with the model of a run.
+    """Open the store in a folder, or make one there, to index into it with the model of a run.
 
     Raises `StoreError` for a folder that holds anything else, a damaged store, and another model's.
     """
     with reached(folder, "read"):
+        # the manifest, not the folder: a create that was killed leaves one
         is_there = (folder / FILE).exists()
     if not is_there:
         return StoreFiles.create(
             folder,
             fingerprint=encoder.fingerprint,
             dim=encoder.dim,
+            # absolute: the store is opened from other working directories
             run=run.resolve(),
             map_shape=None if encoder.reranker is None else encoder.reranker.region_shape,
         )
@@ -351,7 +368,7 @@ def lock_of(folder: StorePath) -> WriterLock | Lease:
 
 
 def check_empty(folder: StorePath) -> None:
-    """Raise `StoreError` for a folder that holds anything but what the making of a store leaves when it is killed."""
+    """Raise `StoreError` for a folder that holds anything but the remains of a create that was killed."""
     if is_remote(folder) and not folder.is_dir():
         return  # an object storage has no empty folders
     others = {path.name for path in folder.iterdir()} - _LEFT_BEHIND

@@ -9,16 +9,17 @@ from typing import Any, Protocol, runtime_checkable
 from limner.errors import SettingsError, StoreError, install_hint
 
 
+# a protocol, not `upath.UPath`: that is an extra, and `pathlib.Path` meets this as it is
 @runtime_checkable
 class StorePath(Protocol):
     """The folder of a store: a `pathlib.Path`, or a `upath.UPath` on an object storage."""
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """Last part of the path."""
 
     def __truediv__(self, name: str) -> "StorePath":
-        """A file or folder in it."""
+        """Path of a file or folder in it."""
 
     def is_dir(self) -> bool:
         """True for a folder that exists."""
@@ -30,20 +31,21 @@ class StorePath(Protocol):
         """Iterate over the folder's content."""
 
     def read_text(self, encoding: str | None = None) -> str:
-        """The text of a file."""
+        """Read the text of a file."""
 
     def write_text(self, data: str, encoding: str | None = None) -> int:
         """Write the text of a file."""
 
 
 def store_path(given: "str | Path | StorePath") -> StorePath:
-    """The folder that a user names. Raises `SettingsError` for another kind of URL, and without the libraries for it.
+    """Parse the folder that a user names. Raises `SettingsError` for other URLs, and without the libraries for S3.
 
     Keys and region come from the environment or the files of the AWS tools; AWS_ENDPOINT_URL names another storage.
     """
     text = str(given)
     if "://" not in text:
         return Path(text)
+    # such a path was made by this function before
     if not isinstance(given, str):
         return given
     if not text.startswith("s3://"):
@@ -52,7 +54,7 @@ def store_path(given: "str | Path | StorePath") -> StorePath:
         from upath import UPath
     except ImportError:
         raise SettingsError(f"{text}: stores on S3 need more: {install_hint('s3')}") from None
-    # a listing that was kept would hide what another process has added
+    # s3fs keeps listings, which would hide what another process has added since
     place: StorePath = UPath(text.rstrip("/"), use_listings_cache=False)
     return place
 
@@ -67,6 +69,7 @@ def storage_options(place: StorePath) -> dict[str, str] | None:
     endpoint = _endpoint()
     if not is_remote(place) or not endpoint:
         return None
+    # LanceDB refuses plain HTTP unless told; test servers and those behind a private network have no TLS
     return {"endpoint": endpoint, "allow_http": str(endpoint.startswith("http:")).lower()}
 
 
@@ -76,25 +79,29 @@ def reached(place: Any, doing: str = "written") -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        # by the name of its module: botocore is an extra, and its errors are no OSErrors
         if not isinstance(error, OSError) and not type(error).__module__.startswith("botocore."):
             raise
         raise StoreError(f"{place}: cannot be {doing} ({_reason(place, error)})") from None
 
 
 def _reason(place: Any, error: Exception) -> str:
+    # messages of botocore have several lines, an error of limner has one
     said = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0][:200]
     if isinstance(place, Path):
         return said
+    # s3fs turns a refusal (403) into a PermissionError
     if "Credentials" in type(error).__name__ or isinstance(error, PermissionError):
         return f"{said}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
     return f"{said}; the endpoint is {_endpoint() or 'that of AWS'}"
 
 
 def _endpoint() -> str | None:
+    # the variable of the one service goes before that of all, as in the tools of AWS
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 def size_of(place: Any) -> int:
-    """Bytes of all files below a folder. Raises `StoreError` where it cannot be reached."""
+    """Count the bytes of all files below a folder. Raises `StoreError` if it cannot be reached."""
     with reached(place, "read"):
         return sum(int(path.stat().st_size) for path in place.rglob("*") if path.is_file())

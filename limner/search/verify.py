@@ -26,7 +26,7 @@ DAMAGE = {
     "map": "maps with NaN or infinite values",
     "sentence": "sentences with a key that is not theirs, or an embedding with NaN or infinite values",
 }
-"""Kinds of damage, which no writing of limner leaves behind."""
+"""Kinds of damage; limner itself leaves none of them behind, also when it is killed."""
 
 STALE = {
     "table": "no table of pictures: nothing was indexed yet, or it is gone",
@@ -45,12 +45,12 @@ class _Findings:
     found: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def note(self, kind: str, path: str) -> None:
-        """One more of a kind."""
+        """Count one more of a kind."""
         count, first = self.found.get(kind, (0, path))
         self.found[kind] = (count + 1, first)
 
     def report(self) -> Verification:
-        """All of it, for people and programs."""
+        """Sum up all findings, for people and programs."""
         return Verification(
             pictures=self.pictures,
             sentences=self.sentences,
@@ -74,9 +74,11 @@ def verify(
     """
     findings, seen, total = _Findings(), set[str](), len(files)
     if not files.has_table:
+        # a table that is gone reads like a store that nothing was added to: told, and no damage
         findings.note("table", f"{files.folder}/pictures.lance")
     shape = files.map_shape
     columns = ["id", *FIELDS, "vector", *([] if shape is None else ["map"])]
+    # threads: waiting for the disk and hashing release the GIL
     with ThreadPoolExecutor(workers) as threads:
         for batch in files.batches(columns):
             rows = batch.select(["id", *FIELDS]).to_pylist()
@@ -87,12 +89,14 @@ def verify(
             for kind, which in bad.items():
                 for row in which:
                     findings.note(kind, rows[row]["path"])
+            # a batch at a time, so that a store of any size is checked in the memory of 1,024 rows
             states = threads.map(lambda one: _state(one, hashes), entries)
             for entry, state in zip(entries, states, strict=True):
                 if state is not None:
                     findings.note(state, entry.path)
             findings.pictures += len(rows)
             if progress is not None:
+                # another process may have added images since the total was counted
                 progress(findings.pictures, max(total, findings.pictures))
     _verify_sentences(findings, files)
     return findings.report()
@@ -109,10 +113,11 @@ def _verify_sentences(findings: _Findings, files: StoreFiles) -> None:
 
 
 def _checked(findings: _Findings, seen: set[str], row: dict[str, Any]) -> StoredImage:
-    """The entry of a row; what is wrong with it is noted."""
+    """Make the entry of a row, and note what is wrong with it."""
     path = row["path"]
     if path in seen:
         findings.note("twice", path)
+    # by path and not by key: two rows of a path have one key, unless the key is damaged, too
     seen.add(path)
     try:
         whole = isinstance(json.loads(row["metadata"]), dict)
@@ -120,6 +125,7 @@ def _checked(findings: _Findings, seen: set[str], row: dict[str, Any]) -> Stored
         whole = False
     if not whole:
         findings.note("metadata", path)
+    # with empty metadata the other checks of the row can go on
     entry = StoredImage.from_row(row if whole else {**row, "metadata": "{}"})
     if entry.id != row["id"]:
         findings.note("key", path)
@@ -127,21 +133,23 @@ def _checked(findings: _Findings, seen: set[str], row: dict[str, Any]) -> Stored
 
 
 def _bad(column: Any, width: int) -> list[int]:
-    """Rows of vectors with values that are no numbers."""
+    """Find rows of vectors with NaN or infinite values."""
     rows = matrix_of(pa.chunked_array([column]), width)
     found: list[int] = np.flatnonzero(~np.isfinite(rows).all(axis=1)).tolist()
     return found
 
 
 def _state(entry: StoredImage, hashes: bool) -> str | None:
-    """The kind of `STALE` that a file is; None if it is unchanged."""
+    """Tell which kind of `STALE` a file is; None if it is unchanged."""
     path = Path(entry.path)
     try:
         status = path.stat()
+        # by its bytes a file that was only touched is unchanged: copies and checkouts give new times
         same = status.st_size == entry.size and (hashes or status.st_mtime_ns == entry.mtime)
         if same and hashes:
             with path.open("rb") as file:
                 same = hashlib.file_digest(file, "sha256").hexdigest() == entry.sha256
     except OSError:
+        # also a file without the right to read it: limner cannot show it either
         return "missing"
     return None if same else "changed"

@@ -15,16 +15,17 @@ from limner.server.problems import problem
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 _SHORTEST = 16
-"""Characters of a token; 16 random ones are beyond guessing."""
+"""Least number of characters of a token; 16 random ones are beyond guessing."""
 
+# a load balancer asks for /health without a token, and the page has to load before it can ask for one
 _OPEN = ("/", "/health", "/docs", "/openapi.json")
-"""Addresses without anything of the store's."""
+"""Addresses that tell nothing of the store."""
 
 
 class Access:
     """ASGI middleware: 421 for a name that is not served, 401 without the token, 429 for too many of those.
 
-    `guesses`: a bucket for each client from which a request without the token takes; None = as many as it likes.
+    `guesses`: buckets from which each request without the token takes; None = no limit.
     """
 
     def __init__(
@@ -40,16 +41,17 @@ class Access:
         if scope["type"] == "http":
             headers = dict(scope["headers"])
             if self.hosts and _named(headers.get(b"host", b"")) not in self.hosts:
-                # a page of elsewhere may have its own name lead to this machine, and read what it gets (DNS rebinding)
+                # DNS rebinding: a page of elsewhere may let its own name lead to this machine, and read the answers
                 answer = problem(421, "without a token this server answers to its own address only")
                 return await answer(scope, receive, send)
             if self.token is None or not needs_token(route_path(scope)):
                 return await self.app(scope, receive, send)
-            # before the token is looked at: the right one must not be told from others by a client that guesses on
+            # before the token is looked at: a client that goes on guessing must not learn which one is right
             if self.guesses is not None and (wait := self.guesses.wait(client_of(scope))):
                 return await too_many("too many requests without the token", wait)(scope, receive, send)
             if not self._holds(headers):
                 if self.guesses is not None:
+                    # a failure alone costs something, so that nobody who has the token is slowed down by this
                     self.guesses.take(client_of(scope))
                 said = "is wrong" if b"authorization" in headers else "is missing"
                 challenge = {"WWW-Authenticate": "Bearer"}
@@ -62,18 +64,19 @@ class Access:
     def _holds(self, headers: dict[bytes, bytes]) -> bool:
         assert self.token is not None
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
-        # == would end at the first wrong letter, and its time would tell how far a guess is right
+        # == ends at the first wrong letter, so its time tells how much of a guess is right
         return kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), self.token)
 
 
 def needs_token(path: str) -> bool:
-    """True for a path that tells something of the store; the page and the API's description do not."""
+    """True for a path that shows something of the store; the page and the API's description do not."""
     return path not in _OPEN and not path.startswith("/page/")
 
 
 def read_token(file: Path) -> SecretStr:
-    """The token in a file. Raises `SettingsError` for one that cannot be read or is easily guessed."""
+    """Read the token in a file. Raises `SettingsError` for one that cannot be read or is easily guessed."""
     try:
+        # a header is ASCII, and browsers and proxies cut blanks off its ends
         token = file.read_text(encoding="ascii").strip()
     except OSError as error:
         raise SettingsError(f"{file}: cannot be read ({error.strerror})") from None
@@ -92,14 +95,16 @@ def is_loopback(host: str) -> bool:
     if host.lower() == "localhost":
         return True
     try:
+        # names are not resolved: what they lead to can change after this
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
 
 def _named(header: bytes) -> str:
-    """The name in a Host header, without its port; "" for one that is none."""
+    """Read the name in a Host header, without its port; "" if the header is not valid."""
     try:
+        # urlsplit knows the brackets of IPv6 addresses, in which a colon is no port
         return (urlsplit(f"//{header.decode('ascii')}").hostname or "").lower()
     except ValueError:
         return ""

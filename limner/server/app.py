@@ -1,4 +1,4 @@
-"""The server's app: routes, and around them who is let in, how fast and with how much."""
+"""The server's app: its routes, and around them access, rate and size limits."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -40,16 +40,17 @@ class Health(ResponseModel):
 
 
 def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
-    """The app that serves a store, by itself or mounted in another app.
+    """Make the app that serves a store, by itself or mounted in another app.
 
-    Mounted (`other.mount("/pictures", app)`), its page, its routes and its description lie below that path, and its
-    token, limits and audit log are its own; a mounted app's lifespan does not run, so call
-    `app.state.turn_away()` where the other app ends, or let its threads, which are daemons, end with the process.
+    If it is mounted (`other.mount("/pictures", app)`), its page, routes and description lie below that path; token,
+    limits and audit log are its own. The lifespan of a mounted app does not run: call `app.state.turn_away()` when
+    the other app ends, or let its threads, which are daemons, end with the process.
 
     Raises `SettingsError` for an uploads folder or audit log that cannot be written.
     """
     settings = settings or ServerSettings()
     engine = store.engine
+    # declared first: worker and counters read each other, so one of them has to be bound later
     counters: Counters
     worker = Worker(
         engine.answers,
@@ -65,6 +66,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
+        # it waits up to a second for what has begun, which the event loop must not
         await run_in_threadpool(worker.close)
 
     app = FastAPI(
@@ -77,9 +79,9 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
-    # for a server that stops while queries are being answered
+    # uvicorn runs the lifespan's end after all requests: a server that stops earlier turns them away by this
     app.state.turn_away = worker.close
-    # outermost last
+    # outermost last: who is not let in has no body read, every refusal has the guarded headers and is counted
     app.add_middleware(BodyLimit, largest=settings.max_body, seconds=settings.body_seconds)
     guesses = Buckets(settings.rate, settings.burst) if settings.rate else None
     app.add_middleware(Access, token=settings.token, hosts=settings.hosts, guesses=guesses)
@@ -88,10 +90,10 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     app.add_middleware(Guarded)
     app.add_middleware(Counting, counters=counters)
 
-    # for the description only: the middleware refuses before a body is read
+    # for the description only: FastAPI checks dependencies after it has parsed the body, the middleware before
     guarded = [Security(HTTPBearer(auto_error=False))] if settings.token is not None else []
     folder = changes.folder
-    # absolute, as the store spells paths: by it the routes tell an upload from other pictures
+    # absolute, as the store spells paths: by it the routes tell an upload from other images
     settings = settings.model_copy(update={"uploads": folder})
     app.include_router(search_routes(engine, worker, audit, settings), dependencies=guarded)
     app.include_router(item_routes(engine, worker, changes, audit, settings), dependencies=guarded)
@@ -129,6 +131,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
 
     app.include_router(page_routes())
     place = engine.files.folder
+    # a store opened by a relative path may be named either way in a message
     secret = {str(place), *([str(place.absolute())] if isinstance(place, Path) else [])}
     install_handlers(app, [*sorted(secret, key=len, reverse=True), *([str(folder)] if folder else [])])
     _describe_openapi(app, settings)
@@ -136,7 +139,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
 
 
 def _describe_openapi(app: FastAPI, settings: ServerSettings) -> None:
-    """Have `/openapi.json` know problems, and this server's own limits."""
+    """Add problems and the limits of this server to `/openapi.json`."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -160,5 +163,5 @@ def _describe_openapi(app: FastAPI, settings: ServerSettings) -> None:
             app.openapi_schema = schema
         return app.openapi_schema
 
-    # FastAPI's own way to change it
+    # the way to change it that FastAPI documents
     app.openapi = openapi  # type: ignore[method-assign]

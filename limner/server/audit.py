@@ -1,4 +1,4 @@
-"""A record of who searched for what: one line of JSON a search, for those who answer for person data."""
+"""A record of who searched for what, one line of JSON a search, for those who are responsible for person data."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from limner.server.limits import address_of
 from limner.server.problems import RefusedError
 
 AUDITED = frozenset({"POST /v1/search", "POST /v1/sentences", "POST /v1/explain", "GET /v1/items"})
-"""Routes that ask about pictures: each leaves a line, a list without conditions excepted, which asks for nobody."""
+"""Routes that ask about images: each request leaves a line, except a list without conditions, which asks for nobody."""
 
 _PAGE = "the page itself, without anything of the store"
 NOT_AUDITED = {
@@ -36,21 +36,23 @@ NOT_AUDITED = {
     "HEAD /": _PAGE,
     "GET /page/{name}": _PAGE,
 }
-"""Every other route, and why it leaves no line: a route that is in neither fails a test."""
+"""Every other route, with the reason why it leaves no line; a route that is in neither fails a test."""
 
 
 class Audit:
-    """The file that lines are added to; None = no record is kept.
+    """A file that gets a line for each search; None = no record is kept.
 
-    A line is written whole before the answer leaves, and where it cannot be written there is no answer (503). The
-    file is opened for each line, so that it may be moved away at any time.
+    A line is written as a whole before the answer leaves; if it cannot be written, there is no answer (503). The file
+    is opened for each line, so that it may be moved away at any time.
     """
 
     def __init__(self, file: Path | None) -> None:
         self.file = file
+        # threads of the pool: between the size and the cutting off of one, another could add its line
         self._one = threading.Lock()
         if file is not None:
             try:
+                # refused when the server starts, not at its first search
                 self._append(b"")
             except OSError as error:
                 raise SettingsError(
@@ -59,7 +61,7 @@ class Audit:
 
     @asynccontextmanager
     async def noted(self, request: Request, what: str, asked: Mapping[str, Any]) -> AsyncIterator[list[str]]:
-        """Record a search: with the keys that the block puts into its list, or with why it was refused."""
+        """Record a search, with the keys that the block puts into its list or the reason of its refusal."""
         found: list[str] = []
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -72,15 +74,18 @@ class Audit:
         except LimnerError as error:
             await self._write({**line, "refused": str(error)})
             raise
+        # also a cancelled request: a client that has gone has asked all the same
         except BaseException as error:
             await self._write({**line, "refused": f"the server failed ({type(error).__name__})"})
             raise
+        # before the answer leaves: with the answer sent, a full disk could no longer be an error
         await self._write({**line, "found": found})
 
     async def _write(self, line: Mapping[str, Any]) -> None:
         if self.file is None:
             return
         try:
+            # ASCII by json.dumps, as UTF-8 cannot hold half of a surrogate pair; in a thread, as disks may be slow
             await run_in_threadpool(self._append, json.dumps(line).encode() + b"\n")
         except OSError:
             raise RefusedError(
@@ -90,12 +95,12 @@ class Audit:
     def _append(self, line: bytes) -> None:
         assert self.file is not None
         with self._one:
-            # appended by the system: lines of two servers with one file do not write over each other
+            # O_APPEND: lines of two servers with one file do not write over each other. 0o600: these are person data
             handle = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 before = os.fstat(handle).st_size
                 if os.write(handle, line) != len(line):
-                    # half a line would spoil the next
+                    # half a line would spoil the next one, and a JSON reader with it
                     os.ftruncate(handle, before)
                     raise OSError("disk full")
             finally:
@@ -103,6 +108,6 @@ class Audit:
 
 
 def asked_of(body: BaseModel) -> dict[str, Any]:
-    """The fields of a request; of its picture only `kind` tells: "text", "image", "like", "text+image" …"""
+    """The fields of a request without its image, which only `kind` mentions: "text", "image", "like", "text+image" …"""
     parts = [name for name in ("text", "image", "like") if getattr(body, name, None) is not None]
     return {"kind": "+".join(parts), **body.model_dump(exclude={"image"}, exclude_none=True)}

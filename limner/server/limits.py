@@ -13,25 +13,25 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from limner.server.problems import RefusedError, problem, refused
 
 _WITH_PICTURES = ("/v1/search", "/v1/sentences", "/v1/items")
+# /v1/explain sends a text of at most 2,000 characters, each of which takes up to 12 bytes in JSON's escapes
 _PLAIN = 64 * 1024
 
 
 def route_path(scope: Scope) -> str:
-    """The path of a request below the place where the app is mounted: what routes and limits speak of.
-
-    A mounted app sees the whole path, and the place under `root_path`. A limit that looked at the whole path would let
-    everything through there.
-    """
+    """The path of a request below the place where the app is mounted, as routes and limits use it."""
+    # a mounted app sees the whole path, and its place under `root_path`: by the whole path no limit and no token check
+    # would apply there
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
+    # with the slash: an app at /pic is not meant by /pictures
     return path.removeprefix(root) if path.startswith(f"{root}/") else path
 
 
 class BodyLimit:
     """ASGI middleware: reads the body before the app does; 413 for one that is too large, 408 for one too slow.
 
-    By the Content-Length where there is one, before anything is read, and by counting what arrives. `largest` is for
-    bodies that carry a picture; others have at most 64 KiB.
+    The size is that of the Content-Length, before anything is read, and also counted while the body arrives. `largest`
+    is for bodies that carry an image; others have at most 64 KiB.
     """
 
     def __init__(self, app: ASGIApp, largest: int, seconds: float) -> None:
@@ -48,23 +48,27 @@ class BodyLimit:
             body = await self._read(scope, receive, largest)
         except RefusedError as refusal:
             return await refused(refusal)(scope, receive, send)
+        # nobody is there to read an answer
         if body is None:
             return None
         waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def again() -> Message:
+            # after the body the real channel, on which a disconnect is told
             return waiting.pop() if waiting else await receive()
 
         return await self.app(scope, again, send)
 
     async def _read(self, scope: Scope, receive: Receive, largest: int) -> bytes | None:
-        """The body; None where the client has gone."""
+        """Read the body; None if the client has disconnected."""
         said = dict(scope["headers"]).get(b"content-length", b"0")
+        # isdigit alone would let a number through that int() takes seconds for, or refuses (4,300 digits)
         if not said.isdigit() or len(said) > 18 or int(said) > largest:
             raise _too_large(largest)
         parts: list[bytes] = []
         size = 0
         try:
+            # uvicorn has no limit for slow bodies: one byte a minute would hold a connection for ever
             async with asyncio.timeout(self.seconds):
                 while True:
                     message = await receive()
@@ -72,6 +76,7 @@ class BodyLimit:
                         return None
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
+                    # counted as well: a chunked body has no Content-Length
                     if size > largest:
                         raise _too_large(largest)
                     if not message.get("more_body", False):
@@ -83,15 +88,16 @@ class BodyLimit:
 
 
 def _too_large(largest: int) -> RefusedError:
-    # the rest of the body is not read, so the connection cannot be used again
+    # the rest of the body is not read, and would be taken for the next request on this connection
     return RefusedError(413, f"a body has at most {largest:,} bytes here", {"Connection": "close"})
 
 
+# bounded: an attacker with many addresses would fill the memory otherwise
 _CLIENTS = 10_000
-"""Clients that are remembered; the one that was quiet longest is forgotten first."""
+"""Number of clients that are remembered; the one that was quiet longest is forgotten first."""
 
 _FREE = ("/v1/thumbnails/", "/v1/images/")
-"""A page of results asks for a hundred of these at once, and no model works for them."""
+"""Addresses without a limit: a page of results asks for a hundred of these at once, and they do not use the model."""
 
 
 class Buckets:
@@ -102,8 +108,9 @@ class Buckets:
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, client: str) -> float:
-        """Take a token: 0.0, or the seconds until there is one."""
+        """Take a token, and return 0.0, or the seconds until there is one."""
         now, level = self.clock(), self._level(client)
+        # out and in again, so that the order is that of the last requests and the first one is the quietest
         self._levels.pop(client, None)
         self._levels[client] = (level - 1 if level >= 1 else level, now)
         if len(self._levels) > _CLIENTS:
@@ -111,11 +118,12 @@ class Buckets:
         return self._wait(level)
 
     def wait(self, client: str) -> float:
-        """The seconds until there is a token; 0.0 = there is one."""
+        """Return the seconds until there is a token; 0.0 = there is one."""
         return self._wait(self._level(client))
 
     def _level(self, client: str) -> float:
         now = self.clock()
+        # filled when it is looked at, so that no timer has to visit 10,000 buckets
         level, since = self._levels.get(client, (float(self.burst), now))
         return min(float(self.burst), level + (now - since) * self.rate)
 
@@ -141,26 +149,29 @@ class RateLimit:
 
 
 def too_many(said: str, wait: float) -> Response:
-    """The answer to a client that has to wait, seconds."""
+    """Make the answer to a client that has to wait, in seconds."""
+    # Retry-After has whole seconds; rounded down, a client would come too early
     seconds = math.ceil(wait)
     return problem(429, f"{said}; try again in {seconds} s", headers={"Retry-After": str(seconds)})
 
 
 def address_of(scope: Scope) -> str:
-    """The address that a request came from, as IPv4 where it is one."""
+    """Return the address that a request came from; a mapped IPv4 address is written as IPv4."""
     host = scope["client"][0] if scope.get("client") else "unknown"
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return str(host)
+    # a socket that takes both kinds shows IPv4 clients as ::ffff:1.2.3.4, which would all be in one /64
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def client_of(scope: Scope) -> str:
-    """The client that a request counts for: an address; for IPv6 its /64 network, all of which is one customer's."""
+    """Return the client that a request counts for: its address, or for IPv6 its /64 network, which one customer has."""
     address = address_of(scope)
     if ":" not in address:
         return address
+    # a customer has 2^64 addresses, and could take a new one for each request
     return str(ipaddress.ip_network((address, 64), strict=False).network_address)
 
 

@@ -1,4 +1,4 @@
-"""The search page, and the headers that keep it and all else to itself."""
+"""The search page, and the headers that isolate it and all other answers in the browser."""
 
 from pathlib import Path
 
@@ -14,24 +14,28 @@ FOLDER = Path(__file__).parent / "page"
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
+    # a table of our own: mimetypes asks the system, which may say otherwise, and nosniff blocks the file
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
     ".png": "image/png",
 }
 
+# blob: and data: for the image that somebody drops onto the page, before it is sent
 _OF_PAGE = (
     "default-src 'self'; img-src 'self' blob: data:; style-src 'self'; script-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# sandbox: an image file that is opened by itself, such as one that is also HTML, runs no script on this origin
 _OF_ALL_ELSE = "default-src 'none'; frame-ancestors 'none'; sandbox"
 
 _DOCS = "/docs"
-"""FastAPI's own page, where it is served, loads its parts from elsewhere, which our policy would forbid."""
+"""FastAPI's own page: it loads its parts from elsewhere, which the policy of the other pages forbids."""
 
 
 def page_routes(folder: Path = FOLDER) -> APIRouter:
-    """`/` and `/page/NAME`, for the names that the folder holds when the server starts and no others."""
+    """Make the routes `/` and `/page/NAME`, for the files that the folder holds when the server starts."""
+    # listed once: a name in an address is looked up and never joined to a path
     files = {
         path.name: path
         for path in (folder.iterdir() if folder.is_dir() else ())
@@ -43,6 +47,7 @@ def page_routes(folder: Path = FOLDER) -> APIRouter:
         if name not in files:
             raise RefusedError(404, "the page has no file of this name")
         path = files[name]
+        # no-cache: the browser asks again each time, so that a new version has no parts of an old one
         return Response(
             path.read_bytes(), media_type=_TYPES[path.suffix], headers={"Cache-Control": "no-cache"}
         )
@@ -59,7 +64,7 @@ def page_routes(folder: Path = FOLDER) -> APIRouter:
 
 
 class Guarded:
-    """ASGI middleware: headers that forbid a browser to do more with an answer than it is for."""
+    """ASGI middleware: adds headers that restrict what a browser does with an answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -73,15 +78,17 @@ class Guarded:
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                # set on every answer by one middleware, so that no route can forget it
                 headers["X-Content-Type-Options"] = "nosniff"
                 headers["X-Frame-Options"] = "DENY"
+                # the address of the page holds the query
                 headers["Referrer-Policy"] = "no-referrer"
                 headers["Cross-Origin-Resource-Policy"] = "same-origin"
                 headers["Cross-Origin-Opener-Policy"] = "same-origin"
                 if path != _DOCS:
                     of_page = path == "/" or path.startswith("/page/")
                     headers["Content-Security-Policy"] = _OF_PAGE if of_page else _OF_ALL_ELSE
-                # answers are about persons: no browser keeps them on its disk unless a route says so
+                # answers are about persons: browsers do not keep them on disk unless a route says so
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 

@@ -1,4 +1,4 @@
-"""The pictures of the store: listed, shown, added and deleted."""
+"""The routes that list, show, add and delete the pictures of the store."""
 
 import asyncio
 import time
@@ -20,8 +20,9 @@ from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes, without_path
 from limner.wire import Item, Items
 
+# twenty of them must fit into the header of a request, for which h11 takes 16 KiB
 WhereInAddress = Annotated[Where, Field(max_length=200)]
-"""A condition in an address, which has an end."""
+"""A condition in an address, whose length is limited."""
 
 
 _DOT = "R0lGODdhAQABAIEAAMgeHgAAAAAAAAAAACwAAAAAAQABAAAIBAABBAQAOw=="
@@ -36,7 +37,7 @@ class NewItem(RequestModel):
     )
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    """What it is called; the server chooses the file's name itself."""
+    """Name of the picture; the server chooses the file's name itself."""
 
     image: Picture
     """The picture file in base64."""
@@ -45,7 +46,7 @@ class NewItem(RequestModel):
     """Whom or what it shows."""
 
     metadata: dict[str, JsonValue] = Field(default={}, max_length=50)
-    """Other facts; `taken` is a time in ISO 8601 in place of the one that the file holds."""
+    """Other facts; `taken` is a time in ISO 8601 that replaces the one in the file."""
 
 
 Id = Annotated[Key, PathPart(description="The picture's key.")]
@@ -58,6 +59,7 @@ def item_routes(
 ) -> APIRouter:
     """The routes of items and their pictures."""
     routes = APIRouter(tags=["pictures"])
+    # two threads for these files beside the two of searches: a page of results must not keep a query waiting
     uploads, decoding = changes.folder, Decoding()
     always = (401, 421, 422, 500, 503)
 
@@ -73,6 +75,7 @@ def item_routes(
     @routes.get("/v1/items", responses=declared(403, 409, 429, *always))
     async def items(
         request: Request,
+        # 2^53: the last whole number that JavaScript counts to, and far below what an array index may be
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
         where: Annotated[list[WhereInAddress], Query(max_length=20)] = [],  # noqa: B006 - as FastAPI has it
@@ -80,15 +83,18 @@ def item_routes(
         """List pictures in the order of their paths."""
 
         def listed() -> Items:
+            # one snapshot for the rows and their number, though other processes add and delete
             snapshot = engine.files.snapshot()
             until = time.monotonic() + settings.query_seconds
             rows = snapshot.meeting(conditions_of(where), until=until)
             part = snapshot.items(rows[offset : offset + limit])
             return Items(items=tuple(without_path(one, uploads) for one in part), total=len(rows))
 
+        # a list of everything asks for nobody, so that it leaves no line (limner.server.audit)
         if not where:
             return await run_in_threadpool(listed)
         asked = {"where": where, "offset": offset, "limit": limit}
+        # around the reading of the conditions, so that a refused question is recorded, too
         async with audit.noted(request, "items", asked) as found:
             answer = await run_in_threadpool(listed)
             found += [one.id for one in answer]
@@ -96,7 +102,7 @@ def item_routes(
 
     @routes.get("/v1/items/{id}", responses=declared(404, 429, *always))
     def item(id: Id) -> Item:
-        """Tell of one picture."""
+        """Describe one picture."""
         return without_path(known_image(engine.files, id).to_item(), uploads)
 
     @routes.post(
@@ -108,7 +114,9 @@ def item_routes(
     async def add(body: NewItem) -> Item:
         """Add a picture; one of the same bytes gets the new facts."""
         content = picture_of(body.image)
+        # by the header, before the image waits in line for the model
         check_pixels(content, settings.max_pixels)
+        # not given up when the client leaves: half a change helps nobody, and who sends it again gets the same image
         stored = await asyncio.wrap_future(
             worker.call(changes.add, content, body.name, body.identity, body.metadata)
         )
@@ -122,6 +130,7 @@ def item_routes(
     )
     async def delete(id: Id) -> None:
         """Take a picture out of the store; its file is deleted only if it was added here."""
+        # in the thread of the model, which also adds: changes of one server never meet at the writers' lock
         await asyncio.wrap_future(worker.call(changes.delete, id))
 
     @routes.get(
@@ -133,7 +142,7 @@ def item_routes(
         },
     )
     async def image(id: Id) -> Response:
-        """The picture's file, if it is still the one that was indexed; as JPEG where browsers do not show it."""
+        """Send the picture's file, if it is still the one that was indexed; as JPEG if browsers do not show it."""
         return await send_picture(engine.files, id, decoding)
 
     @routes.get(
@@ -145,7 +154,7 @@ def item_routes(
         },
     )
     async def small(id: Id) -> Response:
-        """A small form of the picture."""
+        """Send a small form of the picture."""
         return await send_thumbnail(engine.files, id, decoding)
 
     return routes

@@ -1,4 +1,4 @@
-"""Searching and explaining: `/v1/search`, `/v1/sentences` and `/v1/explain`."""
+"""The routes that search and explain: `/v1/search`, `/v1/sentences` and `/v1/explain`."""
 
 import time
 from dataclasses import replace
@@ -35,12 +35,14 @@ from limner.wire import Answer, Explanation, SentencesAnswer
 _TEXT: dict[str, JsonValue] = {"type": "string"}
 SEARCHES: dict[str, JsonValue] = {
     "examples": [{"text": "a woman in a green coat", "k": 5, "where": ["camera=3"]}],
+    # JSON Schema for what `_check` refuses, because a description that allowed it would be wrong (schemathesis tries)
     "allOf": [
+        # "type": a null counts as not given, so that the name alone is not enough
         {"anyOf": [{"required": [one], "properties": {one: _TEXT}} for one in ("text", "image", "like")]},
         {"not": {"required": ["image", "like"], "properties": {"image": _TEXT, "like": _TEXT}}},
     ],
 }
-"""At least one, and one picture only."""
+"""JSON Schema of a search: at least one of text and picture, and one picture only."""
 
 
 class SearchBody(RequestModel):
@@ -55,35 +57,36 @@ class SearchBody(RequestModel):
     """A picture file in base64."""
 
     like: Key | None = None
-    """Key of a picture of the store that others shall be like; it is no answer itself."""
+    """Key of a picture of the store, to find others like it; it is not part of the answer."""
 
     text_weight: float = Field(default=0.5, ge=0, le=1)
-    """Weight of the text where it stands beside a picture, which has the rest."""
+    """Weight of the text beside a picture, which has the rest."""
 
+    # no upper limit here: `max_k` is a setting of the server, and stands in its own /openapi.json
     k: Annotated[int, Field(ge=1), Whole] = 10
-    """Most pictures, or groups of them, in the answer."""
+    """Largest number of pictures, or of groups, in the answer."""
 
     where: list[Where] = Field(default=[], max_length=20)
     """Conditions that a picture must all meet, e.g. `camera=3|4`, `height>=170`, `place~market*`."""
 
     after: Time | None = None
-    """Only pictures taken then or later, by the camera's clock."""
+    """Only pictures taken at this time or later, by the camera's clock."""
 
     before: Time | None = None
-    """Only pictures taken earlier."""
+    """Only pictures taken before this time."""
 
     group: Literal["identity", "near"] | None = None
     """Only the best of each identity, or of pictures that are nearly the same."""
 
     rerank: Annotated[int, Field(ge=0, le=1_000_000), Whole] | Literal["all"] | None = None
-    """How many of the first the reranker re-ranks; null = as many as the recipe says."""
+    """How many of the first pictures the reranker orders again; null = as many as the recipe says."""
 
     explain: bool = False
-    """Whether re-ranked pictures come with the reranker's attention."""
+    """True: re-ranked pictures come with the reranker's attention."""
 
 
 class SentencesBody(RequestModel):
-    """A search for sentences: those that describe a picture, or say what a text says."""
+    """A search for sentences that describe a picture, or that are near to a text."""
 
     model_config = ConfigDict(json_schema_extra={**SEARCHES, "examples": [{"text": "a green coat", "k": 5}]})
 
@@ -97,14 +100,14 @@ class SentencesBody(RequestModel):
     """Key of a picture of the store."""
 
     text_weight: float = Field(default=0.5, ge=0, le=1)
-    """Weight of the text where it stands beside a picture, which has the rest."""
+    """Weight of the text beside a picture, which has the rest."""
 
     k: Annotated[int, Field(ge=1), Whole] = 10
-    """Most sentences in the answer."""
+    """Largest number of sentences in the answer."""
 
 
 class ExplainBody(RequestModel):
-    """Why does a picture have its score?"""
+    """A request to explain a picture's score."""
 
     text: Sentence
     """A description."""
@@ -114,7 +117,7 @@ class ExplainBody(RequestModel):
 
 
 def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: ServerSettings) -> APIRouter:
-    """The routes that make the model work, in the thread of `worker`."""
+    """Make the routes that use the model, in the thread of `worker`."""
     routes = APIRouter(tags=["search"])
     refusals = declared(400, 401, 403, 404, 408, 409, 413, 421, 422, 429, 500, 503)
     decoding = Decoding()
@@ -122,10 +125,12 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
     async def decoded(query: Query) -> Query:
         if query.image is None:
             return query
+        # in other threads than the model's: a large image takes seconds, in which all queries would wait
         return await decoding.run(with_pixels, engine, query, settings.max_pixels)
 
     def bounded(query: Query) -> Query:
-        """The query with no more to re-rank than allowed: asked for, that is refused, by the recipe, it is cut."""
+        """Limit what a query re-ranks: refuse a client's "all" beyond the limit, and cut a recipe's."""
+        # cut, because the client has asked for nothing: refused, each query of such a model would be an error
         wanted = engine.encoder.rerank if query.rerank is None else query.rerank
         if wanted != "all" or len(engine.files) <= settings.max_rerank:
             return query
@@ -137,11 +142,15 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
     @routes.post("/v1/search", responses=refusals)
     async def search(body: SearchBody, request: Request) -> Answer:
         """Find the pictures that fit best."""
+        # before the waiting and decoding: `took_ms` is what the client has waited here
         began = time.perf_counter()
+        # around everything: refused queries and failures are recorded as well
         async with audit.noted(request, "search", asked_of(body)) as found:
+            # it counts the rows of the store, and the reading of a disk must not hold up the event loop
             query = await run_in_threadpool(bounded, query_from_request(body, settings))
             answer = await unless_disconnected(request, worker.ask(await decoded(query)))
             found += [hit.id for hit in answer.hits]
+        # after the engine, which answers the library with the same hits and their paths
         hits = tuple(without_path(hit, settings.uploads) for hit in answer.hits)
         took = round(1000 * (time.perf_counter() - began), 2)
         return answer.model_copy(update={"hits": hits, "took_ms": took})
@@ -152,16 +161,17 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
         async with audit.noted(request, "sentences", asked_of(body)) as found:
             query = await decoded(sentences_query_from_request(body, settings.max_k))
             hits = await unless_disconnected(request, worker.call(engine.sentences, query))
-            # also of pictures that the store holds no longer: a sentence tells of them all the same
+            # also for images that the store no longer holds: their sentences tell of them all the same
             found += [key_of(str(hit.path)) for hit in hits if hit.path is not None]
         told = tuple(hit.model_copy(update={"path": None}) for hit in hits)
         return SentencesAnswer(sentences=told, total=engine.sentence_count)
 
     @routes.post("/v1/explain", responses=refusals)
     async def explain(body: ExplainBody, request: Request) -> Explanation:
-        """Say which words, and where the model has a reranker which regions, made a picture's score."""
+        """Say which words, and with a reranker which regions, made a picture's score."""
         async with audit.noted(request, "explain", body.model_dump()) as found:
             explanation = await unless_disconnected(request, worker.call(engine.explain, body.text, body.id))
+            # after the answer: a key that the store does not hold has told nothing
             found.append(body.id)
         return explanation
 
@@ -169,7 +179,8 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
 
 
 def query_from_request(body: SearchBody, settings: ServerSettings) -> Query:
-    """The query that a body asks. Raises `RefusedError` and `SettingsError` for values that make none."""
+    """Make the query of a request. Raises `RefusedError` and `SettingsError` for values that make no query."""
+    # before the base64 is decoded: a refused body of 12 MiB costs nothing more
     _check(body, settings.max_k)
     if isinstance(body.rerank, int) and body.rerank > settings.max_rerank:
         raise RefusedError(
@@ -191,13 +202,14 @@ def query_from_request(body: SearchBody, settings: ServerSettings) -> Query:
 
 
 def sentences_query_from_request(body: SentencesBody, max_k: int) -> Query:
-    """The query of a body that asks for sentences. Raises what `query_from_request` raises."""
+    """Make the query of a request for sentences. Raises what `query_from_request` raises."""
     _check(body, max_k)
     image = None if body.image is None else picture_of(body.image)
     return Query(text=body.text, image=image, like=body.like, text_weight=body.text_weight, k=body.k)
 
 
 def _check(body: SearchBody | SentencesBody, max_k: int) -> None:
+    # a limit of this server, so not in the model of the body, which is the same for all
     if body.k > max_k:
         raise RefusedError(422, f"k: this server gives at most {max_k} answers, got {body.k}")
     if body.text is None and body.image is None and body.like is None:

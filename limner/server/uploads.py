@@ -1,4 +1,4 @@
-"""Pictures that clients add: written to one folder under the hash of their bytes, then indexed."""
+"""Images that clients add: written to one folder under the hash of their bytes, then indexed."""
 
 import hashlib
 import logging
@@ -18,7 +18,7 @@ from limner.server.problems import RefusedError
 from limner.wire import Hit, Item
 
 NAME = "name"
-"""Under which the metadata keep what the client called a picture."""
+"""Key of the metadata under which the client's name of an image is kept."""
 
 _ENDINGS = {
     "image/jpeg": ".jpg",
@@ -30,7 +30,7 @@ _ENDINGS = {
 }
 _HASH = re.compile(r"[0-9a-f]{64}")
 _COMPACT_AFTER = 64
-"""Changes; each leaves a small file that every later reader opens."""
+"""Number of changes after which the store is compacted; each leaves a small file that every later reader opens."""
 
 T = TypeVar("T", Hit, Item)
 
@@ -38,17 +38,18 @@ log = logging.getLogger("limner.server")
 
 
 class Changes:
-    """Adds and deletes pictures. To be called from one thread.
+    """Adds and deletes images; it must be called from one thread.
 
-    `folder`: where added pictures lie, and no others of the store; None = none can be added.
+    `folder`: the folder of added images, and of no others of the store; None = no images can be added.
 
-    Raises `SettingsError` for a folder that cannot be written, or holds pictures that were indexed from there.
+    Raises `SettingsError` for a folder that cannot be written, or holds images that were indexed from there.
     """
 
     def __init__(self, engine: Engine, folder: Path | None) -> None:
         self.engine = engine
         self.folder = None if folder is None else writable(folder)
         self._changes = 0
+        # `delete` removes files of this folder: one that its owner indexed from here must never be among them
         for path in engine.files.snapshot().columns["path"].to_pylist():
             if Path(path).parent == self.folder and not is_upload(path, self.folder):
                 raise SettingsError(
@@ -58,26 +59,29 @@ class Changes:
     def add(
         self, content: bytes, name: str, identity: str | None, metadata: Mapping[str, Any]
     ) -> StoredImage:
-        """Write and index a picture; one that is there already gets the new facts.
+        """Write and index an image; one that is there already gets the new facts.
 
-        Raises `RefusedError` (409) for bytes that are no picture, `DataError` for metadata that cannot be kept,
-        `StoreError` while another process writes and where the disk refuses; there is no file then.
+        Raises `RefusedError` (409) for bytes that are no image, `DataError` for metadata that cannot be kept,
+        `StoreError` while another process writes and if the disk refuses; then no file is left.
         """
         assert self.folder is not None
+        # by the bytes, never by the client's name; what browsers do not show is TIFF, or fails to decode
         ending = _ENDINGS.get(browser_type(content[:16]) or "", ".tif")
         path = self.folder / f"{hashlib.sha256(content).hexdigest()}{ending}"
         facts = {**metadata, NAME: name, **({} if identity is None else {"identity": identity})}
-        # the name is the hash of the bytes: what is there already is the same picture
+        # the name is the hash of the bytes: a file that is there already is the same image
         new = not path.exists()
         try:
             if new:
                 _write(path, content)
+            # one worker: it is one file, and the thread of the model waits for it anyway
             done = index_pictures(
                 self.engine.encoder, self.engine.files, [path], metadata={str(path): facts}, workers=1
             )
             if done.skipped:
                 raise RefusedError(409, f"{name}: {done.skipped[0][1]}")
         except BaseException as error:
+            # only a file that this call wrote: an older one belongs to a row of the store
             if new:
                 path.unlink(missing_ok=True)
             if isinstance(error, OSError):
@@ -89,51 +93,56 @@ class Changes:
         return entry
 
     def delete(self, key: str) -> None:
-        """Take a picture out of the store, and delete its file if it was added here. Raises `RefusedError` (404)."""
+        """Take an image out of the store, and delete its file if it was added here. Raises `RefusedError` (404)."""
         entry = self.engine.files.entry(key)
+        # the row first, then the file: killed in between, a file is left over, but no row without one
         if entry is None or not self.engine.files.delete([key]):
             raise RefusedError(404, "the store holds no picture of this id")
         path = Path(entry.path)
-        # whatever else lies in the folder is not ours
+        # three signs, as other files here are the owner's: an upload's name, its own hash, a client's name
         if is_upload(entry.path, self.folder) and path.stem == entry.sha256 and NAME in entry.metadata:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
+                # logged and not raised: the image is out of the store, which is what was asked for
                 log.error("%s: cannot be deleted (%s)", path, error.strerror or error)
         self._tidy()
 
     def _tidy(self) -> None:
-        """Join what many changes have left; what was changed stays so where that fails."""
+        """Join the files that many changes have left; the changes stand also if that fails."""
         self._changes += 1
         if self._changes % _COMPACT_AFTER == 0:
             try:
+                # here and not in another thread: this one is the server's only writer
                 self.engine.files.compact()
             except StoreError as error:
                 log.error("%s", error)
 
 
 def is_upload(path: str, folder: Path | None) -> bool:
-    """True for a picture that a client added: it lies in the folder of uploads, under a hash."""
+    """True for an image that a client added: it lies in the folder of uploads, under a hash."""
     return folder is not None and Path(path).parent == folder and bool(_HASH.fullmatch(Path(path).stem))
 
 
 def without_path(one: T, folder: Path | None) -> T:
-    """A hit or an item as it is told over HTTP: without its path, under the name that it goes by."""
+    """Make a hit or an item ready for HTTP: without its path, under the name that clients know."""
+    # told for an upload by what its client called it: its file has the hash for a name
     name = shown_name(str(one.path), one.metadata, folder)
     return one.model_copy(update={"path": None, "name": name})
 
 
 def shown_name(path: str, metadata: Mapping[str, Any], folder: Path | None) -> str:
-    """The name of a picture over HTTP: its file's name, or for an added one the name that its client gave."""
+    """Return the name of an image for HTTP: its file's name, or for an added one the name that its client gave."""
     given = metadata.get(NAME) if is_upload(path, folder) else None
     return given if isinstance(given, str) else Path(path).name
 
 
 def writable(folder: Path) -> Path:
-    """The folder as an absolute path, made if it is not there. Raises `SettingsError` where nothing can be written."""
+    """Make a folder and return its absolute path. Raises `SettingsError` if nothing can be written there."""
     folder = Path(os.path.abspath(folder))  # noqa: PTH100 - as the store spells paths
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # tried, because mode bits say nothing of a full or read-only disk
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
@@ -144,11 +153,13 @@ def writable(folder: Path) -> Path:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """All of the file or nothing of it."""
+    """Write a file as a whole or not at all."""
+    # in the same folder, where a rename is atomic; the dot hides it from indexing
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
         try:
             file.write(content)
             file.flush()
+            # before the rename, or the name could lead to an empty file after a power cut
             os.fsync(file.fileno())
             Path(file.name).replace(path)
         except BaseException:
