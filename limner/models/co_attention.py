@@ -41,8 +41,7 @@ class CoAttentionSettings(Settings):
 
     @model_validator(mode="after")
     def _semantic_needs_spatial(self) -> "CoAttentionSettings":
-        # Table 2 removes semantic attention first and spatial attention on top of that; the reverse is not in the
-        # paper
+        # Table 2 removes semantic attention first, and spatial attention on top of that; never the reverse
         if self.semantic and not self.spatial:
             raise ValueError(
                 "spatial=false is an ablation of the network without semantic attention; set both"
@@ -91,8 +90,8 @@ class CoAttention(nn.Module):
             self.word_layer = nn.Linear(word_dim, settings.spatial_dim)
             self.spatial_score = nn.Linear(settings.spatial_dim, 1)
         if settings.semantic:
-            # the first layer of f on [c_{m−1}, x_t] in two halves: the words' half is computed once for all steps,
-            # and the one bias is in it
+            # the first layer of f on [c_{m−1}, x_t] in two halves: the words'
+            # half is computed once for all steps, and the one bias is in it
             self.semantic_words = nn.Linear(joint, settings.semantic_dim)
             self.semantic_state = nn.Linear(settings.dim, settings.semantic_dim, bias=False)
             self.semantic_score = nn.Linear(settings.semantic_dim, 1)
@@ -129,8 +128,7 @@ class CoAttention(nn.Module):
         if not self.settings.spatial:
             seen = regions.mean(dim=1, keepdim=True).expand(-1, words.shape[1], -1)
             return torch.cat([seen, words], dim=2), None
-        # both halves are computed once a region and once a word; only the sum and the tanh are done for every pair of
-        # them
+        # both halves are computed once a region and once a word; only sum and tanh are done for every pair
         meeting = torch.tanh(self.region_layer(regions)[:, None] + self.word_layer(words)[:, :, None])
         # float32: a row of weights sums to 1 wherever it is shown, which the eight bits of bf16 cannot promise
         attention = self.spatial_score(meeting).squeeze(3).float().softmax(dim=2)
@@ -143,8 +141,8 @@ class CoAttention(nn.Module):
         memory = torch.zeros_like(state)
         attentions = []
         for _ in range(self.settings.steps):
-            # Eq. 9 calls it c_{m−1}, as LSTM papers call the cell, but its text says the hidden state; so that is
-            # what enters f
+            # Eq. 9 calls it c_{m−1}, as LSTM papers call the cell, but
+            # its text says the hidden state; so that is what enters f
             scores = self.semantic_score(torch.tanh(of_joint + self.semantic_state(state)[:, None])).squeeze(
                 2
             )
@@ -158,8 +156,8 @@ class CoAttention(nn.Module):
     def _pooled(self, joint: Tensor, present: Tensor) -> Tensor:
         """One feature a pair without semantic attention."""
         if self.settings.spatial:
-            # zeros and ones of L1 norm 1 take the mean over the words; F.normalize's epsilon keeps a row of zeros
-            # from being NaN
+            # zeros and ones of L1 norm 1 take the mean over the words;
+            # F.normalize's epsilon keeps a row of zeros from being NaN
             weights = F.normalize(present.to(joint.dtype), p=1.0, dim=1)
             return (weights[:, None] @ joint).squeeze(1)
         # argmax gives the first of equal maxima, which the running count reaches at the last position that is present
@@ -201,8 +199,8 @@ class CrossEncoder(PartedNetwork):
         if not pictures.is_floating_point():
             found: Tensor = self.backbone.forward_map(pictures)
             return found
-        # the cache keeps float16 with channels last: half of the memory, but convolutions on CPUs have no fast
-        # float16
+        # the cache keeps float16 with channels last; the weights
+        # are float32, and a convolution wants both of one type
         cached = pictures.permute(0, 3, 1, 2).float()
         if self.backbone.learns_from is None:
             return cached
@@ -223,8 +221,8 @@ class CrossEncoder(PartedNetwork):
         above = [module for module in self.text.children() if module is not self.text.table]
         return {
             "backbone": [self.backbone],
-            # the word table is a part of its own: it may start from given vectors, and the released dual-path code scales
-            # its rate by 1e-3
+            # the word table is a part of its own: it may start from given
+            # vectors, and the released dual-path code scales its rate by 1e-3
             "words": [self.text.table],
             "text": above,
             "co_attention": [self.co_attention],

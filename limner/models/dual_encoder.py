@@ -50,8 +50,8 @@ class DualEncoderSettings(Settings):
     def with_folders(self: SettingsT, folders: Mapping[str, Path]) -> SettingsT:
         """The same network built from folders that hold, by part, what `DualEncoder.files` gave."""
         changes: dict[str, Any] = {}
-        # a checkpoint's folder takes the place of a hub name: opening a trained model needs neither a network nor the
-        # weights that it began with
+        # a checkpoint's folder takes the place of a hub name: opening a trained
+        # model needs neither a network nor the weights that it began with
         if (backbone := folders.get("backbone")) is not None:
             changes["backbone"] = self.backbone.replace(auto_model=str(backbone))
         if (text := folders.get("text")) is not None:
@@ -61,8 +61,7 @@ class DualEncoderSettings(Settings):
     def identity(self) -> dict[str, Any]:
         """The settings as plain values without where weights came from: equal where the same numbers come out."""
         plain = self.model_dump(mode="json")
-        # the fingerprint is made of these and of the weights themselves, so a path in them would make two models of
-        # one
+        # the fingerprint is made of these and of the weights' values: with a path in them, one model would be two
         return {**plain, "backbone": self.backbone.identity(), "text": self.text.identity()}
 
 
@@ -147,8 +146,8 @@ class DualEncoder(PartedNetwork):
         """
         if cached.dim() == 2:
             return cached.float()
-        # the cache keeps maps in float16 with channels last, as rerankers take them; convolutions want channels in
-        # the second place
+        # the cache keeps maps in float16 with channels last, as rerankers
+        # take them; convolutions want channels in the second place
         maps = cached.permute(0, 3, 1, 2).float()
         if self.backbone.learns_from is not None:
             return self.backbone.forward_from(maps, self.backbone.learns_from)
@@ -204,7 +203,8 @@ class DualEncoder(PartedNetwork):
         return {
             "backbone": [self.backbone],
             "image_projection": [self.image_projection],
-            # a word table may start from given vectors, so stages freeze it or scale its rate apart from what is above it
+            # a word table may start from given vectors, so stages
+            # freeze it or scale its rate apart from what is above it
             "words": [self.text.table],
             "text": above,
             "text_projection": [self.text_projection],

@@ -116,8 +116,8 @@ class HGANSettings(DualEncoderSettings):
     def check_stage(self, stage: Any) -> None:
         """Its sentences stand at the left, and a stage learns no level that there is not."""
         if stage.position_shift:
-            # the second direction of the bi-LSTM is turned around at a sentence's end, counted from the first
-            # position of its row
+            # the second direction of the bi-LSTM is turned around at a
+            # sentence's end, counted from the first position of its row
             raise ValueError("HGAN's sentences stand at the left; set position_shift=false")
         for loss in stage.losses:
             if "levels" in loss.needs and (
@@ -158,8 +158,8 @@ class RegionBranch(nn.Module):
         super().__init__()
         self.settings = settings
         kernel = settings.convolution
-        # narrowing first makes it 9.4 million weights (2,048 to 512, 3 × 3); a convolution that keeps the width has
-        # 37.7 million
+        # narrowing at once: 9.4 million weights (3 × 3, 2,048 to
+        # 512), where keeping the width would take 37.7 million
         self.convolution = nn.Conv2d(channels, dim, kernel, padding=kernel // 2, bias=False)
         self.norm = nn.BatchNorm2d(dim)
         self.reduce = nn.Conv2d(dim, dim, 1)
@@ -170,8 +170,7 @@ class RegionBranch(nn.Module):
         """Regions row by row."""
         averaged = F.adaptive_avg_pool2d(feature_map, self.settings.map_size)
         own = F.relu(self.norm(self.convolution(averaged)))
-        # the 1×1 convolution behind it is linear, so it gives the same before the mean, but at 128 places in place of
-        # 15
+        # the 1×1 convolution behind it is linear: before the mean it gives the same, at 128 places in place of 15
         windows = F.avg_pool2d(own, self.settings.kernel, self.settings.stride)
         regions: Tensor = self.reduce(windows)
         return regions.flatten(2).transpose(1, 2)
@@ -263,8 +262,8 @@ class HGAN(DualEncoder):
         texts, parts = self.read_sentences(
             token_ids, torch.zeros_like(token_ids) if phrases is None else phrases, words_below
         )
-        # all pairs are batch² perceptrons a level: 7,800 pairs a second on one thread, so only for a loss that reads
-        # them
+        # all pairs are batch² perceptrons a level (7,800 pairs a
+        # second on one thread): only for losses that read them
         if not local:
             return seen.embedding, texts, {}
         matches = self.match(self.project_pictures(seen.regions), self.project_sentences(parts))

@@ -137,8 +137,8 @@ class LocalMatching(nn.Module):
             similarities = []
             if settings.direction != "text_to_image":
                 of_items = self._attend(gamma, there, settings.k_items, generator)
-                # `_relevances` does one matrix product for each of the second side, so the sentences go first and
-                # back again
+                # `_relevances` does one matrix product for each of the
+                # second side, so the sentences go first and back again
                 each = self._relevances(pictures, sentences, of_items.transpose(0, 1)).transpose(0, 1)
                 # regions of a picture whose sentence has nothing to say are not counted
                 counted = sentences.present.any(dim=1)[None, :, None].expand(each.shape)
@@ -171,8 +171,8 @@ class LocalMatching(nn.Module):
     ) -> Float[Tensor, "images sentences rows items"]:
         """Weights over the last axis."""
         if self.settings.attention == "soft":
-            # soft attention has 65.9 text→image R@1 on generated people where top-k has 60.2 (one seed); in the paper
-            # it is three points behind
+            # soft attention has 65.9 text→image R@1 on generated people where
+            # top-k has 60.2 (one seed); in the paper it is three points behind
             return attention_weights(scores, there.to(scores.dtype))
         # at test the k highest, without noise: the same query has to find the same pictures
         noise = gumbel_noise(scores, generator) if self.training else None
@@ -234,8 +234,7 @@ class _AdditiveScores(torch.autograd.Function):
         left, right, weight = ctx.saved_tensors
         of_left, of_right = torch.zeros_like(left), torch.zeros_like(right)
         for rows, columns in _blocks(left, right):
-            # one comparison, one product, two sums: 64 → 38 ms (384 × 800 rows of 64), 490 → 265 ms (480 × 800 of
-            # 512)
+            # one comparison, one product, two sums: 490 → 265 ms for 480 × 800 rows of 512 numbers
             active = (left[rows, None] + right[columns]).gt_(0).mul_(gradient[rows, columns, None])
             of_left[rows] += active.sum(dim=1)
             of_right[columns] += active.sum(dim=0)
@@ -280,12 +279,12 @@ def select_top_k(
     (straight-through), so it reaches items that were not selected.
     """
     keys = F.normalize(scores.masked_fill(~present, 0.0), dim=-1)
-    # section 3.3 adds noise to γ itself, Algorithm 1 to the normalised row, and so do we: of length 1, a row is
-    # nearly drowned by noise of deviation 1.28
+    # section 3.3 adds noise to γ itself, Algorithm 1 to the normalised row, and
+    # so do we: of length 1, a row is nearly drowned by noise of deviation 1.28
     if noise is not None:
         keys = keys + noise
-    # masked twice: with 0 before the norm, so that absent items do not change its length, with −∞ here, so that they
-    # come last
+    # masked twice: with 0 before the norm, so that absent items do
+    # not change its length, with −∞ here, so that they come last
     keys = (keys / temperature).masked_fill(~present, -torch.inf)
     first = keys.topk(min(k, keys.shape[-1]), dim=-1).indices
     # topk fills a row of fewer than k items with absent ones; `present` takes them out again
@@ -306,7 +305,7 @@ def attention_weights(
     its denominator for each item that is not.
     """
     selected = chosen.detach() > 0
-    # of a row without any the softmax is NaN, its gradient as well; masked_fill writes 0 over the latter on the way
-    # back
+    # of a row without any the softmax is NaN, its gradient as
+    # well; masked_fill writes 0 over the latter on the way back
     softmax = scores.masked_fill(~selected, -torch.inf).softmax(dim=-1)
     return torch.nan_to_num(softmax) * chosen

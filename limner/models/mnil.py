@@ -51,8 +51,7 @@ class MNiL(DualEncoder):
     def __init__(self, settings: MNiLSettings, vocabulary_size: int, *, load_weights: bool = True) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
         text = TextLSTM(settings.text, vocabulary_size)
-        # the order of these lines is the order of the random draws; the projections come last, which is why the text
-        # comes before
+        # weights are drawn in this order: another one gives every seed other weights
         maps = FeatureMap(backbone.channels, settings.dim), FeatureMap(text.channels, settings.dim)
         super().__init__(backbone, maps[0], text, maps[1], settings.dim)
         self.settings = settings

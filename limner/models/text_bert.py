@@ -124,8 +124,8 @@ class BertWords(nn.Module):
             input_ids=tokens, attention_mask=mask.long(), output_hidden_states=True
         ).hidden_states
         of_pieces = self._chosen(states)[row, place + 1]
-        # the paper does not say how the pieces of a word make one feature: their mean, summed in one pass without a
-        # loop
+        # the paper does not say how the pieces of a word make one
+        # feature: their mean, summed in one pass without a loop
         sums = of_pieces.new_zeros(token_ids.numel(), self.channels)
         at = row * token_ids.shape[1] + word
         sums = sums.index_add(0, at, of_pieces)
@@ -208,8 +208,8 @@ def _bert(
             f"bert '{settings.model}': it is a '{config.model_type}'; choose a BERT, e.g. bert-base-uncased"
         )
     if not load_weights:
-        # a checkpoint carries config.json and no tokenizer, so the ids travel in it; 101 and 102 are
-        # bert-base-uncased's
+        # a checkpoint carries config.json and no tokenizer, so the
+        # ids travel in it; 101 and 102 are bert-base-uncased's
         special = getattr(config, "limner_special", (101, 102))
         return transformers.BertModel(config, add_pooling_layer=False), (int(special[0]), int(special[1]))
     tokenizer = load_tokenizer(settings.model)

@@ -70,8 +70,8 @@ class WordConv(nn.Module):
     def forward(self, x: Float[Tensor, "batch out_words read"]) -> Float[Tensor, "batch out_words outputs"]:
         """Filter what stands at each place: a word, or with two taps what `join_neighbours` makes of two."""
         filters = self.weight
-        # turned at each step: filters kept as the product wants them saved 3 of 256 ms a step and cost resumed runs
-        # their bit-equal gradient norms
+        # turned at each step: filters kept as the product wants them saved 3
+        # of 256 ms a step and cost resumed runs their bit-equal gradient norms
         return F.linear(x, filters.transpose(1, 2).reshape(len(filters), -1))
 
 
@@ -183,12 +183,12 @@ class TextCNN(TextEncoder):
         self.blocks = nn.Sequential(*blocks)
         residual = [block for block in self.blocks if isinstance(block, TextBlock)]
         if settings.start == "bag-of-words":
-            # the nearest other sentence describes the same picture in 27.9 % of validation sentences from this start,
-            # in 4.2 % from He's, in 29.7 % by the plain mean of the word vectors (Flickr8k)
+            # the nearest other sentence describes the same picture in 27.9 % of validation sentences from
+            # this start, in 4.2 % from He's, in 29.7 % by the plain mean of the word vectors (Flickr8k)
             start_as_bag_of_words(residual)
         elif settings.start == "still":
-            # kept for generated people: 44.9 validation R@1 from this start, 38.8 from the bag of words (with
-            # released blocks)
+            # kept for generated people: 44.9 validation R@1 from this start, 38.8
+            # from the bag of words (on released blocks, without the position shift)
             for block in residual:
                 nn.init.zeros_(block.bn3.weight)
         self.channels = width
@@ -254,8 +254,8 @@ def start_as_bag_of_words(blocks: Sequence[TextBlock]) -> None:
                 projection.weight[:, :, 0] = first[copies]
             else:
                 _copy_features(projection, features)
-            # with two deviations here too the first word of a sentence was cut: nearest sentence 29.9 % right, 30.5 %
-            # with four
+            # with two deviations here too the first word of a sentence
+            # was cut: nearest sentence 29.9 % right, 30.5 % with four
             shortcut_norm.bias.fill_(_NEARLY_LINEAR if block is blocks[0] else 2 * _NEARLY_LINEAR)
 
 

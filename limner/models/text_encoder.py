@@ -74,8 +74,8 @@ class TextEncoder(nn.Module, ABC):
 
     table: nn.Embedding
     channels: int
-    # 1: all places, as in the released code, gave generated people 49.2 for 47.6 text→image R@1 in one run, 43.3 for
-    # 45.1 in another
+    # 1: all places, as in the released code, gave generated people
+    # 49.2 for 47.6 text→image R@1 in one run, 43.3 for 45.1 in another
     test_positions = 1
     needs_of_text: frozenset[TextNeed] = frozenset()
 

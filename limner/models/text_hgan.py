@@ -115,8 +115,8 @@ class HierarchicalText(TextEncoder):
             )
             for _ in range(2)
         )
-        # two of one direction, since bidirectional ones need packed rows: 34 ms forward and 110 backward for 32
-        # sentences, where padded rows take 8 and 15; training went from 95 to 170 pairs a second
+        # two of one direction, since a bidirectional one needs packed rows: 34 ms forward and 110 backward
+        # for 32 sentences, where padded rows take 8 and 15; training went from 95 to 170 pairs a second
         self.forwards, self.backwards = (
             nn.LSTM(settings.dim, settings.hidden, batch_first=True) for _ in range(2)
         )

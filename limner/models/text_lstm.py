@@ -101,8 +101,8 @@ class TextLSTM(TextEncoder):
     ) -> Float[Tensor, "batch words {self.channels}"]:
         # stable: which of two sentences of one length comes first is the order of sums in gradients
         order = ends.argsort(descending=True, stable=True)
-        # nonzero of the transpose goes word by word, and the longest sentence comes first in each: what `run_packed`
-        # wants
+        # nonzero of the transpose goes word by word, and the longest
+        # sentence comes first in each: what `run_packed` wants
         place, row = present[order].T.nonzero(as_tuple=True)
         counts = [count for count in present.sum(dim=0).tolist() if count]
         # from places in the sorted order back to rows of the batch
