@@ -63,6 +63,7 @@ def loss_settings(kind: str) -> type[LossSettings]:
     return found
 
 
+# a TypeAdapter compiles a validator, which takes far longer than to validate one loss
 @cache
 def _parser(settings: type[LossSettings]) -> Any:
     """A parser whose errors say by a tag which kind of loss a value was meant for, as `limner.settings` reads it.
@@ -81,6 +82,7 @@ def _parse(value: Any) -> LossSettings:
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         raise PydanticCustomError("loss", 'expected a loss, e.g. {{"kind": "ranking"}}')
     try:
+        # not when classes are made: a loss may be registered after this module was imported
         settings = loss_settings(value["kind"])
     except SettingsError as error:
         raise PydanticCustomError("loss", "{why}", {"why": str(error)}) from None
@@ -88,5 +90,6 @@ def _parse(value: Any) -> LossSettings:
     return parsed
 
 
+# SerializeAsAny: pydantic writes the fields of the declared type otherwise, and a loss's own would be lost
 AnyLoss = Annotated[SerializeAsAny[LossSettings], BeforeValidator(_parse)]
 """A field that holds the settings of any registered loss."""
