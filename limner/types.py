@@ -102,6 +102,7 @@ class Reranker(Protocol):
         `images` and `texts` are the embeddings, `regions` the features of the same images.
         """
 
+    # of both: HGAN adds the cosine of the wholes to its levels, co-attention ranks by its logits alone
     def scores(
         self, similarities: Float[np.ndarray, " images"], logits: Float[np.ndarray, " images"]
     ) -> Float[np.ndarray, " images"]:
@@ -233,6 +234,7 @@ class Tokenizer(ABC):
     def check(self, sentence: str) -> None:
         """Raise `DataError` for a sentence without a meaning: an empty one, or one without a known word."""
 
+    # plain values and no pickle: a checkpoint is read without running any of its code
     @abstractmethod
     def to_description(self) -> dict[str, Any]:
         """Everything that makes the tokenizer, as JSON: it travels in the checkpoint and enters the fingerprint."""
@@ -245,6 +247,7 @@ class Encoder(Protocol):
     Embeddings are float32, L2-normalised, one row an input, so that a dot product is the cosine similarity.
     """
 
+    # a store keeps it: vectors of two models would be compared without a word otherwise
     @property
     def fingerprint(self) -> str:
         """Hex digest of everything that changes an embedding: weights, vocabulary, transform."""

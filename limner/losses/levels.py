@@ -76,6 +76,7 @@ class LevelsLoss(Loss):
         """
         there = counted.nonzero().squeeze(1)
         # the hinges are those of the ranking loss, of similarities that are no cosines
+        # made at each call, since `use` sets margin and negatives here and would not reach a module within
         hinge = RankingLoss(self.margin, self.negatives)
         # **Decided**: the image of a sentence that is left out goes with it, also as a negative of the others
         hinges = hinge.of_similarities(similarity[there][:, there], groups[there]) if len(there) else 0.0

@@ -124,6 +124,7 @@ class LossSettings(Settings, ABC):
     """What its parameters are called among the parts of a network, and in the file that hands them on to the next
     stage; None = it has none."""
 
+    # of the settings and not of the module: a recipe is held against its network before anything is built
     @property
     def needs(self) -> frozenset[Need]:
         """What it needs beside the embeddings."""

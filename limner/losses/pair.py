@@ -47,6 +47,7 @@ class PairLoss(Loss):
 
     def __init__(self, epsilon: float = 1e-8) -> None:
         super().__init__()
+        # the paper: "a small number"; at 1e-8 a pair that does not match costs log p + 18.4
         self.epsilon = epsilon
 
     def forward(

@@ -95,6 +95,7 @@ class RankingLoss(Loss):
                 # in half precision, similarities near 1 have steps of 1/256, a tenth of a usual gap to the margin
                 batch.images.float(),
                 batch.texts.float(),
+                # not the classes: with pseudo-classes, two images of one class do not have each other's sentences
                 batch.groups,
                 extra_images=None if mined is None else batch.image_rows[pairs:].float(),
                 extra_image_groups=None if mined is None else mined.image_groups,
@@ -123,6 +124,7 @@ class RankingLoss(Loss):
         extra_groups: Int64[Tensor, " more"] | None,
     ) -> Float[Tensor, " batch"]:
         if extra is not None and extra_groups is not None:
+            # mined rows serve one anchor, so they are normalised here; those of the batch serve both
             others = torch.cat([others, F.normalize(extra, dim=1)])
             other_groups = torch.cat([other_groups, extra_groups])
         # by group and not by row: an image's other sentences, five in Flickr30k, are right as well

@@ -54,6 +54,7 @@ def loss_settings(kind: str) -> type[LossSettings]:
             place = getattr(import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise SettingsError(f"loss '{kind}' cannot be imported from {LOSSES[kind]} ({error})") from None
+    # an entry point may name anything: another package's mistake gets a message and no traceback
     fits = isinstance(place, type) and issubclass(place, LossSettings)
     if not fits or place.model_fields["kind"].default != kind:
         of = "" if plugin is None else f" of {plugin.package}"
@@ -77,6 +78,7 @@ def _parser(settings: type[LossSettings]) -> Any:
 
 
 def _parse(value: Any) -> LossSettings:
+    # objects come from recipes in Python, plain values from JSON and the command line
     if isinstance(value, LossSettings):
         return value
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):

@@ -153,6 +153,8 @@ class SextupleLoss(Loss):
         images, texts = (F.normalize(rows.float(), dim=1) for rows in (batch.image_rows, batch.text_rows))
         loss = self(
             *(images[:pairs], texts[:pairs]),
+            # by index, since a positive may be a row of the batch
+            # (Flickr30k: an image's neighbour is the image itself)
             *(images[found.positives[:, 0]], texts[found.positives[:, 1]]),
             *(images[-pairs:], texts[-pairs:]),
             image_draws=found.draws[:, 0],
@@ -205,6 +207,8 @@ class EmbeddingQueue(nn.Module):
             (self.image_numbers, image_numbers),
             (self.sentence_numbers, sentence_numbers),
         ):
+            # the last rows: of more pairs than slots, two would go
+            # into one slot, and which of them stays is left open
             buffer[places] = rows[-count:].to(buffer)
         self.oldest.copy_((self.oldest + count) % self.slots)
 

@@ -120,6 +120,7 @@ class HGANSettings(DualEncoderSettings):
             # sentence's end, counted from the first position of its row
             raise ValueError("HGAN's sentences stand at the left; set position_shift=false")
         for loss in stage.losses:
+            # a level of weight 0 is not computed, so it asks nothing of the network
             if "levels" in loss.needs and (
                 lacking := [n for n, w in loss.weights.items() if w and n not in self.levels]
             ):
@@ -196,6 +197,7 @@ class HGAN(DualEncoder):
 
     def __init__(self, settings: HGANSettings, vocabulary_size: int, *, load_weights: bool = True) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
+        # weights are drawn in this order: another one gives every seed other weights
         text = HierarchicalText(settings.text, vocabulary_size, load_weights=load_weights)
         super().__init__(
             backbone,
@@ -304,6 +306,7 @@ class HGAN(DualEncoder):
 
     def _local(self, level: Level) -> LocalMatching:
         found = self.local[level]
+        # a ModuleDict gives any nn.Module; this tells the type checker which
         assert isinstance(found, LocalMatching)
         return found
 
@@ -319,9 +322,11 @@ class HGAN(DualEncoder):
         return {
             "backbone": [self.backbone],
             "image_projection": [self.image_projection],
+            # one of the two is empty, and `HGANSettings.parts` names only the other
             "words": [] if self.text.vectors is None else [self.text.vectors],
             "bert": [] if self.text.bert is None else [self.text.bert],
             "text": above,
             "text_projection": [self.text_projection],
+            # the branches too, since their regions serve the levels alone: V_g is pooled from the map before them
             "local": [self.branches, self.local],
         }

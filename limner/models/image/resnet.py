@@ -57,6 +57,7 @@ class _Bottleneck(nn.Module):
         outputs = planes * self.expansion
         self.conv1 = nn.Conv2d(inputs, planes, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(planes)
+        # the stride is here: on the 1×1 before, as the paper has it, three of four places would never be read
         self.conv2 = nn.Conv2d(planes, planes, 3, stride, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(planes)
         self.conv3 = nn.Conv2d(planes, outputs, 1, bias=False)
