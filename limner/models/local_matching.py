@@ -158,7 +158,8 @@ class LocalMatching(nn.Module):
         images, regions, _ = pictures.score.shape
         count, items = sentences.present.shape
         flat = sentences.present.flatten()
-        # only words that are there: sentences of a batch differ in length, and the perceptron is what takes the time
+        # only words that are there: sentences of a batch differ
+        # in length, and each pair of parts costs a hidden layer
         found = additive_scores(
             pictures.score.flatten(0, 1), sentences.score.flatten(0, 1)[flat], self.score.weight[0]
         )
@@ -290,8 +291,9 @@ def select_top_k(
     # topk fills a row of fewer than k items with absent ones; `present` takes them out again
     chosen = torch.zeros_like(keys).scatter_(-1, first, 1.0) * present
     soft = torch.nan_to_num(keys.softmax(dim=-1))  # a row without any item
-    # the parentheses keep the value exactly 0 or 1. Not unbiased, as the paper has it: at E = 1 the mean gradient is
-    # 0.59 of its length off (cosine 0.998), with a ninth of REINFORCE's deviation (`benchmarks/gumbel_gradients.py`)
+    # the parentheses keep the value exactly 0 or 1. The paper calls this gradient
+    # unbiased; it is not: at E = 1 its mean is 0.59 of the length off (cosine 0.998),
+    # with a ninth of REINFORCE's deviation (`benchmarks/gumbel_gradients.py`)
     return chosen + (soft - soft.detach())
 
 

@@ -95,7 +95,7 @@ class BertWords(nn.Module):
         tokenizer = load_tokenizer(self.settings.model)
         for number, word in enumerate(entries, start=1):
             ids = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word))[:PIECES]
-            # a word of which BERT's cleaning leaves nothing would have no state; `[:PIECES]` bounds a row, not BERT
+            # a word of which BERT's cleaning leaves nothing would have no state
             ids = ids or [tokenizer.convert_tokens_to_ids(_UNKNOWN)]
             # `__init__` has put the piece of a random BERT there
             self.pieces[number] = -1
