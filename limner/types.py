@@ -29,6 +29,7 @@ ImageSource = str | Path | bytes | Image.Image | np.ndarray
 """An image as the library takes it: a file, a file's bytes, a Pillow image, or RGB pixels, uint8 (height, width, 3)."""
 
 
+# half precision, since a store keeps them for every image (7 × 7 × 512 are 50 kB); numpy has no bfloat16
 RegionFeatures = Float[np.ndarray, "images map_height map_width channels"]
 """Features of the regions of images, float16, channels last: the region of row y and column x stands at [y, x]."""
 
@@ -36,6 +37,7 @@ PairScorer = Callable[[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]], Fl
 """Scores of pairs, from positions of images and of sentences; higher is a better match."""
 
 
+# eq=False: == on arrays gives an array, which a generated __eq__ would take for a truth value
 @dataclass(frozen=True, eq=False)
 class RerankScores:
     """A reranker's answer for one sentence and some images.
@@ -54,6 +56,7 @@ class RerankScores:
     reader: Literal["step", "region"] = "step"
 
 
+# a Protocol, since rerankers live in `inference`, which may import this module and not the reverse
 @runtime_checkable
 class Reranker(Protocol):
     """Scores pairs of a sentence and an image; validation, evaluation, calibration and search re-rank with it.
@@ -76,6 +79,7 @@ class Reranker(Protocol):
         Raises `DataError` for values beyond half precision.
         """
 
+    # apart from `region_features`: the cache may hold the map before the layer that learns, and not the last one
     def region_features_of_cached(
         self, cached: Float[np.ndarray, "images _height _width _channels"]
     ) -> RegionFeatures:
@@ -84,6 +88,8 @@ class Reranker(Protocol):
     def rerank(self, sentence: str, regions: RegionFeatures) -> RerankScores:
         """Score a sentence with every image (at least one), together as far as memory should hold it."""
 
+    # by positions, and no matrix: of 5,000 × 25,000 pairs an
+    # evaluation asks for the first few of each query, each pair once
     def pair_scorer(
         self,
         images: Float[np.ndarray, "images dim"],
@@ -96,6 +102,7 @@ class Reranker(Protocol):
         `images` and `texts` are the embeddings, `regions` the features of the same images.
         """
 
+    # of both: HGAN adds the cosine of the wholes to its levels, co-attention ranks by its logits alone
     def scores(
         self, similarities: Float[np.ndarray, " images"], logits: Float[np.ndarray, " images"]
     ) -> Float[np.ndarray, " images"]:
@@ -105,6 +112,7 @@ class Reranker(Protocol):
         """Scores on a scale of 0 to 1."""
 
 
+# 0, so that row 0 of every word table is the empty position and a mask is one comparison
 PADDING = 0
 """Token id of an empty position, whatever the tokenizer; tokens count from 1."""
 
@@ -112,6 +120,7 @@ TextNeed = Literal["phrases", "whole words"]
 """A network's need of text beyond token ids: the noun phrase of each token; that each token is a whole word."""
 
 
+# a NamedTuple: one is made for each word of each sentence, and a frozen dataclass takes three times as long to make
 class Word(NamedTuple):
     """A word of a sentence: its characters are `sentence[start:stop]`, its tokens stand at the positions `tokens`.
 
@@ -158,6 +167,7 @@ class TokenBatch:
         return len(self.token_ids)
 
     def __getitem__(self, rows: slice | Int[np.ndarray, " rows"]) -> "TokenBatch":
+        # `words` is a tuple, which takes no array of rows as its index
         chosen = range(len(self))[rows] if isinstance(rows, slice) else rows
         return TokenBatch(
             self.token_ids[rows],
@@ -167,6 +177,7 @@ class TokenBatch:
         )
 
 
+# an ABC and not a Protocol, since `size` and `unknown_words` are the same for all of them
 class Tokenizer(ABC):
     """Turns text into token ids, with offsets back to the words; part of a trained model.
 
@@ -216,12 +227,14 @@ class Tokenizer(ABC):
     def unknown_words(self, sentence: str) -> list[str]:
         """The others, each once."""
         known = set(self.known_words(sentence))
+        # dict.fromkeys keeps the order of the sentence, which a set would lose: people read this list
         return [word for word in dict.fromkeys(self.words(sentence)) if word not in known]
 
     @abstractmethod
     def check(self, sentence: str) -> None:
         """Raise `DataError` for a sentence without a meaning: an empty one, or one without a known word."""
 
+    # plain values and no pickle: a checkpoint is read without running any of its code
     @abstractmethod
     def to_description(self) -> dict[str, Any]:
         """Everything that makes the tokenizer, as JSON: it travels in the checkpoint and enters the fingerprint."""
@@ -234,6 +247,7 @@ class Encoder(Protocol):
     Embeddings are float32, L2-normalised, one row an input, so that a dot product is the cosine similarity.
     """
 
+    # a store keeps it: vectors of two models would be compared without a word otherwise
     @property
     def fingerprint(self) -> str:
         """Hex digest of everything that changes an embedding: weights, vocabulary, transform."""
@@ -242,6 +256,7 @@ class Encoder(Protocol):
     def dim(self) -> int:
         """Width of the embedding."""
 
+    # apart from `encode_pixels`, since images are decoded in threads while the network encodes those before
     def prepare_image(self, source: ImageSource) -> Pixels:
         """Decode and crop an image to what `encode_pixels` takes. Raises `ImageError`."""
 
@@ -258,6 +273,8 @@ class Encoder(Protocol):
     ) -> Float[np.ndarray, "batch dim"]:
         """Embed sentences. Raises `DataError` as `check_query` does, unless `check` is off."""
 
+    # apart from `encode_texts`, and in fp32: in bf16 a row of a product depends on how many rows there are,
+    # so that of 256 sentences served together one had another order, and scores differed by up to 6e-4
     def encode_queries(self, sentences: str | Sequence[str]) -> Float[np.ndarray, "batch dim"]:
         """Embed sentences so that an embedding depends on its sentence alone, to rounding in fp32."""
 

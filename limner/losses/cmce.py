@@ -87,6 +87,7 @@ class CMCELoss(Loss):
         block: int = _BLOCK,
     ) -> None:
         super().__init__()
+        # buffers: a resumed run must go on with the same rows, and no optimiser may touch them
         self.register_buffer("images", torch.zeros(identities, dim))
         self.register_buffer("texts", torch.zeros(identities, dim))
         self.sigma_images = sigma_images
@@ -95,6 +96,7 @@ class CMCELoss(Loss):
         self.renormalise = renormalise
         self.refill = 0
         self.block = block
+        # not a buffer: it lives from `terms` to `after_step` of one step, and checkpoints are written between steps
         self._seen: tuple[Tensor, Tensor, Tensor] | None = None
 
     def forward(
@@ -130,6 +132,8 @@ class CMCELoss(Loss):
     def begin_epoch(self, epoch: int, examples: Callable[[], Examples]) -> None:
         """Fill the buffers anew where it is time."""
         if self.refill and epoch and epoch % self.refill == 0:
+            # off by default: filled anew every epoch, generated people
+            # had 16.1 text→image R@1 at epoch 16, without it 22.9
             self.start(examples, first=False)
 
     def after_step(self, gather: Gather) -> None:
@@ -182,6 +186,8 @@ class CMCELoss(Loss):
             buffer[which] = self._stored(self.keep * buffer[which] + (1 - self.keep) * means)
 
     def _stored(self, rows: Tensor) -> Tensor:
+        # a mean of unit vectors is shorter than 1, as the paper leaves it: 10.0
+        # text→image R@1 on generated people, 21.1 with rows normalised again
         return F.normalize(rows, dim=1) if self.renormalise else rows
 
 
@@ -206,18 +212,24 @@ class _BufferCrossEntropy(torch.autograd.Function):
         ctx: Any, x: Tensor, buffer: Tensor, groups: Tensor, sigma: float, block: int
     ) -> Float[Tensor, " batch"]:
         wanted = ctx.needs_input_grad[0]
+        # the highest affinity so far is subtracted before exp, or cosines over a small σ overflow
         highest = x.new_full((len(x), 1), -torch.inf)
         total = torch.zeros_like(highest)
         weighted = torch.zeros_like(x)
         for rows in torch.split(buffer, block):
             affinities = (x @ rows.T).div_(sigma)
             before, highest = highest, torch.maximum(highest, affinities.amax(1, keepdim=True))
+            # in place: batch × block numbers are the largest thing
+            # here, 4 MB where all of a million identities are 256 MB
             weights = affinities.sub_(highest).exp_()
+            # 0 for the first block, since exp(−∞ − x) is 0 for every finite x
             shrink = (before - highest).exp_()
             total = total.mul_(shrink).add_(weights.sum(1, keepdim=True))
             if wanted:
                 weighted = weighted.mul_(shrink).addmm_(weights, rows)
         targets = buffer[groups]
+        # the gradient is whole after this pass and is kept as batch × dim: a step over a million
+        # identities takes 2.6 s and 30 MB, with autograd 4.4 s and 1,025 MB (`benchmarks/cmce.py`)
         if wanted:
             ctx.save_for_backward(weighted.div_(total).sub_(targets).div_(sigma))
         return (highest + total.log()).squeeze(1) - (x * targets).sum(1) / sigma

@@ -110,6 +110,7 @@ class InstanceLoss(Loss):
         return self.of(self.logits(features), groups)
 
     if TYPE_CHECKING:
+        # nn.Module's own is typed as Any; this gives callers the types of `forward` and changes no call
         __call__ = forward
 
     def logits(self, features: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch identities"]:
@@ -139,6 +140,8 @@ class InstanceLoss(Loss):
         losses: dict[str, Tensor] = {}
         errors: dict[str, Tensor] = {}
         for name, features in self._classified(batch):
+            # two products with W, not one over both: that was hardly faster (202, 197,
+            # 190 pairs/s against 202, 190, 174 in turns) and drew dropout otherwise
             logits = self.logits(features)
             losses[name] = self.of(logits, batch.classes)
             errors[f"{name}_error"] = 100 * (logits.argmax(1) != batch.classes).float().mean()
@@ -149,6 +152,8 @@ class InstanceLoss(Loss):
             yield "visual", batch.images
         if self.textual:
             yield "textual", batch.texts
+        # an ablation: on Flickr8k it falls to 0.003 on the training
+        # split and finds nothing (0.0 and 0.2 R@1), as in Table 8
         if self.joint:
             yield "joint", batch.images + batch.texts
 
@@ -158,6 +163,7 @@ class InstanceLoss(Loss):
         if not first or self.initial == "random":
             return
         found = examples()
+        # on the CPU, where the embeddings of a whole split are kept
         means = torch.zeros_like(self.weight, device="cpu")
         means.index_add_(0, found.image_classes, found.images)
         # less what all classes have in common: otherwise all rows point nearly the same way

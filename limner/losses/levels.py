@@ -61,6 +61,7 @@ class LevelsLoss(Loss):
         super().__init__()
         self.margin = margin
         self.negatives = negatives
+        # `use` puts a stage's weights here; only whether one is 0 counts, the objective multiplies by them
         self.word, self.phrase = 1.0, 1.0
 
     def forward(
@@ -75,7 +76,9 @@ class LevelsLoss(Loss):
         """
         there = counted.nonzero().squeeze(1)
         # the hinges are those of the ranking loss, of similarities that are no cosines
+        # made at each call, since `use` sets margin and negatives here and would not reach a module within
         hinge = RankingLoss(self.margin, self.negatives)
+        # **Decided**: the image of a sentence that is left out goes with it, also as a negative of the others
         hinges = hinge.of_similarities(similarity[there][:, there], groups[there]) if len(there) else 0.0
         # a batch without any phrase still has a gradient, of 0: processes that wait for one would wait for ever
         return hinges + 0.0 * similarity.sum()

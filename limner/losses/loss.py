@@ -64,6 +64,7 @@ class LocalSimilarity:
     counted: Bool[Tensor, " batch"]
 
 
+# one record instead of a dozen arguments: what one loss needs is a field that the others never see
 @dataclass(frozen=True)
 class Embedded:
     """A batch of pairs behind the network: what the objective hands to every loss.
@@ -123,11 +124,13 @@ class LossSettings(Settings, ABC):
     """What its parameters are called among the parts of a network, and in the file that hands them on to the next
     stage; None = it has none."""
 
+    # of the settings and not of the module: a recipe is held against its network before anything is built
     @property
     def needs(self) -> frozenset[Need]:
         """What it needs beside the embeddings."""
         return frozenset()
 
+    # terms are weighted outside, so that the log shows each loss as its equation has it
     @property
     @abstractmethod
     def weights(self) -> Mapping[str, float]:
@@ -149,6 +152,7 @@ class Loss(nn.Module, ABC):
         """Take over a stage's settings; `samples` is the number of pairs in an epoch."""
         for name in type(settings).model_fields:
             # what lasts is built once and cannot be changed; `weight` is the objective's
+            # a setting that is no attribute is for others: `candidates` is the sampler's
             if name not in ("kind", "weight", *settings.lasting) and hasattr(self, name):
                 setattr(self, name, getattr(settings, name))
 
@@ -156,12 +160,15 @@ class Loss(nn.Module, ABC):
     def terms(self, batch: Embedded) -> Terms:
         """Its terms for a batch."""
 
+    # `examples` is a call, not a value: encoding the training split takes a while, and most losses never ask
     def start(self, examples: Callable[[], Examples], *, first: bool) -> None:
         """Called before the first step of a stage that is not resumed; `first` = no stage before had this loss."""
 
+    # empty rather than abstract, as `start` and `after_step`: most losses remember nothing
     def begin_epoch(self, epoch: int, examples: Callable[[], Examples]) -> None:
         """Called before each epoch, counted from 0."""
 
+    # a hook behind the optimiser, and not a part of `terms`: the loss of a step must not see what the step changes
     def after_step(self, gather: Gather) -> None:
         """Called after each step of the optimiser, for what is remembered of the batch, on all processes alike."""
 

@@ -47,6 +47,7 @@ class PairLoss(Loss):
 
     def __init__(self, epsilon: float = 1e-8) -> None:
         super().__init__()
+        # the paper: "a small number"; at 1e-8 a pair that does not match costs log p + 18.4
         self.epsilon = epsilon
 
     def forward(
@@ -58,8 +59,11 @@ class PairLoss(Loss):
         """Both directions of a batch; features as the network gives them, since their length is a temperature."""
         same = groups[:, None] == groups[None, :]
         right = same.to(images.dtype) / same.sum(dim=1, keepdim=True)
+        # `same` is symmetric, so the rows of one matrix serve both directions
         of_images = self._divergence(images @ F.normalize(texts, dim=1).T, right)
         of_texts = self._divergence(texts @ F.normalize(images, dim=1).T, right)
+        # alone it is slow to learn: 1.3 text→image R@1 on generated
+        # people after 12 epochs, 13.0 beside the instance loss
         return of_images + of_texts
 
     if TYPE_CHECKING:

@@ -54,6 +54,7 @@ def loss_settings(kind: str) -> type[LossSettings]:
             place = getattr(import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise SettingsError(f"loss '{kind}' cannot be imported from {LOSSES[kind]} ({error})") from None
+    # an entry point may name anything: another package's mistake gets a message and no traceback
     fits = isinstance(place, type) and issubclass(place, LossSettings)
     if not fits or place.model_fields["kind"].default != kind:
         of = "" if plugin is None else f" of {plugin.package}"
@@ -63,6 +64,7 @@ def loss_settings(kind: str) -> type[LossSettings]:
     return found
 
 
+# a TypeAdapter compiles a validator, which takes far longer than to validate one loss
 @cache
 def _parser(settings: type[LossSettings]) -> Any:
     """A parser whose errors say by a tag which kind of loss a value was meant for, as `limner.settings` reads it.
@@ -76,11 +78,13 @@ def _parser(settings: type[LossSettings]) -> Any:
 
 
 def _parse(value: Any) -> LossSettings:
+    # objects come from recipes in Python, plain values from JSON and the command line
     if isinstance(value, LossSettings):
         return value
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         raise PydanticCustomError("loss", 'expected a loss, e.g. {{"kind": "ranking"}}')
     try:
+        # not when classes are made: a loss may be registered after this module was imported
         settings = loss_settings(value["kind"])
     except SettingsError as error:
         raise PydanticCustomError("loss", "{why}", {"why": str(error)}) from None
@@ -88,5 +92,6 @@ def _parse(value: Any) -> LossSettings:
     return parsed
 
 
+# SerializeAsAny: pydantic writes the fields of the declared type otherwise, and a loss's own would be lost
 AnyLoss = Annotated[SerializeAsAny[LossSettings], BeforeValidator(_parse)]
 """A field that holds the settings of any registered loss."""

@@ -60,8 +60,10 @@ class SDMLoss(Loss):
         # in half precision ε is 0, so that log(q + ε) is −∞, and cosines over τ, up to 50, have steps of a quarter
         with torch.autocast(images.device.type, enabled=False):
             images, texts = F.normalize(images.to(wide), dim=1), F.normalize(texts.to(wide), dim=1)
+            # plain cosines lie in −1 … 1, where a softmax over a batch is nearly flat
             logits = images @ texts.T / self.temperature
             same = groups[:, None] == groups[None, :]
+            # `same` is symmetric, so its rows serve both directions
             log_q = torch.log(same.to(wide) / same.sum(dim=1, keepdim=True) + self.epsilon)
             return _divergence(logits, log_q) + _divergence(logits.T, log_q)
 
@@ -78,4 +80,5 @@ def _divergence(
 ) -> Float[Tensor, ""]:
     """KL(p ‖ q + ε), the mean over the rows."""
     log_p = logits.log_softmax(dim=1)
+    # not the log of a softmax: at cosines over 0.02 its small terms are 0
     return (log_p.exp() * (log_p - log_q)).sum(dim=1).mean()

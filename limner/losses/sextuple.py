@@ -17,6 +17,7 @@ from limner.losses.loss import Embedded, Loss, LossSettings, Need, Terms
 
 Direction = Literal["both", "image_to_text", "text_to_image"]
 
+# ψ(k + 1) = ℒ(k) − γ
 _EULER = 0.5772156649015329
 
 
@@ -91,6 +92,7 @@ class SextupleLoss(Loss):
         super().__init__()
         self.dim = dim
         self.samples = 0
+        # made by `use`: its length is a setting of the stage
         self.queue: EmbeddingQueue | None = None
         self.rho = rho
         self.tau = tau
@@ -115,8 +117,11 @@ class SextupleLoss(Loss):
         terms = []
         if self.direction != "text_to_image":
             across = _hinge(self.rho, images, positive_texts, negative_texts)
+            # Eq. 6 has ℒ within max(0, ·); it is never negative, so it may stand before
             terms.append(rank_weight(sentence_draws, samples).to(across) * across)
             within = _hinge(self.tau, images, positive_images, negative_images)
+            # x_k was found for the sentence y_i and serves x_i as
+            # well: six samples where Eq. 1–5 one by one would take ten
             terms.append(torch.where(image_draws > 0, self.beta_images * within, 0.0))
         if self.direction != "image_to_text":
             across = _hinge(self.rho, texts, positive_images, negative_images)
@@ -136,15 +141,20 @@ class SextupleLoss(Loss):
         self.beta_images, self.beta_texts = settings.beta_images, settings.beta_texts
         self.samples = samples
         # empty at each stage: what the stage before embedded is far from what this one will
+        # and of fixed length: a step takes 144 to 196 MB at 10⁴ to 10⁷ pairs (`benchmarks/mnil.py`), never n × n
         self.queue = EmbeddingQueue(self.dim, min(settings.queue, samples))
 
     def terms(self, batch: Embedded) -> Terms:
         """The loss "sextuple", and "violating": the percentage of irrelevant samples that violate the margin."""
         found, pairs = batch.sextuples, len(batch.groups)
         assert found is not None
+        # unit rows: section 3.2 chooses ρ < 1 since f ≤ 1, or else
+        # nearly everything violates the margin in its first draw
         images, texts = (F.normalize(rows.float(), dim=1) for rows in (batch.image_rows, batch.text_rows))
         loss = self(
             *(images[:pairs], texts[:pairs]),
+            # by index, since a positive may be a row of the batch
+            # (Flickr30k: an image's neighbour is the image itself)
             *(images[found.positives[:, 0]], texts[found.positives[:, 1]]),
             *(images[-pairs:], texts[-pairs:]),
             image_draws=found.draws[:, 0],
@@ -189,6 +199,7 @@ class EmbeddingQueue(nn.Module):
         With several processes, give all of them the pairs of all.
         """
         count = min(len(images), self.slots)
+        # `oldest` is a tensor: it is in the state that a run resumes from, and needs no wait for an accelerator
         places = (self.oldest + torch.arange(count, device=self.oldest.device)) % self.slots
         for buffer, rows in (
             (self.images, images),
@@ -196,6 +207,8 @@ class EmbeddingQueue(nn.Module):
             (self.image_numbers, image_numbers),
             (self.sentence_numbers, sentence_numbers),
         ):
+            # the last rows: of more pairs than slots, two would go
+            # into one slot, and which of them stays is left open
             buffer[places] = rows[-count:].to(buffer)
         self.oldest.copy_((self.oldest + count) % self.slots)
 
@@ -211,6 +224,7 @@ def rank_weight(draws: Int64[Tensor, " batch"], samples: int) -> Float[Tensor, "
     """
     rank = torch.where(draws > 0, (samples - 1) // draws.clamp(min=1), 0)
     weight = torch.digamma(rank.double() + 1) + _EULER
+    # by the rank, not by the sum: ψ(1) + γ is 0 only to rounding
     return torch.where(rank > 0, weight, 0.0)
 
 

@@ -50,6 +50,8 @@ class DualEncoderSettings(Settings):
     def with_folders(self: SettingsT, folders: Mapping[str, Path]) -> SettingsT:
         """The same network built from folders that hold, by part, what `DualEncoder.files` gave."""
         changes: dict[str, Any] = {}
+        # a checkpoint's folder takes the place of a hub name: opening a trained
+        # model needs neither a network nor the weights that it began with
         if (backbone := folders.get("backbone")) is not None:
             changes["backbone"] = self.backbone.replace(auto_model=str(backbone))
         if (text := folders.get("text")) is not None:
@@ -59,6 +61,7 @@ class DualEncoderSettings(Settings):
     def identity(self) -> dict[str, Any]:
         """The settings as plain values without where weights came from: equal where the same numbers come out."""
         plain = self.model_dump(mode="json")
+        # the fingerprint is made of these and of the weights' values: with a path in them, one model would be two
         return {**plain, "backbone": self.backbone.identity(), "text": self.text.identity()}
 
 
@@ -92,6 +95,7 @@ class DualEncoder(PartedNetwork):
         self.text = text
         self.text_projection = text_projection
         self.dim = dim
+        # not made here: it starts as a copy of this network, which has to be trained first
         self.cross_encoder = None
 
     def add_cross_encoder(self, settings: CoAttentionSettings) -> CrossEncoder:
@@ -101,6 +105,7 @@ class DualEncoder(PartedNetwork):
         """
         if self.cross_encoder is None:
             made = CrossEncoder(settings, self.backbone, self.text)
+            # deepcopy keeps the device, but the co-attention above the copies is made on the CPU
             self.cross_encoder = made.to(next(self.parameters()).device)
         return self.cross_encoder
 
@@ -141,9 +146,12 @@ class DualEncoder(PartedNetwork):
         """
         if cached.dim() == 2:
             return cached.float()
+        # the cache keeps maps in float16 with channels last, as rerankers
+        # take them; convolutions want channels in the second place
         maps = cached.permute(0, 3, 1, 2).float()
         if self.backbone.learns_from is not None:
             return self.backbone.forward_from(maps, self.backbone.learns_from)
+        # no gradient flows through a cached last map: a backbone that should learn would stand still without a word
         if not self.backbone.frozen:
             raise SettingsError("cached maps need a backbone that is frozen, or frozen up to some layer")
         return self.backbone.pool(maps)
@@ -195,6 +203,8 @@ class DualEncoder(PartedNetwork):
         return {
             "backbone": [self.backbone],
             "image_projection": [self.image_projection],
+            # a word table may start from given vectors, so stages
+            # freeze it or scale its rate apart from what is above it
             "words": [self.text.table],
             "text": above,
             "text_projection": [self.text_projection],

@@ -43,6 +43,7 @@ class DualPath(DualEncoder):
     def __init__(
         self, settings: DualPathSettings, vocabulary_size: int, *, load_weights: bool = True
     ) -> None:
+        # the order of these lines is the order of the random draws: another order gives every seed other weights
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
         image_projection = _head(backbone.channels, settings)
         text = TextCNN(settings.text, vocabulary_size)
@@ -55,13 +56,16 @@ def _head(inputs: int, settings: DualPathSettings) -> nn.Sequential:
     if settings.head == "linear":
         return nn.Sequential(nn.Linear(inputs, settings.dim))
     layers: list[nn.Module] = [
+        # the batch norm behind it subtracts any bias again
         nn.Linear(inputs, settings.dim, bias=False),
         nn.BatchNorm1d(settings.dim),
         nn.ReLU(),
         nn.Linear(settings.dim, settings.dim, bias=settings.head == "paper"),
     ]
     nn.init.kaiming_normal_(layers[0].weight, nonlinearity="relu")  # type: ignore[arg-type]
+    # the paper does not say; He's factor of 2 is for a ReLU behind the layer, and none follows the last one
     nn.init.xavier_normal_(layers[3].weight)  # type: ignore[arg-type]
+    # f is taken behind these, so cosines of the released head lie in 0 … 1
     if settings.head == "released":
         layers += [nn.BatchNorm1d(settings.dim), nn.ReLU()]
     return nn.Sequential(*layers)

@@ -43,6 +43,7 @@ class RegionSettings(Settings):
 
     @model_validator(mode="after")
     def _windows_fit(self) -> "RegionSettings":
+        # asked here, since avg_pool2d would only complain in the first step of a training
         for size, kernel, stride in zip(self.map_size, self.kernel, self.stride, strict=True):
             if min(size, kernel, stride) < 1 or kernel > size:
                 raise ValueError(
@@ -54,6 +55,7 @@ class RegionSettings(Settings):
     def grid(self) -> Sizes:
         """Rows and columns of regions."""
         rows, columns = (
+            # as avg_pool2d counts, a rest at the right or bottom is in no window: 5 × 3 = 15 regions, Table 4's best
             (size - kernel) // stride + 1
             for size, kernel, stride in zip(self.map_size, self.kernel, self.stride, strict=True)
         )
@@ -114,8 +116,11 @@ class HGANSettings(DualEncoderSettings):
     def check_stage(self, stage: Any) -> None:
         """Its sentences stand at the left, and a stage learns no level that there is not."""
         if stage.position_shift:
+            # the second direction of the bi-LSTM is turned around at a
+            # sentence's end, counted from the first position of its row
             raise ValueError("HGAN's sentences stand at the left; set position_shift=false")
         for loss in stage.losses:
+            # a level of weight 0 is not computed, so it asks nothing of the network
             if "levels" in loss.needs and (
                 lacking := [n for n, w in loss.weights.items() if w and n not in self.levels]
             ):
@@ -154,6 +159,8 @@ class RegionBranch(nn.Module):
         super().__init__()
         self.settings = settings
         kernel = settings.convolution
+        # narrowing at once: 9.4 million weights (3 × 3, 2,048 to
+        # 512), where keeping the width would take 37.7 million
         self.convolution = nn.Conv2d(channels, dim, kernel, padding=kernel // 2, bias=False)
         self.norm = nn.BatchNorm2d(dim)
         self.reduce = nn.Conv2d(dim, dim, 1)
@@ -164,6 +171,7 @@ class RegionBranch(nn.Module):
         """Regions row by row."""
         averaged = F.adaptive_avg_pool2d(feature_map, self.settings.map_size)
         own = F.relu(self.norm(self.convolution(averaged)))
+        # the 1×1 convolution behind it is linear: before the mean it gives the same, at 128 places in place of 15
         windows = F.avg_pool2d(own, self.settings.kernel, self.settings.stride)
         regions: Tensor = self.reduce(windows)
         return regions.flatten(2).transpose(1, 2)
@@ -179,6 +187,7 @@ class HGAN(DualEncoder):
     weighted sum of their cosine and of both similarities.
     """
 
+    # words and phrases look at regions of the map, which a pooled feature no longer has
     cached_map = LAST_MAP
     # what a stage's losses do not reach, or a batch without a noun phrase leaves out, has no gradient
     leaves_parameters_unused = True
@@ -188,6 +197,7 @@ class HGAN(DualEncoder):
 
     def __init__(self, settings: HGANSettings, vocabulary_size: int, *, load_weights: bool = True) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
+        # weights are drawn in this order: another one gives every seed other weights
         text = HierarchicalText(settings.text, vocabulary_size, load_weights=load_weights)
         super().__init__(
             backbone,
@@ -198,6 +208,7 @@ class HGAN(DualEncoder):
         )
         self.settings = settings
         width = settings.text.dim
+        # a level that is off has no parameters: they would never see a gradient and still be in the checkpoint
         self.branches = nn.ModuleDict(
             {level: RegionBranch(settings.regions, backbone.map_channels, width) for level in settings.levels}
         )
@@ -249,9 +260,12 @@ class HGAN(DualEncoder):
     ) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "texts dim"], Mapping[str, LocalMatch]]:
         """As every network does; `local` matches all pairs by words and by phrases."""
         seen = self.read_pictures(images)
+        # phrases of 0 = in none: a network without the phrase level is given no phrases
         texts, parts = self.read_sentences(
             token_ids, torch.zeros_like(token_ids) if phrases is None else phrases, words_below
         )
+        # all pairs are batch² perceptrons a level (7,800 pairs a
+        # second on one thread): only for losses that read them
         if not local:
             return seen.embedding, texts, {}
         matches = self.match(self.project_pictures(seen.regions), self.project_sentences(parts))
@@ -292,6 +306,7 @@ class HGAN(DualEncoder):
 
     def _local(self, level: Level) -> LocalMatching:
         found = self.local[level]
+        # a ModuleDict gives any nn.Module; this tells the type checker which
         assert isinstance(found, LocalMatching)
         return found
 
@@ -307,9 +322,11 @@ class HGAN(DualEncoder):
         return {
             "backbone": [self.backbone],
             "image_projection": [self.image_projection],
+            # one of the two is empty, and `HGANSettings.parts` names only the other
             "words": [] if self.text.vectors is None else [self.text.vectors],
             "bert": [] if self.text.bert is None else [self.text.bert],
             "text": above,
             "text_projection": [self.text_projection],
+            # the branches too, since their regions serve the levels alone: V_g is pooled from the map before them
             "local": [self.branches, self.local],
         }

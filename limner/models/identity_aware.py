@@ -43,6 +43,8 @@ class IdentityAware(DualEncoder):
     ) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
         text = TextLSTM(settings.text, vocabulary_size)
+        # lengths are left as they are: CMCELoss normalises what it
+        # reads, and the pair loss takes them for its temperature
         super().__init__(
             backbone,
             nn.Linear(backbone.channels, settings.dim),

@@ -51,17 +51,21 @@ class MNiL(DualEncoder):
     def __init__(self, settings: MNiLSettings, vocabulary_size: int, *, load_weights: bool = True) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
         text = TextLSTM(settings.text, vocabulary_size)
+        # weights are drawn in this order: another one gives every seed other weights
         maps = FeatureMap(backbone.channels, settings.dim), FeatureMap(text.channels, settings.dim)
         super().__init__(backbone, maps[0], text, maps[1], settings.dim)
         self.settings = settings
+        # a tuple, which nn.Module does not register: both are its projections already
         self._maps = maps
         if settings.projection == "orthonormal":
             narrowest = min(backbone.channels, text.channels)
+            # QR gives no more rows than there are columns, and would fail here with a message about shapes
             if settings.dim > narrowest:
                 raise SettingsError(
                     f"setting 'model.projection': no {settings.dim} orthonormal rows of {narrowest} numbers; lower "
                     "model.dim"
                 )
+            # the first step starts from orthonormal rows too
             self.after_step()
 
     def after_step(self) -> None:
@@ -87,4 +91,5 @@ class FeatureMap(nn.Module):
     def make_orthonormal(self) -> None:
         """Replace the rows of the weight by those of its QR decomposition with a positive diagonal."""
         q, r = torch.linalg.qr(self.linear.weight.T.double())
+        # QR leaves the signs of rows open: LAPACK's would turn an axis of the space around between two steps
         self.linear.weight.copy_((q * torch.where(r.diagonal() < 0, -1.0, 1.0)).T)

@@ -46,8 +46,10 @@ def add_system(name: str, settings: type[DualEncoderSettings], network: type[Dua
     Raises `SettingsError` for a name that another system has.
     """
     system = System(settings, network)
+    # recipes are written with the field and read by it: with another default, what was written would not open again
     if settings.model_fields["system"].default != name:
         raise SettingsError(f"system '{name}': the field `system` of {settings.__name__} should say so")
+    # adding the same system twice is no error: an import may be run again in a notebook
     if _SYSTEMS.setdefault(name, system) != system:
         raise SettingsError(f"system '{name}': there is one of this name already; choose another")
 
@@ -56,6 +58,7 @@ def find_system(name: str) -> System:
     """The system of a name, ours or another package's. Raises `SettingsError` that lists the names there are."""
     if name in _SYSTEMS:
         return _SYSTEMS[name]
+    # limner's own come first, so no package can replace one; another package is imported only when it is asked for
     plugin = find_plugin("limner.encoders", name)
     if plugin is None:
         raise SettingsError(f"unknown system '{name}'; there are: {', '.join(_names())}")
@@ -82,6 +85,7 @@ def _of_its_system(values: Any) -> Any:
     if not isinstance(values, dict):
         return values
     name = values.get("system", DEFAULT)
+    # `_names` looks at every installed package's entry points: only if the name is not limner's own
     if not isinstance(name, str) or not (name in _SYSTEMS or name in _names()):
         *first, last = (f"'{one}'" for one in _names())
         known = f"{', '.join(first)} or {last}"
@@ -90,6 +94,7 @@ def _of_its_system(values: Any) -> Any:
     return find_system(name).settings.model_validate(values)
 
 
+# SerializeAsAny: pydantic writes the fields of the declared type otherwise, and a system's own would be lost
 ModelSettings = Annotated[SerializeAsAny[DualEncoderSettings], BeforeValidator(_of_its_system)]
 """The settings of any system's dual encoder, told apart by their `system`.
 
@@ -107,5 +112,6 @@ def build_network(
 ) -> DualEncoder:
     """The network of some settings; `load_weights=False` leaves the backbone random, for a checkpoint to fill."""
     build: Any = network_class(settings)
+    # through Any: systems take settings and a vocabulary, where `DualEncoder.__init__` takes modules
     network: DualEncoder = build(settings, vocabulary_size, load_weights=load_weights)
     return network

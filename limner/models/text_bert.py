@@ -47,6 +47,7 @@ class BertSettings(Settings):
     def _heads_share_the_width(self) -> "BertSettings":
         if self.width % self.heads:
             raise ValueError(f"width={self.width} cannot be shared by heads={self.heads}")
+        # a pretrained one says how many layers it has only in its config.json: `BertWords` asks it
         if self.model is None and self.hidden == "last-four" and self.layers < 4:
             raise ValueError(f"hidden=last-four needs at least 4 layers, got layers={self.layers}")
         return self
@@ -69,12 +70,14 @@ class BertWords(nn.Module):
         self.bert, special = _bert(settings, vocabulary_size, load_weights)
         self.cls, self.sep = special
         config: Any = self.bert.config
+        # [CLS] and [SEP] take two of the positions
         self.longest = int(config.max_position_embeddings) - 2
         self.channels = int(config.hidden_size) * (4 if settings.hidden == "last-four" else 1)
         if settings.hidden == "last-four" and config.num_hidden_layers < 4:
             raise CheckpointError(
                 f"bert '{settings.model}': {config.num_hidden_layers} hidden layers, and hidden=last-four needs 4"
             )
+        # −1 = no piece: 0 is a piece of BERT's, [PAD]
         table = torch.full((vocabulary_size + 1, PIECES), -1, dtype=torch.int32)
         table[1:, 0] = torch.arange(1, vocabulary_size + 1)
         self.register_buffer("pieces", table)
@@ -92,7 +95,9 @@ class BertWords(nn.Module):
         tokenizer = load_tokenizer(self.settings.model)
         for number, word in enumerate(entries, start=1):
             ids = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word))[:PIECES]
+            # a word of which BERT's cleaning leaves nothing would have no state
             ids = ids or [tokenizer.convert_tokens_to_ids(_UNKNOWN)]
+            # `__init__` has put the piece of a random BERT there
             self.pieces[number] = -1
             self.pieces[number, : len(ids)] = torch.tensor(ids, dtype=torch.int32)
 
@@ -103,12 +108,14 @@ class BertWords(nn.Module):
         pieces = self.pieces[token_ids].long()
         present = (pieces >= 0) & (token_ids != PADDING)[:, :, None]
         row, word, _ = present.nonzero(as_tuple=True)
+        # without gaps: BERT's position embeddings count pieces, of which a word has one to eight
         place = (present.flatten(1).cumsum(1) - 1)[present.flatten(1)]
         read = place < self.longest
         row, word, place, ids = row[read], word[read], place[read], pieces[present][read]
         ends = torch.zeros(len(token_ids), dtype=torch.long, device=token_ids.device)
         ends = ends.index_add(0, row, torch.ones_like(row))
         width = int(ends.max()) + 2
+        # filled with [SEP], so that the one behind each sentence needs no index; the mask hides those after it
         tokens = token_ids.new_full((len(token_ids), width), self.sep)
         tokens[:, 0] = self.cls
         tokens[row, place + 1] = ids
@@ -117,6 +124,8 @@ class BertWords(nn.Module):
             input_ids=tokens, attention_mask=mask.long(), output_hidden_states=True
         ).hidden_states
         of_pieces = self._chosen(states)[row, place + 1]
+        # the paper does not say how the pieces of a word make one
+        # feature: their mean, summed in one pass without a loop
         sums = of_pieces.new_zeros(token_ids.numel(), self.channels)
         at = row * token_ids.shape[1] + word
         sums = sums.index_add(0, at, of_pieces)
@@ -125,6 +134,7 @@ class BertWords(nn.Module):
 
     def _chosen(self, states: Sequence[Tensor]) -> Tensor:
         if self.settings.hidden == "last-four":
+            # states[0] is the embedding layer, so that four encoder layers are needed for these
             return torch.cat(list(states[-4:]), dim=2)
         return states[-1] if self.settings.hidden == "last" else states[-2]
 
@@ -136,6 +146,7 @@ class BertWords(nn.Module):
 def whole_words(model: str) -> list[str]:
     """The pieces of a BERT's vocabulary that are whole words, in its order."""
     vocabulary: dict[str, int] = load_tokenizer(model).get_vocab()
+    # pieces that continue a word (##ing) and special ones ([CLS]) hold characters that are no letters
     return [piece for piece in sorted(vocabulary, key=vocabulary.__getitem__) if piece.isalnum()]
 
 
@@ -145,6 +156,7 @@ def load_tokenizer(model: str) -> Any:
     # transformers lets through what its own libraries raise: OSError, ValueError, KeyError, SafetensorError …
     try:
         tokenizer = _transformers().AutoTokenizer.from_pretrained(model)
+    # `_transformers` says what to install: not to be wrapped in "its tokenizer cannot be read"
     except CheckpointError:
         raise
     except Exception as error:
@@ -175,6 +187,7 @@ def _bert(
     transformers = _transformers()
     if settings.model is None:
         config = transformers.BertConfig(
+            # padding, the words, [CLS] and [SEP]
             vocab_size=vocabulary_size + 3,
             hidden_size=settings.width,
             num_hidden_layers=settings.layers,
@@ -182,6 +195,7 @@ def _bert(
             intermediate_size=4 * settings.width,
             pad_token_id=PADDING,
         )
+        # the pooler above [CLS] is never read, so its parameters would have no gradient
         bert: nn.Module = transformers.BertModel(config, add_pooling_layer=False)
         return bert, (vocabulary_size + 1, vocabulary_size + 2)
     _expect_folder(settings.model)
@@ -194,6 +208,8 @@ def _bert(
             f"bert '{settings.model}': it is a '{config.model_type}'; choose a BERT, e.g. bert-base-uncased"
         )
     if not load_weights:
+        # a checkpoint carries config.json and no tokenizer, so the
+        # ids travel in it; 101 and 102 are bert-base-uncased's
         special = getattr(config, "limner_special", (101, 102))
         return transformers.BertModel(config, add_pooling_layer=False), (int(special[0]), int(special[1]))
     tokenizer = load_tokenizer(settings.model)
@@ -206,6 +222,7 @@ def _bert(
                 config=config,
                 add_pooling_layer=False,
                 output_loading_info=True,
+                # off, transformers raises a page of its own; on, it reports the names, which make one line below
                 ignore_mismatched_sizes=True,
             )
     except Exception as error:
@@ -234,6 +251,7 @@ def _quiet(transformers: ModuleType) -> Iterator[None]:
     try:
         yield
     finally:
+        # transformers' settings are those of the whole process, and the caller may have chosen them
         logging.set_verbosity(before)
         if shown:
             logging.enable_progress_bar()

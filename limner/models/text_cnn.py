@@ -64,11 +64,14 @@ class WordConv(nn.Module):
     def __init__(self, inputs: int, outputs: int, taps: Literal[1, 2]) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(outputs, inputs, taps))
+        # by fan-out, as `image.encoder.initialise` has it for the image path (He et al., Eq. 14)
         nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Float[Tensor, "batch out_words read"]) -> Float[Tensor, "batch out_words outputs"]:
         """Filter what stands at each place: a word, or with two taps what `join_neighbours` makes of two."""
         filters = self.weight
+        # turned at each step: filters kept as the product wants them saved 3
+        # of 256 ms a step and cost resumed runs their bit-equal gradient norms
         return F.linear(x, filters.transpose(1, 2).reshape(len(filters), -1))
 
 
@@ -88,6 +91,7 @@ class _NeighboursJoined(torch.autograd.Function):
         """The word before the first is zero."""
         _, words, channels = x.shape
         ctx.words, ctx.stride = words, stride  # type: ignore[attr-defined]
+        # each number is written once: 256.1 ms a step of the blocks, where F.pad, slices and torch.cat have 260.7
         joined = x.new_empty(len(x), -(-words // stride), 2 * channels)
         joined[:, 0, :channels] = 0
         joined[:, 1:, :channels] = x[:, stride - 1 : words - 1 : stride]
@@ -101,6 +105,7 @@ class _NeighboursJoined(torch.autograd.Function):
         before, itself = gradients[0].chunk(2, dim=2)
         of_words = before.new_zeros(len(before), ctx.words, before.shape[2])
         of_words[:, :: ctx.stride] = itself
+        # before[:, 0] is the gradient of the zeros left of the sentence: nothing reads it
         of_words[:, ctx.stride - 1 : ctx.words - 1 : ctx.stride] += before[:, 1:]
         return of_words, None
 
@@ -166,6 +171,7 @@ class TextCNN(TextEncoder):
         # **Decided**: the paper says only that the table may start at random
         nn.init.normal_(self.table.weight, std=0.1)
         with torch.no_grad():
+            # padding_idx keeps this row's gradient at 0, but `normal_` has written over its zeros
             self.table.weight[PADDING].zero_()
         released = settings.text_blocks == "released"
         self.word_norm: nn.Module = ChannelNorm(settings.word_dim) if released else nn.Identity()
@@ -177,8 +183,12 @@ class TextCNN(TextEncoder):
         self.blocks = nn.Sequential(*blocks)
         residual = [block for block in self.blocks if isinstance(block, TextBlock)]
         if settings.start == "bag-of-words":
+            # the nearest other sentence describes the same picture in 27.9 % of validation sentences from
+            # this start, in 4.2 % from He's, in 29.7 % by the plain mean of the word vectors (Flickr8k)
             start_as_bag_of_words(residual)
         elif settings.start == "still":
+            # kept for generated people: 44.9 validation R@1 from this start, 38.8
+            # from the bag of words (on released blocks, without the position shift)
             for block in residual:
                 nn.init.zeros_(block.bn3.weight)
         self.channels = width
@@ -188,6 +198,7 @@ class TextCNN(TextEncoder):
         if self.training and self.settings.word_dropout:
             keep = torch.rand(token_ids.shape, device=token_ids.device) >= self.settings.word_dropout
             token_ids = torch.where(keep, token_ids, PADDING)
+        # no mask: padding is a row of zeros, and the paper averages over all positions
         x = self.word_norm(self.table(token_ids))
         out: Tensor = self.blocks(x).mean(dim=1)
         return out
@@ -201,6 +212,7 @@ def _block_shapes(settings: TextCNNSettings) -> Iterator[tuple[int, int, Literal
         last = released and stage == 3
         first_middle = outputs // 4
         if released:
+            # 128, 512, 1,024 and 2,048 in the authors' MATLAB
             first_middle = outputs // 2 if stage == 0 else outputs
         yield first_middle, outputs, 1 if stage == 0 or last else 2
         for _ in range(0 if last else count - 1):
@@ -236,11 +248,14 @@ def start_as_bag_of_words(blocks: Sequence[TextBlock]) -> None:
             assert isinstance(projection, WordConv)
             assert isinstance(shortcut_norm, ChannelNorm)
             if block is blocks[0]:
+                # orthonormal rows keep the angles between sums of word vectors
                 first = nn.init.orthogonal_(torch.empty(features, projection.weight.shape[1]))
                 copies = torch.arange(len(projection.weight)) % features
                 projection.weight[:, :, 0] = first[copies]
             else:
                 _copy_features(projection, features)
+            # with two deviations here too the first word of a sentence
+            # was cut: nearest sentence 29.9 % right, 30.5 % with four
             shortcut_norm.bias.fill_(_NEARLY_LINEAR if block is blocks[0] else 2 * _NEARLY_LINEAR)
 
 

@@ -30,7 +30,9 @@ class PartedNetwork(nn.Module, ABC):
     def eval_parts(self, names: Iterable[str]) -> None:
         """Put parts into eval mode, so that their batch norm neither uses nor gathers the batch's statistics."""
         modules = self.modules_of_parts()
+        # by module and not by parameter: statistics of batch norm are buffers, which `requires_grad` does not hold
         for name in names:
+            # a stage may freeze a part that is a loss's and no network's, such as the classifier
             for module in modules.get(name, ()):
                 module.eval()
 
@@ -72,6 +74,8 @@ class TextEncoder(nn.Module, ABC):
 
     table: nn.Embedding
     channels: int
+    # 1: all places, as in the released code, gave generated people
+    # 49.2 for 47.6 text→image R@1 in one run, 43.3 for 45.1 in another
     test_positions = 1
     needs_of_text: frozenset[TextNeed] = frozenset()
 
@@ -90,6 +94,7 @@ class TextEncoder(nn.Module, ABC):
         """Features of sentences before the encoder, for figures: the mean vector of their tokens, 0 without any."""
         vectors = self.word_vectors().float()
         present = token_ids != PADDING
+        # an empty position reads row −1, which is the last word's vector; the mask takes it out again
         sums = (vectors[token_ids - 1] * present[:, :, None]).sum(dim=1)
         return sums / present.sum(dim=1, keepdim=True).clamp(min=1)
 

@@ -49,6 +49,7 @@ class TextLSTM(TextEncoder):
         self.settings = settings
         self.table = nn.Embedding(vocabulary_size + 1, settings.word_dim, padding_idx=PADDING)
         nn.init.normal_(self.table.weight, std=0.1)
+        # padding_idx keeps this row's gradient at 0, but `normal_` has written over its zeros
         self.table.weight.data[PADDING].zero_()
         self.dropout = nn.Dropout(settings.dropout)
         self.lstm = nn.LSTM(settings.word_dim, settings.hidden, settings.layers, batch_first=True)
@@ -83,6 +84,7 @@ class TextLSTM(TextEncoder):
         """The last layer's state at each word, 0 behind a sentence's end, and which positions are before it."""
         ends = lengths(token_ids)
         present = torch.arange(token_ids.shape[1], device=token_ids.device) < ends[:, None]
+        # on an accelerator each step of a loop is several small kernels; nn.LSTM is one call of cuDNN there
         if token_ids.device.type == "cpu":
             return self._packed(token_ids, ends, present), present
         longest = int(ends.max())
@@ -97,9 +99,13 @@ class TextLSTM(TextEncoder):
         ends: Int64[Tensor, " batch"],
         present: Bool[Tensor, "batch words"],
     ) -> Float[Tensor, "batch words {self.channels}"]:
+        # stable: which of two sentences of one length comes first is the order of sums in gradients
         order = ends.argsort(descending=True, stable=True)
+        # nonzero of the transpose goes word by word, and the longest
+        # sentence comes first in each: what `run_packed` wants
         place, row = present[order].T.nonzero(as_tuple=True)
         counts = [count for count in present.sum(dim=0).tolist() if count]
+        # from places in the sorted order back to rows of the batch
         row = order[row]
         packed = run_packed(self.lstm, self.dropout(self.table(token_ids[row, place])), counts)
         states = packed.new_zeros(*token_ids.shape, self.channels)
@@ -133,13 +139,17 @@ def run_packed(
             lstm.get_parameter(f"{name}_l{layer}")
             for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
+        # all words of a layer in one product; cuDNN's two biases act by their sum alone
         entering = F.linear(rows, into, first_bias + second_bias)
         hidden = cell = rows.new_zeros(counts[0], lstm.hidden_size)
         states = []
         for step, gates in enumerate(torch.split(entering, list(counts))):
+            # before the first word the state is 0, and so is its product
             if step:
+                # sentences that have ended are the last rows, so that a slice drops them
                 gates = gates + F.linear(hidden[: len(gates)], again)
             i, f, g, o = gates.to(torch.promote_types(gates.dtype, torch.float32)).chunk(4, dim=1)
+            # in float32: a cell adds up over a whole sentence, where bf16 loses what is small beside the sum
             cell = torch.addcmul(f.sigmoid() * cell[: len(gates)], i.sigmoid(), g.tanh())
             hidden = o.sigmoid() * cell.tanh()
             states.append(hidden)

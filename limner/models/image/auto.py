@@ -17,6 +17,7 @@ _MAY_BE_MISSING = "hidden_states_norms."
 Classifier checkpoints do not have them, and a fresh one only normalises.
 """
 
+# without these, checkpoints of one network are equal on all machines, and tell nobody the folders of one
 _OF_A_MACHINE = ("_name_or_path", "transformers_version")
 
 
@@ -34,6 +35,7 @@ class AutoEncoder(ImageEncoder):
                 f"auto_model: expected a network for RGB pictures, got {colours} channels; choose another"
             )
         widths: Any = backbone.channels
+        # a width for each map in `out_features`; only the last map is read
         channels = int(widths[-1])
         super().__init__(channels, channels, normalisation)
         self.backbone = backbone
@@ -43,6 +45,7 @@ class AutoEncoder(ImageEncoder):
         return {
             "config.json": portable(self.backbone.config),
             "preprocessor_config.json": {
+                # mean and deviation are of pixels in 0 … 255 already
                 "do_rescale": False,
                 "do_normalize": True,
                 "image_mean": self.pixel_mean.flatten().tolist(),
@@ -69,6 +72,7 @@ def load_auto(model: str, *, load_weights: bool = True) -> AutoEncoder:
     except Exception as error:
         raise _unusable(model, "its config.json cannot be read", error) from error
     mapping = transformers.MODEL_FOR_BACKBONE_MAPPING
+    # timm_backbone is in the mapping as well, but is a wrapper that needs another library
     if config.model_type == "timm_backbone" or type(config) not in mapping:
         raise CheckpointError(
             f"auto_model '{model}': '{config.model_type}' is not a backbone of transformers itself; "
@@ -88,6 +92,7 @@ def portable(config: Any) -> dict[str, Any]:
 
 def _transformers() -> ModuleType:
     try:
+        # imported here, since transformers is an optional extra and no other backbone needs it
         return importlib.import_module("transformers")
     except ImportError as error:
         raise CheckpointError(
@@ -115,6 +120,7 @@ def _with_weights(backbone_class: Any, config: Any, model: str) -> nn.Module:
 def _normalisation(transformers: Any, model: str) -> Normalisation:
     """`(x · rescale_factor - image_mean) / image_std`, said in pixels of 0..255."""
     try:
+        # cached_file raises for a missing file otherwise; a model without one gets ImageNet's values
         path = transformers.utils.cached_file(
             model, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False
         )
@@ -125,6 +131,7 @@ def _normalisation(transformers: Any, model: str) -> Normalisation:
         standardised = values.get("do_normalize", True) and "image_mean" in values
         mean = [float(value) for value in values["image_mean"]] if standardised else [0.0] * 3
         std = [float(value) for value in values["image_std"]] if standardised else [1.0] * 3
+        # (f·x − m) / s = (x − m/f) / (s/f)
         red, green, blue = (value / factor for value in mean)
         red_std, green_std, blue_std = (value / factor for value in std)
     except Exception as error:

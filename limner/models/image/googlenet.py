@@ -67,6 +67,7 @@ class _Inception(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch {self.outputs} height width"]:
+        # the order of the branches is the order of channels that the next block's weights expect
         return torch.cat([self.branch1(x), self.branch2(x), self.branch3(x), self.branch4(x)], dim=1)
 
 
@@ -76,11 +77,13 @@ class GoogLeNet(ImageEncoder):
     The feature map is inception (5b), 1/32 of the picture's height and width, rounded up.
     """
 
+    # the auxiliary classifiers served the training on ImageNet alone
     classifier_keys: ClassVar[tuple[str, ...]] = ("fc.", "aux1.", "aux2.")
 
     def __init__(self, *, width: float = 1.0, normalisation: Normalisation = TRANSFORMED_INPUT) -> None:
         blocks = [(name, tuple(scale_channels(n, width) for n in widths)) for name, widths in _BLOCKS]
         last = blocks[-1][1]
+        # places 1 and 3 are the reductions within a branch, which do not come out of it
         channels = last[0] + last[2] + last[4] + last[5]
         super().__init__(channels, channels, normalisation)
         stem, before = scale_channels(64, width), scale_channels(192, width)
@@ -88,6 +91,7 @@ class GoogLeNet(ImageEncoder):
         self.conv2 = _Convolution(stem, stem, 1)
         self.conv3 = _Convolution(stem, before, 3)
         # Rounded up as in Caffe: 224 pixels give 56, 28, 14 and 7 with pools that have no padding.
+        # one module for all pools of 3 × 3: it has no weights, so no name in a weight file is lost
         self.maxpool = nn.MaxPool2d(3, stride=2, ceil_mode=True)
         self.maxpool4 = nn.MaxPool2d(2, stride=2, ceil_mode=True)
         inputs = before
@@ -100,6 +104,7 @@ class GoogLeNet(ImageEncoder):
     def layers(self) -> list[Layer]:
         """conv1 to conv3 and inception3a to inception5b, with the pools between them."""
         names = ["conv1", "maxpool", "conv2", "conv3", "maxpool"]
+        # behind 4e torchvision pools by 2 × 2, where Table 1 of the paper has 3 × 3; so were the weights trained
         pools = {"inception3b": ["maxpool"], "inception4e": ["maxpool4"]}
         for name, _ in _BLOCKS:
             names += [name, *pools.get(name, [])]

@@ -49,6 +49,8 @@ class StridedConvolution(nn.Conv2d):
         """Filter a batch, in autocast's type where the caller applies it."""
         top, left = ((1 - side % 2) if self.same else 0 for side in input.shape[2:])
         if self._has_slow_gradients(input):
+            # cast before the function: autocast does not reach its backward,
+            # where input, filter and gradient have to be of one type
             kept, weight = input.to(torch.bfloat16), self.weight.to(torch.bfloat16)
             out: Tensor = StridedDepthwise.apply(kept, weight, top, left)  # type: ignore[no-untyped-call]
             return out
@@ -59,6 +61,8 @@ class StridedConvolution(nn.Conv2d):
     def _has_slow_gradients(self, input: Tensor) -> bool:
         if input.device.type != "cpu" or self.groups != self.in_channels or not torch.is_grad_enabled():
             return False
+        # a layer of 96 channels on 112 × 112 (batch 32): 350 ms in bf16, 76 by stride 1; the network
+        # learns at 61.6 pictures a second where PyTorch's has 42.8. In fp32 stride 1 loses, 125 to 104 ms
         computed = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else input.dtype
         return computed == torch.bfloat16
 
@@ -84,10 +88,12 @@ class StridedDepthwise(torch.autograd.Function):
         """Gradients of the input and of the filter."""
         input, weight = ctx.saved_tensors
         top, left = ctx.offset
+        # zeros stand for the outputs that stride 2 does not compute: nothing reads them, so their gradient is 0
         spread = torch.zeros_like(input)
         spread[:, :, top::2, left::2] = gradients[0]
         of_input, of_weight, _ = torch.ops.aten.convolution_backward(
             spread, input, weight, None, (1, 1), (1, 1), (1, 1), False, (0, 0), len(weight),
+            # behind layers that are held fixed nobody asks for the input's gradient
             (*ctx.needs_input_grad[:2], False),
         )  # fmt: skip
         return of_input, of_weight, None, None
@@ -122,6 +128,7 @@ class _InvertedResidual(nn.Module):
         super().__init__()
         hidden = inputs * expansion
         layers: list[nn.Module] = []
+        # the first block has t = 1, and torchvision's names have no expansion there either
         if expansion != 1:
             layers.append(_Convolution(inputs, hidden, 1, padding=padding))
         layers += [
@@ -163,6 +170,8 @@ class MobileNetV2(ImageEncoder):
                     _InvertedResidual(inputs, outputs, expansion=expansion, stride=stride, padding=padding)
                 )
                 inputs = outputs
+        # the last 1×1 convolution and its ReLU6 are in the map:
+        # the pooled feature is what torchvision's classifier reads
         layers.append(_Convolution(inputs, channels, 1, padding=padding))
         self.features = nn.Sequential(*layers)
         initialise(self)

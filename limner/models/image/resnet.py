@@ -25,6 +25,7 @@ class _BasicBlock(nn.Module):
 
     def __init__(self, inputs: int, planes: int, stride: int) -> None:
         super().__init__()
+        # no biases anywhere: the batch norm behind a convolution would subtract them again
         self.conv1 = nn.Conv2d(inputs, planes, 3, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(planes)
         self.conv2 = nn.Conv2d(planes, planes, 3, padding=1, bias=False)
@@ -38,6 +39,7 @@ class _BasicBlock(nn.Module):
         shortcut = x if self.downsample is None else self.downsample(x)
         out = self.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
+        # in place on a fresh sum; the input is not touched, since the block before may still need it for its gradient
         return F.relu(out + shortcut, inplace=True)
 
 
@@ -55,6 +57,7 @@ class _Bottleneck(nn.Module):
         outputs = planes * self.expansion
         self.conv1 = nn.Conv2d(inputs, planes, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(planes)
+        # the stride is here: on the 1×1 before, as the paper has it, three of four places would never be read
         self.conv2 = nn.Conv2d(planes, planes, 3, stride, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(planes)
         self.conv3 = nn.Conv2d(planes, outputs, 1, bias=False)
@@ -75,6 +78,7 @@ class _Bottleneck(nn.Module):
 def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
     """The projection of Eq. 2 where the shape changes (option B), otherwise the identity."""
     if stride == 1 and inputs == outputs:
+        # None and not nn.Identity: torchvision's blocks have no such module, and the names follow theirs
         return None
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
@@ -113,6 +117,7 @@ class ResNet(ImageEncoder):
         self.bn1 = nn.BatchNorm2d(planes[0])
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        # conv2_x does not halve the map, since the max pool before it has (Table 1)
         inputs = planes[0]
         for stage, (width_here, count, stride) in enumerate(
             zip(planes, counts, (1, 2, 2, last_stride), strict=True), start=1
@@ -120,6 +125,7 @@ class ResNet(ImageEncoder):
             outputs = width_here * block.expansion
             first = block(inputs, width_here, stride)
             others = [block(outputs, width_here, 1) for _ in range(count - 1)]
+            # torchvision's names: weight files are loaded by them, and stages of training are divided by them
             self.add_module(f"layer{stage}", nn.Sequential(first, *others))
             inputs = outputs
         initialise(self)
@@ -127,6 +133,8 @@ class ResNet(ImageEncoder):
     def layers(self) -> list[Layer]:
         """conv1, bn1, relu, maxpool and each block as `layer1.0`, `layer1.1` and so on."""
         names = ["conv1", "bn1", "relu", "maxpool"]
+        # a layer for each block and not for each stage: training may
+        # be divided within a stage, as Flickr8k's is in MobileNetV2
         for stage in range(1, 5):
             names += [
                 f"layer{stage}.{name}" for name, _ in self.get_submodule(f"layer{stage}").named_children()

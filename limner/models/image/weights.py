@@ -43,6 +43,7 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
         if path.suffix.lower() == ".safetensors":
             content: Any = load_file(path)
         else:
+            # a pickle runs code when it is read; weights_only allows tensors and plain containers
             content = torch.load(path, map_location="cpu", weights_only=True)
     # A damaged archive or pickle fails in any of a dozen ways, as deep as the damage lies.
     except Exception as error:
@@ -63,8 +64,10 @@ def published_state(name: str) -> dict[str, Tensor]:
         content = torch.hub.load_state_dict_from_url(
             PUBLISHED_AT + file,
             map_location="cpu",
+            # the digits in a file's name begin its SHA-256, so a download that was cut off is found
             check_hash=True,
             weights_only=True,
+            # no progress bar in logs and pipes
             progress=sys.stderr.isatty(),
         )
     # No network, a wrong hash, a full disk, a damaged file in the cache: the next step is the same.
@@ -87,8 +90,10 @@ def load_state(encoder: ImageEncoder, state: Mapping[str, Tensor], *, source: st
     """
     own = encoder.state_dict()
     given = {name: value for name, value in state.items() if not name.startswith(encoder.classifier_keys)}
+    # all of it is checked first: load_state_dict copies as it goes, and a misfit half way would leave a mixture
     for name, expected in own.items():
         if name not in given:
+            # files from before PyTorch 0.4.1 lack it, and it acts only where momentum is None
             if name.endswith(".num_batches_tracked"):
                 given[name] = expected
                 continue
@@ -98,6 +103,7 @@ def load_state(encoder: ImageEncoder, state: Mapping[str, Tensor], *, source: st
             raise _misfit(
                 encoder, source, f"'{name}' has shape {tuple(value.shape)}, expected {tuple(expected.shape)}"
             )
+        # one NaN in a filter is a NaN in every feature, which is far harder to trace back to the file
         if expected.is_floating_point() and not (value.is_floating_point() and value.isfinite().all()):
             raise _misfit(encoder, source, f"'{name}' should hold finite floating-point numbers")
     for name in given:
@@ -114,6 +120,7 @@ def _misfit(encoder: ImageEncoder, source: str, what: str) -> CheckpointError:
 
 
 def _plain_tensors(content: Any, source: str) -> dict[str, Tensor]:
+    # training scripts save their epoch and optimiser beside the weights
     if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
         content = content["state_dict"]
     if not isinstance(content, Mapping):
