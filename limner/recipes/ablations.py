@@ -44,8 +44,8 @@ def variants(
     whole: dict[str, Recipe] = {}
     found: dict[str, Variant] = {}
     for row in rows:
-        # A row of stage II repeats the change of the row that it starts from: the first stages must be
-        # equal to branch.
+        # A row of stage II repeats the change of the row that it starts from: the first stages must be equal to
+        # branch.
         own = whole[row.key] = row.change(whole[row.after] if row.after else recipe)
         # A row of stage I trains that stage alone, whatever follows it in the recipe.
         stages = own.stages[:1] if row.stage == "I" else own.stages[row.alone :]

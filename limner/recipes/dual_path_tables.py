@@ -12,8 +12,7 @@ from limner.training.recipe import Recipe, StageSettings
 
 def _instance(recipe: Recipe, stage: StageSettings) -> Instance:
     """The instance loss as the stage has it, or else as another stage of the recipe does: with its scale, say."""
-    # A row may give the loss back to a stage that has none: it then comes with the recipe's own scale and
-    # dropout.
+    # A row may give the loss back to a stage that has none: it then comes with the recipe's own scale and dropout.
     known = (other.loss(Instance) for other in (stage, *recipe.stages))
     return next((loss for loss in known if loss is not None), Instance())
 
@@ -69,8 +68,8 @@ def _vectors(start: str | None) -> Change:
     """Word vectors that start so; None = as the recipe has them, learnt from the captions where it has none."""
 
     def change(recipe: Recipe) -> Recipe:
-        # limner comes without word2vec, so vectors learnt from the captions stand for the paper's; a start
-        # at random would repeat the other row.
+        # limner comes without word2vec, so vectors learnt from the captions stand for the paper's; a start at random
+        # would repeat the other row.
         own = recipe.vocabulary.vectors
         chosen = start or ("captions" if own == "random" else own)
         return recipe.replace(vocabulary=recipe.vocabulary.replace(vectors=chosen))

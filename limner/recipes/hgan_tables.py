@@ -124,8 +124,7 @@ def _windows(kernel: tuple[int, int], stride: tuple[int, int], regions: int, *fi
         f"{rows} × {columns}, steps of {down} × {across}: {regions} regions",
         "I",
         _texts(*figures),
-        # Table 4's numbers of regions come out on a map of 16 × 8 alone: (4, 4) in steps of (3, 2) gives 5
-        # × 3.
+        # Table 4's numbers of regions come out on a map of 16 × 8 alone: (4, 4) in steps of (3, 2) gives 5 × 3.
         _regions(map_size=(16, 8), kernel=kernel, stride=stride),
     )
 

@@ -34,13 +34,12 @@ def identity_aware_cuhk_pedes() -> Recipe:
         patience=3,
         # Epochs, batch and patience are ours: section 4.2 does not name them.
         batch=64,
-        # Section 4.2: "we first train the language model and fix the CNN model, and then finetune the whole
-        # network".
+        # Section 4.2: "we first train the language model and fix the CNN model, and then finetune the whole network".
         frozen=("backbone",),
         # VGG-16's last map takes 50 kB a view in float16: 6.8 GB for 34,054 images, within the cache's 20.
         views=4,
-        # All 20 pairs of each image and each sentence of CUHK-PEDES would be 2 million an epoch; 4 of each
-        # are 409,000.
+        # All 20 pairs of each image and each sentence of CUHK-PEDES would be 2 million an epoch; 4 of each are
+        # 409,000.
         reranker_pairs=PairSettings(an_epoch=4),
         # Adam at 1e-4 (section 4.2): without weight decay AdamW is Adam.
         optimiser=OptimiserSettings(name="adamw", rate=1e-4),
@@ -68,8 +67,7 @@ def identity_aware_cuhk_pedes() -> Recipe:
             language.replace(
                 name="stage-2",
                 frozen=(),
-                # `replace` starts from the stage before, which has no optimiser for a CNN that is held
-                # fixed.
+                # `replace` starts from the stage before, which has no optimiser for a CNN that is held fixed.
                 part_optimisers={"backbone": OptimiserSettings(name="sgd", rate=1e-3)},
             ),
         ),
@@ -124,8 +122,8 @@ def identity_aware_birds() -> Recipe:
             text=TextLSTMSettings(word_dim=300),
         ),
         vocabulary=VocabularySettings(vectors="captions"),
-        # Stage 2 took R@1 text→image from 37.3 to 48.6 (test, means of three seeds), but the seeds of stage
-        # 1 lie twenty points apart (docs/log/2026-11-22.md).
+        # Stage 2 took R@1 text→image from 37.3 to 48.6 (test, means of three seeds), but the seeds of stage 1 lie
+        # twenty points apart (docs/log/2026-11-22.md).
         cross_encoder=CoAttentionSettings(spatial_dim=128, semantic_dim=128, dim=256),
         stages=(
             first,
@@ -135,8 +133,8 @@ def identity_aware_birds() -> Recipe:
                 batch=64,
                 frozen=("backbone",),
                 views=3,
-                # Of the 20 nearest of five species hardly one is wrong; one right and one wrong pair a
-                # sample are drawn instead.
+                # Of the 20 nearest of five species hardly one is wrong; one right and one wrong pair a sample are
+                # drawn instead.
                 reranker_pairs=PairSettings(drawn="random", count=2),
                 optimiser=adamw.replace(rate=0.0003),
             ),
@@ -161,8 +159,8 @@ def identity_aware_people() -> Recipe:
         batch=128,
         frozen=("backbone",),
         views=10,
-        # Trained from the 20 nearest first, stage 2 fell from stage 1's 27.0 text→image to 6.6: they are
-        # pairs that stage 1 cannot tell apart, and the cross-encoder first has to learn what stage 1 knows
+        # Trained from the 20 nearest first, stage 2 fell from stage 1's 27.0 text→image to 6.6: they are pairs that
+        # stage 1 cannot tell apart, and the cross-encoder first has to learn what stage 1 knows
         # (docs/log/2026-11-22.md).
         reranker_pairs=PairSettings(drawn="random", count=8, an_epoch=4),
         optimiser=adamw,
@@ -170,8 +168,8 @@ def identity_aware_people() -> Recipe:
         # Judged once, at its end: what counts is the stage that follows.
         validate_every=3,
     )
-    # Random pairs alone ended at 29.7 text→image after 1,500 steps; 900 of them and 600 of near ones, 30.8,
-    # and image→text at 37.5, where near ones with a fixed CNN had 31.5 after 1,200.
+    # Random pairs alone ended at 29.7 text→image after 1,500 steps; 900 of them and 600 of near ones, 30.8, and
+    # image→text at 37.5, where near ones with a fixed CNN had 31.5 after 1,200.
     everything = language.replace(
         name="stage-2",
         epochs=4,
@@ -195,13 +193,12 @@ def identity_aware_people() -> Recipe:
             StageSettings(
                 name="stage-1",
                 epochs=24,
-                # Batches of 32 at rate 0.001 have 27.0 text→image on validation, of 64 at 0.002 21.1: twice
-                # the steps.
+                # Batches of 32 at rate 0.001 have 27.0 text→image on validation, of 64 at 0.002 21.1: twice the
+                # steps.
                 batch=32,
                 pairing="group",
                 position_shift=False,
-                # As the paper writes it, without this: 10.0 text→image in place of 21.1 (validation, rate
-                # 0.002).
+                # As the paper writes it, without this: 10.0 text→image in place of 21.1 (validation, rate 0.002).
                 losses=(CMCE(renormalise=True),),
                 optimiser=adamw,
                 schedule=ScheduleSettings(kind="cosine", warmup=1),

@@ -9,8 +9,8 @@ from limner.losses import CMCE, Instance, Ranking
 from limner.recipes.table import Change, Row, Table, in_stage, recalls
 from limner.training.recipe import Recipe, StageSettings
 
-# With margin 1 and the hardest negatives the loss stayed at 2.0, a collapsed network: text→image R@1 0.9,
-# with these 21.5 (docs/log/2026-11-22.md).
+# With margin 1 and the hardest negatives the loss stayed at 2.0, a collapsed network: text→image R@1 0.9, with these
+# 21.5 (docs/log/2026-11-22.md).
 _SMALL = Ranking(margin=0.2, negatives="sum")
 _TRIPLETS = {"identity-aware-birds": _SMALL, "identity-aware-people": _SMALL}
 """The triplet baseline of a recipe; of others, that of the paper's size."""

@@ -39,16 +39,14 @@ def mnil_mscoco() -> Recipe:
                 batch=64,
                 # The LSTM reads from the first word on; the shift is for dual-path's filters.
                 position_shift=False,
-                # Two samples of MSCOCO are relevant to each other if they share a category label (section
-                # 4.1).
+                # Two samples of MSCOCO are relevant to each other if they share a category label (section 4.1).
                 losses=(Sextuple(relevant="label"),),
                 optimiser=OptimiserSettings(
-                    # Momentum 0.9 is the paper's and the default; rate and weight decay are those of the
-                    # released code.
+                    # Momentum 0.9 is the paper's and the default; rate and weight decay are those of the released
+                    # code.
                     rate=0.001,
                     weight_decay=5e-5,
-                    # Section 4.1: ten times the rate of the lower layers, since these two are trained from
-                    # nothing.
+                    # Section 4.1: ten times the rate of the lower layers, since these two are trained from nothing.
                     multipliers={"image_projection": 10.0, "text_projection": 10.0},
                 ),
             ),
@@ -91,8 +89,7 @@ def mnil_flickr8k() -> Recipe:
         name="stage-1",
         epochs=6,
         batch=128,
-        # The images' features are cached, so an epoch of five sentences an image costs no further pass of
-        # the CNN.
+        # The images' features are cached, so an epoch of five sentences an image costs no further pass of the CNN.
         sentences="all",
         position_shift=False,
         frozen=("backbone",),
@@ -115,13 +112,12 @@ def mnil_flickr8k() -> Recipe:
             first,
             first.replace(
                 name="stage-2",
-                # The rate begins anew, which costs at first: validation 17.2 | 14.0 before, 13.7 | 12.4
-                # after the first epoch of this stage, 26.5 | 20.5 after the last.
+                # The rate begins anew, which costs at first: validation 17.2 | 14.0 before, 13.7 | 12.4 after the
+                # first epoch of this stage, 26.5 | 20.5 after the last.
                 epochs=5,
                 frozen=(),
                 backbone_from="features.15",
-                # The last four layers alone: 80 to 100 pairs a second on one thread, where stage I has 210
-                # to 240.
+                # The last four layers alone: 80 to 100 pairs a second on one thread, where stage I has 210 to 240.
                 backbone_statistics="fixed",
             ),
         ),
@@ -166,8 +162,8 @@ def mnil_people() -> Recipe:
     (stage,) = birds.stages
     return birds.replace(
         name="mnil-people",
-        # A ResNet-18 from a random start had mAP 49.2 by label after 8 epochs (chance about 40): everything
-        # violates the margin, so a hard negative says nothing. MobileNetV2 held fixed had 57.7 after 6
+        # A ResNet-18 from a random start had mAP 49.2 by label after 8 epochs (chance about 40): everything violates
+        # the margin, so a hard negative says nothing. MobileNetV2 held fixed had 57.7 after 6
         # (docs/log/2026-11-22.md).
         model=birds.model.replace(
             text=TextLSTMSettings(words=40, word_dim=300, hidden=256, layers=2, feature="mean"), dim=512

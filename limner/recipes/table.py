@@ -21,8 +21,7 @@ def in_stage(number: int, change: Callable[[StageSettings], StageSettings]) -> C
     def changed(recipe: Recipe) -> Recipe:
         stages = list(recipe.stages)
         stages[number] = change(stages[number])
-        # `replace` validates the whole recipe anew, so a row that does not fit fails before anything is
-        # trained.
+        # `replace` validates the whole recipe anew, so a row that does not fit fails before anything is trained.
         return recipe.replace(stages=tuple(stages))
 
     return changed
