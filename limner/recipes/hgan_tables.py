@@ -147,6 +147,7 @@ HGAN_TABLES: dict[str, Table] = {
         "HGAN, Table 2: hidden layers of BERT, sentence level alone",
         _SET,
         tuple(
+            # Without words and phrases: Table 2 is of the sentence level.
             Row(key, label, "I", _texts(*figures), _then(_levels(), _with_bert(hidden=key)))
             for key, label, figures in (
                 ("last", "last hidden layer", (53.8, 76.1, 83.2)),
@@ -176,6 +177,7 @@ HGAN_TABLES: dict[str, Table] = {
                 _then(_sentence, in_stage(0, lambda stage: stage.without_losses(Instance))),
             ),
             Row("both", "L_ide + L_pair", "I", recalls(None, None, 51.8, 82.5), _sentence),
+            # From here on with BERT, as the paper adds it before words and phrases.
             Row("bert", "… with BERT", "I", recalls(None, None, 55.2, 84.9), _then(_levels(), _with_bert())),
             Row(
                 "word",
@@ -197,6 +199,7 @@ HGAN_TABLES: dict[str, Table] = {
             _windows((4, 4), (2, 2), 21, 57.41, 78.07, 85.09),
             _windows((4, 4), (3, 2), 15, 58.34, 79.08, 85.82),
             _windows((4, 4), (4, 4), 8, 57.24, 78.74, 85.56),
+            # Windows as wide as the map: one region across.
             _windows((4, 8), (2, 2), 7, 58.03, 78.74, 85.88),
             _windows((4, 8), (3, 2), 5, 58.14, 79.84, 85.88),
         ),
@@ -216,6 +219,7 @@ HGAN_TABLES: dict[str, Table] = {
                 # Max Gumbel is top-k with k = 1 both ways.
                 _local(k_items=1, k_regions=1),
             ),
+            # The recipe as it is.
             Row("top-k", "HGAN", "I", _texts(*_BEST)),
         ),
         recipe="hgan-cuhk-pedes",

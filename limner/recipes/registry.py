@@ -157,6 +157,7 @@ def get_recipe(name: str) -> "Recipe":
         return _read(Path(name))
     if name in RECIPES:
         return RECIPES[name].load()()
+    # Only a name that is not limner's own is looked up among the installed packages.
     plugin = find_plugin("limner.recipes", name)
     if plugin is None:
         raise SettingsError(f"unknown recipe '{name}'; {nearest('limner.recipes', name, RECIPES)}")
@@ -191,4 +192,5 @@ def _read(file: Path) -> "Recipe":
     try:
         return Recipe.parse(values)
     except SettingsError as error:
+        # With the file: a user may have several, and the message alone names a setting.
         raise SettingsError(f"{file}: {error}") from None
