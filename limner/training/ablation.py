@@ -123,8 +123,8 @@ def branch(source: Path, recipe: Recipe, out: Path) -> None:
     ends in exactly the weights of a run that trained the first stage itself. The state is written last, so that an
     interrupted branch counts as none. Raises `CheckpointError` when `source` is not finished or of another recipe.
     """
-    # Only the state's description and tensors are read: a run of the first stage alone ends with the weights, moments
-    # and remembered features that a run of all stages has at that point.
+    # The state and not the stage's checkpoint: beside the weights it holds what the losses remember. A finished run
+    # keeps no moments, and the next stage starts its optimisers anew.
     tensors, description = read_checkpoint(source / STATE_FILE)
     state = description["state"]
     if not state["progress"]["finished"]:

@@ -96,7 +96,6 @@ def _compute(
 
     for start, views in ahead(range(done, count, _CHUNK), prepare):
         upto = min(start + _CHUNK, count)
-        # View by view, so a batch of the network is one of equal crops.
         for view, pixels in enumerate(views):
             store[start:upto, view] = _encode(encoding, pixels, until)
         # Every 512 images: each note flushes the file, and a killed run repeats no more than these.

@@ -123,5 +123,5 @@ def find_hard_negatives(
     which = 1 + torch.floor(uniform[:, 1] * violating)
     places = torch.searchsorted(violates.cumsum(dim=1), which.long()[:, None]).squeeze(1)
     some = violating > 0
-    # int64 cannot hold the −∞ and NaN of queries that nothing violates, so these are replaced before the cast.
+    # int64 cannot hold the ∞ and NaN of queries that nothing violates, so these are replaced before the cast.
     return HardNegatives(torch.where(some, places, 0), torch.where(some, draws, 0.0).long(), share)

@@ -222,8 +222,8 @@ class VocabularySettings(Settings):
     """Put the pretrained tokenizer's special tokens, such as [CLS], around each sentence."""
 
     @model_validator(mode="after")
-    # Only half of the checks are here; whether the network learns a table at all is seen in `Recipe._network_fits`.
     def _of_words_or_of_a_tokenizer(self) -> "VocabularySettings":
+        # Whether the network learns a table of word vectors at all is checked in `Recipe._network_fits`.
         if self.tokenizer is None and self.special_tokens:
             raise ValueError("special_tokens are those of a pretrained tokenizer; set vocabulary.tokenizer")
         if self.tokenizer is not None and (self.min_count > 1 or self.vectors != "random"):
@@ -289,7 +289,7 @@ class Recipe(Settings):
             if stage.reranker_pairs is not None:
                 continue
             for loss in stage.losses:
-                # Sorted, so that the message is the same in every process and run of a set.
+                # Sorted: a set of names has another order in every process.
                 if lacking := sorted(loss.needs - self.model.offers):
                     raise ValueError(
                         f"stage '{stage.name}': losses.{loss.kind} needs {lacking[0]}, which "
