@@ -36,8 +36,8 @@ def _levels(*levels: Level) -> Change:
     def learnt(stage: StageSettings) -> StageSettings:
         own = stage.loss(Levels)
         if own is None or not levels:
-            # `levels` is not empty, so at least one of the two weights stays above 0.
             return stage.without_losses(Levels)
+        # `levels` is not empty, so at least one of the two weights stays above 0.
         return stage.with_losses(
             own.replace(**{level: 0.0 for level in ("word", "phrase") if level not in levels})
         )

@@ -116,8 +116,8 @@ def mnil_flickr8k() -> Recipe:
                 # first epoch of this stage, 26.5 | 20.5 after the last.
                 epochs=5,
                 frozen=(),
-                backbone_from="features.15",
                 # The last four layers alone: 80 to 100 pairs a second on one thread, where stage I has 210 to 240.
+                backbone_from="features.15",
                 backbone_statistics="fixed",
             ),
         ),

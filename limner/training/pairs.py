@@ -137,8 +137,7 @@ def epoch_batches(
         sentences = np.empty_like(images)
         for row, image in enumerate(images):
             choice = pairs.of_image[image] if stage.pairing == "image" else ()
-            # An image without sentences takes one of its group (`pairing="image"` too): 0 sentences cannot be drawn
-            # from.
+            # With pairing="image" too, an image that has no sentence of its own takes one of its group.
             choice = choice or pairs.of_group[pairs.groups[image]]
             sentences[row] = choice[int(draws[row] * len(choice))]
     else:

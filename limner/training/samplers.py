@@ -115,8 +115,8 @@ class Sampler:
         """Called before the batches of an epoch are made."""
 
     def beside(self, batch: Batch, rng: np.random.Generator) -> Beside:
-        # The base has nothing: most losses compare within the batch.
         """What stands beside a batch; called in a thread, ahead of its step."""
+        # The base has nothing: most losses compare within the batch.
         return Beside(_NONE, _NONE)
 
     def complete(
@@ -284,7 +284,7 @@ class SextupleSampler(Sampler):
         ):
             # The positives lie behind the batch's own rows, so one pass embeds both.
             rows = model.embed_pairs(made.images, made.token_ids)[:2]
-        # In fp32 and of length 1: the margin compares cosines, and bf16 has 8 bits.
+        # In fp32 and of length 1: the margin compares cosines, and bf16 keeps 8 bits of them.
         images, texts = (F.normalize(part.float(), dim=1) for part in rows)
         numbered = np.stack([batch.images, batch.sentences], axis=1)
         self._found = images[:pairs], texts[:pairs], torch.from_numpy(numbered).to(images.device)

@@ -31,9 +31,9 @@ class SentenceFeatures:
         self, words: Float[np.ndarray, "words channels"], ends: Int64[np.ndarray, " sentences"]
     ) -> None:
         self._words = words
+        # Ends alone: a sentence begins where the one before it ends.
         self._ends = ends
 
-    # Ends alone: a sentence begins where the one before it ends.
     def rows(
         self, chosen: Int64[np.ndarray, " batch"], length: int
     ) -> Float[np.ndarray, "batch length channels"]:
