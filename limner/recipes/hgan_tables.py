@@ -83,7 +83,7 @@ def _with_bert(**settings: str) -> Change:
         stages = recipe.stages if model.text.bert else tuple(_without_part(s, "words") for s in recipe.stages)
         return recipe.replace(
             model=model.replace(text=model.text.replace(bert=bert)),
-            # The table of vectors goes with its place; a recipe that names vectors beside BERT is refused.
+            # BERT takes the place of the table, and a recipe that names vectors beside BERT is refused.
             vocabulary=recipe.vocabulary.replace(vectors="random"),
             stages=stages,
         )

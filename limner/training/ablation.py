@@ -80,7 +80,7 @@ class Outcome:
     def deviation(self, name: str) -> float | None:
         """Sample standard deviation over the seeds; None for a single one."""
         values = [trial.measured(name) for trial in self.trials]
-        # stdev raises for a single value.
+        # `stdev` raises an error for a single value.
         return statistics.stdev(values) if len(values) > 1 else None
 
 
@@ -130,7 +130,7 @@ def branch(source: Path, recipe: Recipe, out: Path) -> None:
     if not state["progress"]["finished"]:
         raise CheckpointError(f"{source}: this run is not finished; resume it before branching off")
     wanted = json.loads(recipe.model_dump_json())
-    # In full: the state may be of a version with fewer settings.
+    # The state may be from a version with fewer settings; their defaults are filled in.
     there = in_full(state["identity"]["recipe"])
     first_alone = {**wanted, "stages": wanted["stages"][:1]}
     if recipe.stages[0].reranker_pairs is None:  # the cross-encoder comes later, whatever it is

@@ -38,7 +38,7 @@ class AblationReport:
     @property
     def measures(self) -> list[str]:
         """The measures that the paper prints for any of the rows, image→text first."""
-        # A set first: rows print different measures, and each is one column.
+        # A set, since rows have many measures in common and each is one column.
         found = {name for outcome in self.outcomes for name in outcome.variant.published}
         return sorted(found, key=_place)
 

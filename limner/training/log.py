@@ -79,10 +79,10 @@ class MetricsLog:
         """Keep the first `size` bytes; called once, before the first row."""
         if not self.enabled:
             return
-        # "a+" makes the file where there is none and never clears it; bytes, since the progress counts bytes.
+        # "a+" creates a missing file and never clears one; in bytes, since the progress counts bytes.
         with self._refusals(), self.path.open("ab+") as log:
             log.truncate(size)
-            # Lines of before, for TensorBoard's count of epochs.
+            # TensorBoard's count of epochs goes on from the rows that are kept.
             log.seek(0)
             self._rows = log.read().count(b"\n")
         self._writer = _tensorboard(self.path.parent, self._rows)

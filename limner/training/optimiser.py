@@ -23,7 +23,7 @@ def make_optimisers(
     chosen += [({name: parts[name]}, settings) for name, settings in own.items() if name in parts]
     found = []
     for theirs, settings in chosen:
-        # An optimiser refuses an empty list; `StageSettings` may name a part whose parameters are all frozen.
+        # torch refuses an optimiser without parameters, and all parameters of a part may be frozen.
         if any(parameter.requires_grad for parameters in theirs.values() for parameter in parameters):
             optimiser = make_optimiser(theirs, settings)
             for group in optimiser.param_groups:

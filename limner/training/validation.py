@@ -74,8 +74,8 @@ def evaluate_val(
 
 
 def score(report: Report, select: Selection) -> float:
-    # From the report's own figures: the log then shows the very numbers that were compared.
     """The one number that a checkpoint is chosen by, higher is better."""
+    # From the report's own figures: the log then shows the very numbers that were compared.
     values = report.to_dict()
     if select == "rsum":
         return float(
