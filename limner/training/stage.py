@@ -251,7 +251,7 @@ class EmbeddingStage(Stage):
     def validate(self) -> Report:
         """Both directions on the validation split, by the network as it stands: re-ranked where it re-ranks itself."""
         encoding = self._encoding()
-        # A network without a reranker, or a recipe that asks for none, is judged by its embedding.
+        # A network without a reranker, or with a recipe that asks for no re-ranking, is validated by its embedding.
         if self.data.recipe.rerank == 0 or self.model.reranked_by is None:
             return validate(self.data, encoding, self.val_cached)
         reranker, texts = self._reranker(), encoding.token_ids(self.data.val_tokens.token_ids)

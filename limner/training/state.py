@@ -140,10 +140,8 @@ def restore(folder: Path, objective: nn.Module, optimisers: Sequence[torch.optim
         if name.startswith("objective.")
     }
     load_into(objective, own, path)
-    # The groups (rates, decays) are those of the recipe; the state gives moments alone.
     moments: dict[int, dict[str, Any]] = {}
     for name, value in tensors.items():
-        # A parameter that never had a gradient has no moments.
         if name.startswith("optimiser."):
             _, index, key = name.split(".", 2)
             moments.setdefault(int(index), {})[key] = value
@@ -151,8 +149,10 @@ def restore(folder: Path, objective: nn.Module, optimisers: Sequence[torch.optim
         index, key = name.split(".", 1)
         moments.setdefault(int(index), {})[key] = scalar
     for first, optimiser in _numbered(optimisers):
+        # The groups (rates, decays) are those of the recipe; the state gives moments alone.
         whole = optimiser.state_dict()
         held = range(first, first + _count(optimiser))
+        # A parameter that never had a gradient has no moments.
         whole["state"] = {index - first: moments[index] for index in held if index in moments}
         try:
             optimiser.load_state_dict(whole)
