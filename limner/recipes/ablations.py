@@ -12,6 +12,7 @@ from limner.recipes.table import Table
 from limner.training.ablation import Variant
 from limner.training.recipe import Recipe
 
+# dataset_coco.json's training split with restval; Table 5 has 3,000 and 10,000 classes of it.
 MSCOCO_TRAINING_PICTURES = 113_287
 _FEW, _MANY = 3_000, 10_000
 
@@ -43,7 +44,10 @@ def variants(
     whole: dict[str, Recipe] = {}
     found: dict[str, Variant] = {}
     for row in rows:
+        # A row of stage II repeats the change of the row that it starts from: the first stages must be equal to
+        # branch.
         own = whole[row.key] = row.change(whole[row.after] if row.after else recipe)
+        # A row of stage I trains that stage alone, whatever follows it in the recipe.
         stages = own.stages[:1] if row.stage == "I" else own.stages[row.alone :]
         found[row.key] = Variant(
             row.key,
@@ -63,6 +67,7 @@ def _expect_fit(table: Table, recipe: Recipe) -> None:
             f"recipe '{recipe.name}' has one stage, the table has rows of stages {' and '.join(table.stages)}; "
             "choose another with --recipe"
         )
+    # Both ways: rows that change a cross-encoder need one, and the others would be measured with it.
     if table.matching != (recipe.cross_encoder is not None):
         raise SettingsError(
             f"recipe '{recipe.name}' has {'no' if table.matching else 'a'} cross-encoder, of which the table's rows "
@@ -78,5 +83,6 @@ def _expect_fit(table: Table, recipe: Recipe) -> None:
 def scaled_classes(training_pictures: int) -> tuple[int, int]:
     """Table 5's numbers of classes at the paper's shares of the training pictures, at least 2 and 3."""
     share = training_pictures / MSCOCO_TRAINING_PICTURES
+    # `Recipe.classes` takes 2 at least, and the two rows must differ.
     few = max(2, round(_FEW * share))
     return few, max(few + 1, round(_MANY * share))

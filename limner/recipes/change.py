@@ -28,8 +28,10 @@ def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
     Values are read as JSON where they are JSON, else as text. Raises `SettingsError` for unknown keys, with the nearest
     known one, and for values out of range.
     """
+    # Through JSON: dicts and lists can be changed in place, and stand as the user reads and types them.
     values: dict[str, Any] = json.loads(recipe.model_dump_json())
     for setting in settings:
+        # Only the first "=" separates: a value may hold others, e.g. a path.
         key, equals, text = setting.partition("=")
         if not equals or not key:
             raise SettingsError(f"setting '{setting}': expected key=value, e.g. seed=1")
@@ -40,6 +42,7 @@ def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
 def differences(before: Recipe, after: Recipe) -> tuple[str, ...]:
     """The settings that make `after` of `before`: `change(before, differences(before, after)) == after`."""
     found = _differing(json.loads(before.model_dump_json()), json.loads(after.model_dump_json()))
+    # Text that would be read back as JSON, such as "1" or "null", is quoted.
     return tuple(f"{key}={value if _plain(value) else json.dumps(value)}" for key, value in found)
 
 
@@ -134,6 +137,7 @@ def _index(values: list[Any], part: str, key: str) -> int:
     names = [str(entry.get("name", "")) if isinstance(entry, dict) else "" for entry in values]
     if part in names:
         return names.index(part)
+    # isdecimal refuses "-1", which would silently address the last entry.
     if part.isdecimal() and int(part) < len(values):
         return int(part)
     named = ", ".join(name for name in names if name) or "no names"
@@ -164,6 +168,7 @@ def _put_loss(losses: list[Any], kind: str, value: Any, key: str) -> None:
     there = _kinds(losses)
     _expect_kind(kind, there, key)
     if value is None:
+        # In place: the caller's list is the one inside the recipe's values.
         losses[:] = [loss for loss, other in zip(losses, there, strict=True) if other != kind]
     elif not isinstance(value, dict):
         raise SettingsError(
@@ -177,6 +182,7 @@ def _put_loss(losses: list[Any], kind: str, value: Any, key: str) -> None:
 
 def _expect_kind(kind: str, there: list[str], key: str) -> None:
     """Refuse what is no kind of loss; a setting of one is told where it belongs."""
+    # `all_kinds` reads the installed packages' entry points, so a kind of limner's own does not ask it.
     if kind in LOSSES or kind in (kinds := all_kinds()):
         return
     close = difflib.get_close_matches(kind, kinds, n=1)
@@ -193,6 +199,7 @@ def _expect_kind(kind: str, there: list[str], key: str) -> None:
 
 def _expect_setting(kind: str, name: str, key: str) -> None:
     """Refuse what is no setting of a loss, with the nearest name, or with the loss that has it."""
+    # A kind that nobody knows is refused when the recipe is parsed.
     if kind not in all_kinds() or name in (own := loss_settings(kind).model_fields):
         return
     others = [other for other in LOSSES if other != kind]

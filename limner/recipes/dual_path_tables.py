@@ -12,12 +12,14 @@ from limner.training.recipe import Recipe, StageSettings
 
 def _instance(recipe: Recipe, stage: StageSettings) -> Instance:
     """The instance loss as the stage has it, or else as another stage of the recipe does: with its scale, say."""
+    # A row may give the loss back to a stage that has none: it then comes with the recipe's own scale and dropout.
     known = (other.loss(Instance) for other in (stage, *recipe.stages))
     return next((loss for loss in known if loss is not None), Instance())
 
 
 def _ranking(recipe: Recipe) -> Ranking:
     """The ranking loss of the recipe's second stage."""
+    # A recipe of a single stage has its ranking loss, if any, in that one.
     return recipe.stages[min(1, len(recipe.stages) - 1)].loss(Ranking) or Ranking()
 
 
@@ -28,10 +30,12 @@ def _with_instance(stage: StageSettings, loss: Instance) -> StageSettings:
 
 def _ranking_alone(recipe: Recipe) -> Recipe:
     ranking = _ranking(recipe)
+    # The ranking loss comes first: each step is validated, and a stage without any loss is refused.
     return in_stage(0, lambda stage: stage.with_losses(ranking).without_losses(Instance))(recipe)
 
 
 def _instance_alone(recipe: Recipe) -> Recipe:
+    # Without joint: Table 4's instance loss is one loss on each modality, the sum of both is Table 8's.
     first = _instance(recipe, recipe.stages[0]).replace(joint=0.0)
     return in_stage(0, lambda stage: _with_instance(stage, first).without_losses(Ranking))(recipe)
 
@@ -55,6 +59,7 @@ _second_by_ranking_alone = in_stage(1, lambda stage: stage.without_losses(Instan
 
 
 def _of_the_sum(recipe: Recipe) -> Recipe:
+    # Eq. 11 and 12: one loss on f_img + f_text, in place of the two.
     joint = _instance(recipe, recipe.stages[0]).replace(joint=1.0, visual=0.0, textual=0.0)
     return in_stage(0, lambda stage: _with_instance(stage, joint).without_losses(Ranking))(recipe)
 
@@ -63,6 +68,8 @@ def _vectors(start: str | None) -> Change:
     """Word vectors that start so; None = as the recipe has them, learnt from the captions where it has none."""
 
     def change(recipe: Recipe) -> Recipe:
+        # limner comes without word2vec, so vectors learnt from the captions stand for the paper's; a start at random
+        # would repeat the other row.
         own = recipe.vocabulary.vectors
         chosen = start or ("captions" if own == "random" else own)
         return recipe.replace(vocabulary=recipe.vocabulary.replace(vectors=chosen))
@@ -77,6 +84,7 @@ def _by_classes(few: int, many: int) -> tuple[Row, ...]:
             "few",
             f"{few} categories",
             "I",
+            # The paper's Table 5 prints R@1 alone.
             recalls(38.0, None, 26.1, None),
             lambda recipe: recipe.replace(classes=few),
         ),
@@ -92,11 +100,13 @@ def _by_classes(few: int, many: int) -> tuple[Row, ...]:
             "each group a class",
             "I",
             recalls(52.2, None, 37.2, None),
+            # None = each group a class, whatever the recipe that the table is run with has.
             lambda recipe: recipe.replace(classes=None),
         ),
     )
 
 
+# One run of the paper stands in Tables 4, 6, 7 and 8, so its figures stand here once.
 _INSTANCE_1 = recalls(39.9, 79.1, 28.2, 67.9)
 
 DUAL_PATH_TABLES: dict[str, Table] = {
@@ -136,6 +146,7 @@ DUAL_PATH_TABLES: dict[str, Table] = {
     "dual-path-table-5": Table(
         "Dual-path, Table 5: k-means classes against instances",
         "MSCOCO, 3,000 and 10,000 of 113,287 groups, ResNet-50",
+        # The paper's numbers, for listing the table; a run takes `by_classes` with those of its own data.
         _by_classes(3_000, 10_000),
         by_classes=_by_classes,
     ),
@@ -163,6 +174,7 @@ DUAL_PATH_TABLES: dict[str, Table] = {
                 "position shift",
                 "I",
                 _INSTANCE_1,
+                # Set even where it is the default: `dual-path-flickr8k-strong` switches the shift off.
                 in_stage(0, lambda stage: stage.replace(position_shift=True)),
             ),
         ),
@@ -172,6 +184,7 @@ DUAL_PATH_TABLES: dict[str, Table] = {
         "Flickr30k, ResNet-50; the row of two losses is Table 4's",
         (
             Row("sum", "one loss on f_img + f_text", "I", recalls(0.3, 1.7, 0.1, 1.4), _of_the_sum),
+            # Not unchanged: a recipe may have a ranking loss in stage I, which Table 8's rows do not have.
             Row("two", "a loss on each", "I", _INSTANCE_1, _instance_alone),
         ),
     ),

@@ -15,6 +15,7 @@ from limner.models.text_bert import BertSettings
 from limner.recipes.table import Change, Row, Table, in_stage, recalls
 from limner.training.recipe import Recipe, StageSettings
 
+# Unlike dual-path's tables, these are measured on the test split.
 _SET = "CUHK-PEDES test, ResNet-50 and BERT"
 _BEST = (59.0, 79.5, 86.6)
 
@@ -36,6 +37,7 @@ def _levels(*levels: Level) -> Change:
         own = stage.loss(Levels)
         if own is None or not levels:
             return stage.without_losses(Levels)
+        # `levels` is not empty, so at least one of the two weights stays above 0.
         return stage.with_losses(
             own.replace(**{level: 0.0 for level in ("word", "phrase") if level not in levels})
         )
@@ -52,6 +54,7 @@ def _without_bert(recipe: Recipe) -> Recipe:
     model, vectors = _network(recipe), recipe.vocabulary.vectors
     return recipe.replace(
         model=model.replace(text=model.text.replace(bert=None)),
+        # A random table would be one more difference from the paper, whose word vectors are pretrained.
         vocabulary=recipe.vocabulary.replace(vectors="captions" if vectors == "random" else vectors),
         stages=tuple(_without_part(stage, "bert") for stage in recipe.stages),
     )
@@ -63,6 +66,7 @@ def _without_part(stage: StageSettings, part: str) -> StageSettings:
 
     optimiser = stage.optimiser.replace(multipliers=others(stage.optimiser.multipliers))
     return stage.replace(
+        # A part that the network does not have is refused by the recipe.
         frozen=tuple(name for name in stage.frozen if name != part),
         optimiser=optimiser,
         part_optimisers=others(stage.part_optimisers),
@@ -74,10 +78,12 @@ def _with_bert(**settings: str) -> Change:
 
     def change(recipe: Recipe) -> Recipe:
         model = _network(recipe)
+        # A row with BERT needs one even where the recipe has none; at random it takes no download.
         bert = (model.text.bert or BertSettings(model=None)).replace(**settings)
         stages = recipe.stages if model.text.bert else tuple(_without_part(s, "words") for s in recipe.stages)
         return recipe.replace(
             model=model.replace(text=model.text.replace(bert=bert)),
+            # BERT takes the place of the table, and a recipe that names vectors beside BERT is refused.
             vocabulary=recipe.vocabulary.replace(vectors="random"),
             stages=stages,
         )
@@ -118,6 +124,7 @@ def _windows(kernel: tuple[int, int], stride: tuple[int, int], regions: int, *fi
         f"{rows} × {columns}, steps of {down} × {across}: {regions} regions",
         "I",
         _texts(*figures),
+        # Table 4's numbers of regions come out on a map of 16 × 8 alone: (4, 4) in steps of (3, 2) gives 5 × 3.
         _regions(map_size=(16, 8), kernel=kernel, stride=stride),
     )
 
@@ -127,6 +134,7 @@ def _selected(of_items: int, of_regions: int) -> Row:
         f"{of_items}-{of_regions}",
         f"k1 = {of_items}, k2 = {of_regions}",
         "I",
+        # Figure 5 is a plot: the text has its best point in numbers, which is Table 1's.
         _texts(*_BEST) if (of_items, of_regions) == (4, 2) else {},
         _local(k_items=of_items, k_regions=of_regions),
     )
@@ -139,6 +147,7 @@ HGAN_TABLES: dict[str, Table] = {
         "HGAN, Table 2: hidden layers of BERT, sentence level alone",
         _SET,
         tuple(
+            # Without words and phrases: Table 2 is of the sentence level.
             Row(key, label, "I", _texts(*figures), _then(_levels(), _with_bert(hidden=key)))
             for key, label, figures in (
                 ("last", "last hidden layer", (53.8, 76.1, 83.2)),
@@ -168,6 +177,7 @@ HGAN_TABLES: dict[str, Table] = {
                 _then(_sentence, in_stage(0, lambda stage: stage.without_losses(Instance))),
             ),
             Row("both", "L_ide + L_pair", "I", recalls(None, None, 51.8, 82.5), _sentence),
+            # From here on with BERT, as the paper adds it before words and phrases.
             Row("bert", "… with BERT", "I", recalls(None, None, 55.2, 84.9), _then(_levels(), _with_bert())),
             Row(
                 "word",
@@ -189,6 +199,7 @@ HGAN_TABLES: dict[str, Table] = {
             _windows((4, 4), (2, 2), 21, 57.41, 78.07, 85.09),
             _windows((4, 4), (3, 2), 15, 58.34, 79.08, 85.82),
             _windows((4, 4), (4, 4), 8, 57.24, 78.74, 85.56),
+            # Windows as wide as the map: one region across.
             _windows((4, 8), (2, 2), 7, 58.03, 78.74, 85.88),
             _windows((4, 8), (3, 2), 5, 58.14, 79.84, 85.88),
         ),
@@ -205,8 +216,10 @@ HGAN_TABLES: dict[str, Table] = {
                 "w Max Gumbel",
                 "I",
                 _texts(57.6, 78.5, 86.0),
+                # Max Gumbel is top-k with k = 1 both ways.
                 _local(k_items=1, k_regions=1),
             ),
+            # The recipe as it is.
             Row("top-k", "HGAN", "I", _texts(*_BEST)),
         ),
         recipe="hgan-cuhk-pedes",

@@ -9,6 +9,8 @@ from limner.losses import CMCE, Instance, Ranking
 from limner.recipes.table import Change, Row, Table, in_stage, recalls
 from limner.training.recipe import Recipe, StageSettings
 
+# With margin 1 and the hardest negatives the loss stayed at 2.0, a collapsed network: text→image R@1 0.9, with these
+# 21.5 (docs/log/2026-11-22.md).
 _SMALL = Ranking(margin=0.2, negatives="sum")
 _TRIPLETS = {"identity-aware-birds": _SMALL, "identity-aware-people": _SMALL}
 """The triplet baseline of a recipe; of others, that of the paper's size."""
@@ -16,8 +18,10 @@ _TRIPLETS = {"identity-aware-birds": _SMALL, "identity-aware-people": _SMALL}
 
 def _triplet(recipe: Recipe) -> Recipe:
     """Stage 1 with the triplet loss in the place of CMCE."""
+    # A recipe may hold the loss at another weight beside CMCE; alone it has 1.
     own = recipe.stages[0].loss(Ranking) or _TRIPLETS.get(recipe.name, Ranking())
     losses = own.replace(weight=1.0)
+    # The new loss comes in before the old one goes: a stage without any loss is refused.
     return in_stage(0, lambda stage: stage.with_losses(losses).without_losses(CMCE, Instance))(recipe)
 
 
@@ -43,16 +47,19 @@ _plain = _attending(semantic=False, spatial=False)
 def _random_pairs(stage: StageSettings) -> StageSettings:
     if stage.reranker_pairs is None:
         return stage
+    # Half of random pairs are of the own identity as it is.
     return stage.replace(reranker_pairs=stage.reranker_pairs.replace(drawn="random", own=0))
 
 
 def _alone(recipe: Recipe) -> Recipe:
     """Stage 2 without stage 1: random pairs, and every pair matched at testing."""
+    # Without stage 1 nothing screens the gallery.
     return _plain(recipe).replace(rerank="all", stages=tuple(map(_random_pairs, recipe.stages)))
 
 
 def _without_identities(recipe: Recipe) -> Recipe:
     """Each picture with its own sentences, in both stages."""
+    # With pairing=group an image would meet sentences of another one, which here is another class.
     own = in_stage(0, lambda stage: stage.replace(pairing="image"))(_cmce(recipe))
     return own.replace(classes="images")
 
@@ -89,6 +96,7 @@ IDENTITY_AWARE_TABLES: dict[str, Table] = {
                 _attending(semantic=False, spatial=True),
                 "cmce",
             ),
+            # No `after`: its stage 1 learns without identities too, so it cannot be shared.
             Row(
                 "no-identities",
                 "stage 2 w/o ID",
@@ -107,9 +115,11 @@ IDENTITY_AWARE_TABLES: dict[str, Table] = {
         (
             Row("triplet", "triplet", "I", _classes(52.5, 52.4), _triplet),
             Row("cmce", "stage 1 (CMCE)", "I", _classes(61.5, 55.5), _cmce),
+            # The paper ranks image queries by stage 1 alone, so that figure is printed once.
             Row("full", "stage 2", "II", _classes(None, 57.6), after="cmce"),
         ),
         recipe="identity-aware-cub",
+        # A text query is the mean of a class's sentences here, as in the paper's Table 3.
         protocol="cub",
         matching=True,
     ),

@@ -36,6 +36,7 @@ class RecipeEntry:
     def load(self) -> "Callable[[], Recipe]":
         """Import the function."""
         module, _, name = self.source.partition(":")
+        # At call time only: a module of recipes imports torch, which `limner recipes list` does without.
         found: Callable[[], Recipe] = getattr(import_module(module), name)
         return found
 
@@ -141,6 +142,7 @@ def all_recipes() -> dict[str, RecipeEntry]:
     added = {
         name: RecipeEntry(plugin.entry.value, PACKAGES, f"of the package {plugin.package}")
         for name, plugin in plugins("limner.recipes").items()
+        # limner's own name wins: an installed package must not change what a documented command trains.
         if name not in RECIPES
     }
     return RECIPES | added
@@ -155,12 +157,15 @@ def get_recipe(name: str) -> "Recipe":
         return _read(Path(name))
     if name in RECIPES:
         return RECIPES[name].load()()
+    # Only a name that is not limner's own is looked up among the installed packages.
     plugin = find_plugin("limner.recipes", name)
     if plugin is None:
         raise SettingsError(f"unknown recipe '{name}'; {nearest('limner.recipes', name, RECIPES)}")
+    # Imported only here: it brings torch.
     from limner.training.recipe import Recipe
 
     made = plugin.load()()
+    # Another package's function may return anything; without this the loop would fail deep inside.
     if not isinstance(made, Recipe):
         raise SettingsError(
             f"limner.recipes: '{name}' of {plugin.package} gave a {type(made).__name__}, not a limner Recipe; mend it"
@@ -187,4 +192,5 @@ def _read(file: Path) -> "Recipe":
     try:
         return Recipe.parse(values)
     except SettingsError as error:
+        # With the file: a user may have several, and the message alone names a setting.
         raise SettingsError(f"{file}: {error}") from None

@@ -21,6 +21,7 @@ def in_stage(number: int, change: Callable[[StageSettings], StageSettings]) -> C
     def changed(recipe: Recipe) -> Recipe:
         stages = list(recipe.stages)
         stages[number] = change(stages[number])
+        # `replace` validates the whole recipe anew, so a row that does not fit fails before anything is trained.
         return recipe.replace(stages=tuple(stages))
 
     return changed
@@ -58,6 +59,7 @@ class Table:
     title: str
     published_on: str
     rows: tuple[Row, ...]
+    # The one recipe of these that runs on two cores and is the paper's otherwise.
     recipe: str = "dual-path-flickr8k"
     protocol: str | None = None
     matching: bool = False
@@ -72,5 +74,6 @@ class Table:
 
 def recalls(*figures: float | None) -> dict[str, float]:
     """Published R@1 and R@10 of image→text, then of text→image; None = not printed."""
+    # The order of the paper's columns, without R@5: its ablations print the first and the tenth.
     names = (f"{direction} R@{k}" for direction in ("image_to_text", "text_to_image") for k in (1, 10))
     return {name: value for name, value in zip(names, figures, strict=True) if value is not None}

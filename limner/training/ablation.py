@@ -80,6 +80,7 @@ class Outcome:
     def deviation(self, name: str) -> float | None:
         """Sample standard deviation over the seeds; None for a single one."""
         values = [trial.measured(name) for trial in self.trials]
+        # `stdev` raises an error for a single value.
         return statistics.stdev(values) if len(values) > 1 else None
 
 
@@ -97,6 +98,7 @@ def train_variant(
     variant = variants[key]
     recipe = variant.recipe.replace(seed=seed)
     folder = run_folder(out, key, seed)
+    # A folder with a state is past its branching: branching again would throw its second stage away.
     if variant.after is not None and not (folder / STATE_FILE).exists():
         start = train_variant(variants, variant.after, seed, dataset, out, listener=listener, cpu=cpu)
         branch(start, recipe, folder)
@@ -105,6 +107,8 @@ def train_variant(
         dataset.split("train"),
         dataset.split("val"),
         folder,
+        # Always resumed: an ablation that was stopped goes on by the same command, and a finished run is returned as
+        # it is.
         resume=True,
         listener=listener,
         cpu=cpu,
@@ -119,11 +123,14 @@ def branch(source: Path, recipe: Recipe, out: Path) -> None:
     ends in exactly the weights of a run that trained the first stage itself. The state is written last, so that an
     interrupted branch counts as none. Raises `CheckpointError` when `source` is not finished or of another recipe.
     """
+    # The state and not the stage's checkpoint: beside the weights it holds what the losses remember. A finished run
+    # keeps no moments, and the next stage starts its optimisers anew.
     tensors, description = read_checkpoint(source / STATE_FILE)
     state = description["state"]
     if not state["progress"]["finished"]:
         raise CheckpointError(f"{source}: this run is not finished; resume it before branching off")
     wanted = json.loads(recipe.model_dump_json())
+    # The state may be from a version with fewer settings; their defaults are filled in.
     there = in_full(state["identity"]["recipe"])
     first_alone = {**wanted, "stages": wanted["stages"][:1]}
     if recipe.stages[0].reranker_pairs is None:  # the cross-encoder comes later, whatever it is
@@ -135,10 +142,13 @@ def branch(source: Path, recipe: Recipe, out: Path) -> None:
             "recipe with its first stage alone"
         )
     out.mkdir(parents=True, exist_ok=True)
+    # What the first stage hands on beside the network, e.g. the shared classifier: stage II begins with it.
     first = recipe.stages[0].name
     handed = (handed_file(first, loss.part) for loss in recipe.stages[0].losses if loss.part is not None)
+    # The log comes along, since the progress counts its bytes and a resumed run cuts it there.
     for file in (stage_file(first), *handed, RUN_FILE, LOG_FILE):
         shutil.copyfile(source / file, out / file)
+    # Not finished, and behind the last epoch of the first stage: `train` then ends that stage and begins the next.
     progress = {**state["progress"], "finished": False}
     identity = {**state["identity"], "recipe": wanted}
     write_checkpoint(
@@ -163,10 +173,13 @@ def measure_variant(
 
     With a `protocol`, by its measures; otherwise by the dataset's protocol and the measures of every report.
     """
+    # By the stage's name: the run's best checkpoint may be of stage I, which is another row of the table.
     name = variant.recipe.stages[-1].name
     run = load_model(folder, stage=name, device="cpu" if cpu else None)
+    # A protocol brings its own measures.
     measures = STANDARD if protocol is None else None
     report = evaluate_run(run, ranked, split, measures, protocol=protocol, progress=progress)
+    # The chosen epoch is run.json's; the state knows how many were run.
     listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     chosen = next(stage for stage in listing["stages"] if stage["name"] == name)
     stood, _ = read_progress(folder)
@@ -180,8 +193,10 @@ def run_folder(out: Path, key: str, seed: int) -> Path:
 
 def order(outcomes: Sequence[Outcome], value: Callable[[Outcome], float]) -> str:
     """The rows' keys, best first, e.g. "both-1 > ranking-1 = instance-1"."""
+    # `sorted` is stable, so rows with equal figures stay in the table's order.
     ranked = sorted(outcomes, key=value, reverse=True)
     text = ranked[0].variant.key
     for better, worse in itertools.pairwise(ranked):
+        # Exact equality: published figures tie, e.g. in Table 4 of HGAN.
         text += f" {'=' if value(better) == value(worse) else '>'} {worse.variant.key}"
     return text

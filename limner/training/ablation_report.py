@@ -38,6 +38,7 @@ class AblationReport:
     @property
     def measures(self) -> list[str]:
         """The measures that the paper prints for any of the rows, image→text first."""
+        # A set, since rows have many measures in common and each is one column.
         found = {name for outcome in self.outcomes for name in outcome.variant.published}
         return sorted(found, key=_place)
 
@@ -53,6 +54,7 @@ class AblationReport:
             [
                 outcome.variant.label,
                 outcome.variant.stage,
+                # All seeds' epochs: one that is always the last says that the row is too short.
                 "/".join(str(trial.epoch) for trial in outcome.trials),
                 *(_cell(outcome, name) for name in self.measures),
             ]
@@ -62,6 +64,7 @@ class AblationReport:
     @property
     def remarks(self) -> list[str]:
         """What a reader has to know: data, seeds, lengths, and whether the order is the paper's."""
+        # A single seed has no deviation to speak of.
         one = len(self.seeds) == 1
         lines = [
             f"Ours: {self.recipe.name} on {self.data}, split {self.split} ({self.split_fingerprint}), "
@@ -72,14 +75,17 @@ class AblationReport:
             *self._lengths(),
             *self._orders(),
         ]
+        # Paper and run on different splits can be compared in order only.
         if self.split == "test" and "validation" in self.published_on:
             lines.append("Measured on the test split; the paper's table is on validation.")
         return lines
 
     def _lengths(self) -> Iterator[str]:
         for index, stage in enumerate(self.recipe.stages):
+            # A stage that none of the rows trains has no length to report.
             if not any(len(outcome.variant.recipe.stages) > index for outcome in self.outcomes):
                 continue
+            # By name: a recipe given with --recipe may have other stages than the standard one.
             usual = [known.epochs for known in self.standard.stages if known.name == stage.name]
             shortened = f", shortened: the recipe has {usual[0]}" if usual and stage.epochs < usual[0] else ""
             patience = (
@@ -112,7 +118,9 @@ class AblationReport:
 
     def to_csv(self) -> str:
         """One line a row and measure, unrounded."""
+        # csv, not joins: labels hold commas and quotes.
         text = io.StringIO()
+        # csv ends lines with \r\n otherwise.
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(
             ["row", "label", "stage", "direction", "measure", "mean", "deviation", "seeds", "paper"]
@@ -130,6 +138,7 @@ class AblationReport:
                         outcome.mean(name),
                         "" if deviation is None else deviation,
                         len(outcome.trials),
+                        # An empty cell and not 0: the paper prints nothing here.
                         "" if paper is None else paper,
                     ]
                 )
@@ -151,6 +160,7 @@ class AblationReport:
             "rows": [self._row(outcome) for outcome in self.outcomes],
             "versions": versions(),
         }
+        # ensure_ascii=False: titles have arrows and σ, which people read in the file.
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
     def _row(self, outcome: Outcome) -> dict[str, Any]:
@@ -168,6 +178,7 @@ class AblationReport:
             "runs": [
                 {
                     "seed": trial.seed,
+                    # Without the folders above, which are the machine's own.
                     "folder": f"{trial.folder.parent.name}/{trial.folder.name}",
                     "epoch": trial.epoch,
                     "epochs_run": trial.epochs_run,
@@ -184,6 +195,7 @@ class AblationReport:
 def _place(name: str) -> tuple[int, int]:
     """image→text before text→image, measures of the first few before those of more or of all."""
     direction, k = name.split()[0], name.split("@")[1]
+    # "MAP@all" comes last.
     return DIRECTIONS.index(direction), int(k) if k.isdecimal() else sys.maxsize
 
 
@@ -193,6 +205,7 @@ def _title(name: str) -> str:
 
 
 def _order(outcomes: Sequence[Outcome], name: str) -> str:
+    # By unrounded means, while the cells are rounded: two that look equal may be ordered.
     here = order(outcomes, lambda outcome: outcome.mean(name))
     paper = order(outcomes, lambda outcome: outcome.variant.published[name])
     return f"{here}; {'agrees' if here == paper else f'differs from the paper: {paper}'}"
@@ -205,6 +218,7 @@ def _cell(outcome: Outcome, name: str) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
+    # A bar inside a cell would begin the next one.
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -24,6 +24,7 @@ def cache_folder() -> Path:
     # the XDG specification says that a relative path is to be ignored
     caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
+        # `Path.home` raises RuntimeError for a user id that has no entry and no HOME, as in many containers.
         return (caches if caches.is_absolute() else Path.home() / ".cache") / "limner"
     except RuntimeError:
         raise DataError(
@@ -35,6 +36,7 @@ def cache_limit() -> int:
     """Largest size of the cache in bytes: `$LIMNER_CACHE_GB` (default 20)."""
     text = os.environ.get("LIMNER_CACHE_GB", "20")
     try:
+        # Through float: "0.5" is a sensible limit. Decimal gigabytes, as disks are sold.
         return int(float(text) * 1e9)
     except ValueError:
         raise DataError(f"LIMNER_CACHE_GB must be a number of gigabytes, got {text!r}") from None
@@ -64,12 +66,16 @@ def kept_array(
         folder.mkdir(parents=True, exist_ok=True)
         final, part = folder / f"{key}.npy", folder / f"{key}.part"
         with _lock(folder, key):  # another run that wants the same waits and then reads it
+            # Asked under the lock: whoever waited finds the entry that the other run made.
             if not final.exists():
                 sizes = shape()
                 _reserve(folder, sizes, key, what, remedy)
                 _filled(part, sizes, fill)
+                # A rename within one folder is atomic: a file with this name is always complete.
                 part.replace(final)
+            # The time of last use: what was not read for longest is removed first.
             os.utime(final)
+            # Mapped under the lock. On Linux a mapping outlives the file, should another run need its room.
             return np.load(final, mmap_mode="r")  # type: ignore[no-any-return]
 
 
@@ -77,6 +83,7 @@ def _filled(part: Path, shape: tuple[int, ...], fill: Fill) -> None:
     """Fill the file; `.done` beside it counts what is complete."""
     progress = part.with_suffix(".done")
     done = _complete(progress) if part.exists() else 0
+    # Counted in a file of its own: zeros at the end of the array could be features or room not yet filled.
     if not done:
         progress.unlink(missing_ok=True)  # of a part that is gone: this one begins anew
         np.lib.format.open_memmap(part, mode="w+", dtype=np.float16, shape=shape)
@@ -84,6 +91,8 @@ def _filled(part: Path, shape: tuple[int, ...], fill: Fill) -> None:
     store = np.lib.format.open_memmap(part, mode="r+")
 
     def complete(upto: int) -> None:
+        # Data before the count: if the process dies between the two, some rows are computed twice and none is
+        # missing.
         store.flush()
         write_text(progress, str(upto))
 
@@ -94,12 +103,14 @@ def _filled(part: Path, shape: tuple[int, ...], fill: Fill) -> None:
 
 def _reserve(folder: Path, shape: tuple[int, ...], key: str, what: str, remedy: str) -> None:
     """Make room for an entry; `DataError` where the cache may not hold it."""
+    # Two bytes a value: float16.
     size = 2 * int(np.prod(shape))
     if size > cache_limit():
         raise DataError(
             f"{what} take {size / 1e9:.1f} GB, the cache may hold {cache_limit() / 1e9:.1f}; set LIMNER_CACHE_GB "
             f"higher or {remedy}"
         )
+    # The part itself is kept when this is a computation that goes on.
     _make_room(folder, size, keep=key)
 
 
@@ -116,6 +127,7 @@ def _refusals(folder: Path) -> Iterator[None]:
 
 
 def _complete(progress: Path) -> int:
+    # A count that cannot be read means that nothing is known to be complete.
     try:
         return int(progress.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -125,10 +137,14 @@ def _complete(progress: Path) -> int:
 def _claim_disk(path: Path) -> None:
     """Take the file's blocks now, where the system can: a memory map that finds the disk full kills the process."""
     try:
+        # The file is sparse until now: `open_memmap` only sets its length.
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    # AttributeError: macOS has no posix_fallocate. Other errors: some file systems refuse it, and then nothing is
+    # lost.
     except (AttributeError, OSError) as error:
         if getattr(error, "errno", None) == errno.ENOSPC:
+            # The half-claimed file would keep the very room that is missing.
             path.unlink()
             raise
 
@@ -140,12 +156,15 @@ def _make_room(folder: Path, needed: int, *, keep: str) -> None:
             with suppress(FileNotFoundError):  # another run may remove or rename it meanwhile
                 status = path.stat()
                 entries.append((status.st_mtime, status.st_size, path))
+    # Without what this entry has on the disk already: `needed` is its whole size.
     total = sum(size for _, size, path in entries if path.stem != keep)
+    # Oldest first by time of last use.
     for _, size, path in sorted(entries):
         if total + needed <= cache_limit():
             return
         if path.stem == keep:
             continue
+        # Without waiting: who holds the lock is using the entry, and waiting for each other would be a deadlock.
         with (
             suppress(Timeout),
             _lock(folder, path.stem, wait=False),
@@ -155,4 +174,5 @@ def _make_room(folder: Path, needed: int, *, keep: str) -> None:
 
 
 def _lock(folder: Path, key: str, *, wait: bool = True) -> FileLock:
+    # Lock files stay: removing one while another process opens it would give two processes "the" lock.
     return FileLock(folder / f"{key}.lock", blocking=wait)

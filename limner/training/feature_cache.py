@@ -22,6 +22,7 @@ from limner.models.image import BackboneSettings, ImageEncoder
 from limner.training.cache_entries import Report, kept_array
 from limner.training.pictures import Pictures, ahead
 
+# All views of a chunk are in memory at once: 48 MB of ten at 224 × 224, for each chunk that is made ahead.
 _CHUNK = 32
 
 _FORMAT = 2
@@ -54,6 +55,7 @@ def cached_views(
         return BackbonePass(backbone, precision)
 
     def shape() -> tuple[int, ...]:
+        # By passing an image through: what a layer reads depends on padding and strides.
         return (len(pictures), views, *_encode(encoding(), pictures.centred(range(1)), until).shape[1:])
 
     def fill(store: np.ndarray, done: int, complete: Callable[[int], None]) -> None:
@@ -85,7 +87,10 @@ def _compute(
     def prepare(start: int) -> tuple[int, list[np.ndarray]]:
         numbers = range(start, min(start + _CHUNK, count))
         centred = pictures.centred(numbers)
+        # The mirror image of the centre crop, which testing averages with it.
         tested = [centred, centred[:, :, ::-1]][: pictures.settings.test_views]
+        # 7 sets these draws apart from training's (stage, epoch, …); views do not depend on the stage that reads
+        # them.
         drawn = [pictures.random(numbers, seed, 7, view) for view in range(len(tested), wanted)]
         return start, (tested + drawn)[:wanted]
 
@@ -93,6 +98,7 @@ def _compute(
         upto = min(start + _CHUNK, count)
         for view, pixels in enumerate(views):
             store[start:upto, view] = _encode(encoding, pixels, until)
+        # Every 512 images: each note flushes the file, and a killed run repeats no more than these.
         if (start // _CHUNK) % 16 == 15 or upto == count:
             complete(upto)
         if report is not None:
@@ -116,23 +122,29 @@ def _key(
     until: str | None,
 ) -> str:
     settings = pictures.settings
+    # So a validation split's features are the same entry for every seed and kind of crop.
     if views <= settings.test_views:  # nothing random in them
         seed, settings = 0, settings.replace(train_crop="random", pad=0)
     digest = hashlib.sha256(f"{_FORMAT} {views} {seed} {precision} {settings.model_dump_json()}".encode())
+    # Without the path of the weights: their values are hashed below.
     digest.update(described.replace(weights=None).model_dump_json().encode())
+    # `startswith("")` is true of every name.
     before: tuple[str, ...] = ("",)
     if until is not None:
         digest.update(until.encode())
         before = tuple(f"{name}." for name, _ in backbone.layers_before(until))
+    # Sorted: the order of a state_dict is that of construction, which a refactoring may change.
     for name, tensor in sorted(backbone.state_dict().items()):
         if not name.startswith(before):
             continue  # what other layers know changes no map before them
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
     for path in pictures.paths:
+        # Size and time of change in place of the content, which would mean reading every file before each stage.
         try:
             status = path.stat()
         except OSError as error:
             raise DataError(f"{path}: missing picture ({error.strerror}); run `limner data check`") from None
         digest.update(f"{path.resolve()}\x1f{status.st_size}\x1f{status.st_mtime_ns}\x1e".encode())
+    # 128 bits: as good as never the same for two sets, and short enough for a file's name.
     return digest.hexdigest()[:32]

@@ -79,8 +79,10 @@ class MetricsLog:
         """Keep the first `size` bytes; called once, before the first row."""
         if not self.enabled:
             return
+        # "a+" creates a missing file and never clears one; in bytes, since the progress counts bytes.
         with self._refusals(), self.path.open("ab+") as log:
             log.truncate(size)
+            # TensorBoard's count of epochs goes on from the rows that are kept.
             log.seek(0)
             self._rows = log.read().count(b"\n")
         self._writer = _tensorboard(self.path.parent, self._rows)
@@ -91,16 +93,19 @@ class MetricsLog:
             return 0
         with self._refusals(), self.path.open("a", encoding="utf-8") as log:
             log.write(json.dumps(row) + "\n")
+            # Through to the system before the state is written, which counts these bytes.
             log.flush()
             size = log.tell()
         self._rows += 1
         if self._writer is not None:
+            # Epochs begin anew in each stage, and TensorBoard's steps must not go back: rows count on.
             for name, value in _flat(row):
                 self._writer.add_scalar(f"{row['stage']}/{name}", value, self._rows)
         return size
 
     def close(self) -> None:
         """Flush TensorBoard's file."""
+        # SummaryWriter writes from a thread of its own every two minutes; a run that ends would lose the last rows.
         if self._writer is not None:
             self._writer.close()
 
@@ -109,6 +114,7 @@ class MetricsLog:
         try:
             yield
         except OSError as error:
+            # Resuming cuts the log at the last state, so half a row does no harm.
             raise CheckpointError(
                 f"{self.path}: cannot be written ({error.strerror}); check the disk's space and rights, then resume"
             ) from None
@@ -118,6 +124,7 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float
     for name, value in row.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}/")
+        # Rows are counted by epochs as it is, so `epoch` is no curve.
         elif isinstance(value, int | float) and name != "epoch":
             yield prefix + name, float(value)
 
@@ -125,7 +132,9 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float
 def _tensorboard(folder: Path, rows: int) -> Any:
     """TensorBoard's writer, where it is installed; what it has of later rows is dropped."""
     try:
+        # Optional, and slow to import: only where a run writes.
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
+    # Steps from here on belong to epochs that will be run again; purge_step hides them in the old files.
     return SummaryWriter(str(folder / "tensorboard"), purge_step=rows + 1)

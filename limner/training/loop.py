@@ -58,6 +58,7 @@ def train(
     The loop gets the training and the validation split and nothing else. A folder that holds a run is refused unless
     `resume` is set; a finished run that is resumed is left as it is. Raises `LimnerError` for what the user can mend.
     """
+    # A run is never overwritten: hours of training are not worth a mistyped folder.
     if (out / STATE_FILE).exists() and not resume:
         raise CheckpointError(
             f"{out}: there is a run in this folder; give --resume to go on, or another folder"
@@ -83,15 +84,20 @@ class _Training:
     ) -> None:
         self.recipe = recipe
         self.out = out
+        # Looking for unused parameters costs a walk over the graph in every step, so only networks that need it ask.
         unused = network_class(recipe.model).leaves_parameters_unused
         kwargs = DistributedDataParallelKwargs(find_unused_parameters=unused)
+        # mixed_precision="no": autocast stands around the forward pass below, with fp32 where a processor emulates
+        # bf16.
         self.accelerator = Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[kwargs])
         self.device = self.accelerator.device
         self.precision = pick_precision(recipe.precision, self.device)
+        # Every process trains, one of them talks.
         self.listener = listener if self.accelerator.is_main_process else silent
         listener(Preparing("vocabulary and network", 0, 1))
         self.data: Prepared = prepare(recipe, train_split, val_split)
         self._check_batches()
+        # Moved before the optimisers are made: these keep the very parameters they were given.
         self.objective = self.data.objective.to(self.device)
         self.model = self.objective.model
         self.progress = Progress()
@@ -102,13 +108,16 @@ class _Training:
         for stage in self.recipe.stages:
             pairs = self.data.pairs
             there = len(pairs.groups)
+            # A rerank stage has pairs for each sentence, so a set of few images can still fill its steps.
             if stage.sentences == "all" or stage.reranker_pairs is not None:
                 there = len(pairs.sentences)
+            # Batch norm and the ranking loss need two pairs in each process's share: with one there is no negative.
             if min(there, stage.batch) < 2 * self.accelerator.num_processes:
                 raise DataError(
                     f"stage '{stage.name}': a step needs at least 2 pairs for each of {self.accelerator.num_processes} "
                     f"process(es), but there are {there} and stages.{stage.name}.batch is {stage.batch}"
                 )
+            # `gather` needs shares of one shape: with unequal ones processes fail or wait for each other for ever.
             if stage.remembers and min(there, stage.batch) % self.accelerator.num_processes:
                 raise DataError(
                     f"stage '{stage.name}': what its loss remembers of a step needs as many pairs of each of "
@@ -120,17 +129,22 @@ class _Training:
         resumed = (self.out / STATE_FILE).exists()
         if resumed:
             self.progress, identity = read_progress(self.out)
+            # Before anything is written: a refused resume leaves the folder as it was.
             _must_agree(self.out, identity, self.data.identity)
             if self.progress.finished:
                 return self.out
+        # Rows behind the state belong to an epoch that is run again.
         self.log.cut(self.progress.log_bytes)
         if self.recipe.classes == "images":
             self.classes = np.arange(len(self.classes))
         elif self.recipe.classes is not None:
+            # Of the backbone as it was loaded, also when a run is resumed: it is the network of the first stage's
+            # start.
             self.classes = self._pseudo_classes(self.recipe.classes)
         for index in range(self.progress.stage, len(self.recipe.stages)):
             self._stage(index, resumed and index == self.progress.stage)
         self.progress.finished = True
+        # Without the optimisers' moments: a finished run needs its weights and progress alone.
         self._write_state(())
         self.log.close()
         return self.out
@@ -146,15 +160,21 @@ class _Training:
         stage = self.recipe.stages[index]
         kind = EmbeddingStage if stage.reranker_pairs is None else RerankStage
         work: Stage = kind(self.data, index, self.classes, self.accelerator, self.precision, self.listener)
+        # Anew for each stage: its parts learn at other rates, and moments of the stage before would push the first
+        # steps.
         optimisers = make_optimisers(work.parts, stage)
         if resumed:
+            # Before `prepare`: it wraps the optimisers, and the state's numbers are those of the bare ones.
             restore(self.out, self.objective, optimisers)
+        # A run that was killed between its last epoch and the next stage needs no features of this one.
         if not (ended := self._ended(stage)):
             work.read_features()
+        # Not on resuming: the buffers and queues that this fills are part of the state.
         if not resumed:
             work.start()
         self._step_module, *self._optimisers = self.accelerator.prepare(work.objective, *optimisers)
         while not ended:
+            # monotonic: the wall clock may be set back during hours of training.
             began = time.monotonic()
             epoch = self.progress.epoch
             losses, rate, pairs_per_second = self._epoch(work, epoch)
@@ -169,21 +189,25 @@ class _Training:
                 "seconds": round(self.progress.seconds, 1),
             }
             improved = False
+            # The last epoch is always judged, else it could not be chosen.
             last = self.progress.epoch == stage.epochs
             if self.progress.epoch % stage.validate_every == 0 or last:
                 improved = self._validate(work, row)
+            # The row before the state, which counts its bytes.
             self.progress.log_bytes = self.log.add(row)
             self._write_state(optimisers)
             self.listener(EpochEnded(row, improved))
             ended = self._ended(stage)
         best = self.progress.best[index]
         self.listener(StageEnded(stage.name, ended, best.epoch, best.score))
+        # Frees what `prepare` holds, or the next stage would be wrapped beside this one.
         self.accelerator.free_memory()
 
     def _begin_stage(self, index: int) -> None:
         """Start from the best weights of the stage before: the network, and what the losses hand on."""
         if index > 0:
             before = self.recipe.stages[index - 1].name
+            # The stage's best epoch, not its last: that is what a run of this stage alone hands out.
             modules: dict[str, nn.Module] = {stage_file(before): self.model}
             modules |= {handed_file(before, part): own for part, own in self.objective.handed_on().items()}
             for file, module in modules.items():
@@ -200,13 +224,18 @@ class _Training:
         sums: dict[str, float] = {}
         done, began, rate = 0, time.monotonic(), 0.0
         for step, (pairs, inputs) in enumerate(batches):
+            # By the share of the epoch: a cosine that went epoch by epoch would have 4 steps in the shortest recipes.
             rate = rate_at(epoch + step / steps, stage.epochs, stage.optimiser.rate, stage.schedule)
             for optimiser in self._optimisers:
+                # `prepare` returns wrappers; the groups are those of the optimiser inside.
                 set_rate(optimiser.optimizer, rate)
             # anew for each step: a resumed run draws the dropout that an uninterrupted one would have drawn
             torch.manual_seed(_mix(self.recipe.seed, work.index, epoch, step, self.accelerator.process_index))
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+                # bf16 alone: fp16 would need a scaled loss. Autocast ends before the backward pass, as PyTorch asks
+                # for.
                 losses: dict[str, Tensor] = self._step_module(**inputs)
+            # Before the update: behind it NaN stands in every weight and moment, and in the next state.
             if not torch.isfinite(losses["loss"]):
                 raise CheckpointError(
                     f"{self.out}: the loss became {losses['loss'].item()} in stage '{stage.name}', epoch {epoch + 1}, "
@@ -215,15 +244,20 @@ class _Training:
             for optimiser in self._optimisers:
                 optimiser.zero_grad()
             self.accelerator.backward(losses["loss"])
+            # After the backward pass has joined the processes' gradients, so all of them clip by the same norm.
             if stage.optimiser.clip is not None:
                 self.accelerator.clip_grad_norm_(work.objective.parameters(), stage.optimiser.clip)
             for optimiser in self._optimisers:
                 optimiser.step()
+            # After the update: what is remembered is of the batch, what is held to a form are the new weights.
             work.after_step()
+            # Shares are equal but for one pair, so the others' are not asked for.
             done += pairs * self.accelerator.num_processes
             for name, value in losses.items():
+                # `float` waits for a GPU in every step; the check for a finite loss above has done so already.
                 sums[name] = sums.get(name, 0.0) + float(value.detach())
             means = {name: total / (step + 1) for name, total in sums.items()}
+            # The clock of a short first step can stand still on some systems.
             per_second = done / max(time.monotonic() - began, 1e-9)
             self.listener(Stepped(stage.name, epoch + 1, stage.epochs, step + 1, steps, means, per_second))
         return {name: total / steps for name, total in sums.items()}, rate, per_second
@@ -239,10 +273,12 @@ class _Training:
             "score": value,
         }
         best = self.progress.best[-1]
+        # Of equal scores the earlier epoch is kept.
         if value <= best.score:
             return False
         best.epoch, best.score = self.progress.epoch, value
         if self.accelerator.is_main_process:
+            # The checkpoint before run.json, which names it.
             write_stage_checkpoint(self.out, self.data, work.stage.name, self.progress, row)
             write_run_file(self.out, self.data, self.progress)
         return True
@@ -259,6 +295,7 @@ class _Training:
         if self.progress.epoch >= stage.epochs:
             return "all epochs"
         waited = self.progress.epoch - self.progress.best[-1].epoch
+        # `patience` counts validations, not epochs.
         if stage.patience is not None and waited >= stage.patience * stage.validate_every:
             return f"no better validation in {stage.patience}"
         return ""
@@ -268,22 +305,26 @@ class _Training:
             self.model.backbone,
             self.recipe.model.backbone,
             self.data.train_pictures,
+            # One view, the centre crop: classes should not hang on a random one.
             1,
             seed=self.recipe.seed,
             precision=self.precision,
             report=lambda done, total: self.listener(Preparing("features for classes", done, total)),
         )
+        # `np.array` copies the view out of the memory map, which is read-only; distances want float32.
         found = pseudo_classes(torch.from_numpy(np.array(pooled[:, 0])).float(), count, seed=self.recipe.seed)
         return found.numpy()
 
     def _write_state(self, optimisers: Sequence[torch.optim.Optimizer]) -> None:
         if self.accelerator.is_main_process:
+            # One process writes; the others wait, or the next stage would read a file that is not there yet.
             write_state(self.out, self.objective, optimisers, self.progress, self.data.identity)
         self.accelerator.wait_for_everyone()
 
 
 def _mix(*numbers: int) -> int:
     """One seed of several numbers."""
+    # SeedSequence mixes the numbers: with a sum, epoch 1 step 0 would draw what epoch 0 step 1 did.
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 

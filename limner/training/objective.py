@@ -70,6 +70,7 @@ class Objective(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
+        # A ModuleDict: what losses learn is in the state_dict, also of those that rest in a stage.
         self.losses = nn.ModuleDict()
         self._parts: dict[str, str] = {}
         for settings in (loss for stage in stages for loss in stage):
@@ -78,6 +79,7 @@ class Objective(nn.Module):
                 self.losses[settings.kind] = settings.build(model.dim, classes)
                 if settings.part is not None:
                     self._parts[settings.part] = settings.kind
+        # Empty until `use`: nothing can be summed by mistake before a stage has begun.
         self.settings: tuple[LossSettings, ...] = ()
 
     def use(self, settings: Sequence[LossSettings], samples: int = 0) -> None:
@@ -88,16 +90,19 @@ class Objective(nn.Module):
         for own in self.settings:
             loss = self.loss(own.kind)
             loss.use(own, samples)
+            # A loss may make buffers in `use`, e.g. the queue, after the objective was moved.
             loss.requires_grad_(True).to(next(self.model.parameters()).device)
 
     def loss(self, kind: str) -> Loss:
         """The module of a kind."""
+        # ModuleDict is typed as any module.
         found = self.losses[kind]
         assert isinstance(found, Loss)
         return found
 
     def parts(self) -> dict[str, list[nn.Parameter]]:
         """The network's parts, and those of the stage's losses that learn."""
+        # Only losses of this stage: those that rest have no gradient, and an optimiser refuses a part of none.
         own = {settings.part: settings.kind for settings in self.settings if settings.part is not None}
         return {
             **self.model.parts(),
@@ -116,17 +121,21 @@ class Objective(nn.Module):
         shown: dict[str, Tensor] = {}
         for own in self.settings:
             terms = self.loss(own.kind).terms(embedded)
+            # Terms are weighted here and logged without their weights, so that curves of two recipes can be compared.
             weighted += [own.weights[name] * value for name, value in terms.losses.items()]
+            # Detached: the log must not keep the graph of a step.
             values |= {name: value.detach() for name, value in terms.losses.items()}
             shown |= terms.shown
         # in the recipe's order: another order of the sum is another last bit of the loss
         return {"loss": torch.stack(weighted).sum(), **values, **shown}
 
     def _embedded(self, batch: TrainingBatch) -> Embedded:
+        # Words and phrases compare all pairs of a batch, so they are computed only for losses that read them.
         local = any("levels" in own.needs for own in self.settings)
         images, texts, matches = self.model.embed_pairs(
             batch.images, batch.token_ids, batch.phrases, batch.words_below, local=local
         )
+        # Groups are of the pairs alone; rows behind them are mined or drawn.
         pairs = len(batch.groups)
         # sliced here once: if each loss cut its own rows out, their gradients would be added up in another order
         return Embedded(

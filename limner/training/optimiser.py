@@ -23,6 +23,7 @@ def make_optimisers(
     chosen += [({name: parts[name]}, settings) for name, settings in own.items() if name in parts]
     found = []
     for theirs, settings in chosen:
+        # torch refuses an optimiser without parameters, and all parameters of a part may be frozen.
         if any(parameter.requires_grad for parameters in theirs.values() for parameter in parameters):
             optimiser = make_optimiser(theirs, settings)
             for group in optimiser.param_groups:
@@ -43,6 +44,8 @@ def make_optimiser(
     for part, parameters in parts.items():
         learning = [parameter for parameter in parameters if parameter.requires_grad]
         for decays, chosen in (
+            # Matrices and filters decay; biases and batch norm's scales do not (a scale at 0 would silence its
+            # channel).
             (True, [parameter for parameter in learning if parameter.dim() > 1]),
             (False, [parameter for parameter in learning if parameter.dim() <= 1]),
         ):
@@ -58,13 +61,16 @@ def make_optimiser(
         return torch.optim.SGD(
             groups, lr=settings.rate, momentum=settings.momentum, nesterov=settings.nesterov, fused=True
         )
+    # Adam's own weight decay goes into the gradient, AdamW's past the moments: the name chooses.
     kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
+    # fused: one kernel for all tensors; AdamW went from 43 to 16 ms a step on a CPU (docs/log/2026-11-21.md).
     return kind(groups, lr=settings.rate, betas=(settings.momentum, 0.999), fused=True)
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
     """Give each group the rate times its multiplier."""
     for group in optimiser.param_groups:
+        # A multiplier of 0 holds a part without freezing its batch norm.
         group["lr"] = rate * group["multiplier"]
 
 
@@ -72,10 +78,13 @@ def rate_at(epoch: float, epochs: int, base: float, schedule: ScheduleSettings) 
     """The base rate after `epoch` (a fraction counts) of `epochs`."""
     rate = base
     if schedule.kind == "steps":
+        # At the drop itself the rate is the lower one already.
         rate *= 0.1 ** sum(epoch >= drop for drop in schedule.drops)
     elif schedule.kind == "cosine":
+        # `min`: rounding may take the last step's fraction above 1.
         rate *= 0.5 * (1 + math.cos(math.pi * min(epoch / epochs, 1.0)))
     if schedule.warmup and epoch < schedule.warmup:
+        # Over the schedule's own rate: the cosine has fallen a little when the warm-up ends.
         rate *= epoch / schedule.warmup
     return rate
 
@@ -84,4 +93,5 @@ def freeze_parts(parts: Mapping[str, Sequence[nn.Parameter]], stage: StageSettin
     """Switch gradients off for frozen parts, on for the others."""
     for part, parameters in parts.items():
         for parameter in parameters:
+            # On again, too: a part may have been frozen by the stage before.
             parameter.requires_grad_(part not in stage.frozen)

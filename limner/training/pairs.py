@@ -45,6 +45,7 @@ class TrainingPairs:
         Raises `DataError` when a group has no sentence at all.
         """
         names: dict[str, int] = {}
+        # setdefault with the length so far numbers the groups in order of first appearance, without a sort.
         groups = np.array(
             [names.setdefault(record.group, len(names)) for record in dataset.records], np.int64
         )
@@ -57,12 +58,15 @@ class TrainingPairs:
             sentences += record.sentences
             sentence_image += [image] * len(added)
             of_image.append(tuple(added))
+            # An image may have no sentence of its own where its identity has some.
             of_group[groups[image]] += added
+        # A group without any would have a class that no sentence can be right for.
         for name, group in names.items():
             if not of_group[group]:
                 raise DataError(
                     f"{dataset.source}: group '{name}' has no sentence to train with; run `limner data check`"
                 )
+        # Once for the whole split: later epochs only lay out what was read.
         read = tokenizer.tokenize(sentences, length, phrases=phrases)
         return cls(
             groups,
@@ -79,6 +83,7 @@ class TrainingPairs:
         self, chosen: Int64[np.ndarray, " batch"], length: int, shift: np.random.Generator | None
     ) -> Int64[np.ndarray, "batch words"]:
         """The token ids of some sentences in rows of fixed length."""
+        # Laid out for each batch: with the shift a sentence stands elsewhere in every epoch.
         return lay_out([self.sentences[sentence] for sentence in chosen], length, shift=shift)
 
     def phrase_layout(
@@ -101,6 +106,8 @@ class Batch:
 
 def generator(seed: int, *where: int) -> np.random.Generator:
     """The random numbers of one place in a run, e.g. (stage, epoch)."""
+    # NumPy mixes the numbers, so (1, 2) and (2, 1) are two streams. But it pads up to four of them with zeros: the
+    # stream of (seed, stage, epoch) is that of (seed, stage, epoch, 0).
     return np.random.default_rng([seed, *where])
 
 
@@ -111,6 +118,7 @@ def pairs_per_epoch(pairs: TrainingPairs, stage: StageSettings) -> int:
 
 def steps_per_epoch(pairs: TrainingPairs, stage: StageSettings) -> int:
     """Steps of one epoch; a last batch that is not full is left out, another random one each epoch."""
+    # At least one step: a set smaller than the batch is a batch.
     return max(1, pairs_per_epoch(pairs, stage) // stage.batch)
 
 
@@ -124,10 +132,12 @@ def epoch_batches(
     """
     if stage.sentences == "one":
         images = rng.permutation(len(pairs.groups))
+        # One draw for each, whatever it has to choose from: adding a sentence to one image moves no other's draw.
         draws = rng.random(len(images))
         sentences = np.empty_like(images)
         for row, image in enumerate(images):
             choice = pairs.of_image[image] if stage.pairing == "image" else ()
+            # With pairing="image" too, an image that has no sentence of its own takes one of its group.
             choice = choice or pairs.of_group[pairs.groups[image]]
             sentences[row] = choice[int(draws[row] * len(choice))]
     else:
@@ -137,5 +147,6 @@ def epoch_batches(
     for step in range(steps_per_epoch(pairs, stage)):
         rows = slice(step * size, (step + 1) * size)
         chosen = sentences[rows]
+        # Drawn batch after batch in the consumer's thread, so the stream does not depend on how far ahead it runs.
         token_ids = pairs.layout(chosen, words, rng if stage.position_shift else None)
         yield Batch(images[rows], chosen, token_ids, pairs.groups[images[rows]])

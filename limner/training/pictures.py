@@ -17,6 +17,7 @@ from limner.data.transforms import ImageSettings, centre_crop, load, random_view
 from limner.inference.encoding import Encoding
 from limner.types import Pixels
 
+# 6,000 images of 256 × 341 take 1.6 GB.
 KEPT_BYTES = 2 << 30
 """Resized pictures are kept in memory up to this many bytes; the rest are decoded anew each time."""
 
@@ -47,10 +48,12 @@ class Pictures:
 
     def resized(self, number: int) -> Pixels:
         """Picture `number` before cropping."""
+        # Without the lock: `dict.get` is atomic, and at worst two threads decode the same image.
         kept = self._kept.get(number)
         if kept is None:
             kept = load(self.paths[number], self.settings)
             with self._counting:
+                # Asked again under the lock, so that an image that two threads decoded is counted once.
                 if number not in self._kept and kept.nbytes <= self._room:
                     self._kept[number] = kept
                     self._room -= kept.nbytes
@@ -64,10 +67,13 @@ class Pictures:
 
     def centred(self, numbers: Numbers) -> UInt8[np.ndarray, "batch height width 3"]:
         """Centre crops, stacked."""
+        # A crop copies, so what is kept is never handed out to be changed.
         return np.stack([centre_crop(self.resized(int(number)), self.settings) for number in numbers])
 
     def random(self, numbers: Numbers, *where: int) -> UInt8[np.ndarray, "batch height width 3"]:
         """Random crops and flips, stacked; each picture has its own generator, seeded by `where` and its number."""
+        # A generator an image: crops do not depend on which thread draws first, nor on how a batch is cut into
+        # shares.
         views = [
             random_view(
                 self.resized(int(number)), self.settings, np.random.default_rng([*where, int(number)])
@@ -85,17 +91,22 @@ def ahead(
     Decoding releases the interpreter lock, so it overlaps with the network. An error surfaces at its item's turn.
     """
     source = iter(items)
+    # Two threads: this was measured on machines of two cores, which the network needs as well.
     with ThreadPoolExecutor(threads) as pool:
+        # `islice` reads from the one iterator without taking more than it needs.
         waiting: deque[Future[Made]] = deque(
             pool.submit(make, item) for item in itertools.islice(source, depth)
         )
         try:
             while waiting:
                 made = waiting.popleft().result()
+                # In the consumer's thread and in order, so that an iterator with a random generator inside draws as
+                # without threads. `next(source)` would turn its end into RuntimeError inside a generator (PEP 479).
                 for item in itertools.islice(source, 1):
                     waiting.append(pool.submit(make, item))
                 yield made
         finally:
+            # A consumer that stops early, e.g. by Ctrl-C, does not wait for what has not begun.
             for future in waiting:
                 future.cancel()
 

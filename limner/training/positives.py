@@ -23,6 +23,8 @@ class PositiveSampler(ABC):
         is itself, a sentence's are its picture's other sentences (section 4.1, on Flickr30k). Raises `DataError` for
         a single class.
         """
+        # With a single class a hard negative could never be found, and the terms of it would be missing in every
+        # step.
         if len(np.unique(classes)) < 2:
             raise DataError("all training pictures are of one class, so nothing is irrelevant to any of them")
         return _SameClass(pairs, classes)
@@ -61,6 +63,7 @@ class _SameClass(PositiveSampler):
 
     def __init__(self, pairs: TrainingPairs, classes: Int64[np.ndarray, " images"]) -> None:
         self._classes = classes
+        # By position in sorted order: a draw then is one random number and one look-up, whatever the classes' sizes.
         self._of_images = _Members(classes)
         self._of_sentences = _Members(classes[pairs.sentence_image])
 
@@ -77,6 +80,7 @@ class _SameClass(PositiveSampler):
     def mask(
         self, images: Int64[np.ndarray, " batch"], others: Int64[np.ndarray, " others"]
     ) -> Bool[np.ndarray, "batch others"]:
+        # `asarray`: a comparison of numpy arrays is typed as bool or array.
         return np.asarray(self._classes[images][:, None] == self._classes[others])
 
 
@@ -84,6 +88,7 @@ class _SharedLabel(PositiveSampler):
     """At least one label in common."""
 
     def __init__(self, pairs: TrainingPairs, labels: UInt8[np.ndarray, "images labels"]) -> None:
+        # In float32: the mask is a matrix product, and numpy has no fast one for integers.
         self._labels = labels.astype(np.float32)
         self._owners = (np.arange(len(labels)), pairs.sentence_image)
         self._lists = [_by_label(labels, owners) for owners in self._owners]
@@ -101,6 +106,7 @@ class _SharedLabel(PositiveSampler):
     def mask(
         self, images: Int64[np.ndarray, " batch"], others: Int64[np.ndarray, " others"]
     ) -> Bool[np.ndarray, "batch others"]:
+        # The number of common labels; more than none is relevant (MNiL, section 4.1).
         return np.asarray(self._labels[images] @ self._labels[others].T > 0)
 
     def _sharing(
@@ -108,12 +114,17 @@ class _SharedLabel(PositiveSampler):
     ) -> Int64[np.ndarray, " batch"]:
         """An item of a label is drawn, and kept with the chance of 1 in the labels that it could be drawn by."""
         owners, (members, starts, sizes) = self._owners[modality], self._lists[modality]
+        # `empty_like`, since the loop leaves no place unfilled: each item shares its label with itself at least.
         found = np.empty_like(items)
         left = np.arange(len(items))
+        # Rejection: a uniform draw among all that share a label without the union of the lists, which for a common
+        # label is most of the set.
         while len(left):
             own = self._labels[owners[items[left]]]
+            # Labels are drawn by the number of their items, so that each (label, item) is equally likely.
             reach = np.cumsum(own * sizes, axis=1)
             target = rng.random(len(left)) * reach[:, -1]
+            # Counts the sums that are at or below the target: a `searchsorted` for each row.
             label = (reach <= target[:, None]).sum(axis=1)
             drawn = members[starts[label] + (rng.random(len(left)) * sizes[label]).astype(np.int64)]
             shared = (own * self._labels[owners[drawn]]).sum(axis=1)
@@ -127,8 +138,10 @@ class _Members:
     """The items of each class, and where each item stands among its own."""
 
     def __init__(self, classes: Int64[np.ndarray, " items"]) -> None:
+        # "stable" keeps the order of the set within a class, so the draws are the same on every platform.
         self._order = np.argsort(classes, kind="stable")
         counts = np.bincount(classes)
+        # First place of each class in that order.
         starts = np.cumsum(counts) - counts
         self._starts, self._counts = starts[classes], counts[classes]
         self._places = np.empty_like(self._order)
@@ -142,6 +155,7 @@ class _Members:
         step = (rng.random(len(items)) * others).astype(np.int64)
         own = self._places[items] - self._starts[items]
         # counted on from itself, around the class
+        # 0 where there is no other: the step then ends at the item itself.
         place = (own + np.minimum(step + 1, others)) % self._counts[items]
         return np.asarray(self._order[self._starts[items] + place])
 

@@ -51,6 +51,7 @@ class Prepared:
     def identity(self) -> dict[str, Any]:
         """What a resumed run must agree with, and what a checkpoint tells of its data."""
         return {
+            # Through JSON, as the state keeps it: tuples and lists would differ in a comparison.
             "recipe": json.loads(self.recipe.model_dump_json()),
             "tokenizer": _digest(self.tokenizer),
             "data": {
@@ -71,13 +72,17 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
 
     Raises `SettingsError` and `DataError` for what does not fit together.
     """
+    # The loop is handed two splits; this holds even where a caller mixes them up.
     if any(record.split == "test" for record in (*train.records, *val.records)):
         raise DataError(f"{train.source}: training was handed pictures of the test split")
+    # The training sentences alone: validation words that training never saw stay unknown, as they will be in use.
     sentences = [sentence for record in train.records for sentence in record.sentences]
     tokenizer, table = build_tokenizer(recipe, sentences)
+    # Before `TrainingPairs`: whether phrases are read is the network's to say.
     model = _network(recipe, tokenizer, table)
     length, by_phrase = recipe.model.text.words, "phrases" in model.needs_of_text
     pairs = TrainingPairs.of(train, tokenizer, length, phrases=by_phrase)
+    # "images" counts pictures, a number is taken as it is, None means the groups.
     classes = len(train) if recipe.classes == "images" else recipe.classes or pairs.identities
     # behind the network: what of it starts at random depends on the order
     objective = Objective(model, [stage.losses for stage in recipe.stages], classes)
@@ -86,6 +91,7 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
         raise DataError(f"{val.source}: the validation split has no sentence")
     needs = frozenset(need for stage in recipe.stages for need in stage.needs)
     by_label = "labels" in needs
+    # By group every sentence of the group is relevant, so there a borrowed one is right as well.
     if by_label or (recipe.classes is not None and "sextuples" in needs):
         _expect_own_sentences(train)
     val_sentences = [sentence for record in val.records for sentence in record.sentences]
@@ -98,6 +104,7 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
         objective,
         Pictures([record.image for record in train.records], recipe.images),
         Pictures([record.image for record in val.records], recipe.images),
+        # Encoded once: validation reads the same ids each time.
         tokenizer.encode(val_sentences, length, phrases=by_phrase),
         image_groups,
         sentence_groups,
@@ -110,18 +117,22 @@ def _network(
     recipe: Recipe, tokenizer: Tokenizer, table: Float[np.ndarray, "vocabulary word_dim"] | None
 ) -> DualEncoder:
     """The network at its start, which depends on the seed alone; raises `SettingsError` for a layer it has not."""
+    # The one place that seeds the network; the loop seeds each step anew.
     torch.manual_seed(recipe.seed)
     model = build_network(recipe.model, tokenizer.size)
     if table is not None:
         with torch.no_grad():
+            # Row 0 is the empty position and stays at 0.
             model.text.table.weight[1:] = torch.from_numpy(table)
     _expect_readable(model, tokenizer)
+    # An encoder with pieces of its own, such as BERT, takes those of each word of the tokenizer here.
     model.text.read_tokenizer(tokenizer)
     for stage in recipe.stages:
         if stage.backbone_from is not None:
             try:
                 model.backbone.find_layer(stage.backbone_from)
             except SettingsError as error:
+                # With the stage's name, which `find_layer` does not know.
                 raise SettingsError(f"setting 'stages.{stage.name}.backbone_from': {error}") from None
     return model
 
@@ -138,6 +149,7 @@ def _expect_own_sentences(train: Dataset) -> None:
 
 def _train_labels(train: Dataset) -> UInt8[np.ndarray, "images labels"]:
     labels, _ = label_matrices(train)
+    # A picture without a label would be irrelevant to itself.
     without = np.flatnonzero(~labels.any(axis=1))
     if len(without):
         raise DataError(
@@ -156,16 +168,20 @@ def build_tokenizer(
         return PretrainedTokenizer.read(chosen.tokenizer, special_tokens=chosen.special_tokens), None
     if chosen.vectors in ("random", "captions") or not recipe.model.text.learns_table:
         tokenizer = WordTokenizer.build(sentences, min_count=chosen.min_count)
+        # Words that a pretrained BERT knows as a whole join those of the captions, so that a search may use them.
         tokenizer = tokenizer.with_words(recipe.model.text.further_words())
+        # A network with its own vectors takes none.
         if chosen.vectors == "random" or not recipe.model.text.learns_table:
             return tokenizer, None
         return tokenizer, _scaled(learn_word_vectors(sentences, tokenizer, dim=dim, seed=recipe.seed))
+    # Only rows that are needed: GoogleNews has 3 million of 300 numbers, 3.6 GB.
     vectors: Mapping[str, np.ndarray] = read_word_vectors(
         Path(chosen.vectors), {word for sentence in sentences for word in words(sentence)}
     )
     width = len(next(iter(vectors.values())))
     if width != dim:
         raise SettingsError(f"setting 'model.text.word_dim': {dim}, but {chosen.vectors} has {width} columns")
+    # Words without a vector are dropped (dual-path, section 3.2).
     tokenizer = WordTokenizer.build(sentences, min_count=chosen.min_count, known=vectors)
     return tokenizer, _scaled(np.stack([vectors[word] for word in tokenizer.entries]))
 
@@ -180,9 +196,11 @@ def _expect_readable(model: DualEncoder, tokenizer: Tokenizer) -> None:
 
 def _digest(tokenizer: Tokenizer) -> str:
     """Changes with the tokenizer, whose folder may hold another one when a run is resumed."""
+    # 64 bits are enough to notice another tokenizer, and short in a message.
     return hashlib.sha256(json.dumps(tokenizer.to_description()).encode()).hexdigest()[:16]
 
 
 def _scaled(table: Float[np.ndarray, "vocabulary word_dim"]) -> Float[np.ndarray, "vocabulary word_dim"]:
     """Scale to the spread of the random initialisation (0.1), so that both start the network alike."""
+    # By one factor for the whole table: the vectors' own proportions stay. The 1e-12 is for a table of zeros.
     return np.asarray(table * (0.1 / max(float(table.std()), 1e-12)), dtype=np.float32)

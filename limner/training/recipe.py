@@ -40,6 +40,7 @@ class OptimiserSettings(Settings):
 
     @model_validator(mode="after")
     def _nesterov_has_momentum(self) -> "OptimiserSettings":
+        # torch.optim.SGD refuses the same, but only when the stage begins.
         if self.nesterov and (self.name != "sgd" or not self.momentum):
             raise ValueError("nesterov needs name=sgd and a momentum above 0")
         return self
@@ -62,6 +63,7 @@ class PairSettings(Settings):
     A pair is right where picture and sentence are of one class (see `Recipe.classes`).
     """
 
+    # "random" draws half of its pairs from the own class, since purely random ones would nearly all be wrong.
     drawn: Literal["nearest", "random"] = "nearest"
     """Each picture and each sentence with its nearest of the other modality by the embedding; or with as many at
     random, half of them of its own class ("w/o stage 1")."""
@@ -78,6 +80,7 @@ class PairSettings(Settings):
 
     @model_validator(mode="after")
     def _no_more_than_there_are(self) -> "PairSettings":
+        # Drawn without replacement for each epoch.
         if self.an_epoch is not None and self.an_epoch > self.count:
             raise ValueError(f"an_epoch={self.an_epoch} is more than the count={self.count} of pairs")
         return self
@@ -108,9 +111,11 @@ class StageSettings(Settings):
     """First layer of the backbone that learns, e.g. "features.15" (torchvision's names); None = every layer."""
     backbone_statistics: Literal["batch", "fixed"] = "batch"
     """Batch norm of a learning backbone: of the batch, or fixed as loaded (for weights that come with it folded)."""
+    # 10 is ours: the paper draws a new crop each time, which would cost a pass of the CNN an image and epoch.
     views: int = Field(default=10, ge=0)
     """Cached views of each picture (crops, flips) where the backbone is frozen, also in part; 0 = new every epoch, and
     nothing cached of sentences where BERT is frozen."""
+    # A default of a loss, not an empty tuple: a stage without losses is a mistake, and is refused below.
     losses: tuple[AnyLoss, ...] = (Instance(),)
     """The losses of the weighted sum, each kind once; a stage with `reranker_pairs` has binary cross-entropy alone
     (identity-aware, Eq. 12), and none of these."""
@@ -131,6 +136,7 @@ class StageSettings(Settings):
     def _no_losses_beside_matching(cls, values: Any) -> Any:
         """A stage with `reranker_pairs` has no loss unless it is told one, which is then refused."""
         if isinstance(values, dict) and values.get("reranker_pairs") is not None:
+            # Before validation: the default loss would otherwise stand beside the pairs. What the user wrote wins.
             return {"losses": (), **values}
         return values
 
@@ -144,9 +150,11 @@ class StageSettings(Settings):
             return self
         if not self.losses:
             raise ValueError('a stage needs a loss; give at least one, e.g. losses=[{"kind": "instance"}]')
+        # A module is one for all stages and found by its kind, so two of a kind would be one and the same.
         kinds = Counter(loss.kind for loss in self.losses)
         if twice := [kind for kind, count in kinds.items() if count > 1]:
             raise ValueError(f"losses: '{twice[0]}' stands there twice")
+        # Both put rows behind the batch, and each would take the other's for its own.
         if {"mined", "sextuples"} <= self.needs:
             raise ValueError(
                 "a stage mines either candidates for the ranking loss or hard negatives for sextuples"
@@ -155,6 +163,7 @@ class StageSettings(Settings):
 
     @model_validator(mode="after")
     def _settings_agree(self) -> "StageSettings":
+        # Which of the two was meant cannot be told: one holds the batch norm of all layers, the other learns some.
         if "backbone" in self.frozen and self.backbone_from is not None:
             raise ValueError("frozen holds the whole backbone, backbone_from a part of it; give one of them")
         if self.sentences == "all" and self.pairing == "group":
@@ -190,6 +199,7 @@ class StageSettings(Settings):
     def with_losses(self, *losses: LossSettings) -> "StageSettings":
         """The same stage with these losses, in place of those of the same kinds or behind the others."""
         new = {loss.kind: loss for loss in losses}
+        # In the old place: the order of the losses is the order of their sum, and so of its rounding.
         kept = tuple(new.pop(loss.kind, loss) for loss in self.losses)
         return self.replace(losses=(*kept, *new.values()))
 
@@ -213,6 +223,7 @@ class VocabularySettings(Settings):
 
     @model_validator(mode="after")
     def _of_words_or_of_a_tokenizer(self) -> "VocabularySettings":
+        # Whether the network learns a table of word vectors at all is checked in `Recipe._network_fits`.
         if self.tokenizer is None and self.special_tokens:
             raise ValueError("special_tokens are those of a pretrained tokenizer; set vocabulary.tokenizer")
         if self.tokenizer is not None and (self.min_count > 1 or self.vectors != "random"):
@@ -239,6 +250,7 @@ class Recipe(Settings):
     many k-means pseudo-classes of pooled features (dual-path, Table 5)."""
     cross_encoder: CoAttentionSettings | None = None
     """The network of rerank stages, which re-ranks what the embedding finds."""
+    # An integer 0 is allowed for a network without a reranker, and to leave HGAN's words and phrases out.
     rerank: Annotated[int, Field(ge=0)] | Literal["all"] = 20
     """How many of the first are re-ranked at testing, by a cross-encoder (identity-aware, section 4.2: 20) or by HGAN's
     words and phrases; or "all"; 0 = none."""
@@ -247,6 +259,7 @@ class Recipe(Settings):
     select: Selection = "rsum"
     """What the validation split chooses the checkpoint by; "rsum" = R@1 + R@5 + R@10 of both directions, "mAP" = the
     mean of theirs. Where a stage learns from labels, matches on validation are by labels too."""
+    # Emulated bf16 is slower than fp32, so "auto" asks the processor.
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of the forward pass; "auto" = bf16 where the processor multiplies it natively."""
     seed: int = Field(default=0, ge=0)
@@ -257,6 +270,7 @@ class Recipe(Settings):
         names = [stage.name for stage in self.stages]
         if len(set(names)) != len(names):
             raise ValueError(f"stage names must differ, got {names}")
+        # last.safetensors is the state and STAGE-classifier.safetensors what a loss hands on.
         for name in names:
             if name == "last" or name.endswith("-classifier"):
                 raise ValueError(f"stage name '{name}' is that of another file of a run; choose another")
@@ -265,14 +279,17 @@ class Recipe(Settings):
     @model_validator(mode="after")
     def _network_fits(self) -> "Recipe":
         """What a stage wants of the network is there: the network's settings say."""
+        # Two sources of word vectors: one would silently win.
         if not self.model.text.learns_table and self.vocabulary.vectors != "random":
             raise ValueError(
                 "vocabulary.vectors starts a table of word vectors, and the network brings its own; set it to random"
             )
         for stage in self.stages:
+            # A cross-encoder needs nothing of the losses; `_matching_fits` checks it.
             if stage.reranker_pairs is not None:
                 continue
             for loss in stage.losses:
+                # Sorted: a set of names has another order in every process.
                 if lacking := sorted(loss.needs - self.model.offers):
                     raise ValueError(
                         f"stage '{stage.name}': losses.{loss.kind} needs {lacking[0]}, which "
@@ -281,6 +298,7 @@ class Recipe(Settings):
                     )
             try:
                 self.model.check_stage(stage)
+            # The network says "sentences stand at the left" and the like without knowing a stage's name.
             except ValueError as error:
                 raise ValueError(f"stage '{stage.name}': {error}") from None
         return self
@@ -291,6 +309,7 @@ class Recipe(Settings):
         for stage in self.stages:
             if stage.reranker_pairs is None:
                 of_losses = frozenset(loss.part for loss in stage.losses if loss.part is not None)
+                # A loss may learn something itself, e.g. the classifier: a part like those of the network.
                 there = self.model.parts() | of_losses
                 reached = of_losses | self.model.reached(
                     embedding=any(loss.of_embedding for loss in stage.losses), levels="levels" in stage.needs
@@ -302,6 +321,7 @@ class Recipe(Settings):
             for setting, named in stage.named_parts.items():
                 for part in sorted(named - there):
                     raise ValueError(f"stage '{stage.name}': {setting}: {_no_part(part, there)}")
+            # Without this the first backward pass fails with "element 0 of tensors does not require grad".
             if not reached - set(stage.frozen):
                 raise ValueError(
                     f"stage '{stage.name}': every part that the losses reach is frozen; nothing is left to learn"
@@ -314,6 +334,7 @@ class Recipe(Settings):
         before: dict[str, tuple[str, LossSettings]] = {}
         for stage in self.stages:
             for loss in stage.losses:
+                # The first stage with a kind makes its module, so later stages must ask for the same.
                 name, first = before.setdefault(loss.kind, (stage.name, loss))
                 for setting in loss.lasting:
                     if getattr(loss, setting) != getattr(first, setting):
@@ -338,11 +359,13 @@ class Recipe(Settings):
     @model_validator(mode="after")
     def _matching_fits(self) -> "Recipe":
         kinds = [stage.reranker_pairs is not None for stage in self.stages]
+        # False sorts before True: all stages of the embedding, then all of the cross-encoder.
         if kinds != sorted(kinds):
             raise ValueError(
                 "stages with `reranker_pairs` come after those of the embedding, which they start from"
             )
         if any(kinds) and self.rerank == 0:
+            # `best` would be chosen by the embedding alone, which these stages do not change.
             raise ValueError(
                 "with rerank=0 validation would not ask the cross-encoder; give --rerank 0 at testing"
             )

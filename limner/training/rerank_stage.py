@@ -49,6 +49,7 @@ class Candidates:
     @classmethod
     def nearest(cls, bank: EmbeddingBank, count: int) -> "Candidates":
         """The `count` nearest of the other modality."""
+        # Both ways, as section 4.2 has it: "for each visual or textual sample".
         return cls(nearest(bank.images, bank.texts, count), nearest(bank.texts, bank.images, count))
 
     @classmethod
@@ -74,6 +75,7 @@ def epoch_pairs(
     rng: np.random.Generator,
 ) -> LabelledPairs:
     """An epoch's pairs in random order; a pair that either side has found comes once for each."""
+    # An image's class is known, a sentence's is that of its image.
     of_texts = classes[pairs.sentence_image]
     texts = _chosen(candidates.of_images, settings.an_epoch, rng)
     images = _chosen(candidates.of_sentences, settings.an_epoch, rng)
@@ -82,6 +84,7 @@ def epoch_pairs(
         images = np.concatenate([images, _own(of_texts, classes, settings.own, rng)], axis=1)
     found = np.concatenate([np.repeat(np.arange(len(texts)), texts.shape[1]), images.ravel()])
     said = np.concatenate([texts.ravel(), np.repeat(np.arange(len(images)), images.shape[1])])
+    # Shuffled as a whole: the two sides are of unequal number.
     order = rng.permutation(len(found))
     found, said = found[order], said[order]
     return LabelledPairs(found, said, classes[found] == of_texts[said])
@@ -92,6 +95,7 @@ def _chosen(
 ) -> Int64[np.ndarray, "anchors fewer"]:
     if few is None or few >= candidates.shape[1]:
         return candidates
+    # Random keys sorted are a draw without replacement, for all rows at once.
     columns = np.argsort(rng.random(candidates.shape), axis=1)[:, :few]
     return np.take_along_axis(candidates, columns, axis=1)
 
@@ -104,6 +108,7 @@ def _drawn(
 ) -> Int64[np.ndarray, "anchors few"]:
     """For each class of `anchors` positions of `pool`: the first half of its own class, the others of any."""
     own = _own(anchors, pool, count // 2, rng)
+    # A drawn item may be of the own class by chance; its label says so.
     others = rng.integers(len(pool), size=(len(anchors), count - count // 2))
     return np.concatenate([own, others], axis=1)
 
@@ -115,10 +120,13 @@ def _own(
     rng: np.random.Generator,
 ) -> Int64[np.ndarray, "anchors few"]:
     """Positions of each anchor's own class in the pool, with replacement; of any where it has none there."""
+    # "stable": the same order on every platform, and with it the same draws.
     order = np.argsort(pool, kind="stable")
     starts = np.searchsorted(pool[order], anchors, side="left")[:, None]
     sizes = np.searchsorted(pool[order], anchors, side="right")[:, None] - starts
+    # Both are drawn in any case, so the stream of random numbers does not depend on which classes are there.
     draws, spare = rng.random((len(anchors), count)), rng.integers(len(pool), size=(len(anchors), count))
+    # `where` evaluates both sides: a class behind the last one would index beyond the pool.
     places = np.minimum(starts + (draws * sizes).astype(np.int64), len(pool) - 1)
     return np.where(sizes > 0, order[places], spare)
 
@@ -141,9 +149,11 @@ class PairObjective(nn.Module):
         "matching_error" is the share of pairs on the wrong side of a confidence of 0.5, in percent. `pictures` are what
         `CrossEncoder.map_pictures` takes.
         """
+        # In fp32: under bf16 autocast the logits of a query's twenty candidates tied (docs/log/2026-11-22.md).
         logits = self.cross_encoder(pictures, token_ids).logits.float()
         loss = F.binary_cross_entropy_with_logits(logits, labels.float())
         error = 100 * ((logits > 0) != labels).float().mean()
+        # "loss" goes into the backward pass, "matching" into the log.
         return {"loss": loss, "matching": loss.detach(), "matching_error": error}
 
 
@@ -160,16 +170,20 @@ class RerankStage(Stage):
         listener: Listener,
     ) -> None:
         super().__init__(data, index, classes, accelerator, precision, listener)
+        # Before `_freeze`, which asks for its parts and its backbone.
         self.cross_encoder = self._made()
         self.objective = PairObjective(self.cross_encoder)
         self.parts = self.cross_encoder.parts()
         self._freeze(self.cross_encoder.backbone)
         self._candidates: tuple[int, Candidates] | None = None
+        # The embedding stands still, so the split is embedded once a stage and not at each validation.
         self._screening: tuple[Tensor, Tensor] | None = None
 
     def _made(self) -> CrossEncoder:
         """The network's cross-encoder, made in the first of these stages; its values depend on the seed alone."""
         assert self.data.recipe.cross_encoder is not None
+        # The global stream goes on as if nothing had been made: a resumed run makes this module at another moment.
+        # devices=[]: otherwise every GPU's state is copied, with a warning where there are many.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.data.recipe.seed)
             return self.model.add_cross_encoder(self.data.recipe.cross_encoder)
@@ -187,20 +201,24 @@ class RerankStage(Stage):
         images, sentences = len(pairs.groups), len(pairs.sentences)
         count = images * min(few, self._width(sentences)) + sentences * min(few, self._width(images))
         count += (images + sentences) * self.settings.own
+        # A set with fewer pairs than a batch still has one step.
         return max(1, count // self.stage.batch)
 
     def _width(self, pool: int) -> int:
         """Candidates of an anchor: a small set may have fewer than were asked for."""
         count = self.settings.count
+        # Random candidates come with replacement, so a small pool has as many as were asked for.
         return min(count, pool) if self.settings.drawn == "nearest" else count
 
     def read_features(self) -> None:
         """Compute or open the cached maps, where the stage has any."""
         stage, data, backbone = self.stage, self.data, self.cross_encoder.backbone
+        # Half-frozen is enough: the layers below `learns_from` give the same map in every epoch.
         if not stage.views or not (backbone.frozen or backbone.learns_from):
             return
         until = backbone.learns_from or LAST_MAP
         self.train_cached = self._views("training maps", backbone, data.train_pictures, stage.views, until)
+        # One view: a picture is re-ranked as it is, without its mirror image.
         self.val_cached = self._views("validation maps", backbone, data.val_pictures, 1, until)
 
     def start(self) -> None:
@@ -215,14 +233,17 @@ class RerankStage(Stage):
         """The batches of an epoch: pairs and what the objective takes of them; this process's share of each."""
         stage, index, cached, seed = self.stage, self.index, self.train_cached, self.data.recipe.seed
         pairs, words = self.data.pairs, self.data.recipe.model.text.words
+        # One generator for the epoch's pairs; each step has its own below, since steps are made in threads.
         rng = generator(seed, index, epoch)
         chosen = epoch_pairs(self._candidates_of(epoch, rng), pairs, self.classes, self.settings, rng)
         size = min(stage.batch, len(chosen.labels))
 
         def make(step: int) -> tuple[int, dict[str, Any]]:
             whole = range(step * size, (step + 1) * size)
+            # Every n-th pair, as `EmbeddingStage` cuts its batches.
             rows = np.array(whole[self.accelerator.process_index :: self.accelerator.num_processes])
             images = chosen.images[rows]
+            # No shift: LSTMs read from the first word.
             token_ids = pairs.layout(chosen.sentences[rows], words, None)
             rng = generator(seed, index, epoch, step, self.accelerator.process_index)
             if cached is not None:
@@ -232,6 +253,7 @@ class RerankStage(Stage):
                 pictures = torch.from_numpy(pixels).permute(0, 3, 1, 2)
             inputs = {
                 "pictures": pictures,
+                # Columns that are empty in every row would cost the LSTM steps.
                 "token_ids": torch.from_numpy(token_ids[:, : longest(token_ids)]),
                 "labels": torch.from_numpy(chosen.labels[rows]),
             }
@@ -248,6 +270,7 @@ class RerankStage(Stage):
             encoding = self._encoding()
             views = self.data.recipe.images.test_views
             pictures = self.data.val_pictures
+            # Pooled features by the embedding's own backbone: the cross-encoder's is a copy, and learns.
             found = self._views("validation features", self.model.backbone, pictures, views, None)
             self._screening = encoding.cached(found), encoding.token_ids(self.data.val_tokens.token_ids)
         cached = None if self.val_cached is None else self.val_cached[:, 0]
@@ -256,9 +279,11 @@ class RerankStage(Stage):
     def _candidates_of(self, epoch: int, rng: np.random.Generator) -> Candidates:
         """The pairs to choose from; found once, or every `refresh` epochs, or drawn for each epoch."""
         pairs, settings = self.data.pairs, self.settings
+        # Anew for each epoch: random pairs are not worth keeping.
         if settings.drawn == "random":
             return Candidates.random(self.classes, self.classes[pairs.sentence_image], settings.count, rng)
         turn = epoch // settings.refresh if settings.refresh else 0
+        # By the turn, not by a counter: a resumed run finds in its first epoch what the killed one had.
         if self._candidates is None or self._candidates[0] != turn:
             self._candidates = turn, Candidates.nearest(self._bank(turn), settings.count)
         return self._candidates[1]
@@ -268,6 +293,7 @@ class RerankStage(Stage):
         pairs, pictures, encoding = self.data.pairs, self.data.train_pictures, self._encoding()
         views = self.data.recipe.images.test_views
         if self.settings.refresh:
+            # With a refresh the turns go through the views; the cache then holds those of training.
             views = max(views, self.stage.views)
         found = self._views("features for pairs", self.model.backbone, pictures, views, None)
         if self.settings.refresh:

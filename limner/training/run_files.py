@@ -26,12 +26,14 @@ def write_stage_checkpoint(
 ) -> None:
     """The network as it stands, with everything needed to use it and to know where it comes from."""
     recipe = data.recipe
+    # The identity holds the recipe as plain JSON values, so a checkpoint is read without this version's classes.
     identity = data.identity
     model = data.objective.model
     description: dict[str, Any] = {
         "system": recipe.model.system,
         "model": identity["recipe"]["model"],
         "images": identity["recipe"]["images"],
+        # None in a stage before the cross-encoder's, though the recipe has one.
         "cross_encoder": None
         if model.cross_encoder is None
         else model.cross_encoder.settings.model_dump(mode="json"),
@@ -51,6 +53,7 @@ def write_stage_checkpoint(
         "seed": recipe.seed,
         "versions": versions(),
     }
+    # Before the network's file: whoever finds the stage's checkpoint finds what it hands on, too.
     for part, module in data.objective.handed_on().items():
         write_checkpoint(out / handed_file(stage, part), module.state_dict(), {})
     write_checkpoint(out / stage_file(stage), model.state_dict(), description)
@@ -60,9 +63,12 @@ def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
     """`run.json`: the stages that have a checkpoint, and the one that validation likes best (a tie: the later)."""
     stages = [
         {"name": stage.name, "file": stage_file(stage.name), "epoch": best.epoch, "score": best.score}
+        # `progress.best` has the stages begun so far, the recipe all of them.
         for stage, best in zip(data.recipe.stages, progress.best, strict=False)
+        # A stage begun without a validation yet has no file.
         if best.epoch
     ]
+    # Of equal scores the later stage: it started from the earlier one's weights and is at least as trained.
     best = max(range(len(stages)), key=lambda index: (stages[index]["score"], index))
     listing = {
         "recipe": data.recipe.name,
@@ -74,4 +80,5 @@ def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
         "data": data.identity["data"],
         "versions": versions(),
     }
+    # Written last and atomically: it never names a file that is not there.
     write_text(out / RUN_FILE, json.dumps(listing, indent=2) + "\n")

@@ -26,6 +26,7 @@ from limner.training.positives import PositiveSampler
 from limner.training.prepare import Prepared
 from limner.training.recipe import StageSettings
 
+# Hard negatives are known only when their step comes, so nothing decodes them ahead; threads share them instead.
 _DECODED = 16
 """Images that a thread decodes."""
 
@@ -71,6 +72,7 @@ class BatchSource:
         self, sentences: Int64[np.ndarray, " rows"], rng: np.random.Generator
     ) -> Int64[np.ndarray, "rows words"]:
         """Sentences as a step reads them."""
+        # The shift is dual-path's; other systems read from the left.
         return self.data.pairs.layout(sentences, self.words, rng if self.stage.position_shift else None)
 
     def encoding(self) -> Encoding:
@@ -85,6 +87,7 @@ class BatchSource:
             images = encoding.cached(cached[:, :1])
         else:
             images = encode_all(self.data.train_pictures, encoding)
+        # Left-aligned, as at testing.
         texts = encoding.token_ids(pairs.layout(np.arange(len(pairs.sentences)), self.words, None))
         return EmbeddingBank(images, pairs.groups, texts, pairs.groups[pairs.sentence_image])
 
@@ -113,6 +116,7 @@ class Sampler:
 
     def beside(self, batch: Batch, rng: np.random.Generator) -> Beside:
         """What stands beside a batch; called in a thread, ahead of its step."""
+        # The base has nothing: most losses compare within the batch.
         return Beside(_NONE, _NONE)
 
     def complete(
@@ -144,6 +148,7 @@ class MinedSampler(Sampler):
         # both modalities are mined, where the released code mines sentences alone
         texts = self._bank.hard_texts(batch.images, self._candidates, rng)
         images = self._bank.hard_images(batch.sentences, self._candidates, rng)
+        # Their groups go along, since a mined item is compared with every anchor of the batch, not only with its own.
         mined = Mined(
             torch.from_numpy(pairs.groups[images]),
             torch.from_numpy(pairs.groups[pairs.sentence_image[texts]]),
@@ -172,11 +177,13 @@ class SextupleSampler(Sampler):
         self._objective = objective
         self._kind = settings.kind
         data = source.data
+        # By category label a relevant pair is one of many (MSCOCO); by class it is the identity, or the pair itself.
         if settings.relevant == "label":
             assert data.train_labels is not None
             self._positives = PositiveSampler.by_label(data.pairs, data.train_labels)
         else:
             self._positives = PositiveSampler.by_class(data.pairs, classes)
+        # Kept from `complete` to `after_step`: what the batch was searched by, which is what the queue holds.
         self._found: tuple[Tensor, Tensor, Tensor] | None = None
 
     @property
@@ -184,6 +191,7 @@ class SextupleSampler(Sampler):
         """The pairs seen last."""
         loss = self._objective.loss(self._kind)
         assert isinstance(loss, SextupleLoss)
+        # `use` makes the queue when the stage begins.
         assert loss.queue is not None
         return loss.queue
 
@@ -192,21 +200,26 @@ class SextupleSampler(Sampler):
         source, pairs, encoding = self.source, self.source.data.pairs, self.source.encoding()
         there = len(pairs.sentences)
         # a place of its own among the random numbers: (…, 0) is a batch's, (…, 1) its hard negatives'
+        # With replacement only where the split has fewer sentences than the queue has slots.
         drawn = source.random(0, 0, 0, 2).choice(there, self.queue.slots, replace=self.queue.slots > there)
+        # In blocks of the encoder, so that memory does not grow with the queue.
         for begin in range(0, len(drawn), encoding.batch):
             source.listener(Preparing("pairs for the queue", begin, len(drawn)))
             sentences = drawn[begin : begin + encoding.batch]
             images = pairs.sentence_image[sentences]
             if source.cached is not None:
+                # The first cached view is the centre crop, without its mirror image.
                 embedded = encoding.cached(source.cached[images, 0][:, None])
             else:
                 embedded = encoding.pixels(source.data.train_pictures.centred(images))
             texts = encoding.token_ids(pairs.layout(sentences, source.words, None))
             pushed = embedded, texts, torch.from_numpy(images), torch.from_numpy(sentences)
+            # The buffers were moved with the objective; embeddings come back on the CPU.
             self.queue.push(*(part.to(self.queue.images.device) for part in pushed))
 
     def beside(self, batch: Batch, rng: np.random.Generator) -> Beside:
         """The positives, as far as they are not the samples themselves."""
+        # An item that is its own positive is not encoded twice.
         image_rows, images = _rows(batch.images, self._positives.images(batch.images, rng))
         text_rows, texts = _rows(batch.sentences, self._positives.sentences(batch.sentences, rng))
         return Beside(images, texts, positives=torch.from_numpy(np.stack([image_rows, text_rows], axis=1)))
@@ -218,7 +231,9 @@ class SextupleSampler(Sampler):
         source, device = self.source, made.groups.device
         assert beside.positives is not None
         positives = beside.positives.to(device)
+        # The last number keeps these draws apart from those of `beside`, which ran in a thread before.
         rng = source.random(epoch, step, source.accelerator.process_index, 1)
+        # By the network as it stands now: this is why `complete` cannot run ahead.
         to_text, to_image = self._hard_negatives(batch, made, positives, rng)
         images = self.queue.image_numbers[to_image.places].cpu().numpy()
         sentences = self.queue.sentence_numbers[to_text.places].cpu().numpy()
@@ -227,6 +242,7 @@ class SextupleSampler(Sampler):
         more_ids = torch.from_numpy(source.token_ids(sentences, rng)).to(device)
         return replace(
             made,
+            # Behind the positives: `Sextuples` counts its rows from the end.
             images=torch.cat([made.images, more_images]),
             token_ids=torch.cat([made.token_ids, more_ids]),
             sextuples=Sextuples(
@@ -238,7 +254,9 @@ class SextupleSampler(Sampler):
 
     def after_step(self) -> None:
         """Put the batch into the queue, the same on all processes."""
+        # `complete` of the same step has set it.
         assert self._found is not None
+        # Gathered in the order of the processes, so that every process pushes the same rows to the same places.
         images, texts, numbered = (self.source.accelerator.gather(part) for part in self._found)
         self.queue.push(images, texts, *numbered.unbind(1))
 
@@ -249,6 +267,7 @@ class SextupleSampler(Sampler):
         source = self.source
         if source.cached is not None:
             return source.images(numbers, epoch, step, rng)
+        # At least one part, since `array_split` refuses none.
         parts = np.array_split(numbers, max(1, len(numbers) // _DECODED))
         return torch.cat(list(ahead(parts, lambda part: source.images(part, epoch, step, rng))))
 
@@ -257,18 +276,22 @@ class SextupleSampler(Sampler):
     ) -> tuple[HardNegatives, HardNegatives]:
         """Sentences for the images of a batch (image→text), and images for its sentences."""
         model, source, pairs = self._objective.model, self.source, len(batch.images)
+        # Eval mode: dropout and batch statistics would make the queue's embeddings differ from those of the search.
         with (
             torch.no_grad(),
             evaluating(model),
             autocast(source.precision, source.accelerator.device),
         ):
+            # The positives lie behind the batch's own rows, so one pass embeds both.
             rows = model.embed_pairs(made.images, made.token_ids)[:2]
+        # In fp32 and of length 1: the margin compares cosines, and bf16 keeps 8 bits of them.
         images, texts = (F.normalize(part.float(), dim=1) for part in rows)
         numbered = np.stack([batch.images, batch.sentences], axis=1)
         self._found = images[:pairs], texts[:pairs], torch.from_numpy(numbered).to(images.device)
         # numbers, not embeddings, go back to the CPU: what is relevant is looked up in arrays of the whole set
         kept = self.queue.image_numbers.cpu().numpy(), self.queue.sentence_numbers.cpu().numpy()
         of_sentence = source.data.pairs.sentence_image
+        # Two numbers a query and direction: for the draw, and for which of the violating items it finds.
         uniform = torch.from_numpy(rng.random((2, pairs, 2))).to(images.device)
 
         def found(
@@ -278,9 +301,11 @@ class SextupleSampler(Sampler):
             mask = torch.from_numpy(relevant).to(queries.device)
             return find_hard_negatives(queries, similarity, gallery, mask, self._margin, uniform[way])
 
+        # Relevance is between images; a sentence counts as its image.
         relevant_texts = self._positives.mask(batch.images, of_sentence[kept[1]])
         relevant_images = self._positives.mask(of_sentence[batch.sentences], kept[0])
         return (
+            # The positive of an image is a sentence and the reverse: column 1 is the sentences' positives.
             found(images[:pairs], texts[positives[:, 1]], self.queue.texts, relevant_texts, 0),
             found(texts[:pairs], images[positives[:, 0]], self.queue.images, relevant_images, 1),
         )
@@ -292,6 +317,7 @@ def sampler_for(
     """The sampler that a stage's losses need."""
     for settings in stage.losses:
         if "sextuples" in settings.needs:
+            # isinstance and not a cast: a loss of another package may claim this need.
             assert isinstance(settings, Sextuple), "a loss that needs sextuples has the settings of Sextuple"
             return SextupleSampler(source, settings, objective, classes)
         if "mined" in settings.needs:
@@ -306,5 +332,6 @@ def _rows(
     """The row of each one's other, and what to put behind the batch: an item that is its own other stays in its row."""
     rows = np.arange(len(own))
     differs = own != others
+    # Places behind the batch, in the order in which the others are put there.
     rows[differs] = len(own) + np.arange(np.count_nonzero(differs))
     return rows, others[differs]

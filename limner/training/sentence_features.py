@@ -19,6 +19,7 @@ from limner.models.text_bert import BertWords
 from limner.training.cache_entries import Report, kept_array
 
 _BLOCK = 64
+# 1,024 sentences: each note flushes the file.
 _NOTED = 16
 """Blocks after which the computation could be taken up again."""
 
@@ -30,6 +31,7 @@ class SentenceFeatures:
         self, words: Float[np.ndarray, "words channels"], ends: Int64[np.ndarray, " sentences"]
     ) -> None:
         self._words = words
+        # Ends alone: a sentence begins where the one before it ends.
         self._ends = ends
 
     def rows(
@@ -59,21 +61,26 @@ def sentence_features(
     are encoded in blocks of their own order, so that the same come out however often it is interrupted. Raises
     `DataError` as `kept_array` does.
     """
+    # Words that a row cannot hold are not kept.
     ends = np.cumsum([min(len(sentence), length) for sentence in sentences], dtype=np.int64)
 
     def fill(store: np.ndarray, done: int, complete: Callable[[int], None]) -> None:
         device = bert.pieces.device
+        # Put back below: the stage has its own idea of what trains.
         training = bert.training
         bert.eval()
         for number, start in enumerate(range(done, len(sentences), _BLOCK), start=1):
             upto = min(start + _BLOCK, len(sentences))
+            # No shift: a word's feature depends on its place, and rows are read without one.
             token_ids = lay_out(sentences[start:upto], length)
             with torch.inference_mode(), autocast(precision, device):
                 found = bert(torch.from_numpy(token_ids).to(device))
+            # The mask of words that are there, so that only these take room.
             kept = np.arange(length) < np.array([[len(sentence)] for sentence in sentences[start:upto]])
             rows = to_half(found[torch.from_numpy(kept).to(device)], "BERT's features")
             store[ends[start - 1] if start else 0 : ends[upto - 1]] = rows
             if number % _NOTED == 0 or upto == len(sentences):
+                # Counted in sentences, since that is where the loop takes up again.
                 complete(upto)
             if report is not None:
                 report(upto, len(sentences))
@@ -91,10 +98,12 @@ def sentence_features(
 
 
 def _key(bert: BertWords, sentences: tuple[tuple[int, ...], ...], length: int, precision: Arithmetic) -> str:
+    # The prefix keeps these keys apart from those of image features in the same folder.
     digest = hashlib.sha256(f"words {length} {precision} {bert.settings.model_dump_json()}".encode())
     for name, tensor in sorted(bert.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
     for sentence in sentences:
+        # With its length, or two sentences could be cut elsewhere and hash alike.
         digest.update(np.array([len(sentence), *sentence], np.int64).tobytes())
     return digest.hexdigest()[:32]

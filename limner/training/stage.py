@@ -92,6 +92,7 @@ class Stage(ABC):
 
     def _freeze(self, backbone: ImageEncoder) -> None:
         """Hold what the stage does not learn, of its parts and of their backbone."""
+        # Gradients are switched for the parts; a backbone that learns from some layer on has its own switch.
         freeze_parts(self.parts, self.stage)
         backbone.set_frozen(
             "backbone" in self.stage.frozen,
@@ -106,6 +107,7 @@ class Stage(ABC):
     def _reranker(self) -> Reranker:
         """The reranker of the network as it stands now."""
         found = reranker_of(self.model, self.data.tokenizer, self.data.recipe.images, self.precision)
+        # Asked only where there is one: the network has levels below the sentence, or a stage learns a cross-encoder.
         assert found is not None
         return found
 
@@ -113,6 +115,7 @@ class Stage(ABC):
         self, what: str, backbone: ImageEncoder, pictures: Pictures, views: int, until: str | None
     ) -> Float[np.ndarray, "images views ..."]:
         """Cached features of a split, or maps `until` a layer; one process computes them."""
+        # The first process computes and writes the cache, the others then read it from the disk.
         with self.accelerator.main_process_first():
             return cached_views(
                 backbone,
@@ -145,10 +148,12 @@ class EmbeddingStage(Stage):
     ) -> None:
         super().__init__(data, index, classes, accelerator, precision, listener)
         self.objective = data.objective
+        # The number of pairs is n of MNiL's Eq. 1 and bounds the queue of its loss.
         self.objective.use(self.stage.losses, pairs_per_epoch(data.pairs, self.stage))
         self.source = BatchSource(data, index, accelerator, precision, listener)
         self.sampler = sampler_for(self.stage, self.source, self.objective, classes)
         self.words_below: SentenceFeatures | None = None
+        # After `use`: the parts are those of this stage's losses.
         self.parts = self.objective.parts()
         self._freeze(self.model.backbone)
 
@@ -160,6 +165,7 @@ class EmbeddingStage(Stage):
     def read_features(self) -> None:
         """Compute or open the cached features, where the stage has any; the images themselves are then forgotten."""
         self.train_cached, self.val_cached = self._cached()
+        # Set by hand, since the sampler was made before there were cached features.
         self.source.cached = self.train_cached
         if self.train_cached is not None:
             # up to 2 GiB of resized images that nobody will ask for in this stage
@@ -176,6 +182,7 @@ class EmbeddingStage(Stage):
     def train_mode(self) -> None:
         """Training mode, but for what is frozen."""
         self.objective.train()
+        # `train` switches everything on; frozen parts must keep their batch norm's statistics.
         self.model.eval_parts(self.stage.frozen)
 
     def inputs(self, epoch: int) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -184,7 +191,10 @@ class EmbeddingStage(Stage):
         self.objective.begin_epoch(epoch, self._examples)
         self.sampler.begin_epoch()
         process = self.accelerator.process_index
+        # Every n-th row: shares differ by one row at most.
         share = slice(process, None, self.accelerator.num_processes)
+        # The whole batch is drawn in every process, by one generator, and then cut: no process needs to be told its
+        # pairs.
         batches = epoch_batches(self.data.pairs, self.stage, self.source.words, self.source.random(epoch))
 
         def make(item: tuple[int, Batch]) -> tuple[Batch, Beside, TrainingBatch]:
@@ -192,6 +202,7 @@ class EmbeddingStage(Stage):
             batch = Batch(
                 whole.images[share], whole.sentences[share], whole.token_ids[share], whole.groups[share]
             )
+            # A generator of its own for each step, so that threads cannot change each other's draws.
             rng = self.source.random(epoch, step, process)
             beside = self.sampler.beside(batch, rng)
             return batch, beside, self._made(batch, beside, epoch, step, rng)
@@ -210,14 +221,17 @@ class EmbeddingStage(Stage):
     ) -> TrainingBatch:
         """A batch on the device, with what stands beside it."""
         ids = batch.token_ids
+        # Rows beside the batch follow its own, in images and in sentences alike.
         if len(beside.sentences):
             ids = np.concatenate([ids, self.source.token_ids(beside.sentences, rng)])
         phrases = words_below = None
         if self.data.pairs.phrases is not None:
+            # Positions of the words, which is why networks that read phrases refuse the shift.
             phrases = torch.from_numpy(self.data.pairs.phrase_layout(batch.sentences, self.source.words))
         if self.words_below is not None:
             words_below = torch.from_numpy(self.words_below.rows(batch.sentences, self.source.words))
         images = np.concatenate([batch.images, beside.images])
+        # Moved to the device here, in a thread, so that copying overlaps with the step before.
         return TrainingBatch(
             self.source.images(images, epoch, step, rng),
             torch.from_numpy(ids),
@@ -237,20 +251,24 @@ class EmbeddingStage(Stage):
     def validate(self) -> Report:
         """Both directions on the validation split, by the network as it stands: re-ranked where it re-ranks itself."""
         encoding = self._encoding()
+        # A network without a reranker, or with a recipe that asks for no re-ranking, is validated by its embedding.
         if self.data.recipe.rerank == 0 or self.model.reranked_by is None:
             return validate(self.data, encoding, self.val_cached)
         reranker, texts = self._reranker(), encoding.token_ids(self.data.val_tokens.token_ids)
         if self.val_cached is None:
             images = encode_all(self.data.val_pictures, encoding)
             return validate_reranked(self.data, reranker, images, texts, None)
+        # The views of testing come first in the cache; `[:, 0]` is the image as it is, whose regions are compared.
         images = encoding.cached(self.val_cached[:, : self.data.recipe.images.test_views])
         return validate_reranked(self.data, reranker, images, texts, self.val_cached[:, 0])
 
     def _cached(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Cached features of both splits while the backbone is frozen, all or in part, and the stage allows it."""
         stage, data, backbone = self.stage, self.data, self.model.backbone
+        # Of a backbone that learns as a whole nothing stays the same.
         if not stage.views or ("backbone" not in stage.frozen and stage.backbone_from is None):
             return None, None
+        # A network that re-ranks by regions needs the map itself; for the others the pooled feature is enough.
         until, views = stage.backbone_from or self.model.cached_map, data.recipe.images.test_views
         return (
             self._views("training features", backbone, data.train_pictures, stage.views, until),
@@ -262,6 +280,7 @@ class EmbeddingStage(Stage):
         layer = self.model.kept_words(self.stage.frozen)
         if layer is None or not self.stage.views:
             return None
+        # As for images: one process fills the cache.
         with self.accelerator.main_process_first():
             return sentence_features(
                 layer,

@@ -54,16 +54,21 @@ def write_state(
     identity: dict[str, Any],
 ) -> None:
     """Write the state atomically; `identity` is what a resumed run must agree with (recipe, data)."""
+    # The prefix keeps the two kinds apart in one flat file of tensors.
     tensors = {f"objective.{name}": tensor for name, tensor in objective.state_dict().items()}
     scalars: dict[str, float] = {}
     for first, optimiser in _numbered(optimisers):
+        # `state_dict` numbers parameters by their order in the groups, from 0 in each optimiser.
         for index, values in optimiser.state_dict()["state"].items():
             for name, value in values.items():
+                # safetensors holds tensors; SGD without momentum has None, and some optimisers keep their step as a
+                # number.
                 if isinstance(value, Tensor):
                     tensors[f"optimiser.{first + index}.{name}"] = value
                 elif value is not None:
                     scalars[f"{first + index}.{name}"] = float(value)
     description = {"progress": asdict(progress), "identity": identity, "scalars": scalars}
+    # Weights and progress in one file: two could be of two epochs after a kill.
     write_checkpoint(folder / STATE_FILE, tensors, {"state": description})
 
 
@@ -71,10 +76,12 @@ def read_progress(folder: Path) -> tuple[Progress, dict[str, Any]]:
     """Where a run stopped, and its identity. Raises `CheckpointError`."""
     path = folder / STATE_FILE
     try:
+        # The header alone is read: the tensors may be gigabytes.
         state = read_description(path)["state"]
         best = [StageBest(**entry) for entry in state["progress"]["best"]]
         progress = Progress(**{**state["progress"], "best": best})
         return progress, {**state["identity"], "recipe": in_full(state["identity"]["recipe"])}
+    # A file of another program, or of a version with other fields.
     except (KeyError, TypeError):
         raise CheckpointError(f"{path}: not the state of a training run; train into another folder") from None
 
@@ -84,6 +91,7 @@ def in_full(recipe: dict[str, Any]) -> dict[str, Any]:
 
     A recipe that this version cannot read comes back as it is, and will not agree with any that it can.
     """
+    # Parsing fills in defaults that the state's version did not have, so an old run resumes.
     try:
         whole: dict[str, Any] = json.loads(Recipe.parse(recipe).model_dump_json())
     except SettingsError:
@@ -98,11 +106,14 @@ def first_difference(there: Any, here: Any, where: str = "") -> tuple[str, Any, 
     came from may differ:
     the fingerprints say whether the data are the same, and a state holds all weights.
     """
+    # Both may change without another result: paths differ between machines.
     if where in {"data.source", "recipe.model.backbone.weights"}:
         return None
+    # By name: "stages.stage-2.epochs" tells more than "stages.1.epochs", and an added stage shifts no others.
     if isinstance(there, list) and isinstance(here, list):
         there, here = _by_name(there), _by_name(here)
     if isinstance(there, dict) and isinstance(here, dict):
+        # Keys of both sides: one that is missing counts as None.
         for name in here | there:
             inner = f"{where}.{name}" if where else str(name)
             if (found := first_difference(there.get(name), here.get(name), inner)) is not None:
@@ -138,8 +149,10 @@ def restore(folder: Path, objective: nn.Module, optimisers: Sequence[torch.optim
         index, key = name.split(".", 1)
         moments.setdefault(int(index), {})[key] = scalar
     for first, optimiser in _numbered(optimisers):
+        # The groups (rates, decays) are those of the recipe; the state gives moments alone.
         whole = optimiser.state_dict()
         held = range(first, first + _count(optimiser))
+        # A parameter that never had a gradient has no moments.
         whole["state"] = {index - first: moments[index] for index in held if index in moments}
         try:
             optimiser.load_state_dict(whole)

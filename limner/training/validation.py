@@ -19,6 +19,7 @@ def validate(
 ) -> Report:
     """Both directions on the validation split, from cached views (those of testing come first) or pixels."""
     if cached is not None:
+        # Testing averages an image and its mirror image, where pictures may be mirrored.
         images = encoding.cached(cached[:, : prepared.recipe.images.test_views])
     else:
         images = encode_all(prepared.val_pictures, encoding)
@@ -37,10 +38,12 @@ def validate_reranked(
     Regions are of what the feature cache keeps of the whole pictures (`cached`), or of pixels.
     """
     if cached is not None:
+        # Regions are those of the plain image, so the mirror image is not encoded.
         regions = reranker.region_features_of_cached(cached)
     else:
         blocks = centred_blocks(prepared.val_pictures)
         regions = np.concatenate([reranker.region_features(block) for block in blocks])
+    # As text, not as ids: a reranker reads phrases as well.
     sentences = [sentence for record in prepared.val.records for sentence in record.sentences]
     scorer = reranker.pair_scorer(images.numpy(), texts.numpy(), regions, sentences)
     # both directions ask for many of the same pairs
@@ -62,6 +65,7 @@ def evaluate_val(
         texts,
         prepared.val_image_groups,
         prepared.val_sentence_groups,
+        # A protocol of its own name: these figures choose a checkpoint and compare with no table.
         protocol="validation",
         split="val",
         labels=prepared.val_labels,
@@ -71,6 +75,7 @@ def evaluate_val(
 
 def score(report: Report, select: Selection) -> float:
     """The one number that a checkpoint is chosen by, higher is better."""
+    # From the report's own figures: the log then shows the very numbers that were compared.
     values = report.to_dict()
     if select == "rsum":
         return float(
@@ -81,6 +86,7 @@ def score(report: Report, select: Selection) -> float:
             )
         )
     if select == "mAP":
+        # R@K tells little where a query has many matches, so recipes by class or label choose by mAP.
         return float(np.mean([values[direction]["mAP"] for direction in ("image_to_text", "text_to_image")]))
     direction, measure = select.split(" ", 1)
     return float(values[direction][measure])
