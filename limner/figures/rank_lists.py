@@ -111,8 +111,8 @@ def rank_list_figure(lists: Sequence[RankList]) -> "Figure":
 
 def _widest(lists: Sequence[RankList]) -> float:
     """Width by height of the widest picture, at most 1.5."""
+    # Decoded, since the header's size is that before the EXIF turn; an eighth of a JPEG is quick.
     sizes = [
-        # Decoded, since the header's size is that before the EXIF turn; an eighth of a JPEG is quick.
         open_rgb(item, short_side=1).size for row in lists for item, _ in row.found if isinstance(item, Path)
     ]
     # One panorama would push the other columns off the page.
