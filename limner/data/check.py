@@ -24,6 +24,7 @@ from limner.data.splits import split_source
 from limner.data.words import words
 from limner.errors import ImageError
 
+# The paper chose its 32 words as what about 98% of the sentences fit into (TOMM 2020, section 3.2).
 _LONG = 0.98
 
 
@@ -45,6 +46,7 @@ def caption_facts(dataset: Dataset, *, opened: bool) -> Facts:
         splits={name: _split_facts(name, by_split[name], counts[name], train) for name in order},
         vocabulary=len(train),
         median_length=float(median(lengths)) if lengths else None,
+        # The nearest rank, a length that occurs; `np.quantile` would interpolate between two.
         long_length=lengths[math.ceil(_LONG * len(lengths)) - 1] if lengths else None,
         opened=opened,
         edition=edition.name if edition else None,
@@ -67,8 +69,10 @@ def caption_problems(dataset: Dataset) -> Iterator[Problem]:
     for record in dataset.records:
         for text in record.sentences:
             groups.setdefault(text.strip(), set()).add(record.group)
+    # Sentences without a word are counted as empty above, and would all be shared.
     shared = {text: names for text, names in groups.items() if len(names) > 1 and words(text)}
     if shared:
+        # The worst case, because a sentence of only two groups may be chance.
         text, names = max(shared.items(), key=lambda item: len(item[1]))
         line = " ".join(text.split())
         example = f'"{line if len(line) <= 60 else line[:59] + "…"}" ({len(names)} groups)'
@@ -83,8 +87,10 @@ def _without_sentence(records: Sequence[Record]) -> Iterator[Problem]:
     silent = _silent((record.split or "none", record) for record in records)
     splits = [name for name in SPLITS if name in silent]
     if splits:
+        # `SPLITS` begins with train and val, so its first silent one decides for all.
         severity: Severity = "error" if splits[0] in TRAINING_SPLITS else "warning"
         yield Problem("split-without-caption", severity, len(splits), splits[0])
+    # Each picture is named once, by the largest thing that is silent: split, then group, then picture.
     others = [record for record in records if record.split not in splits]
     groups = _silent((record.group, record) for record in others if record.split == "train")
     if groups:
@@ -111,6 +117,7 @@ def _split_facts(
     name: str, records: Sequence[Record], counts: Counter[str], train: Counter[str]
 ) -> SplitFacts:
     tokens = types = None
+    # A share of no words would be 0 / 0; None is left out of the report.
     if name != "train" and train and counts:
         tokens = sum(count for word, count in counts.items() if word in train) / counts.total()
         types = sum(word in train for word in counts) / len(counts)
@@ -152,6 +159,8 @@ def inspect_pictures(
         return _inspect(path, open_images)
 
     findings: list[Finding] = []
+    # The pool refuses 0 workers, and starts no thread before something is submitted.
+    # `map` keeps the order of the paths, so the report does not depend on which thread was faster.
     with ThreadPoolExecutor(max(1, workers)) as pool:
         for finding in pool.map(look, paths) if workers > 0 else map(look, paths):
             findings.append(finding)
@@ -162,17 +171,21 @@ def inspect_pictures(
 
 def _inspect(path: Path, open_images: bool) -> Finding:
     try:
+        # Opening a named pipe would block for ever.
         if not stat.S_ISREG(path.stat().st_mode):
             return Finding("unreadable", reason=f"{path}: not a file")
         if not open_images:
             return Finding("sound")
         with path.open("rb") as file:
+            # The bytes, not the pixels: a copy that was saved again is another file and is not found.
             digest = hashlib.file_digest(file, "sha256").digest()
         decode(path, short_side=1)
+    # Both are OSErrors, so they come before the clause for those.
     except (FileNotFoundError, NotADirectoryError):
         return Finding("missing")
     except ImageError as error:
         return Finding("unreadable", reason=str(error))
+    # A path with a NUL is a ValueError.
     except (OSError, ValueError) as error:
         return Finding("unreadable", reason=f"{path}: {error}")
     return Finding("sound", digest=digest)
@@ -218,6 +231,7 @@ def _duplicates(
     """Of k files with the same bytes, k − 1 are duplicates; across splits they are a leak, and only that."""
     same: dict[bytes, list[Path]] = defaultdict(list)
     for path, finding in findings.items():
+        # Pictures that were not opened, or cannot be, have no digest and would all be one.
         if finding.digest:
             same[finding.digest].append(path)
     across, within = 0, 0
@@ -227,6 +241,7 @@ def _duplicates(
         if not rest:
             continue
         names = {path: f"{_short(path, root)} ({listed[path][0].split or 'no split'})" for path in paths}
+        # One copy in another split makes a leak of all of them.
         elsewhere = next((path for path in rest if listed[path][0].split != listed[first][0].split), None)
         if elsewhere is not None:
             across += len(rest)
@@ -248,7 +263,9 @@ def _unlisted(dataset: Dataset, listed: set[Path]) -> list[Path]:
     name, _, rest = split_source(dataset.source)[0].partition(":")
     if name == "folder":
         base = Path(rest).expanduser()
+        # `os.walk` follows no link, so a link to a parent folder does not send it round for ever.
         folders |= {Path(at) for at, _, _ in os.walk(base if base.is_dir() else base.parent)}
+    # Not `resolve()`, which asks the file system about every picture.
     names = {os.path.normpath(path) for path in listed}
     return sorted(
         path for folder in folders for path in _pictures_in(folder) if os.path.normpath(path) not in names
@@ -257,18 +274,21 @@ def _unlisted(dataset: Dataset, listed: set[Path]) -> list[Path]:
 
 def _pictures_in(folder: Path) -> Iterator[Path]:
     try:
+        # `scandir` mostly knows a file's type from the listing: no further call for each of 123,287 pictures.
         with os.scandir(folder) as entries:
             for entry in entries:
                 # macOS leaves "._photo.jpg" beside each photo.
                 hidden = entry.name.startswith(".")
                 if not hidden and Path(entry.name).suffix.lower() in SUFFIXES and entry.is_file():
                     yield folder / entry.name
+    # A folder that is not there: its pictures are reported as missing already.
     except OSError:
         return
 
 
 def _root(paths: Sequence[Path]) -> Path:
     """The deepest folder that all pictures are in, for names that fit a line."""
+    # The parents', not the paths': of one picture alone its own name must remain.
     return Path(os.path.commonpath([path.parent for path in paths])) if paths else Path()
 
 
@@ -296,6 +316,7 @@ def check_dataset(
     order = list(KINDS)
     # A file name may hold a line break.
     problems = [replace(problem, example=" ".join(problem.example.split())) for problem in problems]
+    # "error" comes before "warning" in the alphabet, too.
     problems.sort(key=lambda problem: (problem.severity, order.index(problem.kind)))
     return Report(dataset.source, caption_facts(dataset, opened=open_images), tuple(problems))
 

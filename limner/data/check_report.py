@@ -11,6 +11,7 @@ Severity = Literal["error", "warning"]
 _NAMED = 3
 """Counts that differ from the published ones, and are named in the text."""
 
+# The doctor sorts its problems by this order, so a new kind goes where a reader looks for it.
 KINDS = {
     "missing-picture": "pictures that are not there",
     "unreadable-picture": "pictures that cannot be read",
@@ -122,6 +123,7 @@ def render(report: Report) -> str:
     ]
     for name, split in facts.splits.items():
         row = f"{name:<8}{split.pictures:>10,}{split.sentences:>11,}{split.groups:>9,}"
+        # Both or none: a split without words has neither.
         if split.known_tokens is not None and split.known_types is not None:
             row += f"  {split.known_tokens:.1%} of all, {split.known_types:.1%} of the different ones"
         lines.append(row)
@@ -135,8 +137,10 @@ def render(report: Report) -> str:
         lines.append(_edition_line(facts.edition, facts.deviations))
     if not facts.opened:
         lines.append("The pictures were not opened: unreadable and duplicate ones are not known.")
+    # One width over both severities, so that the counts stand in one column.
     width = max((len(f"{problem.count:,}") for problem in report.problems), default=0)
     for severity in ("error", "warning"):
+        # Errors first: training refuses them, and a warning may be what the data are.
         chosen = [problem for problem in report.problems if problem.severity == severity]
         if chosen:
             lines += ["", f"{severity.capitalize()}s"]

@@ -33,8 +33,10 @@ SUFFIXES = frozenset(
 )
 """Lower-case endings by which a file counts as a picture when a folder is listed."""
 
+# "MPO", as phones write it, is missing on purpose: Pillow's JPEG reader finds and opens it itself.
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "DIB", "TIFF", "WEBP", "AVIF", "JPEG2000", "PPM")
 
+# 1 is upright, and a value that EXIF does not define turns nothing.
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -61,6 +63,7 @@ def decode(source: ImageSource, *, short_side: int | None = None, name: str | No
     Raises `ImageError`, which begins with the file's name (`name`, where bytes are given), for whatever
     cannot be read: missing, cut off, damaged, no picture, empty, or of more than `MAX_PIXELS` pixels.
     """
+    # A copy: `np.asarray` gives Pillow's own memory, read-only, of which torch warns.
     return np.array(open_rgb(source, short_side=short_side, name=name), dtype=np.uint8)
 
 
@@ -97,6 +100,7 @@ def _of_pixels(pixels: np.ndarray, named: str) -> Image.Image:
 def _of_pillow(image: Image.Image, named: str) -> Image.Image:
     """An upright RGB copy; the caller's image stays open."""
     width, height = image.size
+    # Pillow can make a picture of no pixels, and fails much later, in resizing.
     if not width or not height:
         raise ImageError(f"{named}: it has no pixels")
     if width * height > MAX_PIXELS:
@@ -110,9 +114,12 @@ def _of_pillow(image: Image.Image, named: str) -> Image.Image:
 
 def _read(file: io.BytesIO | io.BufferedReader, named: str, short_side: int | None) -> Image.Image:
     try:
+        # Pillow's own limit raises from 178,956,970 pixels on only, twice its MAX_IMAGE_PIXELS.
         with quiet():
+            # Opening reads the header alone, so the size is known before memory is taken.
             image: Image.Image = Image.open(file, formats=formats())
             width, height = image.size
+            # `draft` changes `image.size`, which is why the size was taken before. Only JPEG's decoder has it.
             if width * height <= MAX_PIXELS and short_side is not None:
                 image.draft(None, (short_side, short_side))
     except Image.DecompressionBombError:
@@ -124,6 +131,7 @@ def _read(file: io.BytesIO | io.BufferedReader, named: str, short_side: int | No
         Exception
     ) as error:  # Damaged headers raise nearly anything, AttributeError and struct.error included.
         raise ImageError(f"{named}: damaged header ({_reason(error)})") from None
+    # Raised here, since the clause above would call our own ImageError a damaged header.
     if width * height > MAX_PIXELS:
         size = f"{width}×{height} pixels"
         raise ImageError(f"{named}: {size} are more than {MAX_PIXELS:,}; scale it down first")
@@ -160,9 +168,11 @@ def _rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB" and "transparency" not in image.info:
         # Not the opened image itself, which is about to be closed.
         return image.copy()
+    # Before transparency: Pillow makes white of every 16-bit grey above 255.
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         return _eight_bits(image).convert("RGB")
     if image.has_transparency_data:
+        # Dropping the alpha alone would show the colours that lie hidden behind it, often black.
         with_alpha = image.convert("RGBA")
         canvas = Image.new("RGB", image.size, "white")
         canvas.paste(with_alpha, mask=with_alpha.getchannel("A"))
@@ -177,6 +187,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     have no agreed white: the smallest becomes black, the largest white.
     """
     values = np.asarray(image).astype(np.float32)
+    # One infinite value would stretch the scale until all others were one grey.
     finite = np.nan_to_num(values, posinf=0.0, neginf=0.0)
     low, high = float(finite.min()), float(finite.max())
     white = 1.0 if image.mode == "F" else 65535.0
@@ -184,6 +195,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
         low, high = 0.0, white
     grey = np.round((finite - low) * (255.0 / (high - low))) if high > low else np.zeros_like(finite)
     transparent = image.info.get("transparency")
+    # The one transparent grey of a PNG, in the file's own 16 bits: compared before scaling.
     if isinstance(transparent, int):
         grey[values == transparent] = 255
     return Image.fromarray(grey.astype(np.uint8))
@@ -226,11 +238,14 @@ def capture_time(path: str | Path) -> datetime | None:
     """
     try:
         with quiet(), Image.open(path, formats=formats()) as image:
+            # The time of the shot lies in the EXIF folder, not in the main one. `DateTime`, which does, is that of
+            # the last change, so an edited picture would seem to be of another day.
             facts = image.getexif().get_ifd(_EXIF)
     except Exception:  # whatever Pillow raises for what a file may hold
         return None
     for tag in (_ORIGINAL, _DIGITISED):
         try:
+            # Cameras fill the field up with NULs or blanks.
             return datetime.strptime(str(facts.get(tag)).strip("\0 "), _FORM)
         except ValueError:
             continue
@@ -254,7 +269,9 @@ _QUALITY = 80  # about 10 kB for a photograph
 
 def thumbnail(source: str | Path | bytes) -> bytes:
     """Upright, without any metadata. Raises `ImageError` as `limner.data.images.decode`."""
+    # The shorter side keeps at least 256, so decoding at a fraction never makes the thumbnail smaller.
     image = open_rgb(source, short_side=LONG_SIDE)
+    # `thumbnail` keeps the ratio and enlarges nothing; `resize` would do neither.
     image.thumbnail((LONG_SIDE, LONG_SIDE), Image.Resampling.BILINEAR)
     return as_jpeg(image, quality=_QUALITY)
 
@@ -262,5 +279,6 @@ def thumbnail(source: str | Path | bytes) -> bytes:
 def as_jpeg(image: Image.Image, *, quality: int = 92) -> bytes:
     """An RGB picture as the bytes of a JPEG file without metadata."""
     file = io.BytesIO()
+    # Pillow writes EXIF and profile only when they are passed; a JPEG's comment it copies from `image.info`.
     image.save(file, "JPEG", quality=quality)
     return file.getvalue()

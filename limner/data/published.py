@@ -33,6 +33,7 @@ class Edition:
         """How a dataset differs, a line a count; none where it is this edition."""
         lines = []
         for names, expected in self.splits.items():
+            # Some splits are only counted together, or are drawn by us (ICFG-PEDES has no val of its own).
             records = [record for record in dataset.records if record.split in names.split("+")]
             found = Counts(
                 len(records),
@@ -41,6 +42,7 @@ class Edition:
             )
             for kind in ("pictures", "sentences", "groups"):
                 here, published = getattr(found, kind), getattr(expected, kind)
+                # A count that no source states cannot differ.
                 if published is not None and here != published:
                     lines.append(f"{names}: {here:,} {kind}, published {published:,}")
         return tuple(lines)
@@ -49,6 +51,7 @@ class Edition:
         """Mean over splits of how far the numbers of pictures are apart, as the logarithm of their ratio."""
         held = Counter(record.split for record in dataset.records)
         apart = [
+            # A ratio, so that a small split weighs as much as train; 1 more, since an empty one has no logarithm.
             abs(math.log((1 + sum(held[name] for name in names.split("+"))) / (1 + expected.pictures)))
             for names, expected in self.splits.items()
             if expected.pictures is not None
@@ -65,6 +68,7 @@ EDITIONS: Mapping[str, tuple[Edition, ...]] = {
     ),
     "flickr30k": (
         Edition(
+            # 31,014 of the 31,783 pictures: Karpathy's split leaves 769 out, the other one none.
             "Flickr30k, Karpathy's split",
             {"train": Counts(29000, 145000), "val": Counts(1014, 5070), "test": Counts(1000, 5000)},
         ),
@@ -75,19 +79,23 @@ EDITIONS: Mapping[str, tuple[Edition, ...]] = {
     ),
     "mscoco": (
         Edition(
+            # 82,783 of the 2014 training part and 30,504 of its validation part ("restval").
             "MSCOCO, Karpathy's split",
             {"train": Counts(113287, 566747), "val": Counts(5000, 25010), "test": Counts(5000, 25010)},
         ),
         Edition("MSCOCO 2014", {"train": Counts(82783, 414113), "val": Counts(40504, 202654)}),
+        # The same 123,287 pictures as 2014's, divided anew.
         Edition("MSCOCO 2017", {"train": Counts(118287), "val": Counts(5000, 25014)}),
     ),
     "mscoco-labels": (
+        # The 2014 training part without the 702 pictures that have no label.
         Edition("MSCOCO as MNiL has it", {"train": Counts(82081), "val": Counts(5000), "test": Counts(5000)}),
     ),
     "cuhk-pedes": (
         Edition(
             "CUHK-PEDES",
             {
+                # Not twice the pictures: some have more than two sentences.
                 "train": Counts(34054, 68126, 11003),
                 "val": Counts(3078, 6158, 1000),
                 "test": Counts(3074, 6156, 1000),
@@ -97,6 +105,7 @@ EDITIONS: Mapping[str, tuple[Edition, ...]] = {
     "icfg-pedes": (
         Edition(
             "ICFG-PEDES",
+            # Counted together, because the validation split is our own (`hold_out`).
             {"train+val": Counts(34674, 34674, 3102), "test": Counts(19848, 19848, 1000)},
         ),
     ),
@@ -114,6 +123,7 @@ EDITIONS: Mapping[str, tuple[Edition, ...]] = {
         Edition(
             "CUB-200-2011 with Reed's sentences",
             {
+                # Classes alone: Reed's lists are of classes, and papers count the pictures of both lists together.
                 "train": Counts(groups=100),
                 "val": Counts(groups=50),
                 "train+val": Counts(8855, 88550, 150),
@@ -138,6 +148,7 @@ EDITIONS: Mapping[str, tuple[Edition, ...]] = {
 
 def edition_of(dataset: Dataset) -> str:
     """Say where a dataset's splits come from, for a report; "" for the user's own pictures."""
+    # Drawn splits have other counts by design and would always deviate.
     drawn = split_source(dataset.source)[1]
     if drawn:
         return f"drawn splits, {drawn}"
@@ -154,5 +165,7 @@ def nearest_edition(dataset: Dataset) -> tuple[Edition, tuple[str, ...]] | None:
     """
     source, drawn = split_source(dataset.source)
     editions = () if drawn else EDITIONS.get(source.partition(":")[0], ())
+    # Ratios first and deviations at a tie: a third of a set is nearest to its own edition, however much
+    # of it is missing, where a count of deviations would call all editions equally wrong.
     compared = [(edition, edition.deviations(dataset)) for edition in editions]
     return min(compared, key=lambda pair: (pair[0].distance(dataset), len(pair[1])), default=None)

@@ -7,7 +7,9 @@ from dataclasses import replace
 from limner.data.records import Dataset
 from limner.errors import DataError
 
+# Plain digits: `\d` takes those of other scripts, and `int` would read them.
 _NUMBER = "[0-9]{1,9}"
+# Greedy and DOTALL: a path may hold a '#' or a line break itself, and the last part counts.
 _DRAWN = re.compile(rf"(.+)#(?:seed=({_NUMBER})|fold=({_NUMBER})/({_NUMBER}))", re.DOTALL)
 
 
@@ -42,6 +44,7 @@ def assign_splits(dataset: Dataset, seed: int, val: float = 0.1, test: float = 0
 
     def place(group: str) -> str:
         point = _point(group, seed)
+        # test lies below val: another share of val moves pictures between val and train, never to or from test.
         if point < test:
             return "test"
         return "val" if point < test + val else "train"
@@ -56,13 +59,18 @@ def assign_fold(dataset: Dataset, fold: int, folds: int) -> Dataset:
     Part `fold`, from 1, is for testing, the one after it (after the last, the first) for validation, the others for
     training. Raises `DataError` for fewer than three parts, more than there are groups, and a part there is not.
     """
+    # The name decides between equal hashes; a set of strings has another order in every process.
     groups = sorted({record.group for record in dataset.records}, key=lambda group: (_point(group, 0), group))
+    # Three is the fewest that leaves something for training.
     if not (3 <= folds <= len(groups) and 1 <= fold <= folds):
         raise DataError(
             f"{dataset.source}: fold {fold} of {folds} was asked for; of {len(groups)} groups there can be 3 to "
             f"{len(groups)} folds, counted from 1"
         )
+    # By rank, not by intervals of the hash: parts differ by one group at most. The price is that a new
+    # group may move others, which `assign_splits` avoids.
     part = {group: place * folds // len(groups) for place, group in enumerate(groups)}
+    # `fold` counts from 1, so `fold % folds` is the part after it, counted from 0.
     names = {fold - 1: "test", fold % folds: "val"}
     records = tuple(
         replace(record, split=names.get(part[record.group], "train")) for record in dataset.records
@@ -76,10 +84,12 @@ def hold_out(dataset: Dataset, share: float = 0.05) -> Dataset:
     **Decided**: training selects on validation only, so ICFG-PEDES, published with two splits, gives up a twentieth of
     its training identities, the same ones every time.
     """
+    # A set that has one keeps it, so that a copy with published splits is not cut a second time.
     if any(record.split == "val" for record in dataset.records):
         return dataset
     records = tuple(
         replace(record, split="val")
+        # By the identity's hash: a person's pictures stay on one side, whatever else is in the set.
         if record.split == "train" and _point(record.group, 0) < share
         else record
         for record in dataset.records
@@ -89,5 +99,7 @@ def hold_out(dataset: Dataset, share: float = 0.05) -> Dataset:
 
 def _point(group: str, seed: int) -> float:
     """Give each group a fixed place in [0, 1) by a hash of its name."""
+    # Not `hash()`, whose seed for strings changes with every process. The separator keeps seed 1 of group
+    # "2a" apart from seed 12 of group "a".
     digest = hashlib.sha256(f"{seed}\x1f{group}".encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64

@@ -36,6 +36,7 @@ def token_batch(
 ) -> TokenBatch:
     """Lay out sentences of at most `length` tokens; their phrases and words, where wanted, move along."""
     starts = _starts([sentence.token_ids for sentence in sentences], length, shift)
+    # `PADDING` is 0, which is also "in no phrase".
     token_ids, of_phrases = np.full((2, len(sentences), length), PADDING, dtype=np.int64)
     moved = []
     for row, (sentence, start) in enumerate(zip(sentences, starts, strict=True)):
@@ -54,6 +55,7 @@ def token_batch(
 def _starts(rows: Sequence[Sequence[int]], length: int, shift: np.random.Generator | None) -> list[int]:
     # One draw a row, whatever its length, keeps the stream of random numbers independent of the words.
     draws = np.zeros(len(rows)) if shift is None else shift.random(len(rows))
+    # `draw` is below 1, so the last start is as likely as the others and none lies beyond it.
     return [int(draw * (length - min(len(row), length) + 1)) for row, draw in zip(rows, draws, strict=True)]
 
 
@@ -84,6 +86,7 @@ def place_evenly(
     [[7, 8, 0, 0], [0, 7, 8, 0], [0, 0, 7, 8]]
     """
     length = rows.shape[1]
+    # Counted, not measured to the last token: rows are left-aligned, so both are the same.
     room = length - np.count_nonzero(rows != PADDING, axis=1)
     starts = [
         np.unique(np.linspace(0, free, min(count or length, free + 1)).round().astype(np.int64))
@@ -102,6 +105,7 @@ def by_word(
 
     A word of one token keeps its value to the bit.
     """
+    # `np.stack` refuses an empty list.
     if not words:
         return values.take([], axis)
     parts = [values.take(word.tokens, axis) for word in words]

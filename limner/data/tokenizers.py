@@ -93,6 +93,7 @@ class WordTokenizer(_RowTokenizer):
 
     @cached_property
     def _ids(self) -> dict[str, int]:
+        # From 1, because 0 is `PADDING`.
         return {word: token_id for token_id, word in enumerate(self._entries, start=1)}
 
     def __contains__(self, word: object) -> bool:
@@ -104,6 +105,7 @@ class WordTokenizer(_RowTokenizer):
 
     def with_words(self, more: Iterable[str]) -> "WordTokenizer":
         """Add words at the end, such as those that a pretrained encoder knows."""
+        # Behind the captions' words, whose ids and rows of the word table stay as they are.
         return WordTokenizer(tuple(dict.fromkeys((*self._entries, *more))))
 
     def tokenize(
@@ -124,6 +126,7 @@ class WordTokenizer(_RowTokenizer):
     def _aligned(self, sentence: str, length: int) -> Iterator[Word]:
         count = 0
         for text, start, stop in word_spans(sentence):
+            # A word that is unknown or cut off keeps its place, with an empty range of tokens.
             read = text in self and count < length
             yield Word(text, start, stop, range(count, count + read))
             count += read
@@ -159,6 +162,7 @@ class PretrainedTokenizer(_RowTokenizer):
 
     def __init__(self, content: str, *, special_tokens: bool = False) -> None:
         try:
+            # Imported here: the library belongs to an extra, and `import limner` does without it.
             from tokenizers import Tokenizer as Fast
         except ImportError:
             raise SettingsError(
@@ -172,12 +176,14 @@ class PretrainedTokenizer(_RowTokenizer):
         self._fast.no_padding()
         self._fast.no_truncation()
         self.special_tokens = special_tokens
+        # False: for one sentence, not for a pair of them.
         self._special_count = self._fast.num_special_tokens_to_add(False) if special_tokens else 0
         self._unknown_id = _unknown_id(json.loads(content)["model"], self._fast)
 
     @classmethod
     def read(cls, source: str, *, special_tokens: bool = False) -> "PretrainedTokenizer":
         """Read a folder or a name on the hub. Raises `SettingsError` where there is no fast tokenizer."""
+        # A folder that is missing would be taken for a name on the hub, and the error speak of the network.
         if (Path(source).is_absolute() or source.startswith((".", "~"))) and not Path(source).is_dir():
             raise SettingsError(f"tokenizer '{source}': no such folder; give one with tokenizer.json")
         try:
@@ -213,6 +219,7 @@ class PretrainedTokenizer(_RowTokenizer):
     @cached_property
     def entries(self) -> tuple[str, ...]:
         """The text of each token as the tokenizer stores it, e.g. "##ing"; that of token id i is `entries[i - 1]`."""
+        # Added tokens too: some have ids beyond the vocabulary's own.
         by_id = {own: text for text, own in self._fast.get_vocab(with_added_tokens=True).items()}
         # Some vocabularies leave numbers out.
         return tuple(by_id.get(own, "") for own in range(max(by_id) + 1))
@@ -229,6 +236,7 @@ class PretrainedTokenizer(_RowTokenizer):
     def _encoded(self, sentences: Sequence[str]) -> list[Any]:
         # Half a surrogate pair, which a file name may hold, cannot be handed to the library.
         texts = ["".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text) for text in sentences]
+        # Without special tokens: those of the sentence alone are counted, cut and traced back to words.
         found: list[Any] = self._fast.encode_batch(texts, add_special_tokens=False)
         return found
 
@@ -244,9 +252,11 @@ class PretrainedTokenizer(_RowTokenizer):
             encoding.truncate(room)
         before = 0
         if self.special_tokens:
+            # The library knows which special tokens stand where; only the cut is ours.
             encoding = self._fast.post_process(encoding)
             before = next((place for place, own in enumerate(encoding.special_tokens_mask) if not own), 0)
         return TokenizedSentence(
+            # Plus 1 for each, so that 0 is padding whatever the tokenizer calls its own.
             tuple(own + 1 for own in encoding.ids[:length]),
             truncated,
             tuple(_phrases(sentence, encoding.offsets[:length])) if phrases else None,
@@ -268,6 +278,7 @@ class PretrainedTokenizer(_RowTokenizer):
 
     def to_description(self) -> dict[str, Any]:
         """The content of tokenizer.json."""
+        # An object, not its text: the checkpoint's header is JSON, in which a string would be escaped twice.
         content: dict[str, Any] = json.loads(self._fast.to_str())
         return {"kind": "pretrained", "special_tokens": self.special_tokens, "tokenizer": content}
 
@@ -277,6 +288,7 @@ class PretrainedTokenizer(_RowTokenizer):
 
 def _unknown_id(model: Mapping[str, Any], fast: Any) -> int | None:
     """The id of the token that stands for what the tokenizer cannot spell; None where there is none."""
+    # WordPiece and BPE name the token by its text, Unigram by its number.
     named = model.get("unk_token")
     found: int | None = model.get("unk_id") if named is None else fast.token_to_id(named)
     return found
@@ -291,6 +303,7 @@ def _grouped(sentence: str, encoding: Any) -> list[Word]:
     found: list[Word] = []
     last = None
     for token, ((start, stop), number) in enumerate(zip(encoding.offsets, encoding.word_ids, strict=True)):
+        # Byte-level and SentencePiece tokenizers count the blank before a word among its characters.
         text = sentence[start:stop]
         start, stop = start + len(text) - len(text.lstrip()), stop - len(text) + len(text.rstrip())
         if start >= stop:  # a blank
@@ -318,11 +331,13 @@ def _phrases(sentence: str, offsets: Sequence[tuple[int, int]]) -> Iterator[int]
     places = [(spans[first].start, spans[stop - 1].stop) for first, stop in noun_phrases(sentence)]
     numbers: dict[int, int] = {}
     for start, stop in offsets:
+        # The same blank: with it a token would begin before its phrase.
         start += len(sentence[start:stop]) - len(sentence[start:stop].lstrip())
         inside = next((place for place, (left, right) in enumerate(places) if left <= start < right), None)
         if inside is None or start >= stop:
             yield 0
         else:
+            # Numbers count phrases with a token, so those that were cut off leave no gap.
             yield numbers.setdefault(inside, len(numbers) + 1)
 
 

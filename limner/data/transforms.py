@@ -25,8 +25,10 @@ strip of 1×5000 pixels would become 256×1,280,000, a gigabyte. Panoramas stay 
 View = UInt8[np.ndarray, "crop_height crop_width 3"]
 """A crop of a picture: what the network sees."""
 
+# 4,096 squared is 50 MB of RGB for a single view.
 Pixel = Annotated[int, Field(ge=1, le=4096)]
 
+# The released code's ranges; torchvision's `RandomResizedCrop` would go down to 8% of the area.
 _AREA = (0.8, 1.0)
 _ASPECT = (3 / 4, 4 / 3)
 
@@ -51,6 +53,7 @@ class ImageSettings(Settings):
 
     @model_validator(mode="after")
     def _crop_fits(self) -> "ImageSettings":
+        # Refused when the settings are made, not when the first picture is loaded.
         height, width = (self.resize, self.resize) if isinstance(self.resize, int) else self.resize
         if self.crop[0] > height or self.crop[1] > width:
             raise ValueError(
@@ -72,6 +75,7 @@ def load(source: ImageSource, settings: ImageSettings, *, name: str | None = Non
     `LONGEST` times that. Bilinear with antialiasing. Raises `ImageError` as `limner.data.images.decode`.
     """
     wanted = settings.resize
+    # For an exact size either side may be the shorter one: the longer wish keeps decoding above both.
     image = open_rgb(source, short_side=wanted if isinstance(wanted, int) else max(wanted), name=name)
     width, height = image.size
     box = (0.0, 0.0, float(width), float(height))
@@ -79,10 +83,13 @@ def load(source: ImageSource, settings: ImageSettings, *, name: str | None = Non
         short = min(width, height)
         kept_width, kept_height = min(width, LONGEST * short), min(height, LONGEST * short)
         left, top = (width - kept_width) // 2, (height - kept_height) // 2
+        # The middle is cut while resizing: no copy of a picture of up to 2^27 pixels.
         box = (float(left), float(top), float(left + kept_width), float(top + kept_height))
         size = (round(kept_width * wanted / short), round(kept_height * wanted / short))
     else:
         size = (wanted[1], wanted[0])
+    # Pillow's filter widens when it shrinks (antialiasing); torch's skips pixels unless it is told to.
+    # `np.array`, since the memory of `np.asarray` is Pillow's and read-only.
     return np.array(image.resize(size, Image.Resampling.BILINEAR, box=box), dtype=np.uint8)
 
 
@@ -98,6 +105,7 @@ def random_view(pixels: Pixels, settings: ImageSettings, rng: np.random.Generato
     All randomness comes from `rng`, by the same number of draws whatever the picture.
     Raises `DataError` when the picture is smaller than the crop.
     """
+    # Not `rng.integers`, which draws again after a rejection: the picture's size would move the stream.
     first, second, side = rng.random(3)
     if settings.train_crop == "scaled":
         area = rng.uniform(*_AREA)
@@ -105,6 +113,7 @@ def random_view(pixels: Pixels, settings: ImageSettings, rng: np.random.Generato
     else:
         padded = _padded(pixels, settings.pad) if settings.train_crop == "pad" else pixels
         spare_rows, spare_columns = _spare(padded, settings.crop)
+        # `first` is below 1: every place is as likely as any other, and none lies outside.
         top, left = int(first * (spare_rows + 1)), int(second * (spare_columns + 1))
         view = _cut(padded, top, left, settings.crop)
     return flip(view) if settings.flip and side < 0.5 else view
@@ -112,6 +121,7 @@ def random_view(pixels: Pixels, settings: ImageSettings, rng: np.random.Generato
 
 def flip(pixels: Pixels) -> Pixels:
     """The picture mirrored left to right."""
+    # torch takes no array with a negative stride.
     return np.ascontiguousarray(pixels[:, ::-1])
 
 
@@ -126,10 +136,12 @@ def _scaled(
     """
     height, width = pixels.shape[:2]
     ratio = width / height
+    # A rectangle of `area` fits for aspects from area · ratio to ratio / area only.
     low, high = max(_ASPECT[0], area * ratio), min(_ASPECT[1], ratio / area)
     if low > high:
         low = high = area * ratio if ratio > 1 else ratio / area
     aspect = math.exp(math.log(low) + stretch * (math.log(high) - math.log(low)))
+    # `min`, because the root may round to a hair more than the picture has.
     cut_width = min(width, math.sqrt(area * width * height * aspect))
     cut_height = min(height, math.sqrt(area * width * height / aspect))
     top, left = place[0] * (height - cut_height), place[1] * (width - cut_width)

@@ -42,6 +42,7 @@ def read_word_vectors(path: Path, wanted: Iterable[str]) -> dict[str, Float[np.n
     folded: dict[str, Float[np.ndarray, " word_dim"]] = {}
     try:
         for number, word, values in rows:
+            # Cased files have "US" and "us" in any order: a word's own row beats the order of the file.
             key, found = (word, exact) if word in names else (fold(word), folded)
             if key in names and key not in found:
                 found[key] = _vector(number, values)
@@ -49,6 +50,7 @@ def read_word_vectors(path: Path, wanted: Iterable[str]) -> dict[str, Float[np.n
         raise DataError(f"{path}: not word2vec or GloVe vectors ({error})") from None
     if not exact and not folded:
         raise DataError(f"{path}: none of the {len(names)} words of the captions has a vector here")
+    # The right one wins where both have the word.
     return folded | exact
 
 
@@ -56,12 +58,14 @@ def _text_rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:
     """Line number, word and its numbers, still as text: few rows are wanted, and reading numbers takes longest."""
     width = 0
     # Only "\n" ends a line: a word may hold other line ends of Unicode.
+    # One broken character in a word list from the web must not refuse the file.
     with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
             row = line.rstrip()
             if number == 1 and re.fullmatch(r"[0-9]+ [0-9]{1,9}", row):
                 width = int(row.split(" ")[1])
                 continue
+            # From the end, because a word may hold blanks. GloVe has no header that says how many numbers follow.
             width = width or len(list(takewhile(_is_number, reversed(row.split(" ")[1:]))))
             word, *values = row.rsplit(" ", width)
             # A number at the end of the word is one too many.
@@ -98,6 +102,7 @@ def _binary_rows(path: Path) -> Iterator[tuple[int, str, Float[np.ndarray, " wor
         from gensim.models import KeyedVectors
     except ImportError:
         raise DataError(f"{path}: binary word2vec needs gensim; {install_hint('vectors')}") from None
+    # gensim reads the whole table: 3.6 GB of float32 for word2vec's 3 million words of 300 numbers.
     table = KeyedVectors.load_word2vec_format(str(path), binary=True)
     for number, word in enumerate(table.index_to_key, start=1):
         yield number, word, table[word]
@@ -125,17 +130,24 @@ def learn_word_vectors(
     for sentence in sentences:
         rows = np.array(tokenizer.token_ids(sentence), np.int64) - 1
         for distance in range(1, min(window, len(rows) - 1) + 1):
+            # Not `+=`, which counts a pair once however often it stands in the sentence.
+            # Later words only: `_to_information` adds the transpose, so a pair is not counted from both ends here.
             np.add.at(counts, (rows[:-distance], rows[distance:]), 1.0 / distance)
     _to_information(counts)
     positive = torch.from_numpy(counts)
     rank = min(dim, size)
+    # `svd_lowrank` draws from the global generator and takes no other; callers must not notice.
     generator_state = torch.random.get_rng_state()
     torch.manual_seed(seed)
+    # Exact only within what it samples: ten columns more than wanted, and four power iterations where
+    # torch's default is two.
     left, values, _ = torch.svd_lowrank(positive, q=min(size, rank + 10), niter=4)
     torch.random.set_rng_state(generator_state)
+    # A small vocabulary has fewer directions than `dim`; the network's width is fixed all the same.
     vectors = np.zeros((size, dim), dtype=np.float32)
     vectors[:, :rank] = (left[:, :rank] * values[:rank].sqrt()).numpy()
     lengths = np.linalg.norm(vectors, axis=1)
+    # One factor for all rows, which keeps their lengths to each other.
     return vectors / max(float(lengths.mean()), 1e-12)
 
 
@@ -144,6 +156,7 @@ def _to_information(counts: Float[np.ndarray, "vocabulary vocabulary"]) -> None:
     starts = range(0, len(counts), _BLOCK)
     for start in starts:
         rows = slice(start, start + _BLOCK)
+        # From the diagonal on, each block with its mirror image: no count is added twice.
         both = counts[rows, start:] + counts[start:, rows].T
         counts[rows, start:], counts[start:, rows] = both, both.T
     context = counts.sum(axis=0) ** 0.75
@@ -152,5 +165,6 @@ def _to_information(counts: Float[np.ndarray, "vocabulary vocabulary"]) -> None:
     for start in starts:
         rows = slice(start, start + _BLOCK)
         with np.errstate(divide="ignore", invalid="ignore"):
+            # Pairs that never meet give log 0; they are set to 0 in the next line.
             information = np.log(counts[rows] / (totals[rows] * share))
         counts[rows] = np.where(counts[rows] > 0, np.maximum(information, 0.0), 0.0)

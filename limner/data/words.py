@@ -10,6 +10,7 @@ import unicodedata
 from functools import cache
 from typing import NamedTuple
 
+# `\w` counts the underscore among the letters, so it is taken out again: "red_coat" is two words.
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -50,6 +51,7 @@ def word_spans(sentence: str) -> list[WordSpan]:
 
 def fold(text: str) -> str:
     """The form in which words are compared: lower case, composed characters (Unicode's NFC)."""
+    # NFC comes last: `lower()` may take characters apart ("İ" becomes "i" and a dot).
     return unicodedata.normalize("NFC", text.lower())
 
 

@@ -50,9 +50,11 @@ class Results:
     def save(self, path: Path) -> None:
         """Write the file, uncompressed. Raises `OSError` where the system refuses."""
         given = {name: getattr(self, name) for name in _NAMES}
+        # Without empty ones: missing names are an empty tuple, whose array would be refused on reading.
         arrays: dict[str, Any] = {
             name: np.asarray(value) for name, value in given.items() if value is not None and len(value)
         }
+        # An open file: given a path, numpy appends ".npz" and the user's file is not there.
         with path.open("wb") as file:
             np.savez(file, **arrays)
 
@@ -102,9 +104,12 @@ def read_results(path: Path) -> Results:
     """
     try:
         with path.open("rb") as opened:
+            # numpy tries anything else as a pickle, and its message tells the user to allow pickles.
             if opened.read(2) != b"PK":
                 raise DataError(f"{path}: not an .npz file; a TREC run is read with --qrels")
+        # A pickle runs code of whoever made the file. Names are text arrays, which need none.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            # By our names only: numpy decompresses an array when it is asked for.
             arrays = {name: file[name] for name in _NAMES if name in file.files}
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
@@ -116,6 +121,7 @@ def read_results(path: Path) -> Results:
     for name, array in arrays.items():
         _check_kind(path, name, array)
     has_scores, has_rows = "scores" in arrays, {"images", "sentences"} <= arrays.keys()
+    # Both would have to agree, and no rule says which to believe.
     if has_scores == has_rows:
         raise DataError(f"{path}: expected either 'scores' or both 'images' and 'sentences'")
     images, sentences = len(arrays["image_groups"]), len(arrays["sentence_groups"])
@@ -123,6 +129,7 @@ def read_results(path: Path) -> Results:
         "scores": (images, sentences),
         "images": (images,),
         "sentences": (sentences,),
+        # Only the rows: the number of labels is the file's own, and compared when they are matched.
         "image_labels": (images,),
         "sentence_labels": (sentences,),
         "image_names": (images,),
@@ -177,6 +184,7 @@ def _texts(path: Path, name: str, array: np.ndarray) -> list[str]:
 
 
 def _unit(rows: Float[np.ndarray, "items dim"], name: str) -> Float[np.ndarray, "items dim"]:
+    # In half precision squares overflow from 256 on.
     lengths = np.linalg.norm(rows.astype(np.float32), axis=1, keepdims=True)
     if not lengths.all():
         raise DataError(f"{name}: row {int((lengths == 0).argmax())} is zero and has no cosine with anything")

@@ -65,6 +65,7 @@ def evaluate(
         return rank_embeddings(
             *(queries, gallery, relevance, taken),
             block=block,
+            # Positions of the whole set, which is what a reranker's scorer knows pairs by.
             rescored=lambda scores: reranked(scores, reranking, to_text, own, others),
         )
 
@@ -95,7 +96,9 @@ def evaluate_scores(
     def rank(
         to_text: bool, images: Rows, sentences: Rows, relevance: Relevance, taken: Sequence[AnyMeasure]
     ) -> RankingResult:
+        # In two steps: with two lists of positions numpy would take pairs of them, not rows and columns.
         part = scores[images][:, sentences]
+        # A view: blocks of its rows are copied as they are ranked.
         return rank_scores(part if to_text else part.T, relevance, taken, block=block)
 
     measured = _Both(rank, image_groups, sentence_groups, labels, measures).measured(folds)
@@ -135,7 +138,9 @@ class _Both:
         parts = [self._part(images, sentences) for images, sentences in self._folds(folds)]
         if folds == 1:
             return parts[0]
+        # Folds share no group (`_folds` refuses that), so sums count nothing twice.
         counts = {name: sum(part.counts[name] for part in parts) for name in parts[0].counts}
+        # Reported as queries without a match: dropped silently, they would look like a smaller set.
         left_out = ~np.isin(self.of_sentences, self.of_images)
         counts["sentences"] += int(left_out.sum())
         counts["sentences_without_match"] += int(left_out.sum())
@@ -156,11 +161,14 @@ class _Both:
         if folds == 1:
             yield slice(None), slice(None)
             return
+        # Equal folds only: the mean over unequal ones is not the mean over their images.
         if folds < 1 or len(self.of_images) % folds:
             raise DataError(f"{len(self.of_images)} images cannot be cut into {folds} equal folds")
         taken: set[int] = set()
+        # In their order, as MSCOCO's 1K is defined; a random draw would be another protocol.
         for images in np.split(np.arange(len(self.of_images)), folds):
             groups = set(self.of_images[images].tolist())
+            # Its sentences would be in two galleries, and each time lack the matches of the other fold.
             if both := groups & taken:
                 raise DataError(f"group {min(both)} has images in two folds; keep its images together")
             taken |= groups
@@ -188,6 +196,7 @@ class _Both:
             counts={
                 "images": forward.queries,
                 "sentences": backward.queries,
+                # Both sides: a sentence's group may have no image here, and an image no sentence.
                 "groups": len(np.union1d(of_images, of_sentences)),
                 "images_without_match": to_text.without_match,
                 "sentences_without_match": to_image.without_match,
@@ -221,6 +230,7 @@ def _mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def _mean_curve(parts: Sequence[Curve]) -> Curve:
     """The mean at the places that all parts have."""
+    # Galleries of sentences may differ in size between folds, and with them the scopes that fit.
     places = min((part.places for part in parts), key=len)
     mean = np.mean([part.precisions[: len(places)] for part in parts], axis=0)
     return Curve(parts[0].x, places, tuple(mean.tolist()))

@@ -62,9 +62,11 @@ class PrecisionRecall:
 
     def each(self, matches: Matches) -> Float[np.ndarray, "queries places"]:
         """The interpolated precisions."""
+        # The running maximum from the right. Void places have 0 and lift nothing.
         beyond = np.maximum.accumulate(matches.precisions[:, ::-1], axis=1)[:, ::-1]
         # The matches that a recall of step / 100 takes, rounded up in integers: 0.07 * 100 is 7.000000000000001.
         needed = (np.arange(101) * matches.counts[:, None] + 99) // 100
+        # Recall 0 takes no match; by the definition it has the highest precision of all.
         return np.take_along_axis(beyond, np.maximum(needed, 1) - 1, axis=1)
 
 
@@ -85,6 +87,7 @@ class PrecisionScope:
 
     def places(self, gallery_size: int) -> Sequence[int | float]:
         """The scopes within the gallery."""
+        # The paper's figure begins at 100 items; a page of search results ends long before.
         return [k for k in (1, 2, 5, 10, 20, 50, *range(100, 1001, 100)) if k <= gallery_size]
 
     def each(self, matches: Matches) -> Float[np.ndarray, "queries places"]:

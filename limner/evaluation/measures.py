@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from limner.errors import SettingsError
 
+# The largest integer, so that `rank <= k` is false for it without a mask. VOID + 1 would overflow.
 VOID = np.iinfo(np.int64).max
 """The rank of a match that a query does not have: behind every item."""
 
@@ -56,6 +57,7 @@ class Matches:
     def precisions(self) -> Float[np.ndarray, "queries most"]:
         """Precision at the rank of each match: its position among the matches, from 1, by its rank; 0 where void."""
         position = np.arange(1, self.ranks.shape[1] + 1)
+        # Masked: position / VOID is tiny, and not 0.
         return np.where(self.listed, position / self.ranks, 0.0)
 
     def among(self, k: int) -> Int[np.ndarray, " queries"]:
@@ -63,10 +65,12 @@ class Matches:
         return np.asarray(np.count_nonzero(self.ranks <= k, axis=1))
 
 
+# Shares; percent comes in `over` alone, so `average_precisions` returns what others call an AP.
 Values = Float[np.ndarray, " queries"]
 Unit = Literal["percent", "rank"]
 
 
+# `isinstance` compares the names of members alone, which is how rankings tell measures from curves.
 @runtime_checkable
 class Measure(Protocol):
     """The interface of a measure; two of one name are equal."""
@@ -144,6 +148,7 @@ class MedianRank:
 
     def over(self, values: Values) -> float:
         """The median."""
+        # Averages the two middle ranks; VSE++'s code and others floor the result.
         return float(np.median(values))
 
 
@@ -204,7 +209,9 @@ class TrapezoidalAveragePrecision(_Share):
 
     def each(self, matches: Matches) -> Values:
         """The area: the mean over matches of the two precisions' mean."""
+        # From 0: the matches before this one, which is what the precision just before it counts.
         ranks, position = matches.ranks, np.arange(matches.ranks.shape[1])
+        # `np.where` computes both sides, so the rank below 1 is lifted to keep 0 / 0 out.
         before = np.where(ranks > 1, position / np.maximum(ranks - 1, 1), 1.0)
         area = np.where(matches.listed, (before + matches.precisions) / 2, 0.0)
         return np.asarray(area.sum(1) / matches.counts)
@@ -229,6 +236,7 @@ class AveragePrecisionAt(_AtK):
 
     def each(self, matches: Matches) -> Values:
         """The mean precision at the matches found."""
+        # At least 1: a query with no match among the first K has a sum of 0 as well, and so a 0.
         return np.asarray(_precision_sum(matches, self.k) / np.maximum(matches.among(self.k), 1))
 
 
@@ -281,6 +289,7 @@ class PrecisionAt(_AtK):
 
     def each(self, matches: Matches) -> Values:
         """Matches among the first K, by K."""
+        # K, not the gallery's size where that is smaller: 50 places stay 50, as in Reed et al.
         return matches.among(self.k) / self.k
 
 
@@ -302,6 +311,7 @@ class InverseNegativePenalty(_Share):
 
     def each(self, matches: Matches) -> Values:
         """Number of matches by the rank of the last one."""
+        # The last match's rank, not the last column, which is void for queries of fewer matches.
         last = np.take_along_axis(matches.ranks, matches.counts[:, None] - 1, axis=1)[:, 0]
         return np.asarray(matches.counts / last)
 
@@ -331,6 +341,7 @@ def _precision_sum(matches: Matches, k: int) -> Values:
     return np.asarray(np.where(matches.ranks <= k, matches.precisions, 0.0).sum(1))
 
 
+# In this order a report and its table show them.
 STANDARD: tuple[Measure, ...] = (
     RecallAt(1),
     RecallAt(5),

@@ -11,6 +11,7 @@ from limner.evaluation.scores import Overlap
 AnyMeasure = Measure | CurveMeasure | Overlap
 """Whatever can be asked of a ranking: a value a query, a curve, or how far true and wrong pairs overlap."""
 
+# Measures of K are not here: there is no end of them, so they are parsed by their form.
 _ALL: tuple[AnyMeasure, ...] = (*NAMED, *CURVES, Overlap())
 _BY_NAME = {str(measure): measure for measure in _ALL}
 
@@ -30,9 +31,11 @@ def parse_measure(name: str) -> AnyMeasure:
         if match := re.fullmatch(re.escape(form).replace("K", _K, 1), name):
             return make(int(match[1]))
     examples = ["R@1", "R@5", "R@10", *(form.replace("K", "50") for form in OF_K if form != "R@K")]
+    # In lower case, since difflib takes "map" and "mAP" for words with one letter in common.
     near = difflib.get_close_matches(
         name.lower(), folded := {known.lower(): known for known in (*examples, *_BY_NAME)}, n=1
     )
+    # Its own message: "did you mean 'R@1'" would not say why R@0 is refused.
     if re.fullmatch("|".join(re.escape(form).replace("K", "0+", 1) for form in OF_K), name):
         raise SettingsError(f"unknown measure {name[:40]!r}; K counts from 1")
     known = ", ".join((*OF_K, *_BY_NAME))
@@ -56,4 +59,5 @@ def parse_measures(names: str) -> list[AnyMeasure]:
         listed = [parse_measure(name) for name in names.replace(",", " ").split()]
     if not listed:
         raise SettingsError("no measure was named; give some, e.g. 'R@1 mAP', or 'all'")
+    # Each once, in the order asked for: "all" would name mAP twice.
     return list({str(measure): measure for measure in listed}.values())

@@ -26,6 +26,7 @@ from limner.evaluation.reranking import ClassReranking, PairReranking
 Texts = Literal["sentences", "one sentence an image", "class means"]
 Match = Literal["groups", "labels"]
 
+# Names, not values: a protocol is data, and a report, a file and the command line have the same names.
 _CAPTIONS = " ".join(map(str, STANDARD))
 _PERSONS = f"{_CAPTIONS} mINP"
 _LABELS = "MAP@50 MAP@all PR-curve scope-curve"
@@ -60,20 +61,24 @@ class Protocol:
 
     def measures_all(self, names: Collection[str]) -> bool:
         """True where the protocol reports all of these measures, given as "direction measure"."""
+        # By direction: a protocol may report R@1 one way and AP@50 the other.
         return set(names) <= {
             f"{way} {measure}" for way, measures in self.by_direction.items() for measure in measures
         }
 
     def applied(self, results: Results) -> Results:
         """The results as they are ranked. Raises `DataError` for labels where there are none."""
+        # Refused: without labels the ranking would match by groups under this protocol's name.
         if self.match == "labels" and results.image_labels is None:
             raise DataError(
                 f"protocol '{self.name}' matches by labels, and these results have none; they come from a dataset "
                 "with labels, or from arrays 'image_labels' and 'sentence_labels'"
             )
         if self.match == "groups":
+            # Dropped, so that labels in a file never decide what a protocol by groups matches.
             results = replace(results, image_labels=None, sentence_labels=None)
         if self.texts == "one sentence an image":
+            # A sentence is drawn a group, so it is one an image only where groups are images.
             if len(np.unique(results.image_groups)) < len(results.image_groups):
                 raise DataError(
                     f"protocol '{self.name}' takes one sentence of each image, and these have groups of several"
@@ -100,11 +105,13 @@ class Protocol:
         ranked = self.applied(results)
         match = "shared label" if self.match == "labels" else f"same {same}"
         texts = "" if self.texts == "sentences" else self.texts
+        # In the protocol's name: a re-ranked figure must not pass for one of the embedding.
         judged = "" if ranked.reranking is None else ranked.reranking.described
         given: dict[str, Any] = {
             "protocol": ", ".join(part for part in (self.name, match, texts, judged, splits) if part),
             "split": split,
             "extra": provenance,
+            # Both directions take all names in one ranking; `_by_direction` then keeps what each reports.
             "measures": parse_measures(f"{self.measures} {self.to_image or ''}")
             if measures is None
             else measures,
@@ -118,6 +125,7 @@ class Protocol:
             assert ranked.images is not None
             assert ranked.sentences is not None
             report = evaluate(ranked.images, ranked.sentences, *groups, **given, reranking=ranked.reranking)
+        # Measures that a user asked for by name are shown both ways.
         return report if self.to_image is None or measures is not None else self._by_direction(report)
 
     def _by_direction(self, report: Report) -> Report:
@@ -134,7 +142,9 @@ def _drawn(groups: Integer[np.ndarray, " sentences"]) -> Int[np.ndarray, " group
     """Positions of one sentence a group, ascending."""
     order = np.argsort(groups, kind="stable")
     _, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
+    # One number a group, whatever its size: another sentence in one group moves no other group's draw.
     places = (np.random.default_rng(0).random(len(starts)) * counts).astype(np.int64)
+    # Ascending: sentences stay in the images' order, and folds cut them alike.
     return np.sort(order[starts + places])
 
 
@@ -145,6 +155,7 @@ def _class_means(results: Results) -> Results:
 
     def mean(rows: Float[np.ndarray, "sentences columns"]) -> Float[np.ndarray, "groups columns"]:
         total = np.zeros((len(groups), rows.shape[1]))
+        # In float64: `total` is made without a type, and a sum of hundreds of float16 rows would lose digits.
         np.add.at(total, member, rows)
         return np.asarray(total / sizes, dtype=np.promote_types(rows.dtype, np.float32))
 
@@ -152,6 +163,7 @@ def _class_means(results: Results) -> Results:
         results,
         sentence_groups=groups,
         sentences=None if results.sentences is None else mean(results.sentences),
+        # Over columns, hence turned twice.
         scores=None if results.scores is None else mean(results.scores.T).T,
         sentence_names=[f"class{group}" for group in groups],
         reranking=_of_classes(results, member, len(groups)),
@@ -161,6 +173,7 @@ def _class_means(results: Results) -> Results:
 def _of_classes(
     results: Results, member: Int[np.ndarray, " sentences"], classes: int
 ) -> ClassReranking | None:
+    # A ClassReranking was made for classes already and has no sentences left to average.
     if not isinstance(results.reranking, PairReranking):
         return None
     assert results.images is not None
@@ -174,6 +187,7 @@ _ALL = (
     Protocol("flickr8k", "Hodosh, Young and Hockenmaier, JAIR 2013; 1,000 test images, 5 sentences each"),
     Protocol("flickr30k", "Young et al., TACL 2014; 1,000 test images, 5 sentences each"),
     Protocol("mscoco-5k", "Karpathy and Fei-Fei, CVPR 2015; all 5,000 test images"),
+    # The same test images as 5K, in five galleries of a fifth: figures of the two do not compare.
     Protocol("mscoco-1k", "Karpathy and Fei-Fei, CVPR 2015; five folds of 1,000 test images", folds=5),
     Protocol("cuhk-pedes", "Li et al., CVPR 2017; 3,074 test images of 1,000 persons", _PERSONS),
     Protocol("icfg-pedes", "Ding et al., 2021; 19,848 test images of 1,000 persons", _PERSONS),
@@ -182,6 +196,7 @@ _ALL = (
     Protocol(
         "flowers", "Reed et al., CVPR 2016; 20 test classes", "R@1", texts="class means", to_image="AP@50"
     ),
+    # For sets without labels: MNiL itself matches by category.
     Protocol("classes", "MNiL's measures by group; every sentence and every image is a query", _LABELS),
     Protocol(
         "labels",
@@ -207,6 +222,7 @@ _ALL = (
 PROTOCOLS: Mapping[str, Protocol] = {protocol.name: protocol for protocol in _ALL}
 """Every protocol by its name."""
 
+# MSCOCO has two protocols; the harder one, over all 5,000 images, is taken unless the other is asked for.
 _OF_FORMAT = {"mscoco": "mscoco-5k", "mscoco-labels": "mnil-mscoco"}
 """A dataset's format → its protocol, where they have not the same name."""
 
@@ -215,6 +231,7 @@ def find_protocol(name: str) -> Protocol:
     """The protocol of a name. Raises `SettingsError` with the nearest known one."""
     if name in PROTOCOLS:
         return PROTOCOLS[name]
+    # At most one guess, and it is only shown: a protocol that was not named is never taken.
     near = difflib.get_close_matches(name.lower(), PROTOCOLS, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(PROTOCOLS)}"
     raise SettingsError(f"unknown protocol {name[:40]!r}; {hint}")

@@ -92,6 +92,8 @@ class _Grouped(Relevance):
     """Equal codes. Memory is that of a few integers an item; queries of one group share their slice."""
 
     def __init__(self, queries: Int[np.ndarray, " queries"], gallery: Int[np.ndarray, " gallery"]) -> None:
+        # Sorted by code, equal codes stand together: a query's matches are a slice, found by two searches.
+        # Stable, so that a slice lists positions in ascending order.
         self._items = np.argsort(gallery, kind="stable")
         ordered = gallery[self._items]
         self._starts = np.searchsorted(ordered, queries, side="left")
@@ -110,6 +112,8 @@ class _Labelled(Relevance):
     ) -> None:
         self._queries, self._gallery = queries, gallery
         self.gallery_size = len(gallery)
+        # Counted here, listed again later: the product costs twice, but lists of all pairs that share a label
+        # may be as large as the matrix.
         step = max(1, _MASKED // self.gallery_size)
         blocks = (self._mask(start, start + step) for start in range(0, len(queries), step))
         self.counts = np.concatenate([np.count_nonzero(mask, axis=1) for mask in blocks])
@@ -119,6 +123,7 @@ class _Labelled(Relevance):
         return items, np.cumsum(self.counts[start:stop]) - self.counts[start:stop]
 
     def _mask(self, start: int, stop: int) -> Bool[np.ndarray, "block gallery"]:
+        # float32, since numpy multiplies integers without BLAS; counts of shared labels are exact in it.
         return np.asarray(self._queries[start:stop] @ self._gallery.T > 0)
 
 
@@ -130,8 +135,10 @@ def group_codes(groups: Any, name: str) -> Int[np.ndarray, " codes"]:
     codes = groups.detach().cpu().numpy() if isinstance(groups, torch.Tensor) else np.asarray(groups)
     if codes.ndim != 1 or not len(codes):
         raise DataError(f"{name}: expected one code an item in one axis, got shape {tuple(codes.shape)}")
+    # Not bool: that makes two groups at most, so it is a mask given by mistake.
     if codes.dtype.kind not in "iu":
         raise DataError(f"{name}: expected integer codes, got {codes.dtype}; number the groups first")
+    # numpy casts uint64 beyond that to negative numbers without a word, which might equal another code.
     if codes.max() > np.iinfo(np.int64).max:
         raise DataError(
             f"{name}: {codes.max()} does not fit into 64 bits with a sign; number the groups first"
@@ -143,6 +150,7 @@ def _label_matrix(labels: Any, name: str) -> Float[np.ndarray, "items labels"]:
     matrix = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
     if matrix.ndim != 2 or not matrix.size:
         raise DataError(f"{name}: expected a matrix (items, labels), got shape {tuple(matrix.shape)}")
+    # Counts or probabilities would match wherever both are above 0, which is hardly what was meant.
     if matrix.dtype.kind not in "biu" or not np.isin(matrix, (0, 1)).all():
         raise DataError(f"{name}: expected integers 0 and 1, got {matrix.dtype}")
     return matrix.astype(np.float32)

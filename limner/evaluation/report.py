@@ -54,12 +54,14 @@ class Report:
             "counts": dict(self.counts),
             "image_to_text": dict(self.image_to_text),
             "text_to_image": dict(self.text_to_image),
+            # Left out when empty: most reports have no curves.
             **({"curves": curves} if curves else {}),
             "provenance": dict(self.provenance),
         }
 
     def to_json(self) -> str:
         """Indented JSON, unrounded, ending in a newline."""
+        # Python would write NaN, which JSON does not have and other readers refuse.
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -71,6 +73,7 @@ def render(report: Report) -> Table:
     """
     counts = report.counts
     table = Table(
+        # A Text: rich would take "[…]" in a plain title for markup.
         title=Text(f"{report.protocol} · {report.split}"),
         caption=Text(_caption(counts)),
         caption_justify="left",
@@ -81,6 +84,7 @@ def render(report: Report) -> Table:
         ("image → text", "images", report.image_to_text),
         ("text → image", "sentences", report.text_to_image),
     ):
+        # Those that are measured: the ones without a match are named below the table.
         queries = counts[kind] - counts[f"{kind}_without_match"]
         rows.append(
             [
@@ -89,6 +93,7 @@ def render(report: Report) -> Table:
                 *(shown(name, values[name]) if name in values else "–" for name in names),
             ]
         )
+    # Turned round: nine columns of figures do not fit a terminal of 80.
     if len(names) > _COLUMNS:
         rows = [list(column) for column in zip(*rows, strict=True)]
     for number, head in enumerate(rows[0]):
@@ -102,6 +107,7 @@ def shown(name: str, value: float) -> str:
     """A measure's value as tables have it."""
     if name in _SHARES:
         return f"{value:.3f}"
+    # Halves stay: the median of an even number of ranks has them.
     return f"{value:,.0f}" if name in _RANKS and not value % 1 else f"{value:,.1f}"
 
 

@@ -29,6 +29,7 @@ _REMEMBERED = 1 << 26
 _PAIRS = 2**22
 """Pairs of pictures with the sentences of classes that are asked for at once."""
 
+# Cosines end at 1 and float32 tells places from 2 to 3 apart to 2.4e-7, enough for four million items.
 _ABOVE = 2.0
 """Where the scores of matched items begin: above any similarity of unit rows."""
 
@@ -40,12 +41,14 @@ def remembered(scorer: PairScorer, images: int, sentences: int) -> PairScorer:
     """
     if images * sentences > _REMEMBERED:
         return scorer
+    # NaN says "not asked": 0 is a logit like any other.
     known = np.full((images, sentences), np.nan, np.float32)
 
     def asked(
         of_images: Int[np.ndarray, " pairs"], of_sentences: Int[np.ndarray, " pairs"]
     ) -> Float[np.ndarray, " pairs"]:
         new = np.isnan(known[of_images, of_sentences])
+        # A pair that stands twice in one call is scored twice, with the same result.
         if new.any():
             known[of_images[new], of_sentences[new]] = scorer(of_images[new], of_sentences[new])
         return np.asarray(known[of_images, of_sentences])
@@ -87,6 +90,7 @@ def reranked(
     if reranking is None:
         return similarities
 
+    # Positions in the whole set: in a fold the scorer still knows pictures by their own numbers.
     def rescore(start: int, stop: int, block: Tensor) -> None:
         reranking.rescore(to_text, queries[start:stop], gallery, block)
 
@@ -122,17 +126,20 @@ class PairReranking(Reranking):
         items = shortlist(scores, self.first)
         if not items.shape[1]:
             return
+        # The scorer takes flat lists of pairs, image first whichever side asks.
         theirs = gallery[items.cpu().numpy()].ravel()
         own = np.repeat(queries, items.shape[1])
         images, sentences = (own, theirs) if to_text else (theirs, own)
         if self.sentences is not None:
             sentences = self.sentences[sentences]
         logits = torch.from_numpy(self.scorer(images, sentences)).view(items.shape)
+        # Levels, not logits: 2 and a logit of −5 would fall below the similarities of items that were not matched.
         scores.scatter_(1, items, _ABOVE + _levels(logits).to(scores))
 
     def of_sentences(self, chosen: Int[np.ndarray, " chosen"]) -> "PairReranking":
         """The same scorer, asked about the chosen sentences."""
         before = self.sentences
+        # Chosen once already: the new positions count among those of the first choice.
         return replace(self, sentences=chosen if before is None else before[chosen])
 
     @property
@@ -175,6 +182,7 @@ class ClassReranking(Reranking):
             if self.pairs.by_class == "scores":
                 self._of_pictures(queries, gallery, scores)
             return
+        # Cosines anew, because `scores` holds those of the class's mean and not of its sentences.
         shown = self.images[gallery]
         for row, which in enumerate(queries):
             members = self.members[which]
@@ -183,9 +191,11 @@ class ClassReranking(Reranking):
             if self.pairs.sentences is not None:
                 own = self.pairs.sentences[own]
             logits = self.pairs.scorer(gallery[items].ravel(), own)
+            # float64: sure confidences round to 1 in float32, tie, and a tie counts against the model.
             said = logits.astype(np.float64)
             if self.pairs.by_class == "confidences":
                 said = 1 / (1 + np.exp(-said))
+            # A picture that is not among a sentence's first adds nothing: confidence 0, as decided above.
             sums = np.bincount(items.ravel(), weights=said, minlength=len(gallery))
             matched = np.bincount(items.ravel(), minlength=len(gallery)) > 0
             at = torch.from_numpy(np.flatnonzero(matched)).to(scores.device)
@@ -209,6 +219,7 @@ class ClassReranking(Reranking):
             members = [
                 self.members[which] for classes in wanted[start : start + step] for which in gallery[classes]
             ]
+            # Classes differ in their number of sentences, so pairs come flat and are split again below.
             counts = np.array([len(each) for each in members]).reshape(-1, items.shape[1])
             own = np.concatenate(members)
             if self.pairs.sentences is not None:
@@ -233,18 +244,22 @@ class ClassReranking(Reranking):
 def shortlist(scores: Float[Tensor, "queries gallery"], first: First) -> Int[Tensor, "queries first"]:
     """Columns of each row's highest scores, best first; all of them in a fixed order where all are asked for."""
     count = scores.shape[1] if first == "all" else min(first, scores.shape[1])
+    # `topk` may take any of equal scores at the end, which costs less than a stable sort of the row.
     return scores.topk(count, dim=1).indices
 
 
 def _levels(logits: Float[Tensor, "queries first"]) -> Float[Tensor, "queries first"]:
     """The order of each row's logits as numbers in (0, 1]: equal for equal ones, apart by at least 1 / first."""
     ordered, places = logits.sort(dim=1)
+    # Equal logits stay on one level, so that they tie after re-ranking as before.
     steps = torch.cat([torch.ones_like(ordered[:, :1]), (ordered.diff(dim=1) > 0).to(ordered)], dim=1)
+    # Counted in float64, which is exact for any gallery.
     levels = steps.double().cumsum(1) / logits.shape[1]
     return torch.empty_like(levels).scatter_(1, places, levels)
 
 
 def _described(first: First, how: str) -> str:
+    # Nothing to say: with 0 the protocol is the plain one.
     if first == 0:
         return ""
     return f"{'all' if first == 'all' else f'first {first}'} {how}"

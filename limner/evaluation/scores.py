@@ -92,6 +92,7 @@ def of_embeddings(
         raise DataError(f"query embeddings have {q.shape[1]} columns, gallery embeddings {g.shape[1]}")
     if q.device != g.device:
         raise DataError(f"query embeddings are on {q.device}, gallery embeddings on {g.device}; move one")
+    # float64 of either side is kept: rounding it to float32 would make ties that are none.
     dtype = torch.promote_types(q.dtype, g.dtype)
     q, g = q.to(dtype), g.to(dtype)
     # An overflow would give infinite scores, which tie, and a tie counts against the model without a word.
@@ -119,9 +120,11 @@ def of_matrix(scores: Float[Array, "queries gallery"]) -> Scores:
     if scores.ndim != 2 or not _is_floating(scores):
         raise DataError(f"scores: expected a float matrix, got {scores.dtype} of shape {tuple(scores.shape)}")
     device = scores.device if isinstance(scores, Tensor) else torch.device("cpu")
+    # Half precision is compared in float32, which holds each of its values exactly.
     double = scores.dtype.itemsize > 4
 
     def write(start: int, stop: int, block: Tensor) -> None:
+        # Of a memmap only these rows are read from the disk.
         rows = scores[start:stop]
         block.copy_(rows.detach() if isinstance(rows, Tensor) else _tensor(np.array(rows, order="C")))
         if not _all_finite(block):
@@ -137,6 +140,7 @@ def _matrix(values: Array, name: str) -> Tensor:
             f"{name}: expected floats (items, dim), got {values.dtype} of shape {tuple(values.shape)}"
         )
     rows = _tensor(values) if isinstance(values, np.ndarray) else values.detach()
+    # float16 and bf16: sums of 2,048 products in half precision would decide ranks by rounding.
     rows = rows if rows.dtype == torch.float64 else rows.float()
     if not _all_finite(rows):
         bad = int((~rows.isfinite().all(1)).nonzero()[0])
@@ -231,11 +235,13 @@ def _histogram(scores: Tensor) -> Int[np.ndarray, " bins"]:
     if not scores.numel():
         return np.zeros(BINS, np.int64)
     lowest, highest = (float(edge) for edge in torch.aminmax(scores))
+    # Without this test, products of rows that are not normalised would be clamped into the end bins.
     if max(-lowest, highest) > 1 + _ROUNDING:
         raise DataError(
             f"overlap-S is of cosines, from -1 to 1, and a score is {max(lowest, highest, key=abs):.4g}; "
             "L2-normalise the embeddings"
         )
+    # int64: 100,000 × 500,000 pairs are more than 2^32.
     counts = torch.zeros(BINS, dtype=torch.int64, device=scores.device)
     # 200 bins fit into a byte: bincount then reads an eighth of what it would read of integers.
     for chunk in torch.split(scores.flatten(), _CHUNK):

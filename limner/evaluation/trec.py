@@ -19,6 +19,7 @@ from limner.evaluation.ranking import RankingAccumulator
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.scores import Overlap, Scores
 
+# Scores held at once, 16 MiB of float32.
 _BLOCK = 1 << 22
 
 
@@ -48,13 +49,17 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
     # The ranks in the file are not read: tools break ties as they like, and ours go against the model.
     rows = []
     for query, matches in relevant.items():
+        # False sorts before True: at a tie the wrong item stands first.
         order = sorted(listed.get(query, {}).items(), key=lambda scored: (-scored[1], scored[0] in matches))
         ranks = [rank for rank, (item, _) in enumerate(order, start=1) if item in matches]
+        # A match that the run does not list stays in the count, so recall and mAP fall by it.
         rows.append(ranks + [VOID] * (len(matches) - len(ranks)))
     if not rows:
         raise DataError(f"{qrels}: no query has a true match")
+    # Else every query would score 0, which looks like a very poor model.
     if not relevant.keys() & listed.keys():
         raise DataError(f"{run} and {qrels} have no query in common; is the run of the other direction?")
+    # Nobody says how large the gallery was; the longest list is the least that it can be.
     table = Matches.of(rows, max(map(len, listed.values())))
     accumulator = RankingAccumulator(measures, len(rows), table.gallery_size)
     accumulator.add(np.arange(len(rows)), table)
@@ -62,6 +67,7 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
     lost = int(np.count_nonzero(ranking.first_ranks == VOID))
     values = [measure for measure in measures if isinstance(measure, Measure)]
     for measure in values:
+        # A share counts a lost match as 0; its rank is unknown, and any number would be made up.
         if measure.unit == "rank" and lost:
             raise DataError(
                 f"{run}: {measure} needs the rank of a match of every query, and {lost} have none in the run; list "
@@ -102,11 +108,14 @@ def write_run(
     with path.open("w", encoding="utf-8") as file:
         for start in range(0, len(queries), step):
             stop = min(start + step, len(queries))
+            # One block for all, overwritten: fresh memory costs page faults.
             block = room[: stop - start]
+            # `write` alone: results read from a file, for which runs are written, have no reranker.
             scores.write(start, stop, block)
             for number, row in enumerate(block.cpu().numpy(), start=start):
                 wrong = np.ones(len(items), bool)
                 wrong[relevance.matches(number)] = False
+                # The last key is the first to sort by; at a tie `~wrong` puts wrong items first.
                 order = np.lexsort((~wrong, -row))[:depth]
                 file.writelines(
                     f"{queries[number]} Q0 {items[position]} {rank} {depth + 1 - rank} {tag}\n"
@@ -128,6 +137,7 @@ def _read_run(path: Path) -> dict[str, dict[str, float]]:
     for number, fields in _lines(path, 6, "query Q0 item rank score tag"):
         query, _, item, _, text, _ = fields
         score = _number(text, path, number)
+        # Refused: with two scores, programs differ in which they take.
         if item in listed.setdefault(query, {}):
             raise DataError(f"{path}, line {number}: item '{item}' is there twice for query '{query}'")
         listed[query][item] = score
@@ -139,6 +149,7 @@ def _read_run(path: Path) -> dict[str, dict[str, float]]:
 def _read_qrels(path: Path) -> dict[str, set[str]]:
     relevant: dict[str, set[str]] = {}
     for number, (query, _, item, relevance) in _lines(path, 4, "query 0 item relevance"):
+        # 0 and the negative values of some tracks say "looked at and not relevant".
         if _number(relevance, path, number) > 0:
             relevant.setdefault(query, set()).add(item)
     return relevant
@@ -162,6 +173,7 @@ def _number(text: str, path: Path, line: int) -> float:
     try:
         value = float(text)
     except ValueError:
+        # Falls into the refusal below, which NaN and infinity of the file itself share.
         value = float("nan")
     if not np.isfinite(value):
         raise DataError(f"{path}, line {line}: expected a finite number, got {text!r}")
@@ -174,5 +186,6 @@ def _expect_names(names: Sequence[str]) -> None:
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise DataError(f"name {twice!r} is there twice; TREC's files tell items by their names")
     for name in names:
+        # `isspace`, because readers split at all blanks of Unicode, as `str.split` does here.
         if not name or any(letter.isspace() for letter in name):
             raise DataError(f"name {name!r}: TREC's files part fields by blanks, so a name cannot have any")

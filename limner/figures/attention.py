@@ -46,12 +46,15 @@ def attended(run: TrainedModel, image: Path, sentence: str) -> Attended:
     `ImageError`.
     """
     reranker = run.expect_reranker()
+    # Refused before the picture is opened and the network runs.
     run.check_query(sentence)
     pixels = run.prepare_image(image)
     found = reranker.rerank(sentence, reranker.region_features(pixels[None]))
     if found.of_regions is None and found.of_words is None:
         raise DataError(f"{run.path}: its reranker has no attention to draw")
+    # Rows have unit length, so their product is the cosine.
     similarity = (run.encode_pixels(pixels[None]) * run.encode_texts([sentence])).sum(axis=1)
+    # The reranker's own scale: HGAN adds the cosine, co-attention's logits stand alone.
     scores = reranker.scores(similarity, found.logits)
     return Attended(
         pixels,
@@ -87,10 +90,12 @@ def attention_figure(found: Attended, *, bare: bool = False) -> "Figure":
     _show(drawn[0], found, None, bare)
     drawn[0].set_title(f"{found.confidence:.0%}", fontsize=7.5)
     if found.of_regions is not None:
+        # Not strict: the last row has cells without a word.
         for axes, word, attention in zip(drawn[1:], found.words, found.of_regions, strict=False):
             _show(axes, found, attention, bare)
             axes.set_title(f"{word} {attention.max():.0%}", fontsize=7.5)
     if found.of_words is not None:
+        # Panels of `subplots` cannot span a row, so this one is laid over its switched-off cells.
         whole = figure.add_subplot(drawn[rows * columns].get_subplotspec().get_gridspec()[rows, :])  # type: ignore[union-attr]
         _readers(whole, found.words, found.of_words, found.reader)
     return figure
@@ -100,6 +105,7 @@ def _show(
     axes: "Axes", found: Attended, attention: Float[np.ndarray, "map_height map_width"] | None, bare: bool
 ) -> None:
     height, width = found.pixels.shape[:2]
+    # Grey below the map: the picture's own colours would mix with viridis.
     grey = found.pixels.astype(np.float32).mean(axis=2) / 255
     if attention is None:
         axes.imshow(np.full_like(found.pixels, 235) if bare else found.pixels, interpolation="bilinear")
@@ -107,10 +113,12 @@ def _show(
     if not bare:
         axes.imshow(grey, cmap="gray", vmin=0, vmax=1, interpolation="bilinear")
     axes.imshow(
+        # From 0 to each word's own maximum, which its title gives: on one scale weak words would be black.
         attention,
         cmap="viridis",
         vmin=0,
         alpha=1.0 if bare else 0.6,
+        # Pixels' centres lie at whole numbers, so a picture's edge lies at −0.5.
         extent=(-0.5, width - 0.5, height - 0.5, -0.5),
         interpolation="nearest" if bare else "bicubic",
     )

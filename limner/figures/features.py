@@ -45,6 +45,7 @@ def picture_features(run: TrainedModel, records: Sequence[Record]) -> TwoFeature
     batch = run.encoding.batch
     for start in range(0, len(records), batch):
         pixels = np.stack([run.prepare_image(record.image) for record in records[start : start + batch]])
+        # numpy has no bf16, in which a network may compute.
         entering.append(run.encoding.backbone.pool(pixels).float().cpu().numpy())
         embedded.append(run.encode_pixels(pixels))
     return TwoFeatures(np.concatenate(entering), np.concatenate(embedded))
@@ -55,12 +56,15 @@ def sentence_features(run: TrainedModel, sentences: Sequence[str]) -> TwoFeature
     # Whole sentences, with what a row of the network would cut: word vectors are not the network's.
     read = run.tokenizer.tokenize(sentences, _UNCUT)
     longest = max((len(sentence.token_ids) for sentence in read), default=1)
+    # As wide as the longest sentence, at least 1: a row without columns is no input.
     token_ids = torch.from_numpy(lay_out([sentence.token_ids for sentence in read], max(1, longest)))
     with torch.inference_mode():
         blocks = [
             run.model.text.input_features(block.to(run.encoding.device)).float().cpu()
+            # In blocks: the vectors of all words of a split at once would take gigabytes.
             for block in torch.split(token_ids, 256)
         ]
+    # Unchecked: a split may hold a sentence without a known word, and the figure shows the split.
     return TwoFeatures(torch.cat(blocks).numpy(), run.encode_texts(sentences, check=False))
 
 
@@ -70,6 +74,7 @@ def correlation_figure(features: TwoFeatures) -> "Figure":
 
     Raises `DataError` for fewer than two items.
     """
+    # Nothing lies off the diagonal of one, and a mean of nothing is NaN.
     if len(features.entering) < 2:
         raise DataError("a correlation is between two pictures at least")
     figure, drawn = panels(2, width=3.2, height=3.0, grid=False)
@@ -78,7 +83,9 @@ def correlation_figure(features: TwoFeatures) -> "Figure":
         drawn, (features.entering, features.embedded), ("backbone", "embedding"), strict=True
     ):
         matrix = np.corrcoef(rows)
+        # Without the diagonal, whose ones would lift the mean of a small set.
         apart = matrix[~np.eye(len(matrix), dtype=bool)].mean()
+        # From −1 to 1 in both panels: white is no correlation, and the panels compare.
         drawing = axes.imshow(matrix, cmap="PuOr_r", vmin=-1, vmax=1, interpolation="nearest")
         axes.set_title(f"{title}   mean {apart:.3f}", loc="left")
         axes.set_xticks([])
@@ -120,6 +127,7 @@ def map_figure(
                 s=10,
                 color=colour,
                 marker=marker,
+                # The blank, because matplotlib leaves names that begin with an underscore out of a legend.
                 label=f" {name}",
                 linewidths=0,
             )
@@ -138,9 +146,13 @@ def _two_dimensions(rows: Float[np.ndarray, "items width"], seed: int) -> Float[
         raise SettingsError(f"this figure needs scikit-learn: {install_hint('figures')}") from None
     if len(rows) < 4:
         raise DataError(f"t-SNE places four items at least, here are {len(rows)}")
+    # PCA's start is divided by its own deviation, which is 0 here.
     if not np.ptp(rows, axis=0).any():
         raise DataError("t-SNE cannot place items that are all the same")
+    # t-SNE goes by Euclidean distance; of unit rows that has the order of cosines, by which search ranks.
     unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    # scikit-learn looks at three times as many neighbours as the perplexity; a small set has fewer.
     perplexity = min(30.0, (len(rows) - 1) / 3)
+    # PCA's start keeps apart what is far apart; a random one places clusters anywhere.
     tsne = TSNE(perplexity=perplexity, init="pca", random_state=seed)
     return np.asarray(tsne.fit_transform(unit), dtype=np.float32)

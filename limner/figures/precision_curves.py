@@ -26,6 +26,7 @@ def read_curves(file: Path) -> Mapping[str, Any]:
     try:
         report = json.loads(file.read_text(encoding="utf-8"))
         curves: dict[str, Any] = report["curves"]
+        # A TREC run has one direction and does not know which.
         if not curves.keys() & DIRECTIONS.keys():
             curves = {"": curves}
         found = {
@@ -34,6 +35,7 @@ def read_curves(file: Path) -> Mapping[str, Any]:
         }
     except OSError as error:
         raise DataError(f"{file}: no report ({error.strerror})") from None
+    # Any other JSON: a list, a number, a report of another program.
     except (ValueError, TypeError, KeyError, AttributeError):
         found = {}
     if not found or not all(found.values()):
@@ -54,6 +56,7 @@ def _points(curve: Mapping[str, Any], x: str) -> dict[str, list[float]]:
 @styled
 def precision_figure(reports: Sequence[Mapping[str, Any]], titles: Sequence[str]) -> "Figure":
     """A row a direction, a column a kind of curve, a line a report; precision is a share, 0 to 1."""
+    # Only what all reports have: a panel with a line missing would look like a result of 0.
     directions = [way for way in ("", *DIRECTIONS) if all(way in report for report in reports)]
     kinds = [
         curve
@@ -65,6 +68,7 @@ def precision_figure(reports: Sequence[Mapping[str, Any]], titles: Sequence[str]
     figure, drawn = panels(len(kinds), len(directions))
     places = [(direction, kind) for direction in directions for kind in kinds]
     for axes, (direction, kind) in zip(drawn, places, strict=True):
+        # Not strict: there are more colours than reports.
         for report, title, colour in zip(reports, titles, LINES * len(reports), strict=False):
             curve = report[direction][str(kind)]
             # a single place would be a line that nobody sees
@@ -74,9 +78,11 @@ def precision_figure(reports: Sequence[Mapping[str, Any]], titles: Sequence[str]
         axes.set_xlabel("recall" if kind.x == "recall" else "items looked at")
         axes.set_ylabel("precision")
         if kind.x != "recall":
+            # Scopes go from 1 to 1,000; on an even axis the first ten places would be one.
             axes.set_xscale("log")
             # the labels of a logarithmic axis are TeX by default, which our style does not read
             axes.xaxis.set_major_formatter("{x:g}")
+        # From 0, so that a small lead is not drawn as a large one.
         axes.set_ylim(bottom=0)
     legend(drawn[0])
     return figure

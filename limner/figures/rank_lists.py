@@ -54,18 +54,23 @@ def rank_lists(
         raise DataError("the pictures of this split have no sentence")
     pictures = [(record.image, record.group) for record in records]
     images = run.encode_images([path for path, _ in pictures])
+    # Unchecked: a split's sentence without a known word is a gallery item like any other.
     texts = run.encode_texts([sentence for sentence, _ in sentences], check=False)
     asked, gallery = (pictures, sentences) if to_text else (sentences, pictures)
     rows, columns = (images, texts) if to_text else (texts, images)
     drawn = np.random.default_rng(seed).choice(len(asked), size=min(queries, len(asked)), replace=False)
+    # In the split's order, so that a row is found again in the data.
     drawn.sort()
+    # Only the rows that are drawn: all queries would be a matrix of queries × gallery.
     scores = torch.from_numpy(rows[drawn] @ columns.T)
+    # The shown lists are what a search would give, so a reranker takes part as it does there.
     if run.rerank != 0:
         names = [path for path, _ in pictures], [text for text, _ in sentences]
         reranking = reranking_of(run, *names, (images, texts), run.rerank)
         reranking.rescore(to_text, drawn, np.arange(len(gallery)), scores)
     lists = []
     for query, of_query in zip(drawn.tolist(), scores.numpy(), strict=True):
+        # Ties in the order of the split: this is a picture, and no measure for which they go against the model.
         order = np.argsort(-of_query, kind="stable")[:first]
         found = tuple((gallery[item][0], gallery[item][1] == asked[query][1]) for item in order)
         lists.append(RankList(asked[query][0], found))
@@ -76,6 +81,7 @@ def rank_lists(
 def rank_list_figure(lists: Sequence[RankList]) -> "Figure":
     """A row a query: the query at the left, what was found beside it. Raises `ImageError`."""
     of_text = not isinstance(lists[0].found[0][0], Path)
+    # All sentences stand in one cell: panels of text would each need a width of their own.
     columns = 2 if of_text else 1 + max(len(row.found) for row in lists)
     if of_text:
         tall = max(_TALL, 0.25 * max(len(row.found) for row in lists))
@@ -105,9 +111,11 @@ def rank_list_figure(lists: Sequence[RankList]) -> "Figure":
 
 def _widest(lists: Sequence[RankList]) -> float:
     """Width by height of the widest picture, at most 1.5."""
+    # Decoded, since the header's size is that before the EXIF turn; an eighth of a JPEG is quick.
     sizes = [
         open_rgb(item, short_side=1).size for row in lists for item, _ in row.found if isinstance(item, Path)
     ]
+    # One panorama would push the other columns off the page.
     return min(1.5, max(width / height for width, height in sizes))
 
 
@@ -122,6 +130,7 @@ def _query(axes: "Axes", query: str | Path) -> None:
 def _picture(axes: "Axes", path: Path, colour: str) -> None:
     axes.imshow(np.asarray(open_rgb(path, short_side=_SIDE)), interpolation="bilinear")
     for spine in axes.spines.values():
+        # `rank_list_figure` has switched them off for cells that stay empty.
         spine.set_visible(True)
         spine.set_color(colour)
         spine.set_linewidth(2.4)

@@ -17,6 +17,7 @@ from limner.figures.style import BLUE, RED, legend, panels, styled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Cosines of a trained model fill a part of −1 to 1 only; the rest of the axis would be empty.
 _SHOWN = 0.0005
 """Bins at either end with less than this share of both kinds of pairs are left out."""
 
@@ -26,8 +27,10 @@ def similarities_of(results: Results) -> Similarities:
 
     Raises `DataError` for scores that are no cosines and embeddings that are not of unit length.
     """
+    # S is over pairs of one group, so labels must not make true pairs; "plain" drops them.
     relevance, _ = PROTOCOLS["plain"].applied(results).relevance()
     if results.scores is not None:
+        # Counted by the ranking in blocks; the matrix of all cosines is never made.
         ranking = rank_scores(results.scores, relevance, [Overlap()])
     else:
         assert results.images is not None
@@ -48,6 +51,7 @@ def similarity_figure(counted: Sequence[Similarities], titles: Sequence[str]) ->
         shares = {kind: np.array(values[kind]) / max(sum(values[kind]), 1) for kind in ("true", "wrong")}
         width = edges[1] - edges[0]
         for kind, colour in (("wrong", RED), ("true", BLUE)):
+            # Twice, because `alpha` would make the outline faint, too.
             axes.stairs(shares[kind] / width, edges, fill=True, alpha=0.35, color=colour)
             axes.stairs(shares[kind] / width, edges, color=colour, label=f"{kind} pairs")
         some = np.flatnonzero((shares["true"] > _SHOWN) | (shares["wrong"] > _SHOWN))
@@ -56,6 +60,7 @@ def similarity_figure(counted: Sequence[Similarities], titles: Sequence[str]) ->
         axes.set_xlabel("cosine")
         legend(axes)
     for axes in drawn:
+        # One range for all panels: the overlap of two models is compared by eye.
         axes.set_xlim(min(start for start, _ in ends), max(stop for _, stop in ends))
     drawn[0].set_ylabel("density")
     return figure

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7"
 """From the palette of Okabe and Ito (2008)."""
+# Red comes last: in other figures it means "wrong".
 LINES = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)
 INK, FAINT = "#1c2026", "#6e7680"
 
@@ -42,9 +43,12 @@ _STYLE: Any = {
     "lines.linewidth": 1.6,
     "grid.color": "#e3e6ea",
     "grid.linewidth": 0.7,
+    # Else the grid is drawn across bars.
     "axes.axisbelow": True,
     "text.parse_math": False,  # captions hold dollars
+    # Text stays text, which can be searched and has the reader's font.
     "svg.fonttype": "none",
+    # Else ids in an SVG are random, and no two files of one figure are equal.
     "svg.hashsalt": "limner",
 }
 
@@ -55,9 +59,11 @@ def styled(draw: "Callable[P, Figure]") -> "Callable[P, Figure]":
     @wraps(draw)
     def inside(*args: P.args, **kwargs: P.kwargs) -> "Figure":
         try:
+            # Here, since matplotlib is an extra and takes long to import.
             from matplotlib import rc_context
         except ImportError:
             raise SettingsError(f"figures need matplotlib: {install_hint('figures')}") from None
+        # A context: a notebook's own style is as it was afterwards.
         with rc_context(_STYLE):
             return draw(*args, **kwargs)
 
@@ -77,8 +83,10 @@ def panels(
 
     `shares` are of the width, one a column, where columns differ. To be called by functions that are `styled`.
     """
+    # Not pyplot, which picks a window system and keeps every figure until it is closed.
     from matplotlib.figure import Figure
 
+    # "constrained" is what makes room for a legend outside of the panels.
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     drawn = figure.subplots(rows, columns, squeeze=False, width_ratios=shares).ravel().tolist()
     for axes in drawn:
@@ -109,18 +117,22 @@ def write_figure(figure: "Figure", path: Path) -> list[Path]:
 
     check_path(path)
     files = [path] if path.suffix else [path.with_suffix(suffix) for suffix in SUFFIXES[:2]]
+    # Again: settings such as `svg.hashsalt` are read when a file is written.
     with rc_context(_STYLE):
         for file in files:
             vector = file.suffix.lower() != ".png"
+            # SVG and PDF hold the time of writing, each under another name; a PNG has none.
             dates: dict[str, Any] = (
                 {"Date": None} if file.suffix.lower() == ".svg" else {"CreationDate": None}
             )
+            # White, because a transparent figure is unreadable on a dark page.
             figure.savefig(file, dpi=_DOTS, facecolor="white", metadata=dates if vector else None)
     return files
 
 
 def labels_of(paths: Sequence[Path]) -> list[str]:
     """Short names of several files that tell them apart: the last parts of their paths, as few as it takes."""
+    # Absolute, so that "." has a name, too.
     parts = [path.absolute().with_suffix("").parts for path in paths]
     for count in range(1, max(map(len, parts), default=1) + 1):
         names = ["/".join(part[-count:]) for part in parts]

@@ -52,6 +52,7 @@ def read_log(run: Path) -> list[dict[str, Any]]:
         raise DataError(f"{file}: no log of a training run ({error.strerror})") from None
     except ValueError:
         raise DataError(f"{file}: not a log of a training run") from None
+    # Any file of JSON lines would pass until here, a captions file as well.
     if not rows or not all(isinstance(row, dict) and {"stage", "epoch"} <= row.keys() for row in rows):
         raise DataError(f"{file}: no epoch of a training run is in it")
     return rows
@@ -65,13 +66,17 @@ def training_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     has, e.g. a classification error without an instance loss, has no panel.
     """
     epochs = list(range(1, len(rows) + 1))
+    # A panel without a line would look like a loss of 0.
     titles = [title for title, names in _LEARNT.items() if any(name in row for row in rows for name in names)]
     figure, (*learnt, scores) = panels(len(titles) + 1)
     for axes, title in zip(learnt, titles, strict=True):
         names = [name for name in _LEARNT[title] if any(name in row for row in rows)]
+        # A cycle, because the first panel knows nine losses and the palette has six colours.
         for name, colour in zip(names, itertools.cycle(LINES), strict=False):
+            # NaN leaves a gap where a stage has not this loss; 0 would draw a fall.
             found = [row.get(name, math.nan) for row in rows]
             axes.plot(epochs, found, color=colour, label=_LEARNT[title][name])
+    # With `validate_every` not every epoch is validated.
     validated = [(epoch, row) for epoch, row in zip(epochs, rows, strict=True) if "image_to_text" in row]
     for (direction, title), colour in zip(DIRECTIONS.items(), LINES, strict=False):
         scores.plot(
@@ -90,9 +95,11 @@ def training_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
 
 def _finish(axes: "Axes", title: str, starts: Sequence[int]) -> None:
     for start in starts:
+        # Between two epochs, which lie at whole numbers.
         axes.axvline(start - 0.5, color=FAINT, linewidth=0.8, linestyle=":")
     axes.set_xlabel("epoch")
     axes.set_title(title, loc="left")
+    # From 0, so that a small change is not drawn as a large one.
     axes.set_ylim(bottom=0)
     if axes.lines:
         legend(axes)

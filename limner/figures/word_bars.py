@@ -41,14 +41,18 @@ def nearest_words(run: TrainedModel, word: str, count: int = 8) -> list[NamedVal
     """
     if count < 1:
         raise SettingsError(f"expected at least one neighbour of each word, got {count}")
+    # By the tokenizer, since it decides what one word is: "T-shirt" is two.
     (read,) = run.tokenizer.tokenize([word], run.model.settings.text.words)
     if len(read.token_ids) != 1 or not run.tokenizer.known_words(word):
         raise DataError(f"'{word}' is no word that the model knows; it has learnt {run.tokenizer.size}")
     with torch.inference_mode():
         table = run.model.text.word_vectors().float().cpu().numpy()
+    # A row may be 0: its cosines are 0 then, and not NaN.
     unit = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+    # Token ids count from 1; 0 is padding, which has no row here.
     row = read.token_ids[0] - 1
     cosines = unit @ unit[row]
+    # The word itself would always come first, with 1.
     cosines[row] = -np.inf
     best = np.argsort(-cosines, kind="stable")[: min(count, len(table) - 1)]
     return [NamedValue(run.tokenizer.entries[place], float(cosines[place])) for place in best]
@@ -63,7 +67,9 @@ def discriminative_words(run: TrainedModel, image: Path, sentence: str) -> list[
     known = run.tokenizer.known_words(sentence)
     if len(known) < 2:
         raise DataError(f"two words that the model knows are needed to leave one out, got {sentence!r}")
+    # From the known words alone, in both: the rest of the sentence would differ in more than one word.
     without = [" ".join(known[:place] + known[place + 1 :]) for place in range(len(known))]
+    # One batch, of which the first is the whole sentence.
     cosines = run.encode_texts([" ".join(known), *without]) @ run.encode_images([image])[0]
     return [
         NamedValue(word, float(cosines[0] - fallen)) for word, fallen in zip(known, cosines[1:], strict=True)
@@ -80,9 +86,11 @@ def nearest_figure(found: Sequence[tuple[str, Sequence[NamedValue]]]) -> "Figure
     )
     for axes, (word, values) in zip(drawn, found, strict=False):
         _bars(axes, values, [BLUE] * len(values))
+        # From 0, or the lowest cosine below it, to 1 in all panels: lengths of bars compare.
         axes.set_xlim(min([0.0, *(item.value for item in values)]), 1)
         axes.set_title(word, loc="left", fontweight="bold")
         axes.set_xlabel("cosine", fontsize=8)
+    # The last row may have cells to spare.
     for axes in drawn[len(found) :]:
         axes.set_visible(False)
     return figure
@@ -104,4 +112,5 @@ def _bars(axes: "Axes", values: Sequence[NamedValue], colours: Sequence[str]) ->
     axes.barh(places, [item.value for item in values], color=list(colours), height=0.7)
     axes.set_yticks(places, [item.word for item in values])
     axes.tick_params(axis="y", length=0, labelcolor=INK)
+    # Bars count from below, and a sentence reads from above.
     axes.invert_yaxis()

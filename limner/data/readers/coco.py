@@ -25,6 +25,7 @@ from limner.data.readers.parsing import (
 from limner.data.records import Dataset, Record
 from limner.errors import DataError
 
+# Never both years together: 2017's parts hold the pictures of 2014's, divided anew.
 _PARTS = (("train2014", "val2014"), ("train2017", "val2017"))
 """The parts of each year's release, as its files call them, the year of the papers first."""
 
@@ -56,6 +57,7 @@ def read_coco(files: Sequence[Path], source: str, *, labels: bool = False) -> Da
                 continue
             try:
                 records += _records(file, labels)
+            # Many have one part's pictures alone. The first failure is kept, as it names the papers' year.
             except PicturesMissingError as missing:
                 failure = failure or missing
         if records:
@@ -78,6 +80,7 @@ def read_coco_labels(path: Path, source: str) -> Dataset:
         raise DataError(f"{path}: annotations/captions_train2014.json was expected here")
     dataset = read_coco(files, source, labels=True)
     named = [record for record in dataset.records if record.labels]
+    # A hash needs no seed and no random generator, so every machine and every version draws the same.
     others = sorted((record for record in named if record.split == "val"), key=_draw)
     count = min(_DRAWN, len(others) // 2)
     drawn = [replace(record, split="val") for record in others[:count]]
@@ -99,11 +102,14 @@ def _records(file: Path, labels: bool) -> list[Record]:
     paths = [entry.path("file_name") for entry in images]
     picture = locate(file, paths, roots=roots_of(file), folders=(part, f"images/{part}", *PICTURE_FOLDERS))
     sentences: dict[int, list[str]] = {}
+    # A file may list a picture twice, which is for the doctor to say. Two pictures of one id are refused,
+    # since their sentences could not be told apart.
     path_of: dict[int, PurePath] = {}
     for entry, path in zip(images, paths, strict=True):
         number = _number(entry, "id")
         if path_of.setdefault(number, path) != path:
             entry.fail(f"'id' {number} is that of '{path_of[number]}', too")
+        # Also for pictures that no annotation names: they stay in the set, without a sentence.
         sentences[number] = []
     for entry in _entries(top, "annotations"):
         number = _number(entry, "image_id")
@@ -111,6 +117,7 @@ def _records(file: Path, labels: bool) -> list[Record]:
             entry.fail(f"'image_id' {number} is not among 'images'")
         sentences[number].append(entry.text("caption"))
     named = _labels(file) if labels else {}
+    # Everything of val* is for validation: the test part's sentences were never published.
     split = "train" if part.startswith("train") else "val"
     return [
         Record(
@@ -126,6 +133,7 @@ def _records(file: Path, labels: bool) -> list[Record]:
 
 
 def _labels(captions: Path) -> Mapping[int, tuple[str, ...]]:
+    # The instances of the same part; those of another would name other pictures' ids.
     file = captions.with_name(f"instances_{_part_name(captions)}.json")
     if not is_there(file):
         raise DataError(f"{file}: the labels of the pictures were expected here, beside {captions.name}")
@@ -136,6 +144,7 @@ def _labels(captions: Path) -> Mapping[int, tuple[str, ...]]:
         category = categories.get(_number(entry, "category_id"))
         if category is None:
             entry.fail(f"'category_id' {entry.values['category_id']} is not among 'categories'")
+        # A set: a picture with six chairs has the label once.
         found.setdefault(_number(entry, "image_id"), set()).add(category)
     return {number: tuple(sorted(names)) for number, names in found.items()}
 
@@ -147,10 +156,12 @@ def _entries(top: AnnotationEntry, key: str) -> Iterator[AnnotationEntry]:
 
 def _number(entry: AnnotationEntry, key: str) -> int:
     value = entry.get(key)
+    # In Python True is an int.
     if isinstance(value, bool) or not isinstance(value, int):
         entry.fail(f"'{key}' must be a whole number, got {value!r}")
     return value
 
 
 def _draw(record: Record) -> str:
+    # Of the name without its folder, which differs between copies of the set.
     return hashlib.sha256(record.image.name.encode()).hexdigest()

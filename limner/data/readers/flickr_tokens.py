@@ -71,11 +71,13 @@ def read_tokens(file: Path, source: str, *, format_name: str) -> Dataset:
     for split, name in form.lists.items():
         for entry, line in _lines(_list(file, form, name)):
             bare = line.strip()
+            # The lists of Flickr30k Entities leave the ending out; those of Flickr8k never do.
             path = _path(entry, bare if "." in bare or format_name == "flickr8k" else f"{bare}.jpg")
             if splits.setdefault(path, split) != split:
                 entry.fail(
                     f"{shown(str(path))} is also in {form.lists[splits[path]]}; a picture has one split"
                 )
+            # A listed picture without a caption must not vanish: the doctor counts it.
             captions.setdefault(path, [])
     paths = list(captions)
     picture = locate(file, paths, roots=roots_of(file, form.folder))
@@ -92,6 +94,7 @@ def _captions(file: Path) -> dict[PurePosixPath, list[str]]:
     path = PurePosixPath()
     for entry, line in _lines(file):
         key, tab, sentence = line.partition("\t")
+        # From the right: a file name may hold '#' itself.
         name, mark, number = key.rpartition("#")
         if not (tab and mark and number.isdecimal()):
             entry.fail(f"NAME#NUMBER, a tab and a sentence were expected, got {shown(line)}")
@@ -102,10 +105,12 @@ def _captions(file: Path) -> dict[PurePosixPath, list[str]]:
 
 
 def _list(file: Path, form: Form, name: str) -> Path:
+    # Sentences and lists come in two archives, so the lists may lie in a folder of their own.
     for root in roots_of(file, form.folder):
         for place in (root, root / form.split_folder):
             if is_there(place / name):
                 return place / name
+    # Where it should be: the caller's message names this path.
     return file.parent / name
 
 

@@ -45,14 +45,17 @@ def read_folder(path: Path, source: str) -> Dataset:
     rows = list(_csv_rows(file) if file.suffix.lower() == ".csv" else _json_rows(file))
     if not rows:
         raise DataError(f"{file}: no row with a picture was found")
+    # By the cells, not the header: a table's column may be there and empty.
     with_identity = any(_given(row, "identity") for row in rows)
     pictures: dict[str, list[AnnotationEntry]] = {}
     for row in rows:
         if with_identity and not _given(row, "identity"):
             row.fail("'identity' is missing, other rows have one; name it in every row or in none")
+        # `path` makes one name of "a//1.jpg" and "./a/1.jpg".
         pictures.setdefault(str(row.path("file")), []).append(row)
     records = tuple(_record(file.parent / name, name, group) for name, group in pictures.items())
     dataset = Dataset(source, "identity" if with_identity else "image", records)
+    # One row with a split is enough to leave the others out on purpose.
     if all(record.split is None for record in records):
         return assign_splits(dataset, SPLIT_SEED)
     return dataset
@@ -75,6 +78,7 @@ def _record(image: Path, name: str, rows: list[AnnotationEntry]) -> Record:
             )
         other = _metadata(row)
         if other != metadata:
+            # The first difference: a message with all of them would not fit a line.
             key = next(key for key in {**metadata, **other} if metadata.get(key) != other.get(key))
             row.fail(f"{shown(key)} differs from that of {where}; a picture has one value a column")
         sentences += _sentences(row)
@@ -110,10 +114,12 @@ def _json_rows(file: Path) -> Iterator[AnnotationEntry]:
 
 
 def _csv_rows(file: Path) -> Iterator[AnnotationEntry]:
+    # `newline=""`, as csv asks for, keeps line breaks inside quotes; `strict` refuses what it would repair.
     reader = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
     header: list[str] = []
     try:
         for cells in reader:
+            # Spreadsheets leave rows of commas at the end.
             if not any(cell.strip() for cell in cells):
                 continue
             entry = AnnotationEntry(file, f"line {reader.line_num}", {})
@@ -125,6 +131,7 @@ def _csv_rows(file: Path) -> Iterator[AnnotationEntry]:
                     f"{len(header)} cells were expected as in the header, got {len(cells)}; "
                     "put quotes around a caption with a comma"
                 )
+            # An empty cell is kept here; `_given` and `_metadata` take it for none.
             values = {name: cell for name, cell in zip(header, cells, strict=True) if name}
             yield AnnotationEntry(file, entry.place, values)
     except csv.Error as error:
@@ -134,6 +141,7 @@ def _csv_rows(file: Path) -> Iterator[AnnotationEntry]:
 def _header(entry: AnnotationEntry, cells: list[str]) -> list[str]:
     # A column without a name is the row number that pandas writes; it is left out.
     names = [cell.strip() for cell in cells]
+    # Only our own names ignore case: a column of the user's may be "ID" beside "id".
     names = [name.lower() if name.lower() in _KNOWN else name for name in names]
     for name in names:
         if name and names.count(name) > 1:

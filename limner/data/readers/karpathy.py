@@ -39,6 +39,7 @@ def find(folder: Path, format_name: str) -> Path | None:
     expected = folder / OWN_FILE[format_name]
     if is_there(expected):
         return expected
+    # A copy may have been renamed; one file alone can only be meant.
     others = sorted(folder.glob("dataset_*.json"))
     foreign = {file: name for name, file in OWN_FILE.items()}
     if len(others) > 1:
@@ -87,6 +88,7 @@ def image_groups(paths: Sequence[PurePosixPath]) -> list[str]:
     The name is the same in every edition of a dataset, while Karpathy's `imgid` counts the lines of one
     edition.
     """
+    # A set: a picture that is listed twice does not share its name with another.
     sharing = Counter(path.stem for path in set(paths))
     return [path.stem if sharing[path.stem] == 1 else str(path) for path in paths]
 
@@ -94,15 +96,18 @@ def image_groups(paths: Sequence[PurePosixPath]) -> list[str]:
 def _ids(entry: AnnotationEntry) -> dict[str, int | str]:
     for key in ("imgid", "cocoid"):
         if key in entry.values:
+            # Called for its check; the value keeps its own type.
             entry.name(key)
     return {key: entry.values[key] for key in ("imgid", "cocoid") if key in entry.values}
 
 
 def _path(entry: AnnotationEntry) -> PurePosixPath:
+    # MSCOCO's pictures lie in folders by part; Flickr's files have no `filepath`, or an empty one.
     return entry.path("filepath", "filename") if entry.values.get("filepath") else entry.path("filename")
 
 
 def _split(entry: AnnotationEntry) -> str:
+    # For the message of a missing key; `split_name` would take it for a picture without a split.
     entry.get("split")
     split = split_name(entry)
     if split is None:
@@ -112,6 +117,7 @@ def _split(entry: AnnotationEntry) -> str:
 
 def _sentences(entry: AnnotationEntry) -> tuple[str, ...]:
     sentences = []
+    # No AnnotationEntry each: MSCOCO has 616,767 sentences.
     for index, item in enumerate(entry.items("sentences")):
         raw = item.get("raw") if isinstance(item, dict) else None
         if not isinstance(raw, str):

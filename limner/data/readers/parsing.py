@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from limner.data.records import SPLITS
 from limner.errors import DataError
 
+# The byte order marks of UTF-16, which spreadsheets call "Unicode text".
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
 _DRIVE = re.compile(r"[A-Za-z]:")
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
@@ -29,13 +30,16 @@ def read_text(file: Path, *, may_be_empty: bool = False) -> str:
     it).
     """
     try:
+        # Bytes first, so that the line of a wrong one can be named.
         content = file.read_bytes()
+    # A path with a NUL is a ValueError, which has no `strerror`.
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(f"{file}: an annotation file was expected, it cannot be read ({reason})") from None
     if content.startswith(_WIDE):
         raise DataError(f"{file}: UTF-8 text was expected, this is UTF-16; save it as UTF-8")
     try:
+        # Excel begins UTF-8 files with a mark that would become part of the first column's name.
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
@@ -55,14 +59,18 @@ def parse_json(text: str, file: Path, place: str = "") -> Any:
     """
     where = f"{file}: {place}: " if place else f"{file}: "
     try:
+        # Python's json reads NaN, and 1e999 as infinity; neither could be written to a report again.
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except json.JSONDecodeError as error:
         at = f"column {error.colno}" if place else f"line {error.lineno}, column {error.colno}"
         raise DataError(f"{where}JSON was expected, {error.msg} at {at}") from None
+    # Ten thousand opening brackets are enough.
     except RecursionError:
         raise DataError(f"{where}JSON is nested too deeply") from None
+    # From our two hooks, or an integer of more than 4,300 digits, which Python refuses.
     except ValueError as error:
         raise DataError(f"{where}JSON was expected, got {_cut(str(error))}") from None
+    # Encoding everything takes as long as parsing, so only where an escape could make half a pair.
     if _HALF_CHARACTER.search(text):
         try:
             json.dumps(value, ensure_ascii=False).encode()
@@ -112,6 +120,7 @@ class AnnotationEntry:
     def name(self, key: str) -> str:
         """A required string or whole number, as a string that is not blank. Raises `DataError`."""
         value = self.get(key)
+        # In Python True is an int, and no name.
         if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip():
             self.fail(f"'{key}' must be a number or a name, got {shown(value)}")
         return str(value).strip()
@@ -139,6 +148,7 @@ class AnnotationEntry:
         whole = self.values.get(key)
         if whole is None:
             return ()
+        # Semicolons, because commas separate a CSV file's cells.
         named = self.texts(key) if isinstance(whole, list) else self.text(key).split(";")
         return tuple(sorted({name.strip() for name in named} - {""}))
 
@@ -149,11 +159,15 @@ class AnnotationEntry:
         """
         parts = []
         for key in keys:
+            # Sets that were made on Windows have backslashes.
             part = self.text(key).replace("\\", "/")
+            # ".." as a part, not as letters: "a..b.jpg" is a name. An annotation file comes from somewhere else and
+            # must not name files outside of its folder.
             if part.startswith("/") or _DRIVE.match(part) or ".." in part.split("/"):
                 self.fail(f"'{key}' must be a path inside the dataset folder, got {shown(part)}")
             parts.append(part)
         path = PurePosixPath(*parts)
+        # With an empty `filename` the name would be that of the folder.
         if not path.name or not parts[-1] or "\0" in str(path):
             self.fail(f"'{keys[-1]}' must name a picture file, got {shown(parts[-1])}")
         return path
@@ -183,6 +197,7 @@ PICTURE_FOLDERS = (
     "flickr30k_images",
     "Flicker8k_Dataset",
     "Flickr8k_Dataset",
+    # After the single one, which wins where both hold the pictures.
     "Flicker8k_Dataset/Flicker8k_Dataset",
     "train2014",
     "val2014",
@@ -191,6 +206,7 @@ PICTURE_FOLDERS = (
     "jpg",
     "CUB_200_2011/images",
     "102flowers/jpg",
+    # Last: beside the annotations is the weakest guess.
     ".",
 )
 """Folders that are searched for images, beside the annotations. "Flicker8k" is the archive's own spelling, and
@@ -209,6 +225,7 @@ class PicturesMissingError(DataError):
 def is_there(path: Path) -> bool:
     """True for the path of a readable file; False also for names that no file can have."""
     try:
+        # A name that is too long is an OSError here, not False.
         return path.is_file()
     except (OSError, ValueError):
         return False
@@ -246,11 +263,14 @@ def locate(
     """
     roots = roots or (file.parent,)
     count = min(_SAMPLE, len(paths))
+    # Spread over the list: its first pictures may all be of one part that is not there.
     sample = [paths[index * len(paths) // count] for index in range(count)]
     best, best_hits, best_bare = roots[0], 0, False
+    # Whole paths before bare names: by name alone a picture of another folder might be taken.
     for root, bare, name in product(roots, (False, True), folders):
         folder = root / name
         hits = sum(is_there(folder / (path.name if bare else path)) for path in sample)
+        # Not `>=`: at a tie the earlier folder stays.
         if hits > best_hits:
             best, best_hits, best_bare = folder, hits, bare
     if best_hits == 0:
@@ -260,6 +280,7 @@ def locate(
             f"{file}: none of its pictures was found, e.g. {example}; looked in {looked}"
         )
 
+    # Decided once for all: a set whose pictures lie in two ways is not searched picture by picture.
     if best_bare:
         return lambda path: best / path.name
     return lambda path: best / path
@@ -282,6 +303,7 @@ def split_name(entry: AnnotationEntry, key: str = "split") -> str | None:
     "restval" (the part of MSCOCO's validation pictures that Karpathy's split leaves over) joins "train".
     Raises `DataError` for a name that no dataset uses.
     """
+    # CSV has no null: an empty cell is no split.
     value = entry.values.get(key)
     if value is None or value == "":
         return None

@@ -38,7 +38,9 @@ class Form:
 
 
 FORMS: Mapping[str, Form] = {
+    # In this order: `caption_all.json` has no splits, so it is read only where the other is missing.
     "cuhk-pedes": Form(("reid_raw.json", "caption_all.json")),
+    # Copies of the set go round with a hyphen and with an underscore.
     "icfg-pedes": Form(("ICFG-PEDES.json", "ICFG_PEDES.json")),
     "rstpreid": Form(("data_captions.json",), "img_path"),
 }
@@ -56,6 +58,7 @@ def read_pedestrians(path: Path, source: str, *, format_name: str) -> Dataset:
     form = FORMS[format_name]
     file = _find(path, form) if path.is_dir() else path
     top = parse_json(read_text(file), file)
+    # Elsewhere the top level is an object, so that another set's file is recognised here.
     if not isinstance(top, list):
         raise DataError(f"{file}: a list of entries was expected at the top level, got {shown(top)}")
     if not top:
@@ -65,19 +68,23 @@ def read_pedestrians(path: Path, source: str, *, format_name: str) -> Dataset:
     picture = locate(file, paths, roots=roots_of(file))
     records = []
     for entry, relative in zip(entries, paths, strict=True):
+        # Keys beyond the published ones are somebody's own and must not be lost.
         metadata = {key: value for key, value in entry.values.items() if key not in {*_READ, form.picture}}
         if len(relative.parts) > 1:
+            # In front, so that a key of the file itself wins.
             metadata = {"folder": str(relative.parent), **metadata}
         group, sentences = f"id-{entry.name('id')}", entry.texts("captions")
         records.append(
             Record(picture(relative), sentences, group, split_name(entry), metadata, entry.labels())
         )
     dataset = Dataset(source, "identity", tuple(records))
+    # Only here: the others publish a validation split, and a missing one is a fault to report.
     return hold_out(dataset) if format_name == "icfg-pedes" else dataset
 
 
 def _find(folder: Path, form: Form) -> Path:
     for name in form.files:
+        # Both places of one name before the next name: the form with splits wins wherever it lies.
         for file in (folder / name, folder / ANNOTATIONS / name):
             if is_there(file):
                 return file

@@ -28,6 +28,7 @@ def looks_like(folder: Path) -> str | None:
         if (folder / archive / _TEXTS).is_dir():
             return name
     if (folder / _TEXTS).is_dir():
+        # Flowers' classes are called class_00001 …, birds' have names.
         return "flowers" if any((folder / _TEXTS).glob("class_*")) else "cub"
     return None
 
@@ -44,6 +45,7 @@ def read_reed(path: Path, source: str, *, format_name: str) -> Dataset:
     splits = _class_splits(texts.parent)
     files = [
         file
+        # A file system lists names in an order of its own; records and group numbers must not depend on it.
         for folder in sorted(texts.iterdir())
         if folder.is_dir()
         for file in sorted(folder.glob("*.txt"))
@@ -52,6 +54,7 @@ def read_reed(path: Path, source: str, *, format_name: str) -> Dataset:
     if not files:
         raise DataError(f"{texts}: no CLASS/PICTURE.txt was found")
     paths = [PurePosixPath(file.parent.name, f"{file.stem}.jpg") for file in files]
+    # From the dataset's folder: the sentences' archive holds no picture.
     picture = locate(texts, paths, roots=(path,))
     records = tuple(
         Record(picture(name), _sentences(file), file.parent.name, splits.get(file.parent.name))
@@ -77,6 +80,7 @@ def _class_splits(folder: Path) -> dict[str, str]:
             raise DataError(f"{file}: this list of classes is missing; it comes with the sentences")
         for number, line in enumerate(read_text(file).splitlines(), start=1):
             name = line.strip()
+            # Classes never share splits here: testing is on classes that training has not seen.
             if name and splits.setdefault(name, split) != split:
                 raise DataError(f"{file}: line {number}: class '{name}' is also in {splits[name]}classes.txt")
     return splits
@@ -84,5 +88,6 @@ def _class_splits(folder: Path) -> dict[str, str]:
 
 def _sentences(file: Path) -> tuple[str, ...]:
     """A line each; the doctor finds the empty ones. A file without a letter has no sentence."""
+    # The line break at the end would be an eleventh, empty sentence.
     text = read_text(file, may_be_empty=True).rstrip()
     return tuple(line.strip() for line in text.split("\n")) if text else ()

@@ -33,6 +33,7 @@ def open_dataset(source: str) -> Dataset:
     reader = reader_of(name)
     if not rest.strip():
         raise DataError(f"a path was expected after '{name}:', e.g. {name}:data/{name}")
+    # The reader sees the whole source, the file system the path without the drawn splits.
     bare, _ = split_source(rest)
     path = _existing(bare)
     if path is None:
@@ -43,7 +44,9 @@ def open_dataset(source: str) -> Dataset:
         raise DataError(
             f"the reader of '{name}' gave a {type(dataset).__name__}, not a limner Dataset; mend it"
         )
+    # After the reader: drawn splits also replace the one that ICFG-PEDES's reader holds out.
     dataset = draw_splits(dataset)
+    # Last, since a set with drawn splits is no published edition.
     return replace(dataset, edition=edition_of(dataset))
 
 
@@ -65,11 +68,13 @@ def _read_captions(path: Path, source: str, *, format_name: str) -> Dataset:
     """One of the three caption sets: Karpathy's file where there is one, else the form of its authors."""
     if not path.is_dir():
         if path.suffix == ".json":
+            # Both forms are .json files; only their names tell them apart before they are read.
             official = format_name == "mscoco" and path.name.startswith("captions_")
             return coco.read_coco([path], source) if official else karpathy.read_karpathy(path, source)
         if format_name in flickr_tokens.FORMS:
             return flickr_tokens.read_tokens(path, source, format_name=format_name)
         return karpathy.read_karpathy(path, source)
+    # Karpathy's file first: papers report its split, and a folder may hold both forms.
     file = karpathy.find(path, format_name)
     if file is not None:
         return karpathy.read_karpathy(file, source)
@@ -140,6 +145,7 @@ def _guess(name: str) -> str | None:
 def _guess_inside(path: Path) -> str | None:
     if not path.is_dir():
         return None
+    # Files' names are certain, so they come before layouts that other sets may share.
     for name in _FILES:
         if is_there(path / name) or is_there(path / ANNOTATIONS / name):
             return _FILES[name]
