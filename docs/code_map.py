@@ -8,17 +8,40 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# An order in which the code explains itself: each file needs only what the ones before it have said.
 READ_FIRST = (
     "limner/data/records.py",
-    "limner/models/dual_path.py",
     "limner/models/dual_encoder.py",
+    "limner/models/dual_path.py",
     "limner/losses/instance.py",
     "limner/training/recipe.py",
     "limner/training/loop.py",
     "limner/inference/trained.py",
     "limner/search/engine.py",
 )
+# Both were walked by a newcomer; a test holds that each file and each name in it exists.
+WAYS = {
+    "The way of one image, from its file to a training step": (
+        ("limner/data/readers/registry.py", "open_dataset", "lists it as a record; nothing is opened yet"),
+        ("limner/training/prepare.py", "prepare", "builds tokenizer, network, losses and the list of images"),
+        ("limner/training/pairs.py", "epoch_batches", "draws which image meets which sentence, as numbers"),
+        ("limner/training/samplers.py", "BatchSource", "asks for its pixels, or for cached features"),
+        ("limner/training/pictures.py", "Pictures", "keeps resized images and cuts views of them"),
+        ("limner/data/transforms.py", "load", "reads and resizes; `random_view` crops and flips"),
+        ("limner/training/stage.py", "EmbeddingStage", "makes a `TrainingBatch` of images and token ids"),
+        ("limner/training/objective.py", "Objective", "embeds the batch once and sums over the losses"),
+        ("limner/losses/instance.py", "InstanceLoss", "is one of them"),
+        ("limner/training/loop.py", "train", "calls the objective, its gradients and the optimisers"),
+    ),
+    "The way of one query, from HTTP to a hit": (
+        ("limner/server/routes_search.py", "search_routes", "parses the request and asks the worker"),
+        ("limner/server/batching.py", "Worker", "answers queries that wait together, in the model's thread"),
+        ("limner/search/engine.py", "Engine", "encodes the queries and ranks the store's images"),
+        ("limner/inference/trained.py", "TrainedModel", "tokenizes and embeds a sentence"),
+        ("limner/search/snapshot.py", "Snapshot", "scores every image, exactly"),
+        ("limner/search/ranking.py", "Ranking", "re-ranks, groups and cuts"),
+        ("limner/wire.py", "Hit", "is what comes back"),
+    ),
+}
 FOLDERS = ("limner", "benchmarks", "examples")
 # The page's scripts have no docstring; the comment at their head is their description.
 SCRIPTS = {".js": r"//((?:.*\n//)*.*)", ".css": r"/\*+(.+?)\*/"}
@@ -38,6 +61,14 @@ def code_map(note: str) -> str:
             for number, path in enumerate(READ_FIRST, start=1)
         ),
     ]
+    for title, way in WAYS.items():
+        parts += [
+            f"## {title}",
+            "\n".join(
+                f"{number}. [{path.removeprefix('limner/')}](../{path}): `{name}` {about}"
+                for number, (path, name, about) in enumerate(way, start=1)
+            ),
+        ]
     for top in FOLDERS:
         for folder in _folders(ROOT / top):
             name = folder.relative_to(ROOT).as_posix()

@@ -468,6 +468,9 @@ def where_strings(where: Where) -> list[str]:
 
 
 def _alternatives(name: str, value: Any) -> str:
+    # `--where` could not spell it, and "a<b=3" would be read as a condition on a
+    if not name or any(sign in name for sign in "=<>!~"):
+        raise SettingsError(f"where: expected a name without =, <, >, ! and ~, got {name!r}")
     # not any iterable: a text is one, of letters
     values = value if isinstance(value, list | tuple | set | frozenset) else [value]
     if not values or any(not isinstance(one, str | int | float | datetime) for one in values):

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from docs import generate as generator
-from docs.code_map import READ_FIRST, code_map
+from docs.code_map import READ_FIRST, WAYS, code_map
 from limner.cli import app
 from limner.data.check_report import KINDS
 from limner.data.readers import FORMATS
@@ -181,6 +181,8 @@ def test_the_code_map_names_every_file_and_what_it_is() -> None:
             rf"^## {folder.relative_to(ROOT).as_posix()}/\n\n[^|\s]", page, flags=re.MULTILINE
         ), folder
     assert all((ROOT / path).is_file() for path in READ_FIRST)
+    for path, name, _ in (hop for way in WAYS.values() for hop in way):
+        assert re.search(rf"^(class|def) {name}\b", _text(ROOT / path), flags=re.MULTILINE), (path, name)
 
 
 def test_contributing_draws_the_layers_that_the_architecture_test_holds() -> None:

@@ -99,3 +99,9 @@ def test_conditions_in_every_form() -> None:
 def test_the_types_need_neither_torch_nor_arrow() -> None:
     code = "import sys, limner.wire; sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'pyarrow')))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["a<b", "a=", "!a", "a~", ""])
+def test_a_name_that_no_condition_can_spell_is_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match=r"where: expected a name without"):
+        where_strings({name: 3})

@@ -62,6 +62,7 @@ class Instance(LossSettings):
 
     def build(self, dim: int, classes: int) -> "InstanceLoss":
         """The shared classifier."""
+        # dropout, scale, smoothing and the terms may differ between stages: `Loss.use` sets them at each
         return InstanceLoss(dim, classes, bias=self.bias, initial=self.initial)
 
 
@@ -166,5 +167,7 @@ class InstanceLoss(Loss):
         # on the CPU, where the embeddings of a whole split are kept
         means = torch.zeros_like(self.weight, device="cpu")
         means.index_add_(0, found.image_classes, found.images)
+        # sums would leave the common part below in the rows of large classes and take too much from small ones
+        means /= torch.bincount(found.image_classes, minlength=len(means)).clamp(min=1)[:, None]
         # less what all classes have in common: otherwise all rows point nearly the same way
         self.weight.copy_(F.normalize(means - means.mean(dim=0), dim=1))

@@ -24,7 +24,7 @@ Need = Literal["classes", "labels", "mined", "sextuples", "levels"]
 - "sextuples": rows beside the batch that are positives and hard negatives (`Sextuples`);
 - "levels": similarities of words and of phrases (`LocalSimilarity`), which only some networks offer.
 
-The first three are of the data; a sampler provides the next two (`limner.training.samplers`).
+The first two come from the data; a sampler provides the next two (`limner.training.samplers`), the network the last.
 """
 
 Gather = Callable[[Tensor], Tensor]

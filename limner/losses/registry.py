@@ -82,7 +82,7 @@ def _parse(value: Any) -> LossSettings:
     if isinstance(value, LossSettings):
         return value
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-        raise PydanticCustomError("loss", 'expected a loss, e.g. {{"kind": "ranking"}}')
+        raise PydanticCustomError("loss", 'expected a loss, e.g. {"kind": "ranking"}')
     try:
         # not when classes are made: a loss may be registered after this module was imported
         settings = loss_settings(value["kind"])

@@ -184,6 +184,7 @@ class DualEncoder(PartedNetwork):
 
         `images` are pixels, uint8 (rows, 3, height, width), or what `pool_cached` takes.
         """
+        # pixels are uint8; floats are what the feature cache keeps of a frozen backbone
         pooled = self.pool_cached(images) if images.is_floating_point() else self.pool_images(images)
         return self.embed_images(pooled), self.encode_texts(token_ids), {}
 

@@ -136,8 +136,8 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
             return query
         if query.rerank == "all":
             raise RefusedError(422, f"rerank: this server re-ranks at most {settings.max_rerank:,}")
-        by_matcher = engine.encoder.reranker is not None and query.image is None and query.like is None
-        return replace(query, rerank=settings.max_rerank) if by_matcher else query
+        by_reranker = engine.encoder.reranker is not None and query.image is None and query.like is None
+        return replace(query, rerank=settings.max_rerank) if by_reranker else query
 
     @routes.post("/v1/search", responses=refusals)
     async def search(body: SearchBody, request: Request) -> Answer:

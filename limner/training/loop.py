@@ -94,7 +94,7 @@ class _Training:
         self.precision = pick_precision(recipe.precision, self.device)
         # Every process trains, one of them talks.
         self.listener = listener if self.accelerator.is_main_process else silent
-        listener(Preparing("vocabulary and network", 0, 1))
+        self.listener(Preparing("tokenizer and network", 0, 1))
         self.data: Prepared = prepare(recipe, train_split, val_split)
         self._check_batches()
         # Moved before the optimisers are made: these keep the very parameters they were given.

@@ -133,7 +133,7 @@ class StageSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_losses_beside_matching(cls, values: Any) -> Any:
+    def _no_losses_in_a_rerank_stage(cls, values: Any) -> Any:
         """A stage with `reranker_pairs` has no loss unless it is told one, which is then refused."""
         if isinstance(values, dict) and values.get("reranker_pairs") is not None:
             # Before validation: the default loss would otherwise stand beside the pairs. What the user wrote wins.
@@ -285,7 +285,7 @@ class Recipe(Settings):
                 "vocabulary.vectors starts a table of word vectors, and the network brings its own; set it to random"
             )
         for stage in self.stages:
-            # A cross-encoder needs nothing of the losses; `_matching_fits` checks it.
+            # A cross-encoder needs nothing of the losses; `_rerank_stages_fit` checks it.
             if stage.reranker_pairs is not None:
                 continue
             for loss in stage.losses:
@@ -317,7 +317,7 @@ class Recipe(Settings):
             elif self.cross_encoder is not None:
                 there = reached = self.cross_encoder.parts()
             else:
-                continue  # `_matching_fits` says what is missing
+                continue  # `_rerank_stages_fit` says what is missing
             for setting, named in stage.named_parts.items():
                 for part in sorted(named - there):
                     raise ValueError(f"stage '{stage.name}': {setting}: {_no_part(part, there)}")
@@ -357,7 +357,7 @@ class Recipe(Settings):
         return self
 
     @model_validator(mode="after")
-    def _matching_fits(self) -> "Recipe":
+    def _rerank_stages_fit(self) -> "Recipe":
         kinds = [stage.reranker_pairs is not None for stage in self.stages]
         # False sorts before True: all stages of the embedding, then all of the cross-encoder.
         if kinds != sorted(kinds):

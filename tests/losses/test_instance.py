@@ -98,3 +98,15 @@ def test_departures_equal_their_twin(scale: float | None, smoothing: float, bias
         smoothing=smoothing,
     )
     assert loss(features, groups).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_rows_start_at_the_mean_of_their_class_however_large_it_is() -> None:
+    """Classes of 1, 2 and 9 images: sums in place of means would point elsewhere."""
+    torch.manual_seed(0)
+    classes = torch.tensor([0, 1, 1, *[2] * 9])
+    images = torch.nn.functional.normalize(torch.randn(len(classes), 16) + 1, dim=1)
+    loss = InstanceLoss(16, 3, initial="images")
+    loss.start(lambda: Examples(images, classes, images, classes), first=True)
+    means = torch.stack([images[classes == one].mean(dim=0) for one in range(3)])
+    expected = torch.nn.functional.normalize(means - means.mean(dim=0), dim=1)
+    torch.testing.assert_close(loss.weight.detach(), expected)
