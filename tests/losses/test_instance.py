@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limner.losses import InstanceLoss
+from limner.losses.loss import Examples
 from tests.reference.losses import instance_loss
 
 
