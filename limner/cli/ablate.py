@@ -13,6 +13,7 @@ from limner.cli.options import Cpu, DataSource
 from limner.cli.schemas import AblationTable
 from limner.errors import SettingsError
 
+# for annotations alone: at run time these bring torch, and `limner ablate --help` starts without it
 if TYPE_CHECKING:
     from limner.data.records import Dataset
     from limner.evaluation.protocols import Protocol
@@ -61,6 +62,7 @@ def ablate_command(
     finished runs are kept. Writes table.md, table.csv and table.json, and table.png and table.svg where the extra
     `figures` is installed.
     """
+    # inside the command, like those of every command: the module is also imported for its help
     from limner.cli.training_progress import TrainingProgress
     from limner.data.readers import open_dataset
     from limner.figures.ablation_bars import ablation_figure, read_table
@@ -72,6 +74,7 @@ def ablate_command(
     from limner.training.ablation import Outcome, measure_variant, train_variant
     from limner.training.ablation_report import AblationReport
 
+    # what can be wrong on the command line comes first: a table takes hours
     chosen, given = get_table(table), tuple(settings or ())
     if stage is not None and stage not in chosen.stages:
         raise SettingsError(f"--stage {stage}: {table} has rows of stage {' and '.join(chosen.stages)}")
@@ -79,11 +82,14 @@ def ablate_command(
     two = None if classes is None else _two(_numbers("--classes", classes))
     standard = get_recipe(recipe or chosen.recipe)
     changed = change(standard, given)
+    # each run sets its own seed, which would overwrite this one without a word
     if any(setting.partition("=")[0] == "seed" for setting in given):
         raise SettingsError("--set seed: the seeds of a table are given by --seeds, e.g. --seeds 0,1,2")
     dataset = open_dataset(data)
+    # Table 5 has numbers of classes, which are shares of the training pictures: 3,000 of MSCOCO's 113,287
     rows = variants(chosen, changed, training_pictures=len(dataset.split("train")), classes=two)
     ranked = dataset.split(split)
+    # before any training: a protocol that does not fit the set would else be found after it
     rules = _rules(table, protocol, ranked)
     outcomes = []
     for key, variant in _asked(table, rows, stage, row).items():
@@ -91,6 +97,7 @@ def ablate_command(
         for seed in numbers:
             err.print(f"{variant.label}, stage {variant.stage}, seed {seed}")
             with TrainingProgress(err.rich) as progress:
+                # a row and seed that is finished stays as it is
                 run = train_variant(rows, key, seed, dataset, folder, listener=progress.listen, cpu=cpu)
             with counting_each("pictures") as count:
                 trials.append(
@@ -112,6 +119,7 @@ def ablate_command(
         tuple(numbers),
         tuple(outcomes),
     )
+    # written before anything is drawn: a figure that fails must not take the table with it
     for name, text in (
         ("table.md", report.to_markdown()),
         ("table.csv", report.to_csv()),
@@ -119,8 +127,11 @@ def ablate_command(
     ):
         write_text(folder / name, text)
     _show(report)
+    # asks for the extra without importing it
     if find_spec("matplotlib") is not None:
+        # from the file, so that the figure is the one that `limner figure ablation` draws of it later
         write_figure(ablation_figure(read_table(folder)), folder / "table")
+    # the text of table.json and no second way to the same numbers
     return AblationTable(json.loads(report.to_json()))
 
 
@@ -137,10 +148,12 @@ def _rules(table: str, protocol: str | None, dataset: "Dataset") -> "Protocol | 
 
     chosen = get_table(table)
     printed = {name for row in chosen.rows for name in row.published}
+    # published figures are named "image_to_text R@1"; a protocol measures both directions by the second part
     name = protocol or chosen.protocol
     if name is None and {one.split(" ", 1)[1] for one in printed} <= {str(one) for one in STANDARD}:
         return None
     rules = find_protocol(name) if name else protocol_of(dataset.source.partition(":")[0])
+    # a row without a figure beside the paper's would be noticed only when all is trained
     if not rules.measures_all(printed):
         others = [other.name for other in PROTOCOLS.values() if other.measures_all(printed)]
         raise SettingsError(
@@ -160,6 +173,7 @@ def _asked(
 ) -> "dict[str, Variant]":
     """The rows of a stage and of some keys, in the table's order."""
     if unknown := [key for key in keys or () if key not in rows]:
+        # before the rows are filtered, so that a misspelt key is not taken for one of another stage
         raise SettingsError(f"--row {unknown[0]}: {table} has no such row; there are: {', '.join(rows)}")
     found = {
         key: variant
@@ -176,6 +190,7 @@ def _show(report: "AblationReport") -> None:
 
     grid = Grid(title=report.title)
     for index, title in enumerate(report.header):
+        # the first two columns are words, all others figures
         grid.add_column(title, justify="left" if index < 2 else "right")
     for row in report.rows:
         grid.add_row(*row)
@@ -186,6 +201,7 @@ def _show(report: "AblationReport") -> None:
 
 def _numbers(option: str, text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
+    # isdecimal: int() takes "-1", "+1" and "1_0" as well; a seed given twice would count twice in the deviation
     if not all(part.isdecimal() for part in parts) or len(set(parts)) != len(parts):
         raise SettingsError(f"{option}: expected different whole numbers such as 0,1,2, got '{text}'")
     return [int(part) for part in parts]

@@ -29,6 +29,7 @@ _THRESHOLD = 0.5
 def calibrate_command(
     run: RunFolder,
     data: DataSource,
+    # None and not "val": --check has to tell a split that was given from the default
     split: Annotated[str | None, typer.Option(help="Split to fit on; never test; val if not given.")] = None,
     stage: Stage = None,
     threshold: Annotated[
@@ -59,12 +60,14 @@ def calibrate_command(
         write_calibration,
     )
 
+    # options that would do nothing are refused: a user believes that they did something
     if check is not None and (threshold is not None or rerank is not None or split is not None):
         raise SettingsError(
             "--check measures the calibration of a run; --split, --threshold and --rerank fit one"
         )
     fit_on = split or "val"
     loaded = load_model(run, stage=stage, device=device(cpu))
+    # read_ and not load_calibration: of another model's file a user is told whose it is
     fitted = None if check is None else read_calibration(loaded.path.parent)
     if check is not None and fitted is None:
         raise CheckpointError(f"{run}: has no {FILE} to measure; fit it first, without --check")
@@ -78,6 +81,7 @@ def calibrate_command(
         made = calibrate_run(
             loaded, dataset, fit_on, threshold=chosen, rerank=first(rerank), progress=progress
         )
+    # what it is worth is printed before it is written, so that a full disk does not take the figures along
     out.print(_table(fit_on, "by cross-validation", len(dataset), made.threshold, made.reliability))
     _say_what_is_replaced(loaded)
     written = write_calibration(loaded.path.parent, made)
@@ -92,6 +96,7 @@ def _result(
         split=split,
         pictures=gallery,
         threshold=threshold,
+        # plain values: `schemas` is imported for help, and imports nothing of `limner.evaluation`
         reliability={kind: one.model_dump() for kind, one in measured.items()},
         file=file,
     )
@@ -103,6 +108,7 @@ def _say_what_is_replaced(run: "TrainedModel") -> None:
 
     try:
         before = read_calibration(run.path.parent)
+    # a damaged file has nothing to say and is about to be replaced
     except CheckpointError:
         return
     if before is not None and before.fingerprint != run.fingerprint:
@@ -135,6 +141,7 @@ def _table(
         ("expected calibration error", [f"{one.ece:.3f}" for one in every]),
         ("Brier score", [f"{one.brier:.3f}" for one in every]),
         (f"of probability {threshold:g} or more", [f"{one.good:.1%}" for one in every]),
+        # None where no first hit reaches the threshold: neither 0 % nor 100 %
         ("of these right", ["–" if share is None else f"{share:.1%}" for share in shares]),
         ("wrong ones that reach it*", [f"{one.good_astray:.1%}" for one in every]),
     ):

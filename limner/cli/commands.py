@@ -24,6 +24,7 @@ class Listed:
 _START, _TRAIN, _SEARCH = "Start here", "Train and measure", "Index and search"
 _AGAIN = "the same command goes on from there"
 
+# imports of all commands took 4.7 s of processor time for a help text, hence text beside the module's name
 COMMANDS: dict[str, Listed] = {
     "demo": Listed(
         "limner.cli.demo",
@@ -37,6 +38,7 @@ COMMANDS: dict[str, Listed] = {
     "data": Listed(
         "limner.cli.data", _START, "Check a dataset, or draw one of generated people.", group=True
     ),
+    # the only one that needs an option to go on: without --resume it refuses a folder that holds a run
     "train": Listed(
         "limner.cli.train",
         _TRAIN,
@@ -58,6 +60,7 @@ COMMANDS: dict[str, Listed] = {
         group=True,
     ),
     "index": Listed("limner.cli.index", _SEARCH, "Add pictures to a store.", goes_on=_AGAIN),
+    # three commands of one module, which share what they print
     "index-sentences": Listed(
         "limner.cli.index", _SEARCH, "Add sentences to a store, to be found by a picture.", goes_on=_AGAIN
     ),

@@ -34,6 +34,7 @@ class Screen:
             self._console = Console(
                 stderr=self._stream == "stderr", markup=False, emoji=False, highlight=False, soft_wrap=True
             )
+            # --quiet may have come before the console was made
             self._console.quiet = self._muted
         return self._console
 
@@ -53,6 +54,7 @@ class Screen:
         """Whether somebody watches, so that a bar can be drawn."""
         if self._console is not None:
             return self._console.is_terminal
+        # asked of the stream: rich is not imported only to learn that there is nothing to draw
         return bool(getattr(sys, self._stream).isatty())
 
     def print(self, what: object = "") -> None:
@@ -82,6 +84,7 @@ def counting_each(first: str) -> Iterator[Callable[[str, int, int], None]]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    # columns of our own: rich's default description reads markup, and a bar may be named after a file
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -89,12 +92,14 @@ def counting_each(first: str) -> Iterator[Callable[[str, int, int], None]]:
         TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(),
     )
+    # transient: the bars go when the work is done, and the results stand alone
     with Progress(*columns, console=err.rich, transient=True) as progress:
         tasks = {first: progress.add_task(first, total=None, rate="")}
 
         def update(what: str, done: int, total: int) -> None:
             if what not in tasks:
                 tasks[what] = progress.add_task(what, rate="")
+            # the number of a task is its place in the list as long as none is removed; no speed before two updates
             speed = progress.tasks[tasks[what]].speed
             progress.update(tasks[what], completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "")
 
@@ -114,5 +119,6 @@ def working(what: str) -> Iterator[None]:
     if err.muted or not err.is_terminal:
         yield
         return
+    # a status and no bar: t-SNE and ranking say nothing of how far they are
     with err.rich.status(what):
         yield

@@ -39,6 +39,7 @@ _SWITCHES = {
 """What every command has, by the name of its parameter."""
 
 
+# no LimnerError: that is a mistake of the user's, one line and exit code 2
 class UnsoundError(Exception):
     """A result that says that something is wrong: it is printed, and the exit code is 1."""
 
@@ -54,6 +55,7 @@ class _Mode:
     json: bool = False
 
 
+# of the process, which runs one command at a time: `emit` is called deep inside of some
 _mode = _Mode()
 
 
@@ -67,6 +69,7 @@ class PlainCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, then options."""
         for title, kind in (("Arguments", "argument"), ("Options", "option")):
+            # typer adds "<TEXT>" and the like to a name, which says less than the help beside it
             shown = [
                 param.get_help_record(ctx) for param in self.get_params(ctx) if param.param_type_name == kind
             ]
@@ -76,6 +79,7 @@ class PlainCommand(TyperCommand):
                     formatter.write_dl(rows)
 
 
+# typer cuts the line off where the terminal ends
 class PlainGroup(TyperGroup):
     """A group whose help has the whole first line of each command."""
 
@@ -97,6 +101,7 @@ def group(about: str) -> typer.Typer:
         help=about,
         no_args_is_help=True,
         rich_markup_mode=None,
+        # a bug keeps Python's own stack trace, which `limner.cli.main` lets through
         pretty_exceptions_enable=False,
     )
 
@@ -109,6 +114,7 @@ def command(app: typer.Typer, name: str, *, schema: Any = None) -> Callable[[F],
     """
 
     def register(function: F) -> F:
+        # the function itself is returned as it was: tests and other code call it without switches
         app.command(name, cls=PlainCommand)(_under_contract(function, schema))
         return function
 
@@ -123,7 +129,8 @@ def as_json() -> bool:
 def emit(result: BaseModel, *, lines: bool = False) -> None:
     """Print a result under `--json`, before the command ends; with `lines` on one line."""
     if _mode.json or lines:
-        # of bytes in a path that are no text, json writes what json.loads reads back; pydantic refuses them
+        # of bytes in a path that are no text, json writes what json.loads reads back; pydantic refuses them.
+        # NaN is no JSON: other languages' parsers stop at it, so it is an error here
         typer.echo(json.dumps(result.model_dump(mode="json"), indent=None if lines else 2, allow_nan=False))
 
 
@@ -133,15 +140,18 @@ def schema_of(built: Any) -> dict[str, Any]:
 
 
 def _under_contract(function: Callable[..., Any], schema: Any) -> Callable[..., None]:
+    # with the extras, which are where typer's options stand
     hints = get_type_hints(function, include_extras=True)
     returned = hints.pop("return")
     if schema is None:
         parts = get_args(returned) if NoneType in get_args(returned) else (returned,)
+        # the operator | cannot join what is known at run time only
         schema = Union[tuple(part for part in parts if part is not NoneType)]  # noqa: UP007
     parameters = [
         parameter.replace(annotation=_named(parameter, hints[parameter.name]))
         for parameter in inspect.signature(function).parameters.values()
     ] + [
+        # keyword-only ones may follow any others, with defaults or without
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=switch)
         for name, switch in _SWITCHES.items()
     ]
@@ -150,8 +160,11 @@ def _under_contract(function: Callable[..., Any], schema: Any) -> Callable[..., 
     def run(*, in_json: bool, quiet: bool, verbose: bool, **given: Any) -> None:
         if quiet and verbose:
             raise SettingsError("--quiet and --verbose: give one of them")
+        # monotonic: a clock that is set in between would make a negative time
         began, code = time.monotonic(), 0
+        # here and not on import: only a command may do this to the process, and --help has no need of it
         keep_freed_memory()
+        # the exit below is outside, where the streams speak again
         with _speaking(in_json, quiet):
             try:
                 result = function(**given)
@@ -164,6 +177,8 @@ def _under_contract(function: Callable[..., Any], schema: Any) -> Callable[..., 
         if code:
             raise typer.Exit(code)
 
+    # typer reads both: the signature for order and defaults, the annotations for types; `wraps` has set those
+    # of the function, without the switches
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.schema = schema  # type: ignore[attr-defined]
@@ -172,10 +187,12 @@ def _under_contract(function: Callable[..., Any], schema: Any) -> Callable[..., 
 
 @contextmanager
 def _speaking(in_json: bool, quiet: bool) -> Iterator[None]:
+    # under --json notes still go to stderr: whoever parses stdout can read there what is going on
     _mode.json, out.muted, err.muted = in_json, in_json, quiet
     try:
         yield
     finally:
+        # tests run many commands in one process, and the next is not to inherit this one's mode
         _mode.json, out.muted, err.muted = False, False, False
 
 
@@ -183,7 +200,9 @@ def _named(parameter: inspect.Parameter, hint: Any) -> Any:
     """The annotation of a parameter, with a name in capitals for its value."""
     for info in getattr(hint, "__metadata__", ()):
         if isinstance(info, ArgumentInfo) and info.metavar is None:
+            # commands share these objects (`limner.cli.options`), so the first name stays: use one name for all
             info.metavar = parameter.name.upper()
+        # a switch has no value to name
         elif isinstance(info, OptionInfo) and info.metavar is None and hint.__origin__ is not bool:
             info.metavar = value_name(hint.__origin__)
     return hint
@@ -198,9 +217,11 @@ def value_name(kind: Any) -> str:
 
 
 def _cost(seconds: float) -> str:
+    # process_time counts from the start of the process, imports included; `seconds` does not
     said = f"took {seconds:.1f} s, {time.process_time():.1f} s of processor time with the imports"
     try:
         import resource  # which not every system has
     except ImportError:
         return said
+    # ru_maxrss is in KiB on Linux
     return f"{said}, at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB of memory"

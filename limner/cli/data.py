@@ -26,7 +26,9 @@ def check_command(
 
     dataset = open_dataset(data)
     with counting("pictures") as progress:
+        # threads, one a core: decoding and hashing leave Python free; cpu_count() may be None
         report = check_dataset(dataset, workers=os.cpu_count() or 1, progress=progress, open_images=not fast)
+    # printed whether it is sound or not; the exit code alone differs, for scripts
     out.print(render(report))
     result = DataReport.model_validate(report.to_json())
     if not result.sound:
@@ -39,8 +41,10 @@ def people_command(
     folder: Annotated[Path, typer.Argument(help="Folder to draw into.")],
     identities: Annotated[int, typer.Option(help="How many different people.")] = 800,
     seed: Annotated[int, typer.Option(help="Another seed draws other people.")] = 0,
+    # None: the shares depend on how many people there are
     val: Annotated[int | None, typer.Option(help="People for validation (default: a tenth).")] = None,
     test: Annotated[int | None, typer.Option(help="People for testing (default: a fifth).")] = None,
+    # 0, since the help in docs/cli.md is generated, and shows defaults: no machine's number of cores
     workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
 ) -> PeopleDrawn:
     """Draw people and describe them, in the form of CUHK-PEDES."""
@@ -58,6 +62,7 @@ def people_command(
         )
     out.print(
         f"{folder}: {summary.identities} people, {summary.images} pictures, {summary.sentences} sentences; "
+        # the next command's argument, as it is to be typed
         f"use it as cuhk-pedes:{folder}"
     )
     return PeopleDrawn(

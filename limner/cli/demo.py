@@ -40,11 +40,14 @@ def demo_command(
     """
     from limner.demo.walkthrough import Screen, run_demo
 
+    # handed down: `limner.demo` must not import the command line, which lies above it
     screen = Screen(say=out.print, counting=counting, counting_each=counting_each, training=_training)
     done = run_demo(folder, settings or [], identities, screen)
     out.print(f"Done in {done.minutes:.1f} minutes. Try:")
+    # the sentence of the demo's best search, so that the first one a user tries finds something
     out.print(f'   {_typed()} search {done.store} "{done.sentence}"')
     out.print(f"   {_typed()} serve {done.store}    # the same in a browser")
+    # from the file that the demo leaves, so that both say the same
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return DemoSummary(
         store=done.store,
@@ -57,6 +60,7 @@ def demo_command(
 
 @contextmanager
 def _training() -> "Iterator[Callable[[Event], None]]":
+    # here: it imports rich, which the command's help does without
     from limner.cli.training_progress import TrainingProgress
 
     with TrainingProgress(err.rich) as bars:

@@ -29,6 +29,7 @@ app = group("Evaluate.")
 def evaluate_command(
     run: RunFolder,
     data: DataSource,
+    # test, the split that papers report; training never sees it
     split: Annotated[str, typer.Option(help="Split to rank.")] = "test",
     stage: Stage = None,
     protocol: ProtocolName = None,
@@ -53,6 +54,7 @@ def evaluate_command(
     from limner.inference.checkpoint import write_text
     from limner.inference.evaluate_run import evaluate_run
 
+    # names first: a misspelt measure is found before the model is loaded
     asked = None if measures is None else parse_measures(measures)
     rules = None if protocol is None else find_protocol(protocol)
     loaded = load_model(run, stage=stage, device=device(cpu))
@@ -67,8 +69,10 @@ def evaluate_command(
             folds=folds,
             rerank=first(rerank),
             progress=progress,
+            # written before the ranking: embeddings are what takes the time
             keep=None if save is None else lambda results: results.save(save),
         )
+    # printed first: a report that cannot be written must not take the figures along
     out.print(render(report))
     if report_file is not None:
         write_text(report_file, report.to_json())

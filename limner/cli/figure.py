@@ -31,6 +31,7 @@ Out = Annotated[
     Path,
     typer.Option(
         "--out",
+        # checked while the command line is read, before the encoding that a figure takes
         help="File to write: .png, .svg or .pdf; without an ending both .png and .svg.",
         callback=_checked,
     ),
@@ -74,6 +75,7 @@ def similarities_command(
 
     names = _titles(results, titles)
     with working("counting"):
+        # file after file: only the counts of each stay in memory
         counted = [similarities.similarities_of(read_results(path)) for path in results]
     return _write(similarities.similarity_figure(counted, names), file)
 
@@ -132,11 +134,13 @@ def map_command(
     """t-SNE of the pictures and sentences of some groups: features that enter, and embeddings."""
     from limner.figures import features
 
+    # before the model is loaded
     if len(set(groups)) < 2:
         raise SettingsError("a map is of two groups or more; give --group twice")
     loaded, dataset = _opened(run, data, split, stage, cpu)
     parts = [(group, _drawn(_of_group(dataset, group), images, seed).records) for group in groups]
     records = [record for _, own in parts for record in own]
+    # one sentence a picture, so that the points of sentences do not bury those of pictures
     said = [(sentence, group) for group, own in parts for record in own for sentence in record.sentences[:1]]
     if not said:
         raise DataError(f"{dataset.source}: the pictures of these groups have no sentence")
@@ -187,6 +191,7 @@ def nearest_command(
     from limner.figures import word_bars
     from limner.inference import load_model
 
+    # a few words need no accelerator, so there is no --cpu to give either
     loaded = load_model(run, stage=stage, device="cpu")
     return _write(
         word_bars.nearest_figure([(word, word_bars.nearest_words(loaded, word, k)) for word in words]), file
@@ -237,6 +242,7 @@ def _opened(run: Path, data: str, split: str, stage: str | None, cpu: bool) -> "
     from limner.data.readers import open_dataset
     from limner.inference import load_model
 
+    # the dataset first: a wrong path or split is found before the model is loaded
     dataset = open_dataset(data).split(split)
     return load_model(run, stage=stage, device=device(cpu)), dataset
 
@@ -248,6 +254,7 @@ def _drawn(dataset: "Dataset", count: int, seed: int) -> "Dataset":
 
 
 def _of_group(dataset: "Dataset", name: str) -> "Dataset":
+    # a group where a set has identities or species, a label where it has categories (MNiL's Figure 5)
     chosen = tuple(record for record in dataset.records if name == record.group or name in record.labels)
     if not chosen:
         example = dataset.records[0]
@@ -255,6 +262,7 @@ def _of_group(dataset: "Dataset", name: str) -> "Dataset":
             f"{dataset.source}: no picture of group or label '{name}' in this split; there is e.g. "
             f"'{example.labels[0] if example.labels else example.group}'"
         )
+    # replaced, so that messages still name the source
     return replace(dataset, records=chosen)
 
 
@@ -263,6 +271,7 @@ def _titles(files: list[Path], titles: list[str] | None) -> list[str]:
 
     if titles is None:
         return labels_of(files)
+    # zip would drop what is too much, and put a name under the wrong curve
     if len(titles) != len(files):
         raise SettingsError(f"{len(files)} files were given and {len(titles)} titles; give one for each")
     return titles

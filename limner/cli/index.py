@@ -46,14 +46,17 @@ def index_command(
     from limner.search.metadata import read_metadata
     from limner.search.store_files import store_for
 
+    # before the model is loaded: a file with a wrong column is refused within the second
     notes = read_metadata(metadata) if metadata is not None else None
     encoder = load_model(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
+    # a store notes what to load when it is opened: of a stage that is not the best, the checkpoint itself
     opened = store_for(encoder, run if stage is None else encoder.path, store)
     with counting("pictures") as progress:
         summary = index_pictures(
             encoder, opened, pictures, metadata=notes, batch_size=batch, progress=progress
         )
     _say(summary, store, len(opened))
+    # a store without its metadata looks whole until a condition finds nothing
     if summary.unused_metadata:
         err.print(
             f"{metadata}: {len(summary.unused_metadata)} of its rows name none of these pictures, e.g. "
@@ -80,11 +83,13 @@ def index_sentences_command(
     from limner.search.sentences import SentenceTable
     from limner.search.store_files import store_for
 
+    # before the model: a file that is not there costs no loading
     sentences = _sentences(data, split)
     encoder = load_model(run, device=device(cpu))
     opened = SentenceTable(store_for(encoder, run, store))
     with counting("sentences") as progress:
         summary = opened.index(encoder, sentences, progress=progress)
+    # a line of a text file may be as long as the file, hence the cut
     for text in summary.unknown[:_SHOWN]:
         err.print(f"left out, the model knows no word of it: {text[:120]}")
     out.print(
@@ -110,8 +115,10 @@ def _sentences(data: str, split: str | None) -> "list[Sentence]":
             raise SettingsError("--split: a text file has no splits")
         try:
             lines = Path(data).read_text(encoding="utf-8").splitlines()
+        # a ValueError of Python's, which would be a stack trace
         except UnicodeDecodeError:
             raise DataError(f"{data}: not UTF-8 text; save it as UTF-8") from None
+        # no picture: such sentences are found, and go with no picture when it is deleted
         return [Sentence(line.strip()) for line in lines if line.strip()]
     dataset = open_dataset(data)
     records = (dataset if split is None else dataset.split(split)).records
@@ -139,8 +146,10 @@ def reindex_command(
     from limner.search.index import reindex
     from limner.search.store_files import StoreFiles, store_for
 
+    # before the model: a store that is not there costs no loading
     old = StoreFiles.open(store)
     encoder = load_model(run, device=device(cpu), engine=chosen_engine(engine))
+    # a new folder: vectors of two models cannot be compared, so a store holds one model's
     opened = store_for(encoder, run, new)
     with counting("pictures") as progress:
         summary = reindex(old, encoder, opened, batch_size=batch, progress=progress)
@@ -149,6 +158,7 @@ def reindex_command(
 
 
 def _say(summary: "IndexReport", folder: object, pictures: int) -> None:
+    # a broken disk may skip thousands; the count in the last line must stay in sight
     for path, reason in summary.skipped[:_SHOWN]:
         err.print(f"skipped {path}: {reason}")
     if len(summary.skipped) > _SHOWN:

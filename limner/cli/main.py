@@ -22,11 +22,13 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _OF_THE_DISK = {
     getattr(errno, name)
+    # not every system has all of them
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EMFILE", "ENFILE")
     if hasattr(errno, name)
 }
 """What the system refuses to a file that is open already, and so without its name."""
 
+# 128 and the signal's number, as shells have it: 2 for SIGINT; 141 below is SIGPIPE's 13
 _STOPPED = 130
 
 
@@ -38,6 +40,7 @@ def main() -> None:
     """
     given = sys.argv[1:]
     try:
+        # from before the first import of a command: imports are seconds in which people press Ctrl-C
         with _interrupts() as seen:
             code = _run(given, seen)
     except BrokenPipeError:
@@ -74,13 +77,16 @@ def _run(given: Sequence[str], seen: list[int]) -> int:
 def _explained(error: Exception, given: Sequence[str]) -> int:
     """The exit code of an error whose line is printed. Raises what is a bug of ours."""
     if isinstance(error, LimnerError):
+        # in the words themselves: an error may come before they are parsed
         if "--verbose" in _options(given):
             traceback.print_exception(error)
         return _complain(str(error), given, kind=type(error).__name__)
     if isinstance(error, _UsageError):
         return _misused(error, given)
+    # not every OSError: a connection that is reset is one as well, and no mistake of the user's
     if isinstance(error, OSError) and _refused_by_system(error):
         return _complain(_refusal(error), given, kind="OSError")
+    # a bug of ours keeps its stack trace: one line would hide where it is
     raise error
 
 
@@ -91,6 +97,7 @@ def _complain(message: str, given: Sequence[str], *, kind: str, code: int = 2) -
         said = json.dumps({"error": {"type": kind, "message": line, "exit_code": code}})
     else:
         said = f"limner: {line}"
+        # no colour codes in log files, nor where NO_COLOR is set (no-color.org)
         if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
             said = f"\x1b[31m{said}\x1b[0m"
     with suppress(OSError):  # a terminal that is gone
@@ -112,6 +119,7 @@ def _misused(error: Any, given: Sequence[str]) -> int:
         typer.echo(message)
         return 2
     if error.ctx is not None and not message.endswith("?"):  # did you mean …?
+        # without the program's own name, which may be a path or "python -m limner"
         command = error.ctx.command_path.removeprefix(error.ctx.find_root().command_path)
         message = f"{message.removesuffix('.')}; see `limner{command} --help`"
     return _complain(message, given, kind="UsageError")
@@ -140,6 +148,7 @@ def _interrupts() -> Iterator[list[int]]:
     try:
         yield seen
     finally:
+        # for programs and tests that call `main` in their own process
         signal.signal(signal.SIGINT, before)
 
 

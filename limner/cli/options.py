@@ -7,10 +7,12 @@ import typer
 
 from limner.errors import SettingsError
 
+# a copy of that in `limner.inference.precision`, whose import takes torch
 InferenceEngine = Literal["torch", "openvino"]
 
 
 def _store_folder(given: str) -> Any:
+    # only where a store is named: s3:// needs libraries that are an extra
     from limner.search.store_path import store_path
 
     return store_path(given)
@@ -74,6 +76,7 @@ Folds = Annotated[
     ),
 ]
 
+# text: typer knows no option that is a number or a word
 Rerank = Annotated[
     str | None,
     typer.Option(
@@ -88,6 +91,7 @@ def first(rerank: str | None) -> int | Literal["all"] | None:
     if rerank is None or rerank.isdecimal():
         return None if rerank is None else int(rerank)
     if rerank != "all":
+        # cut and quoted: what came may be long, and hold what a terminal obeys
         raise SettingsError(f"--rerank: expected a whole number or 'all', got {rerank[:40]!r}")
     return "all"
 
@@ -101,5 +105,6 @@ def engine(name: str) -> InferenceEngine:
     """The engine of `--engine`. Raises `SettingsError` for another name."""
     for known in get_args(InferenceEngine):
         if name == known:
+            # the literal itself and not `name`, which is any text to the type checker
             return known  # type: ignore[no-any-return]
     raise SettingsError(f"--engine: expected 'torch' or 'openvino', got {name[:40]!r}")

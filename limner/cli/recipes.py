@@ -36,7 +36,9 @@ def show_command(
     """Print a recipe's whole configuration as JSON."""
     from limner.recipes.change import change
 
+    # imported inside of the command: `change` brings the settings of all networks and losses, and with them torch
     chosen = change(get_recipe(recipe), settings or [])
+    # what stands here is what `limner train` takes as a .json file
     out.print(chosen.model_dump_json(indent=2))
     return RecipeShown(chosen.model_dump(mode="json"))
 

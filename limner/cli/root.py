@@ -26,6 +26,7 @@ class LazyGroup(TyperGroup):
         listed = COMMANDS.get(cmd_name)
         if listed is None:
             return None
+        # a module may hold several commands (index, index-sentences, reindex): one import serves them
         group = get_group(import_module(listed.module).app)
         if listed.group:
             group.name = cmd_name
@@ -55,6 +56,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    # click has --help alone
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -71,6 +73,7 @@ def _version(wanted: bool) -> bool:
 @app.callback()
 def _root(
     show: Annotated[
+        # eager: it answers before typer asks for a command
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:

@@ -31,6 +31,8 @@ class Mistake(Result):
     """Exit code of the command: 2, or 130 after Ctrl-C."""
 
 
+# the error boundary (`limner.cli.main`) writes this by hand, without pydantic; a test reads its line back
+# as this class
 class ErrorReport(Result):
     """An error under `--json`: the last line of stderr."""
 
@@ -38,6 +40,7 @@ class ErrorReport(Result):
     """The error."""
 
 
+# a root model, so that the JSON is the list itself and not an object with one name
 class Many(RootModel[T], Generic[T]):
     """The base of results that are a list, or whose names are others' to choose."""
 
@@ -196,6 +199,7 @@ class CalibrationReport(Result):
     """The file that was written; null with `--check`."""
 
 
+# open, since its rows have the measures that their table prints
 class AblationTable(Many[dict[str, JsonValue]]):
     """The content of `table.json`: rows with mean, deviation and the paper's figures, runs, remarks, versions."""
 
@@ -238,6 +242,7 @@ class QueryAnswer(Result):
     """E.g. that the model knows no word of it."""
 
 
+# with the address, since --port 0 leaves the port to the system
 class Served(Result):
     """A server that takes requests, printed on one line when it does."""
 

@@ -38,6 +38,7 @@ def score_command(
     trec: Annotated[
         Path | None, typer.Option(help="Write TREC runs and qrels of both directions to this folder.")
     ] = None,
+    # 1,000 is what TREC's tracks take
     depth: Annotated[int, typer.Option(min=1, help="Items a query in these runs.")] = 1000,
     report_file: Report = None,
 ) -> EvaluationReport | TrecReport:
@@ -53,9 +54,11 @@ def score_command(
     from limner.inference.provenance import versions
 
     asked = None if measures is None else parse_measures(measures)
+    # before the ranking: 100,000 pictures and 500,000 sentences took twenty minutes (docs/log/2026-11-22.md)
     if report_file is not None and not report_file.parent.is_dir():
         raise SettingsError(f"{report_file.parent}: there is no such folder to write the report to")
     if qrels is not None:
+        # a TREC run is ranked already, and holds no embeddings
         if trec is not None or folds is not None or cosine or protocol is not None:
             raise SettingsError(
                 "--trec, --protocol, --folds and --cosine are for arrays, and --qrels is for a TREC run"
@@ -68,23 +71,28 @@ def score_command(
         if report_file is not None:
             write_text(report_file, json.dumps(measured.model_dump(), indent=2) + "\n")
         return measured
+    # arrays have no format to tell the protocol by
     rules = find_protocol(protocol or "plain")
+    # a run has one ranking a query, folds have several galleries
     if trec is not None and (rules.folds if folds is None else folds) > 1:
         raise SettingsError("--trec writes runs of the whole set, and folds are ranked apart; give --folds 1")
     results = read_results(file)
     if cosine:
+        # only when asked for: somebody's dot products may be what they mean
         results = results.unit()
     with working("ranking"):
         report = rules.report(
             results,
             asked,
             folds=folds,
+            # the digest, since files of results are overwritten under their old names
             provenance={"file": file.name, "sha256": _sha256(file), "versions": versions()},
         )
     out.print(render(report))
     if report_file is not None:
         write_text(report_file, report.to_json())
     if trec is not None:
+        # as the protocol ranks them, so that trec_eval finds the report's figures
         _write_trec(rules.applied(results), trec, depth)
         out.print(f"runs and qrels in {trec}")
     return of_report(report)
@@ -94,6 +102,7 @@ def _write_trec(results: "Results", folder: Path, depth: int) -> None:
     from limner.evaluation.scores import of_embeddings, of_matrix
     from limner.evaluation.trec import write_qrels, write_run
 
+    # arrays of others seldom have names, but a run must name its items
     images = results.image_names or [f"image{number}" for number in range(len(results.image_groups))]
     sentences = results.sentence_names or [
         f"sentence{number}" for number in range(len(results.sentence_groups))
@@ -111,6 +120,7 @@ def _write_trec(results: "Results", folder: Path, depth: int) -> None:
         if results.scores is not None:
             scores = of_matrix(results.scores if forward else results.scores.T)
         else:
+            # `Results` has scores or embeddings, one of them always
             assert results.images is not None
             assert results.sentences is not None
             pair = (results.images, results.sentences)
@@ -125,6 +135,7 @@ def _table(found: "RunMeasures", file: Path) -> "Table":
     from limner.evaluation.report import shown
 
     table = Table(title=file.name)
+    # said, since the figures are means over the other queries
     if found.without_match:
         table.caption = f"{found.without_match:,} queries without a true match are not scored"
     table.add_column("measure")
@@ -149,4 +160,5 @@ def _result(found: "RunMeasures", run: Path, qrels: Path) -> TrecReport:
 
 def _sha256(file: Path) -> str:
     with file.open("rb") as opened:
+        # in pieces: the file may be larger than memory
         return hashlib.file_digest(opened, "sha256").hexdigest()

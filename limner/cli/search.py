@@ -84,6 +84,7 @@ def search_command(
     With --queries, many descriptions are answered by one process. `--format trec` names pictures by their path, with
     blanks and percent signs as in URLs.
     """
+    # before the imports below: torch and LanceDB take seconds, a mistake is known now
     _check(text, sentences=sentences, sheet=sheet, truth=truth, explain=explain, queries=queries, form=form)
     if group not in (None, "identity", "near"):
         raise SettingsError(f"--group: expected 'identity' or 'near', got {group!r}")
@@ -104,10 +105,12 @@ def search_command(
         rerank=first(rerank),
         explain=explain,
     )
+    # sentences have no metadata to meet conditions, and no regions to re-rank by
     if sentences and (where or after or before or group or rerank):
         raise SettingsError("--sentences: goes with a text, --image, --like, -k and --json only")
     engine = open_store(store, run=run, device=device(cpu)).engine
     if like is not None:
+        # now, since a path means nothing without the store
         query = replace(query, like=_key(engine, like))
     if queries is not None:
         answer_queries(engine, query, queries, form or "jsonl")
@@ -116,7 +119,9 @@ def search_command(
         return _sentences(engine, query, store)
     found = engine.answer(query)
     _print(found, store)
+    # on stderr, like every remark: hits may be piped into another program
     _say_unknown(found.unknown)
+    # a field that is misspelt meets no picture, which is no error: so say what there is
     if not found.matching and found.total:
         err.print(_known_fields(engine, query))
     if sheet is not None:
@@ -137,6 +142,7 @@ def _check(
     """Refuse options that have no meaning together, before the model is loaded, which takes seconds."""
     if explain and not (as_json() or queries):
         raise SettingsError(
+            # attention is a grid of numbers for each word, of no use as text
             "--explain: attention comes with --json; `limner explain` says what each word adds"
         )
     if truth is not None and sheet is None:
@@ -149,6 +155,7 @@ def _check(
         raise SettingsError("--format: is of the answers to --queries FILE")
     if form not in (None, "jsonl", "trec"):
         raise SettingsError(f"--format: expected 'jsonl' or 'trec', got {form[:40]!r}")
+    # --json promises that stdout is JSON
     if form == "trec" and as_json():
         raise SettingsError("--format trec: a TREC run is no JSON; leave out --json, or take --format jsonl")
 
@@ -172,7 +179,9 @@ def explain_command(
     sure = "" if found.confidence is None else f", the reranker is sure by {found.confidence:.1%}"
     out.print(f"cosine {found.score:+.3f}{sure}")
     weights = found.weights or ()
+    # or 1: all weights may be 0, and bars are shares of the largest
     longest, most = max(map(len, found.words), default=0), max(map(abs, weights), default=0) or 1
+    # a text of one word has no weights, and so no lines
     for word, weight in zip(found.words, weights, strict=bool(weights)):
         bar = ("+" if weight > 0 else "-") * round(_BAR * abs(weight) / most)
         out.print(f"  {word:<{longest}}  {weight:+.3f}  {bar}")
@@ -202,6 +211,7 @@ def _key(engine: "Engine", name: str) -> str:
     from limner.search.entry import key_of
 
     try:
+        # a key first: 32 hex digits are hardly a file's name
         for key in (name, key_of(os.path.abspath(name))):  # noqa: PTH100 - resolve() would follow links
             if engine.files.entry(key) is not None:
                 return key
@@ -217,6 +227,7 @@ def _print(answer: Answer, store: object) -> None:
         err.print(f"{store}: the store is empty")
     elif not answer.matching:
         err.print(f"{store}: no picture meets the conditions")
+    # None where the store's model has no calibration: nothing is claimed then
     elif answer.good is False:
         err.print(f"no good match: none has a probability of {answer.threshold:.0%} or more")
 
@@ -249,6 +260,7 @@ def _sentences(engine: "Engine", query: "Query", store: object) -> SentencesAnsw
 def _line(hit: Hit) -> str:
     parts = [f"{hit.rank:>3}", f"{hit.score:+.3f}"]
     if hit.confidence is not None:
+        # six characters, as wide as 100.0%, so that paths stand below each other
         parts.append(f"{hit.confidence:6.1%}")
     if hit.probability is not None:
         parts.append(f"p={hit.probability:.2f}")
@@ -263,6 +275,7 @@ def _line(hit: Hit) -> str:
 def _draw(answer: Answer, query: "Query", truth: str | None, sheet: Path) -> None:
     from limner.search.contact_sheet import contact_sheet
 
+    # a sheet's heading is the text where a text and a picture were searched by together
     asked = query.text or query.image or f"like {query.like}"
     assert isinstance(asked, str | Path)
     try:

@@ -19,6 +19,7 @@ from limner.errors import SettingsError, install_hint
 
 app = group("Serve.")
 
+# uvicorn answers 503 above it
 _CONNECTIONS = 1000
 _GRACE = 10
 """Seconds that requests have to end when the server stops; then they are turned away."""
@@ -87,16 +88,19 @@ def serve_command(
         from limner.server.connections import HeaderTimeout, listen, url_of
         from limner.server.settings import ServerSettings
     except ModuleNotFoundError as error:
+        # a module of ours that is missing is a bug and no missing extra
         if (error.name or "").startswith("limner"):
             raise
         raise SettingsError(f"the server needs {error.name}: {install_hint('server')}") from None
     from limner.search.store import open_store
 
+    # refused and not warned of: whoever reaches the port sees the pictures
     if token_file is None and not is_loopback(host):
         raise SettingsError(
             f"--host {host}: other machines may reach it, which needs --token-file FILE; "
             "`openssl rand -hex 24 > FILE` makes one"
         )
+    # --uploads says where to and --allow-changes whether, since that allows deletions too
     if uploads is not None and not allow_changes:
         raise SettingsError("--uploads: clients add pictures only with --allow-changes")
     token = None if token_file is None else read_token(token_file)
@@ -105,6 +109,7 @@ def serve_command(
     with listening:
         settings = ServerSettings(
             token=token,
+            # without a token only our own names: a foreign page may lead its name here (DNS rebinding)
             hosts=() if token is not None else (*LOCAL, host),
             changes=allow_changes,
             uploads=uploads,
@@ -116,9 +121,11 @@ def serve_command(
             query_seconds=query_seconds,
             docs=docs,
             rate=rate,
+            # a page of results asks for a thumbnail of each hit at once; at least 1 where there is no limit
             burst=max(1, round(2 * rate)),
         )
         opened = open_store(store, run=run, device=device(cpu), approximate_from=approximate_from)
+        # else the first query pays: the graph of 160,000 pictures takes 26 s (docs/log/2026-11-22.md)
         opened.engine.prepare()
         app = create_app(opened, settings)
 
@@ -127,6 +134,7 @@ def serve_command(
                 # before uvicorn cuts off what still waits, without a word
                 late = asyncio.get_running_loop().call_later(_GRACE, app.state.turn_away, 0.0)
                 await super().shutdown(sockets)
+                # all was answered in time, and nobody need be turned away
                 late.cancel()
 
         server = Server(
@@ -135,11 +143,15 @@ def serve_command(
                 http=HeaderTimeout,
                 log_level="warning",
                 access_log=False,
+                # clients need not know what serves them
                 server_header=False,
+                # nothing here speaks WebSocket, and uvicorn would look for a library
                 ws="none",
+                # from anybody else the header would let a client choose its address, and so escape the rate limit
                 proxy_headers=behind_proxy is not None,
                 forwarded_allow_ips=behind_proxy,
                 limit_concurrency=_CONNECTIONS,
+                # later than `turn_away`, whose 503 must have time to be sent
                 timeout_graceful_shutdown=_GRACE + _LAST,
             )
         )
@@ -157,6 +169,7 @@ def serve_command(
             server.run(sockets=[listening])
 
 
+# handlers that do nothing: uvicorn sets its own, and restores these before it raises the signals anew
 @contextmanager
 def _ending_well() -> Iterator[None]:
     """Ctrl-C and SIGTERM end the server with exit code 0: uvicorn, once it has stopped, raises them anew."""

@@ -50,6 +50,7 @@ def list_command(
     """Print the pictures of a store in the order of their paths: key, path, identity."""
     from limner.search.store_files import StoreFiles
 
+    # the table's own order is that of the commits
     entries = sorted(StoreFiles.open(store).entries().values(), key=lambda entry: entry.path)
     chosen = [entry for entry in entries if identity is None or entry.identity == identity]
     for entry in chosen:
@@ -79,11 +80,14 @@ def delete_command(
     """
     from limner.search.store_files import StoreFiles
 
+    # nothing named means nothing, and not all
     if not (pictures or ids or missing):
         raise SettingsError("name pictures to delete: their paths, --id KEY or --missing")
     opened = StoreFiles.open(store)
     entries = list(opened.entries().values())
+    # by key: a picture may be named by its path, by its folder and by its key
     doomed = {entry.id: entry for entry in _named(entries, pictures or [], ids or [])}
+    # a disk that is not mounted makes every file look gone, which --dry-run shows
     if missing:
         doomed |= {entry.id: entry for entry in entries if not Path(entry.path).exists()}
     if dry:
@@ -110,7 +114,9 @@ def verify_command(
 
     opened = StoreFiles.open(store)
     with counting("pictures") as progress:
+        # more threads than cores, since they wait for the disk; no more than 16 files at once
         report = verify(opened, hashes=hashes, workers=min(16, 2 * (os.cpu_count() or 1)), progress=progress)
+    # damage first, which alone makes a store unsound
     for kind, about in {**DAMAGE, **STALE}.items():
         if kind in report.found:
             found = report.found[kind]
@@ -120,6 +126,7 @@ def verify_command(
     sentences = f" and {report.sentences} sentences" if report.sentences else ""
     out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
     if not report.sound:
+        # the report is printed all the same; the exit code is for scripts
         raise UnsoundError(report)
     return report
 
@@ -144,6 +151,7 @@ def compact_command(
     after = size_of(store)
     out.print(f"{store}: {len(opened)} pictures, {after / 1e6:.1f} MB where it was {before / 1e6:.1f} MB")
     if not purge:
+        # seven days are LanceDB's: readers may still be at an older version
         out.print("what is replaced or deleted stays on the disk for seven days, or until --purge")
     return Compacted(pictures=len(opened), bytes_before=before, bytes_after=after)
 
@@ -169,7 +177,9 @@ def _named(
     for path in paths:
         whole = os.path.abspath(path)  # noqa: PTH100 - as they were indexed: resolve() would follow links
         own = [by_path[whole]] if whole in by_path else []
+        # with the separator: below "/a/b" lies "/a/b/c" and not "/a/bc"
         own = own or [entry for entry in entries if entry.path.startswith(whole + os.sep)]
+        # an error and not zero deletions: the path is misspelt, and nothing has been deleted yet
         if not own:
             raise DataError(f"{path}: the store holds no such picture and none below it")
         found += own

@@ -40,15 +40,19 @@ def train_command(
     from limner.training.log import Event, StageEnded
     from limner.training.loop import train
 
+    # settings first: a misspelt key is found before a dataset is read
     chosen = change(get_recipe(recipe), settings or [])
+    # `train` would meet this only when it makes the folder, after the dataset
     if out_folder.exists() and not out_folder.is_dir():
         raise SettingsError(f"{out_folder}: a folder for the run was expected, this is a file")
     dataset = open_dataset(data)
     stages: list[TrainedStage] = []
+    # on stderr: stdout has the result
     with TrainingProgress(err.rich) as progress:
 
         def listen(event: Event) -> None:
             progress.listen(event)
+            # gathered from the events, which tell of what this call has trained
             if isinstance(event, StageEnded):
                 stages.append(
                     TrainedStage(
@@ -59,6 +63,7 @@ def train_command(
                     )
                 )
 
+        # it is handed these two splits alone, so that no checkpoint can be chosen on test
         folder = train(
             chosen,
             dataset.split("train"),
@@ -74,10 +79,12 @@ def train_command(
     last = chosen.stages[-1]
     reranks = (
         last.reranker_pairs is not None
+        # the header alone: it says what the checkpoint holds without reading a weight
         and read_description(checkpoint_path(folder, None))["cross_encoder"] is not None
     )
     if last.reranker_pairs is not None and not reranks:
         out.print(
+            # else somebody wonders why `limner search` does not re-rank
             f"{folder}: validation prefers a stage before the cross-encoder's, so nothing will be re-ranked; "
             f"--stage {last.name} takes the cross-encoder"
         )

@@ -27,6 +27,7 @@ class TrainingProgress:
             TextColumn("{task.fields[note]}", markup=False),
             console=console,
             transient=True,
+            # rich would write an empty line for each bar into a file
             disable=not console.is_terminal,
         )
         self._task = self._progress.add_task("starting", total=None, note="")
@@ -54,6 +55,7 @@ class TrainingProgress:
                 f"loss {event.losses['loss']:.3f}  {event.rate:.0f} pairs/s  {self._left(event)} left",
             )
         elif isinstance(event, EpochEnded):
+            # through the bar's console, which draws the line above the bar
             self._progress.console.print(_line(event.row, event.improved), markup=False)
         elif isinstance(event, StageEnded):
             self._progress.console.print(
@@ -73,9 +75,11 @@ class TrainingProgress:
         """Pictures per second since the first event of its kind, and time left; empty for that first one."""
         now = time.monotonic()
         first, began = self._prepared or (event, now)
+        # counted from here: features that an interrupted run has left would make this one look fast
         if event.what != first.what or event.done <= first.done:
             self._prepared = (event, now)
             return ""
+        # two events may fall into one tick of the clock
         rate = (event.done - first.done) / max(now - began, 1e-3)
         left = _clock((event.total - event.done) / rate)
         return f"{rate:.{0 if rate >= 10 else 1}f} pictures/s  {left} left"
@@ -84,10 +88,13 @@ class TrainingProgress:
         """Time left in the stage at its rate so far, validation included."""
         done = event.epoch - 1 + event.step / event.steps
         if self._stage is None or self._stage[0] != event.stage:
+            # a millisecond ago, so that some time has passed at the first step
             self._stage = (event.stage, time.monotonic() - 1e-3, event.epoch)
+            # a resumed stage begins in its middle
             self._start = done
         passed = time.monotonic() - self._stage[1]
         share = done - self._start
+        # nothing to reckon by before the second step
         if share <= 0:
             return "?"
         return _clock(passed / share * (event.epochs - done))
@@ -95,6 +102,7 @@ class TrainingProgress:
 
 def _clock(duration: float) -> str:
     seconds = int(duration)
+    # hours beyond 24 stay hours: a long run reads 277:45:30
     return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
 
@@ -106,6 +114,7 @@ def _line(row: Mapping[str, object], improved: bool) -> str:
     ]
     for direction, name in (("image_to_text", "image→text"), ("text_to_image", "text→image")):
         measured = row.get(direction)
+        # epochs that are not validated have no measures
         if isinstance(measured, Mapping):
             parts.append(f"{name} R@1/5/10 " + "/".join(f"{measured[f'R@{k}']:.1f}" for k in (1, 5, 10)))
     return "  ".join(parts) + ("  ← best" if improved else "")

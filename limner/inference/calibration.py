@@ -78,6 +78,7 @@ def write_calibration(run: Path, calibration: RunCalibration) -> Path:
 def load_calibration(run: Path, fingerprint: str) -> RunCalibration | None:
     """The calibration of the model with this fingerprint; None without a file, and for one of another stage."""
     found = read_calibration(run)
+    # scores of another stage are spread otherwise: its probabilities would be wrong and look right
     return found if found is not None and found.fingerprint == fingerprint else None
 
 
@@ -89,14 +90,17 @@ def read_calibration(run: Path) -> RunCalibration | None:
     file = _place(run)
     try:
         values: Any = json.loads(file.read_text(encoding="utf-8"))
+    # a path below a file raises NotADirectoryError; there is no calibration there either
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise CheckpointError(f"{file}: cannot be read ({error.strerror}); check your rights") from None
+    # text that is not UTF-8 is a ValueError, JSON that is nested too deep a RecursionError
     except (ValueError, RecursionError):
         raise CheckpointError(f"{file}: damaged, not JSON; {_AGAIN}") from None
     if not isinstance(values, dict):
         raise CheckpointError(f"{file}: damaged, expected a JSON object; {_AGAIN}")
+    # before the fields: a later format may have some that this one calls damaged
     version = values.get("format")
     if isinstance(version, int) and version > FORMAT:
         raise CheckpointError(
@@ -114,18 +118,22 @@ _AGAIN = "fit it anew with `limner calibrate`, or remove it"
 
 
 def _place(run: Path) -> Path:
+    # a run may be given as its folder or as a checkpoint in it, and both must find the same file
     return (run.parent if run.is_file() else run) / FILE
 
 
 ProgressCallback = Callable[[str, int, int], None]
 """Called with what is done, how much of it, and its total."""
 
+# 16 MiB of float32, of which `FirstHits.of` makes a few copies
 _BLOCK = 1 << 22
 """Similarities held at once."""
 
+# four seconds at HGAN's 7,800 pairs a second (docs/log/2026-11-22.md), after which the bar moves
 _AT_ONCE = 1 << 15
 """Pairs that a reranker is given at once."""
 
+# the fit has three parameters and gains little from more; at HGAN's speed these are four and a half minutes
 _MOST = 1 << 21
 """Pairs that a reranker scores in all; of a larger split it is asked about sentences drawn at random."""
 
@@ -148,6 +156,7 @@ def calibrate_run(
     Raises `DataError` for the test split and for that which trained the run, for a split of one group, and for scores
     that no probability can be made of; `SettingsError` for a threshold that is none; else as `evaluate_run`.
     """
+    # first of all: what a user mistypes must not cost the encoding of a split
     if not 0 <= threshold <= 1:
         raise SettingsError(f"threshold: expected a probability from 0 to 1, got {threshold:g}")
     _expect_unseen(run, dataset, split)
@@ -161,10 +170,12 @@ def calibrate_run(
         split_fingerprint=dataset.fingerprint,
         images=len(dataset),
         sentences=sum(len(record.sentences) for record in dataset.records),
+        # kept with the fit: a score's lead is measured within a ranking of this depth
         reranked=first,
         threshold=threshold,
         embedding=fit(gathered["embedding"]),
         reranker=fit(gathered["reranker"]) if "reranker" in gathered else None,
+        # by cross-validation: figures on the sentences of the fit itself would flatter it
         reliability={kind: cross_validated(one, threshold) for kind, one in gathered.items()},
         versions=versions(),
     )
@@ -189,6 +200,7 @@ def check_calibration(
             "choose its --stage"
         )
     fitted = {"embedding": calibration.embedding, "reranker": calibration.reranker}
+    # as deep as the fit's rankings, whatever the recipe says: the probabilities hold for that depth
     gathered = _gather(run, dataset, calibration.reranked, progress)
     found: dict[Kind, Reliability] = {}
     for kind, hits in gathered.items():
@@ -198,11 +210,13 @@ def check_calibration(
 
 
 def _expect_unseen(run: TrainedModel, dataset: Dataset, split: str) -> None:
+    # by the records too: the name is what the caller says, the records say where they are from
     if split == "test" or any(record.split == "test" for record in dataset.records):
         raise DataError(
             "a calibration is never fitted on test, whose figures would then say nothing; fit it on val, and measure "
             "it with --check test"
         )
+    # by the records' digest: the training split under another name was learnt no less
     if dataset.fingerprint == run.description["data"]["train"]:
         raise DataError(
             f"{dataset.source}: split '{split}' is what the run was trained on, where its scores are higher than on "
@@ -218,15 +232,18 @@ def _gather(
         raise SettingsError(f"rerank: expected at least 0 or 'all', got {first}")
     if first != 0:
         run.expect_reranker()  # before hours of encoding
+    # with other drawn splits, validation would hold pictures that the run has learnt
     expect_same_splits(dataset, run.description)
     groups = group_numbers(dataset)
     if not len(groups[1]):
         raise DataError(f"{dataset.source}: the pictures of this split have no sentence to calibrate with")
+    # what counts as right is the dataset's own protocol, as in evaluation
     by_label = protocol_of(dataset.source.partition(":")[0]).match == "labels"
     labels = label_matrices(dataset) if by_label else (None, None)
     paths = [record.image for record in dataset.records]
     sentences = [sentence for record in dataset.records for sentence in record.sentences]
     images = run.encode_images(paths, progress=progress and partial(progress, "pictures"))
+    # unchecked: a sentence of unknown words is a query that fails, and counts as one
     texts = run.encode_texts(sentences, check=False, progress=progress and partial(progress, "sentences"))
     results = Results(*groups, images, texts, image_labels=labels[0], sentence_labels=labels[1])
     gathered: dict[Kind, FirstHits] = {"embedding": _of_embedding(results, images, texts)}
@@ -240,12 +257,14 @@ def _of_embedding(
 ) -> FirstHits:
     """By cosine, in blocks."""
     relevance, parts = results.relevance()[1], []
+    # sentences as queries alone: a search shows probabilities for those
     similarities = of_embeddings(texts, images)
     step = max(1, _BLOCK // len(images))
     for start in range(0, len(texts), step):
         stop = min(start + step, len(texts))
         block = torch.empty(stop - start, len(images))
         similarities.write(start, stop, block)
+        # a block at a time: the matrix of all matches would be as large as that of all scores
         right = _matching(relevance, start, stop)
         parts.append(FirstHits.of(block.numpy(), right, results.sentence_groups[start:stop]))
     return FirstHits.joined(parts)
@@ -265,17 +284,22 @@ def _of_reranker(
     regions = run.encode_regions(paths, progress=progress and partial(progress, "regions"))
     score = run.expect_reranker().pair_scorer(images, texts, regions, sentences)
     count = len(paths) if first == "all" else min(first, len(paths))
+    # a fixed seed, so that two fits agree; sorted, so that each group's sentences stay together
     chosen = np.sort(np.random.default_rng(0).permutation(len(texts))[: max(1, _MOST // count)])
     relevance, parts = results.with_sentences(chosen).relevance()[1], []
+    # not a bare product: equal images get equal scores here, so that ties stay ties
     similarities = of_embeddings(texts[chosen], images)
+    # at least one sentence, however large the gallery
     step = max(1, min(_BLOCK // len(images), _AT_ONCE // count))
     for start in range(0, len(chosen), step):
         own = chosen[start : start + step]
         block = torch.empty(len(own), len(images))
         similarities.write(start, start + len(own), block)
         items = shortlist(block, first).numpy()
+        # pairs of one sentence stand together, so that the reranker encodes it once
         scores = score(items.ravel(), np.repeat(own, count)).reshape(items.shape)
         right = np.take_along_axis(_matching(relevance, start, start + len(own)), items, 1)
+        # without the right pictures a search would re-rank others in their place; these are not scored here
         parts.append(FirstHits.of(scores, right, results.sentence_groups[own]))
         if progress is not None:
             progress("pairs", (start + len(own)) * count, len(chosen) * count)

@@ -41,12 +41,15 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
     beside = path.with_name(path.name + ".part")
     try:
         save_file(
+            # safetensors refuses tensors in another memory order, such as channels-last filters
             {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
             beside,
+            # a header of safetensors maps text to text, so the description is one JSON text in it
             metadata={"limner": json.dumps({"format": FORMAT, **description})},
         )
         flush_to_disk(beside)
         beside.replace(path)
+    # safetensors reports a full disk by an error of its own
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"{path}: cannot be written ({error}); check the disk's space and rights"
@@ -69,6 +72,7 @@ def write_text(path: Path, text: str) -> None:
 def flush_to_disk(path: Path) -> None:
     """Make sure that a file's bytes are on the disk before it is renamed."""
     # a rename that reaches the disk before the bytes do would leave an empty file after a power cut
+    # opened for writing: Windows does not flush a file that is open for reading alone
     with path.open("rb+") as handle:
         os.fsync(handle.fileno())
 
@@ -79,10 +83,12 @@ def read_description(path: Path) -> dict[str, Any]:
         metadata = handle.metadata() or {}
     try:
         description: Any = json.loads(metadata["limner"])
+    # the header may be damaged or somebody else's: deep nesting is a RecursionError
     except (KeyError, ValueError, RecursionError):
         description = None
     if not isinstance(description, dict):
         raise CheckpointError(f"{path}: not a limner checkpoint (no description in its header)")
+    # formats of before are refused and not converted, since nothing had been released with them
     if description.get("format") != FORMAT:
         raise CheckpointError(
             f"{path}: checkpoint format {description.get('format')!r}, this limner reads {FORMAT}; train the run "
@@ -94,6 +100,7 @@ def read_description(path: Path) -> dict[str, Any]:
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors on the CPU and the description. Raises `CheckpointError`."""
     description = read_description(path)
+    # opened again for the tensors: a foreign file is refused by its header, before gigabytes are read
     with _opened(path) as handle:
         tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 - no mapping
     return tensors, description
@@ -118,6 +125,7 @@ def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path
             raise CheckpointError(
                 f"{path}: tensor '{name}' has shape {tuple(tensors[name].shape)}, expected {tuple(tensor.shape)}"
             )
+    # sorted: the order of a set of strings changes from process to process
     unknown = sorted(set(tensors) - set(own))
     if unknown:
         raise CheckpointError(f"{path}: unknown tensor '{unknown[0]}'; the checkpoint is of another model")

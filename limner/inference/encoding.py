@@ -42,6 +42,7 @@ class Encoding:
         self.batch = batch
         self.engine = engine
 
+    # made for the first image: a user of sentences alone never pays for a second backbone
     @cached_property
     def backbone(self) -> BackbonePass:
         """The folded copy of the image backbone."""
@@ -53,6 +54,7 @@ class Encoding:
         rows = []
         for start in range(0, len(pixels), self.batch):
             block = pixels[start : start + self.batch]
+            # mirrored here and not in the decoding threads: the view costs no memory until it is handed over
             views = [block, block[:, :, ::-1]] if self.flip else [block]
             rows.append(self._embed([self.backbone.pool(view) for view in views]))
         return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
@@ -74,6 +76,7 @@ class Encoding:
 
     def _embed(self, pooled: list[Tensor]) -> Tensor:
         with evaluating(self.model), autocast(self.precision, self.device):
+            # float32 before the mean: bf16 keeps eight bits of what is added
             embedded = torch.stack([self.model.embed_images(view).float() for view in pooled]).mean(dim=0)
         return F.normalize(embedded, dim=1).cpu()
 
@@ -92,6 +95,7 @@ class Encoding:
                 embedded = self._embed_words(block)
             else:
                 placed, owners = place_evenly(block, positions)
+                # a short sentence may have as many places as a row has columns, so memory needs the limit again
                 parts = range(0, len(placed), SENTENCES)
                 places = torch.cat([self._embed_words(placed[part : part + SENTENCES]) for part in parts])
                 owner = torch.from_numpy(owners).to(places.device)
@@ -112,9 +116,11 @@ class evaluating:  # noqa: N801 - a context, used like a function
         self.model = model
 
     def __enter__(self) -> None:
+        # module by module: a frozen backbone is in eval mode inside a network that trains
         self.were_training = [module for module in self.model.modules() if module.training]
         self.model.eval()
 
     def __exit__(self, *error: object) -> None:
         for module in self.were_training:
+            # the flag alone: `train()` would switch the children along with it
             module.training = True

@@ -46,6 +46,7 @@ def evaluate_run(
     format_name = dataset.source.partition(":")[0]
     drawn = split_source(dataset.source)[1]
     described = run.description
+    # a dataset's own rules, since R@1 of one protocol must not be held against that of another
     protocol = protocol or protocol_of(format_name)
     image_groups, sentence_groups = group_numbers(dataset)
     expect_same_splits(dataset, described)
@@ -57,7 +58,9 @@ def evaluate_run(
     if first != 0:
         run.expect_reranker()  # before hours of encoding
     names = _names(dataset)
+    # now: a protocol that does not fit would else be found after hours of encoding
     expect_fit(dataset, protocol)
+    # only where the protocol asks for them: `label_matrices` refuses a set without labels
     labels = label_matrices(dataset) if protocol.match == "labels" else (None, None)
     paths = [record.image for record in dataset.records]
     sentences = [sentence for record in dataset.records for sentence in record.sentences]
@@ -79,6 +82,7 @@ def evaluate_run(
             for number in range(len(record.sentences))
         ],
     )
+    # before the protocol forms classes or folds of them: `limner score` must be able to do both anew
     if keep is not None:
         keep(results)
     return protocol.report(
@@ -98,8 +102,10 @@ def evaluate_run(
             "selected": described["selected"],
             "trained_on": described["data"],
             "seed": described["seed"],
+            # bf16 moved scores by up to 6e-4 (docs/log/2026-11-22.md), so a figure is of one precision
             "precision": run.encoding.precision,
             "reranked": first,
+            # both: a figure depends on the machine that trained and on that which measures
             "trained_with": described["versions"],
             "versions": versions(),
         },
@@ -123,8 +129,10 @@ def reranking_of(
     reranker = run.expect_reranker()
     regions = run.encode_regions(paths, progress=progress and partial(progress, "regions"))
     sides = len(paths), len(sentences)
+    # of both directions, as `scorer` is called in both; what is remembered counts as done
     total = sum(own * min(first if first != "all" else other, other) for own, other in (sides, sides[::-1]))
     done = 0
+    # both directions ask for many of the same pairs, and a pair costs a forward
     known = remembered(reranker.pair_scorer(*embeddings, regions, sentences), *sides)
 
     def scorer(images: Int[np.ndarray, " pairs"], texts: Int[np.ndarray, " pairs"]) -> np.ndarray:
@@ -132,6 +140,7 @@ def reranking_of(
         found = known(images, texts)
         done += len(found)
         if progress is not None:
+            # classes ask for all their sentences, which may be more than the shortlists
             progress("pairs", done, max(total, done))
         return found
 
@@ -142,7 +151,9 @@ def _names(dataset: Dataset) -> list[str]:
     """The pictures' names below the folder that holds them all, so that no two are the same."""
     if not dataset.records:
         return []
+    # file names alone repeat where a set has a folder for each class or camera
     root = Path(commonpath([record.image.parent for record in dataset.records]))
+    # with "/" on every system, so that saved names and TREC runs compare
     return [record.image.relative_to(root).as_posix() for record in dataset.records]
 
 
@@ -164,8 +175,10 @@ def expect_same_splits(dataset: Dataset, described: dict[str, Any]) -> None:
         split_source(source) for source in (dataset.source, described["data"]["source"])
     )
     same = path.partition(":")[0] == trained_path.partition(":")[0] and (
+        # the folder that is meant: a relative path and an absolute one may be the same set
         Path(path.partition(":")[2]).resolve() == Path(trained_path.partition(":")[2]).resolve()
     )
+    # any other set is fair game: nothing of it was learnt
     if same and drawn != trained:
         raise DataError(
             f"{dataset.source}: the run was trained on {described['data']['source']}, whose splits are others; "

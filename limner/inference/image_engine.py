@@ -14,6 +14,8 @@ from limner.inference.precision import Arithmetic, InferenceEngine, Precision, a
 from limner.models.image import ImageEncoder, folded
 
 
+# `benchmarks.engines`, one thread, against torch: MobileNetV2 1.82 times as fast in fp32 and 3.01 in bf16,
+# ResNet-50 1.78 and 2.82 (docs/log/2026-11-22.md)
 class OpenVINOModule:
     """Runs a module of one picture batch (uint8, channels first) that was traced once, for any number of pictures.
 
@@ -24,6 +26,7 @@ class OpenVINOModule:
     def __init__(self, module: nn.Module, size: tuple[int, int], precision: Arithmetic) -> None:
         """`size`: height and width of every picture. Raises `SettingsError` where OpenVINO is not installed."""
         openvino = require_openvino()
+        # uint8: the backbone normalises pixels itself, and a batch has a quarter of float32's bytes
         example = torch.zeros(2, 3, *size, dtype=torch.uint8)
         with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
             # the tracer remarks on each Python condition; those of a backbone are of its layers, not of pictures
@@ -31,7 +34,9 @@ class OpenVINOModule:
             traced = openvino.convert_model(
                 module.eval(), example_input=example, input=[openvino.PartialShape([-1, 3, *size])]
             )
+        # always said: left alone, OpenVINO takes bf16 wherever the processor has it
         hint = {"fp32": "f32", "bf16": "bf16"}[precision]
+        # torch's number, so that a limit that was set for torch holds here too
         threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "INFERENCE_PRECISION_HINT": hint}
         self._compiled: Any = openvino.Core().compile_model(traced, "CPU", threads)
         self._one_at_a_time = threading.Lock()
@@ -41,6 +46,7 @@ class OpenVINOModule:
         # a compiled model has one request and one output buffer; the copy below leaves it before the next call
         with self._one_at_a_time:
             found = self._compiled(np.ascontiguousarray(pictures))[0]
+            # np.array copies, out of the buffer that the next call overwrites
             return torch.from_numpy(np.array(found, dtype=np.float32))
 
 
@@ -66,12 +72,14 @@ class BackbonePass:
     ) -> None:
         self.device = backbone.pixel_mean.device
         self.precision = pick_precision(precision, self.device)
+        # with bf16, 2.2 times the pictures a second of plain fp32 (docs/log/2026-11-20.md, MobileNetV2)
         self.backbone = folded(backbone)
         self.engine = engine
         if engine == "openvino" and self.device.type != "cpu":
             raise SettingsError(
                 f"engine 'openvino' computes on the CPU, the model is on {self.device}; take --cpu"
             )
+        # by size as well: the trace leaves nothing open but the number of pictures
         self._compiled: dict[tuple[str, tuple[int, int]], OpenVINOModule] = {}
 
     @torch.inference_mode()
@@ -102,6 +110,8 @@ class BackbonePass:
         return self._compiled[name, (height, width)](pixels.transpose(0, 3, 1, 2))
 
     def _block(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> Tensor:
+        # copied: a mirrored view has a negative stride, which torch refuses. Permuted last, the memory stays
+        # channels-last, as the folded weights are
         return torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device).permute(0, 3, 1, 2)
 
 
@@ -118,11 +128,13 @@ class _Until(nn.Module):
         return self.backbone.forward_until(pixels, self.layer)
 
 
+# two bytes a number: VGG-16's 7 × 7 × 512 map of a picture takes 50 kB of a store
 def to_half(
     features: Float[Tensor, "images ..."], what: str = "the backbone's features"
 ) -> Float[np.ndarray, "images ..."]:
     """Features as they are kept, in half precision. Raises `DataError` for values that it cannot hold."""
     half: Float[np.ndarray, "images ..."] = features.half().cpu().numpy()
+    # looked at after the cast, by which a finite number above 65,504 becomes infinite
     if not np.isfinite(half).all():
         raise DataError(
             f"{what} are NaN or beyond what half precision holds (65,504); its weights have diverged "

@@ -39,6 +39,7 @@ class CoAttentionReranker:
     **Decided**: regions are those of the image as it is, without its mirror image, whose regions would lie elsewhere.
     """
 
+    # a picture outside a sentence's shortlist counts as 0, which is the lowest confidence but a middling logit
     class_mean: Literal["confidences", "scores"] = "confidences"
 
     def __init__(
@@ -59,6 +60,7 @@ class CoAttentionReranker:
         self._images = images
         self._engine = engine
 
+    # made when a picture is to be cut into regions: a search reads them from the store and needs no backbone
     @cached_property
     def backbone(self) -> BackbonePass:
         """The folded copy of the cross-encoder's backbone."""
@@ -87,6 +89,7 @@ class CoAttentionReranker:
             return np.asarray(cached)
         rows = []
         for start in range(0, len(cached), _CACHED):
+            # a copy: torch warns of read-only memory, which a memory map is
             block = torch.from_numpy(np.array(cached[start : start + _CACHED])).to(self.device)
             with evaluating(self.cross_encoder), autocast(self.precision, self.device):
                 rows.append(to_half(self.cross_encoder.map_pictures(block).permute(0, 2, 3, 1)))
@@ -96,6 +99,7 @@ class CoAttentionReranker:
         """Match a sentence with every image: one batched forward, or several where memory should not hold it."""
         read = self._model.tokenize([sentence], self._tokenizer, words=True)
         assert read.words is not None
+        # a word that the model does not know has no token, and so no attention to show
         words = [word for word in read.words[0] if word.tokens]
         step = self._at_once(regions, read.token_ids)
         parts = [
@@ -119,6 +123,7 @@ class CoAttentionReranker:
         def score(
             of_images: Int[np.ndarray, " pairs"], of_sentences: Int[np.ndarray, " pairs"]
         ) -> Float[np.ndarray, " pairs"]:
+            # token ids of the scorer, not of the call: evaluation calls it for each block of queries
             return self.logits(regions, token_ids, of_images, of_sentences)
 
         return score
@@ -151,6 +156,8 @@ class CoAttentionReranker:
             # the LSTM runs once a sentence: twenty candidates of a query would otherwise encode it twenty times
             which, rows = np.unique(sentences[pairs], return_inverse=True)
             match = self._match(regions[images[pairs]], token_ids[which], rows)
+            # the last layer is in fp32: in bf16 a query's twenty logits tied, which cost a point of R@1
+            # (26.0 for 27.0, docs/log/2026-11-22.md)
             found[pairs] = match.logits.float().cpu().numpy()
         return found
 
@@ -166,6 +173,7 @@ class CoAttentionReranker:
         with evaluating(self.cross_encoder), autocast(self.precision, self.device):
             words, present = self.cross_encoder.encode_words(taken)
             which = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.device)
+            # half precision is what travels, float32 what is computed with; regions may be a read-only memory map
             seen = torch.from_numpy(np.array(regions)).to(self.device).float().flatten(1, 2)
             found: PairMatch = self.cross_encoder.co_attention(seen, words[which], present[which])
         return found
@@ -173,6 +181,7 @@ class CoAttentionReranker:
     def _at_once(self, regions: RegionFeatures, token_ids: Int64[np.ndarray, "sentences words"]) -> int:
         """How many pairs of these memory should hold at once."""
         height, width = int(regions.shape[1]), int(regions.shape[2])
+        # a hidden vector for each word and region: nothing else of a pair is as large
         a_pair = height * width * longest(token_ids) * self.cross_encoder.settings.spatial_dim
         return max(1, _MEETINGS // a_pair)
 

@@ -43,6 +43,7 @@ class HGANReranker:
     Raises `SettingsError` for a network without words and phrases to match.
     """
 
+    # HGAN's score is a weighted sum and no probability, so classes have the mean of what ranks pairs
     class_mean: Literal["confidences", "scores"] = "scores"
 
     def __init__(
@@ -94,6 +95,7 @@ class HGANReranker:
     def _regions(self, last: Float[Tensor, "images _height _width _channels"]) -> RegionFeatures:
         with evaluating(self.model), autocast(self.precision, self.device):
             cut = self.model.cut(last.permute(0, 3, 1, 2))
+        # one array a picture, whatever the levels: a store has one column of regions
         joined = torch.cat([cut[level].float() for level in self.model.settings.levels], dim=2)
         return to_half(joined.view(len(joined), *self.region_shape), "the features of the regions")
 
@@ -103,6 +105,7 @@ class HGANReranker:
         levels = self.model.settings.levels
         seen = torch.from_numpy(np.array(regions)).to(self.device).float().flatten(1, 2)
         with evaluating(self.model), autocast(self.precision, self.device):
+            # chunked in the order in which `_regions` joined them
             return self.model.project_pictures(dict(zip(levels, seen.chunk(len(levels), dim=2), strict=True)))
 
     @torch.inference_mode()
@@ -194,6 +197,7 @@ class HGANReranker:
     def _total(self, matches: Mapping[Level, LocalMatch]) -> Float[Tensor, "images sentences"]:
         """The weighted sum over the levels; a sentence without a noun phrase has its words' similarity for both."""
         weights = self.model.settings.scores
+        # in the settings' weights, all 1 unless set (**Decided**: the paper gives no sum)
         total = torch.stack(
             [getattr(weights, level) * match.similarity for level, match in matches.items()]
         ).sum(0)
@@ -227,6 +231,7 @@ class HGANReranker:
                 logits = grid[np.searchsorted(shown, of_images), np.searchsorted(said, of_sentences)]
             else:
                 logits = self._of_pairs(regions, read, of_images, of_sentences)
+            # of the pairs alone: the product of all pictures and sentences would be thrown away for the most part
             return self.scores(np.einsum("pd,pd->p", images[of_images], texts[of_sentences]), logits)
 
         return score
@@ -241,6 +246,7 @@ class HGANReranker:
         """The weighted mean of what is summed, at least 0; no probability."""
         settings = self.model.settings
         total = settings.scores.sentence + sum(getattr(settings.scores, level) for level in settings.levels)
+        # a cosine may be negative, and all weights may be 0
         return np.asarray(np.clip(scores / max(total, 1e-9), 0, 1))
 
     @torch.inference_mode()
@@ -254,9 +260,12 @@ class HGANReranker:
         """The values of `similarities` for single pairs."""
         found = np.empty(len(of_images), np.float32)
         said = np.unique(of_sentences)
+        # a call for each anchor: the side with fewer of them
         by_image = len(np.unique(of_images)) <= len(said)
         for start in range(0, len(said), _HELD):
             held = said[start : start + _HELD]
+            # once a sentence: read again for each picture, an evaluation by class took over ten minutes with MiniLM
+            # (docs/log/2026-11-22.md)
             sentences = self.project_sentences(read[held])
             inside = np.flatnonzero(np.isin(of_sentences, held))
             anchors = (of_images if by_image else of_sentences)[inside]

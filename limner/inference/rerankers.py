@@ -27,4 +27,5 @@ def reranker_of(
     """The reranker of a network as it stands; None where its embedding ranks alone."""
     if model.reranked_by is None:
         return None
+    # a KeyError here is a bug: a network says no kind that is not in the table
     return RERANKERS[model.reranked_by](model, tokenizer, images, precision, engine)

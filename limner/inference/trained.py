@@ -74,9 +74,12 @@ class TrainedModel:
             *(self.model.settings.identity(), self.model.files()),
             *(self.images.resize, self.images.crop, self.images.flip, self.tokenizer.to_description()),
         )
+        # keys sorted: a setting that moves within its class must not make stores foreign
         digest.update(json.dumps(parts, sort_keys=True).encode())
+        # the weights below are of both networks, the settings above of the first alone
         if self.model.cross_encoder is not None:
             digest.update(self.model.cross_encoder.settings.model_dump_json().encode())
+        # by name, and with the names: modules may be registered in another order one day
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(name.encode())
             digest.update(tensor.cpu().contiguous().numpy().tobytes())
@@ -118,7 +121,9 @@ class TrainedModel:
         # `map` hands all of its items to the threads at once: unbounded, a large folder would be decoded into memory
         batch = self.encoding.batch
         done = 0
+        # threads, not processes: Pillow's decoding leaves the interpreter free, and pixels need no pickling
         with ThreadPoolExecutor() as threads:
+            # four batches of 64 crops of 224 pixels are 39 MB, held twice: those at work and those that come
             meanwhile = threads.map(self.prepare_image, images[: 4 * batch])
             for start in range(0, len(images), 4 * batch):
                 pixels = list(meanwhile)
@@ -158,12 +163,15 @@ class TrainedModel:
         In bf16 the rows of a product depend on how many there are, in the third decimal: who else asks a server at
         the same time would change an answer.
         """
+        # it costs 4.5 ms a text in a batch of 64, where bf16 takes 0.6; in bf16 one of 256 sentences had another
+        # order beside 63 others than alone (docs/log/2026-11-22.md)
         encoding = Encoding(self.model, "fp32", flip=self.images.flip)
         return encoding.token_ids(self._token_ids(sentences, check=True)).numpy()
 
     def _token_ids(
         self, sentences: str | Sequence[str], *, check: bool
     ) -> Int64[np.ndarray, "sentences words"]:
+        # a string is a sequence of strings: each letter would be a sentence
         several = [sentences] if isinstance(sentences, str) else sentences
         if check:
             for sentence in several:
@@ -257,6 +265,7 @@ def load_model(
         above = description["cross_encoder"]
         cross_encoder = None if above is None else CoAttentionSettings.parse(above)
         files = {part: dict(content) for part, content in dict(description["files"]).items()}
+    # apart from what does not fit: a training state is written alike and lacks these keys
     except KeyError as error:
         raise CheckpointError(
             f"{path}: not the checkpoint of a model (its description lacks {error}); give the run's folder"
@@ -265,13 +274,17 @@ def load_model(
         raise CheckpointError(
             f"{path}: its description does not fit this limner ({error}); use the version that wrote it"
         ) from None
+    # without weights of its own: nothing is downloaded, and the files it was made from may be gone
     model = _network(settings, tokenizer.size, files)
     if cross_encoder is not None:
         model.add_cross_encoder(cross_encoder)
     load_into(model, tensors, path)
     if engine == "openvino":
+        # refused here and not at the first picture
         require_openvino()
+        # OpenVINO computes on the CPU, so an accelerator is not what "no device given" means
         device = device or "cpu"
+    # eval: a new module is in training mode, and dropout would make each embedding another
     model.to(torch.device(device) if device else default_device()).eval()
     encoding = Encoding(model, precision, flip=images.flip, engine=engine)
     return TrainedModel(path, description, model, tokenizer, images, encoding)
