@@ -31,7 +31,7 @@ class ImageError(DataError):
 
 
 class CheckpointError(LimnerError):
-    """A run folder or weight file is missing, damaged or of another model."""
+    """A run folder or weight file is missing, damaged, or belongs to another model."""
 
 
 class StoreError(LimnerError):

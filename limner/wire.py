@@ -86,7 +86,7 @@ class Hit(ResponseModel):
     """A picture that a search found."""
 
     rank: int
-    """From 1."""
+    """The rank, from 1."""
 
     # of re-ranked hits, too: they are in the order of `confidence`
     score: float
@@ -103,13 +103,13 @@ class Hit(ResponseModel):
     """Its file when it was indexed; only in answers of this machine, a server sends none."""
 
     identity: str | None
-    """Whom or what it shows."""
+    """The identity that it shows."""
 
     metadata: dict[str, JsonValue]
     """Other facts that were given for it."""
 
     taken: LocalTime | None
-    """When, by the camera's clock, ISO 8601 without a zone."""
+    """Capture time by the camera's clock, ISO 8601 without a zone."""
 
     confidence: float | None
     """Confidence of the reranker that re-ranked it, 0 to 1."""
@@ -136,13 +136,13 @@ class Answer(ResponseModel):
     # docstring says nothing of that, since it is the schema's description, also in /openapi.json
 
     hits: tuple[Hit, ...]
-    """Best first."""
+    """The hits, best first."""
 
     total: int
     """Pictures of the store."""
 
     matching: int
-    """Those that meet the conditions."""
+    """Pictures that meet the conditions."""
 
     threshold: float | None
     """Match probability from which an answer is called good."""
@@ -152,7 +152,7 @@ class Answer(ResponseModel):
 
     # said in each answer: a search for "red xylophone" by a model without the second word finds anything red
     unknown: tuple[str, ...]
-    """Words of the text that the model does not know: it searched without them."""
+    """Words of the text that the model does not know; the search ignores them."""
 
     took_ms: float | None = Field(default=None, exclude_if=_is_none)
     """Milliseconds from the request to the answer, waiting included; a server's answers only."""
@@ -230,7 +230,7 @@ class FoundSentence(ResponseModel):
     """A sentence of the store."""
 
     rank: int
-    """From 1."""
+    """The rank, from 1."""
 
     score: float
     """Cosine with the query, in [-1, 1]."""
@@ -252,7 +252,7 @@ class SentencesAnswer(ResponseModel):
     """The sentences that a search found."""
 
     sentences: tuple[FoundSentence, ...]
-    """Best first."""
+    """The hits, best first."""
 
     total: int
     """Sentences of the store."""
@@ -271,13 +271,13 @@ class Item(ResponseModel):
     """Its file; only in answers of this machine, a server sends none."""
 
     identity: str | None
-    """Whom or what it shows."""
+    """The identity that it shows."""
 
     metadata: dict[str, JsonValue]
     """Other facts that were given for it."""
 
     taken: LocalTime | None
-    """When, by the camera's clock, ISO 8601 without a zone."""
+    """Capture time by the camera's clock, ISO 8601 without a zone."""
 
     def __repr__(self) -> str:
         return f"Item({str(self.path or self.name)!r}, id={self.id!r})"
@@ -287,10 +287,10 @@ class Items(ResponseModel):
     """Pictures of the store, in the order of their paths."""
 
     items: tuple[Item, ...]
-    """Those of this part of the list."""
+    """The pictures of this part of the list."""
 
     total: int
-    """All that meet the conditions."""
+    """Number of pictures that meet the conditions."""
 
     def __iter__(self) -> Iterator[Item]:  # type: ignore[override]
         return iter(self.items)
@@ -349,7 +349,7 @@ class StoreInfo(ResponseModel):
     """Content of explanations: a reranker's attention, or the words only."""
 
     max_k: int | None
-    """Most pictures in one answer; null = any number, in a store of this machine."""
+    """Most pictures in one answer; null = no limit, in a local store."""
 
     changes: bool
     """True if pictures can be deleted."""
@@ -381,7 +381,7 @@ class IndexReport(ResponseModel):
     """The result of indexing, in pictures."""
 
     added: int = 0
-    """New ones."""
+    """Added."""
 
     updated: int = 0
     """Replaced, because their bytes or metadata changed."""
@@ -390,7 +390,7 @@ class IndexReport(ResponseModel):
     """Left as they were."""
 
     skipped: tuple[tuple[str, str], ...] = ()
-    """Path and reason of each that could not be read; an older row of it stays."""
+    """Path and reason of each unreadable file; its old row stays."""
 
     # told, because a misspelt path in the metadata is otherwise seen only when a condition finds nothing
     unused_metadata: tuple[str, ...] = ()
@@ -405,10 +405,10 @@ class SentencesReport(ResponseModel):
     """The result of indexing sentences."""
 
     added: int
-    """New ones."""
+    """Added."""
 
     unchanged: int
-    """There already."""
+    """Already in the store."""
 
     unknown: tuple[str, ...]
     """Sentences that were left out, because the model knows no word of them."""

@@ -103,7 +103,7 @@ def _result(
 
 
 def _say_what_is_replaced(run: "TrainedModel") -> None:
-    """A run folder has one calibration: that of another checkpoint goes."""
+    """Name the calibration that is replaced: a run folder has only one."""
     from limner.inference.calibration import read_calibration
 
     try:

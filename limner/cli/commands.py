@@ -62,7 +62,7 @@ COMMANDS: dict[str, Listed] = {
     "index": Listed("limner.cli.index", _SEARCH, "Add pictures to a store.", goes_on=_AGAIN),
     # three commands of one module, which share what they print
     "index-sentences": Listed(
-        "limner.cli.index", _SEARCH, "Add sentences to a store, to be found by a picture.", goes_on=_AGAIN
+        "limner.cli.index", _SEARCH, "Add sentences to a store, for searches by a picture.", goes_on=_AGAIN
     ),
     "search": Listed(
         "limner.cli.search",
@@ -79,7 +79,7 @@ COMMANDS: dict[str, Listed] = {
     "reindex": Listed(
         "limner.cli.index",
         _SEARCH,
-        "Copy a store for another model: encode its pictures anew.",
+        "Copy a store for another model and encode its pictures again.",
         goes_on=_AGAIN,
     ),
 }

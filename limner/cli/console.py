@@ -1,4 +1,4 @@
-"""What the commands print with: results on stdout, progress and notes on stderr.
+"""The consoles of the commands: results on stdout, progress and notes on stderr.
 
 rich draws tables and progress bars, and is imported only where one is drawn: its import is a third of the time that
 `limner recipes list` takes.
@@ -40,7 +40,7 @@ class Screen:
 
     @property
     def muted(self) -> bool:
-        """Whether what is printed is dropped."""
+        """True if what is printed is dropped."""
         return self._muted
 
     @muted.setter
@@ -51,7 +51,7 @@ class Screen:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether somebody watches, so that a bar can be drawn."""
+        """True if somebody watches, so that a bar can be drawn."""
         if self._console is not None:
             return self._console.is_terminal
         # asked of the stream: rich is not imported only to learn that there is nothing to draw
@@ -115,7 +115,7 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Say on the terminal what takes its time, where nothing can be counted."""
+    """Show on the terminal what is being done, if there is nothing to count."""
     if err.muted or not err.is_terminal:
         yield
         return

@@ -36,7 +36,7 @@ _SWITCHES = {
         typer.Option("--verbose", help="Print time and memory on stderr, and where a mistake was noticed."),
     ],
 }
-"""What every command has, by the name of its parameter."""
+"""The options that every command has, by parameter name."""
 
 
 # no LimnerError: that is a mistake of the user's, one line and exit code 2
@@ -122,7 +122,7 @@ def command(app: typer.Typer, name: str, *, schema: Any = None) -> Callable[[F],
 
 
 def as_json() -> bool:
-    """Whether the command that runs was called with `--json`."""
+    """True if the command that runs was called with `--json`."""
     return _mode.json
 
 

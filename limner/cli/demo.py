@@ -1,4 +1,4 @@
-"""`limner demo`: the whole way on generated people, from drawing them to searching for them."""
+"""`limner demo`: everything on generated people, from drawing them to searching for them."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 app = group("Demo.")
 
 _PEOPLE = 1800
-"""That of `limner.demo.walkthrough`, whose import takes torch; a test holds them equal."""
+"""The same value as in `limner.demo.walkthrough`, whose import takes torch; a test compares them."""
 
 
 @command(app, "demo")
@@ -36,7 +36,7 @@ def demo_command(
 ) -> DemoSummary:
     """Draw people, train both stages, evaluate, index, and search three times.
 
-    Run again, it goes on where it stopped. It writes over nothing that a demo has not made.
+    Run again, it continues where it stopped. It overwrites only files of an earlier demo.
     """
     from limner.demo.walkthrough import Screen, run_demo
 
@@ -68,5 +68,5 @@ def _training() -> "Iterator[Callable[[Event], None]]":
 
 
 def _typed() -> str:
-    """How this program is to be typed: by its path in an environment that is not activated."""
+    """The command to type for this program: its path, if the environment is not activated."""
     return "limner" if shutil.which("limner") else sys.argv[0]

@@ -207,7 +207,7 @@ def words_command(
     stage: Stage = None,
     cpu: Cpu = False,
 ) -> FigureFiles:
-    """Which words of a sentence decide its match with a picture."""
+    """How much each word of a sentence adds to its match with a picture."""
     from limner.figures import word_bars
     from limner.inference import load_model
 

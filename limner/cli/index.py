@@ -75,7 +75,7 @@ def index_sentences_command(
     split: Annotated[str | None, typer.Option(help="Only the sentences of this split.")] = None,
     cpu: Cpu = False,
 ) -> SentencesIndexed:
-    """Add sentences to a store, to be found by a picture.
+    """Add sentences to a store, for searches by a picture.
 
     `limner search STORE --image FILE --sentences` finds them.
     """
@@ -138,9 +138,9 @@ def reindex_command(
     engine: Engine = "torch",
     cpu: Cpu = False,
 ) -> Indexed:
-    """Copy a store for another model: encode its pictures anew.
+    """Copy a store for another model and encode its pictures again.
 
-    What is known of the pictures is copied; the old store stays as it is.
+    Their metadata are copied; the old store is not changed.
     """
     from limner.inference import load_model
     from limner.search.index import reindex

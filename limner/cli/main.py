@@ -26,7 +26,7 @@ _OF_THE_DISK = {
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EMFILE", "ENFILE")
     if hasattr(errno, name)
 }
-"""What the system refuses to a file that is open already, and so without its name."""
+"""Errors of the system about a file that is already open; they come without its name."""
 
 # 128 and the signal's number, as shells have it: 2 for SIGINT; 141 below is SIGPIPE's 13
 _STOPPED = 130
@@ -36,7 +36,7 @@ def main() -> None:
     """Run a command.
 
     A mistake of the user's, and what the system refuses to do with a file, become one line on stderr and exit code
-    2; Ctrl-C exit code 130; a reader that has gone (`| head`) exit code 141 without a word.
+    2; Ctrl-C exit code 130; a closed pipe (`| head`) exit code 141 without a message.
     """
     given = sys.argv[1:]
     try:
@@ -75,7 +75,7 @@ def _run(given: Sequence[str], seen: list[int]) -> int:
 
 
 def _explained(error: Exception, given: Sequence[str]) -> int:
-    """The exit code of an error whose line is printed. Raises what is a bug of ours."""
+    """Print an error's line and return the exit code. Raises every other error, which is a bug."""
     if isinstance(error, LimnerError):
         # in the words themselves: an error may come before they are parsed
         if "--verbose" in _options(given):
@@ -112,7 +112,7 @@ def _options(given: Sequence[str]) -> Sequence[str]:
 
 
 def _misused(error: Any, given: Sequence[str]) -> int:
-    """A command line that cannot be read: an unknown option, one that is missing, a word for a number."""
+    """A command line that cannot be parsed: an unknown or missing option, a word instead of a number."""
     message = error.format_message().strip()
     if type(error).__name__ == "NoArgsIsHelpError":
         # a group alone asks for its help, which is the message
@@ -126,7 +126,7 @@ def _misused(error: Any, given: Sequence[str]) -> int:
 
 
 def _stopped(given: Sequence[str]) -> str:
-    """What is said of Ctrl-C: whether anything is lost, and how to go on."""
+    """The message after Ctrl-C: whether anything is lost, and how to continue."""
     listed = COMMANDS.get(given[0]) if given else None
     return "; ".join(filter(None, ("stopped", "what was finished is kept", listed.goes_on if listed else "")))
 
@@ -153,7 +153,7 @@ def _interrupts() -> Iterator[list[int]]:
 
 
 def _refused_by_system(error: OSError) -> bool:
-    """Whether it is about a file or the disk; any other is a bug of ours, or a library's."""
+    """True if the error is about a file or the disk; any other is a bug, ours or a library's."""
     return isinstance(error.filename, str | bytes) or error.errno in _OF_THE_DISK
 
 

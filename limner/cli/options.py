@@ -87,7 +87,7 @@ Rerank = Annotated[
 
 
 def first(rerank: str | None) -> int | Literal["all"] | None:
-    """What `--rerank` asks for. Raises `SettingsError`."""
+    """The value of `--rerank`. Raises `SettingsError`."""
     if rerank is None or rerank.isdecimal():
         return None if rerank is None else int(rerank)
     if rerank != "all":

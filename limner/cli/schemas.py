@@ -1,4 +1,4 @@
-"""What the commands print under `--json`, where `limner.wire` does not have it already.
+"""The models of `--json` output that `limner.wire` does not already have.
 
 Each class is the result of one command; docs/cli.md shows its schema. Field order is the order of the JSON.
 """
@@ -21,7 +21,7 @@ class Result(BaseModel):
 
 
 class Mistake(Result):
-    """What went wrong."""
+    """The error message."""
 
     type: str
     """Class of the error, e.g. "SettingsError", "UsageError" or "Interrupted"."""
@@ -51,9 +51,9 @@ class RecipeListed(Result):
     """A recipe as `limner recipes list` has it."""
 
     name: str
-    """What `limner train` takes."""
+    """A recipe in the list."""
     group: str
-    """What it is for."""
+    """The task that it is for."""
     about: str
     """One line."""
 
@@ -70,7 +70,7 @@ class TableListed(Result):
     """A table as `limner recipes tables` has it."""
 
     name: str
-    """What `limner ablate` takes."""
+    """A table in the list."""
     title: str
     """Paper, number and subject."""
     recipe: str
@@ -82,7 +82,7 @@ class TableList(Many[list[TableListed]]):
 
 
 class DataProblem(Result):
-    """One kind of trouble with a dataset."""
+    """One kind of problem with a dataset."""
 
     kind: str
     """A kind of docs/data-formats.md."""
@@ -95,12 +95,12 @@ class DataProblem(Result):
 
 
 class DataReport(Result):
-    """What `limner data check` found."""
+    """The result of `limner data check`."""
 
     source: str
     """The dataset as it was given."""
     sound: bool
-    """Whether no problem is an error; else the exit code is 1."""
+    """True if no problem is an error; else the exit code is 1."""
     facts: dict[str, Any]
     """Counts, splits, vocabulary, lengths of sentences and the published edition."""
     problems: tuple[DataProblem, ...]
@@ -108,7 +108,7 @@ class DataReport(Result):
 
 
 class PeopleDrawn(Result):
-    """What is in a folder of generated people."""
+    """The content of a folder of generated people."""
 
     folder: Path
     """The folder; `cuhk-pedes:FOLDER` names the dataset."""
@@ -119,7 +119,7 @@ class PeopleDrawn(Result):
     sentences: int
     """Descriptions."""
     drawn: int
-    """People drawn by this call; 0 where all were there."""
+    """People drawn by this call; 0 if all existed."""
 
 
 class TrainedStage(Result):
@@ -145,7 +145,7 @@ class Trained(Result):
     stages: tuple[TrainedStage, ...]
     """The stages that this call trained; fewer after `--resume`."""
     reranks: bool
-    """Whether the checkpoint that validation chose re-ranks."""
+    """True if the checkpoint that validation chose re-ranks."""
 
 
 class EvaluationReport(Result):
@@ -162,7 +162,7 @@ class EvaluationReport(Result):
     text_to_image: dict[str, float]
     """As `image_to_text`."""
     curves: dict[str, JsonValue] = {}
-    """By direction, then by name, where curves were asked for."""
+    """Curves by direction and name, if asked for."""
     provenance: dict[str, JsonValue]
     """Fingerprints of the split and the model, seed, versions, and the split that chose the checkpoint."""
 
@@ -179,13 +179,13 @@ class TrecReport(Result):
     values: dict[str, float]
     """Value by measure."""
     curves: dict[str, JsonValue]
-    """By name, where curves were asked for."""
+    """Curves by name, if asked for."""
     versions: dict[str, str]
-    """Of the programs that measured."""
+    """Versions of the programs that measured."""
 
 
 class CalibrationReport(Result):
-    """What the probabilities of a run's first hits are worth."""
+    """The reliability of a run's probabilities of first hits."""
 
     split: str
     """The split that was measured."""
@@ -212,34 +212,34 @@ class FigureFiles(Result):
 
 
 class Indexed(IndexReport):
-    """What `limner index` did, in pictures."""
+    """The result of `limner index`, counted in images."""
 
     store: str
     """The store."""
     pictures: int
-    """What it holds now."""
+    """Its content now."""
 
 
 class SentencesIndexed(SentencesReport):
-    """What `limner index-sentences` did."""
+    """The result of `limner index-sentences`."""
 
     store: str
     """The store."""
     sentences: int
-    """What it holds now."""
+    """Its content now."""
 
 
 class QueryAnswer(Result):
     """One line of `limner search --queries`."""
 
     query: str
-    """Its name in the file, or the number of its line."""
+    """Its name in the file, or its line number."""
     text: str
-    """What was searched for."""
+    """The query."""
     answer: Answer | None
-    """What was found; null where `error` says why nothing could be."""
+    """The answer; null if `error` says why there is none."""
     error: str | None
-    """E.g. that the model knows no word of it."""
+    """The error, e.g. that the model knows no word of it."""
 
 
 # with the address, since --port 0 leaves the port to the system
@@ -255,7 +255,7 @@ class Served(Result):
 
 
 class StoreFacts(Result):
-    """What a store is."""
+    """The description of a store."""
 
     pictures: int
     """How many it holds."""
@@ -281,9 +281,9 @@ class StoredPicture(Result):
     path: str
     """Its file."""
     identity: str | None
-    """Whom or what it shows."""
+    """The identity that it shows."""
     metadata: dict[str, JsonValue]
-    """What else was given for it."""
+    """Its other metadata."""
     size: int
     """Bytes of its file."""
     sha256: str
@@ -295,21 +295,21 @@ class StoredPictures(Many[list[StoredPicture]]):
 
 
 class Deleted(Result):
-    """What `limner store delete` did, or would do."""
+    """The result of `limner store delete`, or what it would delete."""
 
     deleted: tuple[str, ...]
     """Paths of the pictures."""
     left: int
     """Pictures that the store holds after it."""
     dry_run: bool
-    """Whether nothing was deleted."""
+    """True if nothing was deleted."""
 
 
 class Compacted(Result):
-    """What `limner store compact` did."""
+    """The result of `limner store compact`."""
 
     pictures: int
-    """What the store holds."""
+    """The content of the store."""
     bytes_before: int
     """Size on the disk before."""
     bytes_after: int
@@ -317,7 +317,7 @@ class Compacted(Result):
 
 
 class DemoSummary(Result):
-    """What the demo reached."""
+    """The measures of the demo."""
 
     store: Path
     """Store that can be searched now."""

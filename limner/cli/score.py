@@ -1,4 +1,4 @@
-"""`limner score`: somebody else's results under our definitions."""
+"""`limner score`: measure somebody else's results under limner's definitions."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""`limner search` and `limner explain`: a store asked from the command line."""
+"""`limner search` and `limner explain`: query a store from the command line."""
 
 import os
 from collections.abc import Sequence
@@ -238,7 +238,7 @@ def _say_unknown(words: Sequence[str]) -> None:
 
 
 def _known_fields(engine: "Engine", query: "Query") -> str:
-    """What conditions could ask for, beside what they asked for in vain."""
+    """A hint: the fields that conditions can use, beside the ones that were not found."""
     from limner.search.metadata_index import OWN
 
     known = [field.name for field in engine.fields()]

@@ -1,4 +1,4 @@
-"""`limner serve`: a store's search for colleagues, over HTTP."""
+"""`limner serve`: search a store over HTTP."""
 
 import asyncio
 import signal
@@ -22,9 +22,9 @@ app = group("Serve.")
 # uvicorn answers 503 above it
 _CONNECTIONS = 1000
 _GRACE = 10
-"""Seconds that requests have to end when the server stops; then they are turned away."""
+"""Seconds that requests have to end when the server stops; then they are refused."""
 _LAST = 2
-"""Seconds more after which what is still not answered is cut off."""
+"""Further seconds after which unanswered requests are cut off."""
 
 
 @command(app, "serve", schema=Served)

@@ -1,4 +1,4 @@
-"""`limner store`: what a search store holds, and looking after it."""
+"""`limner store`: list, verify, compact and change a search store."""
 
 import os
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ app = group("List, delete, verify and compact the pictures of a store.")
 
 @command(app, "info")
 def info_command(store: StoreFolder) -> StoreFacts:
-    """Print what a store is: its model, how many pictures, its size on disk."""
+    """Describe a store: its model, number of pictures, and size on disk."""
     from limner.search.store_files import StoreFiles
     from limner.search.store_path import size_of
 
@@ -108,7 +108,7 @@ def verify_command(
         bool, typer.Option("--hashes", help="Read every picture file and compare its bytes.")
     ] = False,
 ) -> Verification:
-    """Read all of a store, and look at each picture's file: exit code 1 when the store is damaged."""
+    """Read a whole store and check each picture's file: exit code 1 if the store is damaged."""
     from limner.search.store_files import StoreFiles
     from limner.search.verify import DAMAGE, STALE, verify
 
@@ -141,7 +141,7 @@ def compact_command(
         ),
     ] = False,
 ) -> Compacted:
-    """Join the small files that many changes leave; searches go on meanwhile."""
+    """Merge the small files that many changes leave; searches can continue meanwhile."""
     from limner.search.store_files import StoreFiles
     from limner.search.store_path import size_of
 
@@ -170,7 +170,7 @@ def _stored(entry: "StoredImage") -> StoredPicture:
 def _named(
     entries: "Sequence[StoredImage]", paths: Sequence[Path], ids: Sequence[str]
 ) -> "list[StoredImage]":
-    """The entries of paths, of all below them, and of keys. Raises `DataError` for one that names none."""
+    """The entries at and below paths, and of keys. Raises `DataError` for a name without an entry."""
     found: list[StoredImage] = []
     by_path = {entry.path: entry for entry in entries}
     by_key = {entry.id: entry for entry in entries}

@@ -1,4 +1,4 @@
-"""A training run as it is drawn on the terminal: a bar for the epoch, a line for each epoch that ended."""
+"""The progress of a training run on the terminal: a bar for the epoch, a line for each finished epoch."""
 
 import time
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from limner.training.log import EpochEnded, Event, Preparing, StageEnded, Stepped
 
 SECONDS_BETWEEN_LINES = 60
-"""How often a run says where it stands when nobody watches a bar."""
+"""Seconds between two lines of progress without a terminal."""
 
 
 class TrainingProgress:

@@ -1,4 +1,4 @@
-"""The dataset doctor: everything that later looks like a poor model, found before training.
+"""The dataset doctor: finds, before training, everything that would later look like a poor model.
 
 report = check_dataset(open_dataset("flickr8k:data/flickr8k"))
 print(render(report))
@@ -55,7 +55,7 @@ def caption_facts(dataset: Dataset, *, opened: bool) -> Facts:
 
 
 def caption_problems(dataset: Dataset) -> Iterator[Problem]:
-    """Sentences without a word, what has no sentence at all, and sentences that cannot tell groups apart."""
+    """Sentences without a word, images and groups without a sentence, and sentences that several groups share."""
     empty = [
         f"{record.image.name}, sentence {number} of {len(record.sentences)}: {text[:40]!r}"
         for record in dataset.records
@@ -139,7 +139,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The state of one picture file; `digest` of its bytes where it was opened, `reason` where unreadable."""
+    """The state of one image file; `digest` of its bytes if it was opened, `reason` if it is unreadable."""
 
     state: Literal["sound", "missing", "unreadable"]
     digest: bytes = b""
@@ -302,7 +302,7 @@ __all__ = ["KINDS", "Facts", "Problem", "Report", "SplitFacts", "check_dataset",
 def check_dataset(
     dataset: Dataset, *, workers: int = 0, progress: Progress | None = None, open_images: bool = True
 ) -> Report:
-    """Examine a whole dataset; nothing is raised for what is wrong with it, all is in the report.
+    """Examine a whole dataset; problems are not raised but listed in the report.
 
     `workers` threads look at the pictures (0: the calling one), `progress` is called with (done, total)
     after each. Without `open_images` pictures are only looked for, which takes seconds, and neither

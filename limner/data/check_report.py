@@ -28,12 +28,12 @@ KINDS = {
     "shared-caption": "captions that stand in more than one group",
     "unlisted-picture": "pictures in the folder that are not listed",
 }
-"""Every kind of problem and how it reads, in the order of a report."""
+"""Every kind of problem with its text, in the order of a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One kind of trouble: how often, and one case of it.
+    """One kind of problem: how often, and one example.
 
     - `kind`: a key of `KINDS`.
     - `severity`: "error" spoils training or its scores, "warning" is worth a look.
@@ -51,7 +51,7 @@ class Problem:
 class SplitFacts:
     """The size of one split, and the shares (0 … 1) of its words that the training sentences have too.
 
-    `known_tokens` counts a word as often as it stands, `known_types` once. Both are None for the training
+    `known_tokens` counts a word as often as it occurs, `known_types` once. Both are None for the training
     split itself and where there are no words to compare.
     """
 

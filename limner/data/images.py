@@ -234,7 +234,7 @@ _FORM = "%Y:%m:%d %H:%M:%S"
 def capture_time(path: str | Path) -> datetime | None:
     """The time in a picture's EXIF data (DateTimeOriginal, else DateTimeDigitized), without a time zone.
 
-    None where there is none or it cannot be read: damaged EXIF data are common and no reason to refuse a picture.
+    None if the image has none or it cannot be read: damaged EXIF data are common and no reason to refuse an image.
     """
     try:
         with quiet(), Image.open(path, formats=formats()) as image:
@@ -253,7 +253,7 @@ def capture_time(path: str | Path) -> datetime | None:
 
 
 def local_time(text: str) -> datetime:
-    """A time in ISO 8601; of one with a zone the clock's own reading is kept. Raises `ValueError`.
+    """A time in ISO 8601; the zone of a time is dropped, its clock reading kept. Raises `ValueError`.
 
     >>> local_time("2026-11-20T08:15+02:00")
     datetime.datetime(2026, 11, 20, 8, 15)

@@ -1,4 +1,4 @@
-"""The one record model: a picture, its sentences, whom it shows, and where it belongs.
+"""The record: an image with its sentences, group and split.
 
 A *group* is what the papers call an image/text group: the picture with its sentences (Flickr30k, MSCOCO), or an
 identity with all its pictures and sentences (CUHK-PEDES, CUB, generated people). Two items match when
@@ -22,7 +22,7 @@ SPLITS = ("train", "val", "test")
 """The names of the splits; readers translate a dataset's own ("dev", "restval") to these."""
 
 TRAINING_SPLITS = ("train", "val")
-"""The splits that training asks for; without a picture or a sentence in each it refuses to begin."""
+"""The splits that training needs; it refuses to begin if one has no image or no sentence."""
 
 GroupKind = Literal["image", "identity"]
 
@@ -66,7 +66,7 @@ class Dataset:
     def split(self, name: str) -> "Dataset":
         """The records of one split.
 
-        Raises `DataError` when there are none, naming the splits that exist.
+        Raises `DataError` for an empty split, naming the splits that exist.
         """
         chosen = tuple(record for record in self.records if record.split == name)
         if not chosen:
@@ -124,7 +124,7 @@ def group_numbers(
 def label_matrices(
     dataset: Dataset,
 ) -> tuple[UInt8[np.ndarray, "images labels"], UInt8[np.ndarray, "sentences labels"]]:
-    """Which labels a split's pictures have, and its sentences, which have those of their picture: 0 or 1.
+    """The labels (0 or 1) of a split's images, and of its sentences, which have those of their image.
 
     Raises `DataError` when no picture has any.
     """

@@ -182,7 +182,7 @@ class PretrainedTokenizer(_RowTokenizer):
 
     @classmethod
     def read(cls, source: str, *, special_tokens: bool = False) -> "PretrainedTokenizer":
-        """Read a folder or a name on the hub. Raises `SettingsError` where there is no fast tokenizer."""
+        """Read a folder or a name on the hub. Raises `SettingsError` if there is no fast tokenizer."""
         # A folder that is missing would be taken for a name on the hub, and the error speak of the network.
         if (Path(source).is_absolute() or source.startswith((".", "~"))) and not Path(source).is_dir():
             raise SettingsError(f"tokenizer '{source}': no such folder; give one with tokenizer.json")
@@ -264,7 +264,7 @@ class PretrainedTokenizer(_RowTokenizer):
         )
 
     def words(self, sentence: str) -> list[str]:
-        """All words of a sentence, as they stand there."""
+        """All words of a sentence in its own spelling."""
         return [word.text for word in _grouped(sentence, self._encoded([sentence])[0])]
 
     def known_words(self, sentence: str) -> list[str]:
@@ -287,7 +287,7 @@ class PretrainedTokenizer(_RowTokenizer):
 
 
 def _unknown_id(model: Mapping[str, Any], fast: Any) -> int | None:
-    """The id of the token that stands for what the tokenizer cannot spell; None where there is none."""
+    """The id of the token that stands for text that the tokenizer cannot spell; None if it has no such token."""
     # WordPiece and BPE name the token by its text, Unigram by its number.
     named = model.get("unk_token")
     found: int | None = model.get("unk_id") if named is None else fast.token_to_id(named)

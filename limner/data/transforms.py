@@ -23,7 +23,7 @@ LONGEST = 16
 strip of 1×5000 pixels would become 256×1,280,000, a gigabyte. Panoramas stay below 10."""
 
 View = UInt8[np.ndarray, "crop_height crop_width 3"]
-"""A crop of a picture: what the network sees."""
+"""A crop of an image, as the network sees it."""
 
 # 4,096 squared is 50 MB of RGB for a single view.
 Pixel = Annotated[int, Field(ge=1, le=4096)]
@@ -40,7 +40,7 @@ class ImageSettings(Settings):
     """Pixels of the shorter side, the ratio kept; or exact (height, width) in pixels, the ratio given up."""
 
     crop: tuple[Pixel, Pixel] = (224, 224)
-    """(height, width) in pixels of what the network sees."""
+    """(height, width) of the network's input in pixels."""
 
     train_crop: Literal["random", "scaled", "pad"] = "random"
     """Training crop: "random" place; "scaled", 80–100% of the area at aspect 3/4–4/3; "pad" then "random"."""

@@ -30,7 +30,7 @@ def read_word_vectors(path: Path, wanted: Iterable[str]) -> dict[str, Float[np.n
     """The vectors of the wanted words, from word2vec (`.bin`, `.bin.gz`, or text with a header line) or GloVe text.
 
     A file without a header line is read as GloVe; a word of it may hold blanks, as `. . .` in `glove.840B.300d.txt`
-    does. A wanted word gets the first row of just that word; where there is none, the first that equals it in lower
+    does. A wanted word gets the first row of exactly that word; failing that, the first that equals it in lower
     case (`us` gets that of `us`, not that of `US`). Raises `DataError` when the file is missing, damaged or
     holds none of the words.
     """

@@ -1,4 +1,4 @@
-"""Splits text into words, and says where in the text each of them stands.
+"""Splits text into words, with the place of each in the text.
 
 This is the one definition of a word for the word vocabulary, the noun phrases and the checks of captions. A sub-word
 tokenizer brings its own (`limner.data.tokenizers`).

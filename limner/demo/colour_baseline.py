@@ -1,4 +1,4 @@
-"""The bag of colours: how far a search gets that only compares colour words with colours in the picture.
+"""The bag of colours: a search that only compares colour words with colours in the image.
 
 It knows no shapes, no places and no grammar: a sentence is the set of its colour words, a picture the share of its
 pixels nearest to each colour, with the middle of the picture counting more than its edges. A set of pictures on
@@ -29,7 +29,7 @@ COLOUR_WORDS: Final[dict[str, tuple[int, int, int]]] = {
     "brown": (108, 68, 40),
     "beige": (214, 194, 155),
 }
-"""The colour words that it knows and what they look like (sRGB)."""
+"""The colour words that it knows, with their sRGB colours."""
 
 _SYNONYMS: Final = {"gray": "grey", "blond": "yellow", "blonde": "yellow"}
 _SIDE: Final = (96, 48)

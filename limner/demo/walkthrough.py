@@ -44,7 +44,7 @@ SHEETS = ("search-1.png", "search-2.png", "search-3.png")
 
 @dataclass(frozen=True)
 class Screen:
-    """Where the demo says what it does. It prints nothing itself: it lies below the command line, which does."""
+    """The interface through which the demo reports progress. It prints nothing itself: only the command line prints."""
 
     say: Callable[[object], None]
     """Prints a line or a table."""
@@ -113,7 +113,8 @@ def run_demo(folder: Path, settings: Sequence[str], identities: int, screen: Scr
 
 
 def _claim(folder: Path) -> None:
-    """Refuse to write over what no demo has made; drawing the people, its first step, refuses a foreign `people`."""
+    """Refuse to overwrite files that no demo has made; drawing the people, the first step, refuses a foreign
+    `people`."""
     if folder.exists() and not folder.is_dir():
         raise SettingsError(f"--out {folder}: a folder was expected, this is a file")
     if not (folder / "people" / OPTIONS_FILE).exists():
@@ -166,7 +167,7 @@ def _evaluate(run: TrainedModel, test: Dataset, screen: Screen) -> tuple[Report,
 
 
 def _calibrate(run: TrainedModel, folder: Path, val: Dataset, screen: Screen) -> None:
-    """Fit what makes match probabilities of scores, on validation people, like the choice of the epoch."""
+    """Fit match probabilities on the validation people, like the choice of the epoch."""
     try:
         with screen.counting_each("pictures") as count:
             write_calibration(folder, calibrate_run(run, val, "val", progress=count))
@@ -191,7 +192,7 @@ def _search(store: Store, test: Dataset, folder: Path, screen: Screen) -> str:
 
 
 def colour_baseline(dataset: Dataset) -> float:
-    """Text→image R@1 in percent of comparing the colours that a sentence names with those of a picture."""
+    """Text→image R@1 in percent of a search that compares the colours named in a sentence with those of an image."""
     image_groups, sentence_groups = group_numbers(dataset)
     sentences = [sentence for record in dataset.records for sentence in record.sentences]
     scores = colour_similarity(sentences, [record.image for record in dataset.records])
@@ -207,6 +208,6 @@ def chance(dataset: Dataset) -> float:
 
 
 def examples(dataset: Dataset) -> list[tuple[str, str]]:
-    """Three sentences of different people, spread over the split, with whom they describe."""
+    """Three sentences about different people, spread over the split, with their identities."""
     records = dataset.records
     return [(record.sentences[0], record.group) for record in records[:: max(1, len(records) // 3)][:3]]

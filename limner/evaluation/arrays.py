@@ -31,7 +31,7 @@ _NAMES = (
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Somebody's embeddings or scores with what matches what; `scores` are None where there are embeddings.
+    """Embeddings or scores with the true matches; `scores` are None if there are embeddings.
 
     `reranking` orders the first of what embeddings find; it is not saved.
     """

@@ -11,7 +11,7 @@ from limner.errors import DataError
 from limner.settings import Settings
 
 HITS = 10
-"""Hits of a query that are kept: as many as a search shows unless told otherwise."""
+"""Hits that are kept of a query: as many as a search shows by default."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def _best(scores: Float[np.ndarray, "queries gallery"]) -> Float[np.ndarray, "qu
 
 # Six is from an earlier trial that had looked at test; features and constants below were chosen on val alone.
 AROUND = 6
-"""First hits whose mean score is a hit's surroundings."""
+"""Number of first hits whose mean score is a hit's surroundings."""
 
 # Measured: calibration error 0.051 / 0.060 (embedding / reranker) at 10%, 0.068 / 0.105 at 20%, which makes
 # probabilities too low for searches that have a match; at 0, 56 to 60% of the others reach 0.5.
@@ -122,9 +122,9 @@ class Calibration(Settings):
     floor: float = Field(allow_inf_nan=False)
     """Lowest surroundings, a score."""
     right: int = Field(ge=1)
-    """Hits that match of those that it was fitted to."""
+    """Matching hits in the fit."""
     wrong: int = Field(ge=1)
-    """Hits of the same rankings that do not match."""
+    """Other hits in the fit."""
 
     @model_validator(mode="after")
     def _rises(self) -> "Calibration":

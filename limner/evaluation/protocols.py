@@ -67,7 +67,7 @@ class Protocol:
         }
 
     def applied(self, results: Results) -> Results:
-        """The results as they are ranked. Raises `DataError` for labels where there are none."""
+        """The results as they are ranked. Raises `DataError` for labels if the results have none."""
         # Refused: without labels the ranking would match by groups under this protocol's name.
         if self.match == "labels" and results.image_labels is None:
             raise DataError(

@@ -43,7 +43,7 @@ _LEARNT = {
 
 
 def read_log(run: Path) -> list[dict[str, Any]]:
-    """The rows of a run's log, an epoch each. Raises `DataError` when there is none."""
+    """The rows of a run's log, an epoch each. Raises `DataError` if the run has none."""
     file = run / LOG_FILE if run.is_dir() else run
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

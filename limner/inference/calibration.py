@@ -29,14 +29,14 @@ FILE = "calibration.json"
 FORMAT = 2
 
 THRESHOLD = 0.5
-"""Probability of the first hit from which on an answer counts as good, unless a user says otherwise."""
+"""Lowest probability of the first hit of a good answer, by default."""
 
 Kind = Literal["embedding", "reranker"]
-"""Whose scores: the cosine of the embeddings, or `limner.types.Reranker.scores` of an image that was re-ranked."""
+"""The kind of score: the cosine of the embeddings, or `limner.types.Reranker.scores` of a re-ranked image."""
 
 
 class RunCalibration(Settings):
-    """The probabilities of one checkpoint's scores, and what they are known from."""
+    """The probabilities of one checkpoint's scores, and the data of their fit."""
 
     format: int = FORMAT
     """Version of the file's layout."""
@@ -55,7 +55,7 @@ class RunCalibration(Settings):
     sentences: int = Field(ge=1)
     """Sentences of the split."""
     reranked: Annotated[int, Field(ge=0)] | Literal["all"]
-    """How many of a sentence's first pictures the reranker scored; 0 = there is none."""
+    """How many of a sentence's first images the reranker scored; 0 = the model has none."""
     threshold: float = Field(THRESHOLD, ge=0, le=1)
     """A first hit of lower probability is no good match."""
     embedding: Calibration
@@ -83,7 +83,7 @@ def load_calibration(run: Path, fingerprint: str) -> RunCalibration | None:
 
 
 def read_calibration(run: Path) -> RunCalibration | None:
-    """The calibration in a run folder, or beside a checkpoint file, of whichever model; None where there is no file.
+    """The calibration in a run folder, or beside a checkpoint file, of any model; None if the file does not exist.
 
     Raises `CheckpointError` in one line for one that is damaged or of a later format.
     """
@@ -147,7 +147,7 @@ def calibrate_run(
     rerank: First | None = None,
     progress: ProgressCallback | None = None,
 ) -> RunCalibration:
-    """Fit the probabilities of a run's scores to the sentences and pictures of a split that it has not learnt from.
+    """Fit the probabilities of a run's scores on a split that it was not trained on.
 
     Each sentence searches all pictures of the split. A reranker scores the first of the embedding's ranking,
     `rerank` of them in place of the recipe's number. How reliable the result is, is measured by cross-validation,
@@ -227,7 +227,7 @@ def _expect_unseen(run: TrainedModel, dataset: Dataset, split: str) -> None:
 def _gather(
     run: TrainedModel, dataset: Dataset, first: First, progress: ProgressCallback | None
 ) -> dict[Kind, FirstHits]:
-    """First hits of the sentences among the pictures, the reranker's only where it scores any."""
+    """First hits of the sentences among the images; the reranker's only if it scores any."""
     if first != "all" and first < 0:
         raise SettingsError(f"rerank: expected at least 0 or 'all', got {first}")
     if first != 0:
@@ -307,7 +307,7 @@ def _of_reranker(
 
 
 def _matching(relevance: Relevance, start: int, stop: int) -> Bool[np.ndarray, "queries gallery"]:
-    """Which pictures match sentences `start` to `stop` − 1."""
+    """The images that match sentences `start` to `stop` − 1."""
     found = np.zeros((stop - start, relevance.gallery_size), bool)
     items, begins = relevance.listed(start, stop)
     for row, (begin, count) in enumerate(zip(begins, relevance.counts[start:stop], strict=True)):

@@ -1,6 +1,6 @@
 """Checkpoints: one safetensors file whose header holds a JSON description, written atomically.
 
-Weights and description travel in one file, so that no crash can leave them apart. Nothing in it is
+Weights and description travel in one file, so that no crash can separate them. Nothing in it is
 pickled, and reading it runs no code. The description:
 
     format        2
@@ -30,7 +30,7 @@ from torch import Tensor
 from limner.errors import CheckpointError
 
 FORMAT = 2
-"""Raised when an older reader could not make sense of a file, or this one of an older file."""
+"""Increased when an older version of limner could not read a file, or this one an older file."""
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:

@@ -63,7 +63,7 @@ class Encoding:
     def cached(self, views: Float[np.ndarray, "images views ..."]) -> Float[Tensor, "images dim"]:
         """Unit embeddings of what the feature cache keeps (`DualEncoder.pool_cached`), averaged over the views.
 
-        Layers of the backbone that are left to do run unfolded. A memory map is read batch by batch.
+        The remaining layers of the backbone run unfolded. A memory map is read batch by batch.
         """
         rows = []
         for start in range(0, len(views), self.batch):

@@ -158,7 +158,7 @@ def _names(dataset: Dataset) -> list[str]:
 
 
 def expect_fit(dataset: Dataset, protocol: Protocol) -> None:
-    """Raise `DataError` for a protocol that a split cannot be evaluated by, before anything is encoded."""
+    """Raise `DataError` if a split cannot be evaluated by a protocol, before anything is encoded."""
     if protocol.match == "labels":
         label_matrices(dataset)
     groups = {record.group for record in dataset.records}
@@ -170,7 +170,7 @@ def expect_fit(dataset: Dataset, protocol: Protocol) -> None:
 
 
 def expect_same_splits(dataset: Dataset, described: dict[str, Any]) -> None:
-    """Refuse a set whose splits were drawn otherwise than those that the run was trained on: some pictures are both."""
+    """Refuse a set whose splits were drawn in another way than in training: some images would be in both."""
     (path, drawn), (trained_path, trained) = (
         split_source(source) for source in (dataset.source, described["data"]["source"])
     )

@@ -24,7 +24,7 @@ class OpenVINOModule:
     """
 
     def __init__(self, module: nn.Module, size: tuple[int, int], precision: Arithmetic) -> None:
-        """`size`: height and width of every picture. Raises `SettingsError` where OpenVINO is not installed."""
+        """`size`: height and width of every picture. Raises `SettingsError` if OpenVINO is not installed."""
         openvino = require_openvino()
         # uint8: the backbone normalises pixels itself, and a batch has a quarter of float32's bytes
         example = torch.zeros(2, 3, *size, dtype=torch.uint8)
@@ -51,7 +51,7 @@ class OpenVINOModule:
 
 
 def require_openvino() -> Any:
-    """The library. Raises `SettingsError` where it is not installed."""
+    """The library. Raises `SettingsError` if it is not installed."""
     try:
         import openvino
     except ImportError:
@@ -132,7 +132,7 @@ class _Until(nn.Module):
 def to_half(
     features: Float[Tensor, "images ..."], what: str = "the backbone's features"
 ) -> Float[np.ndarray, "images ..."]:
-    """Features as they are kept, in half precision. Raises `DataError` for values that it cannot hold."""
+    """Features in half precision, for the cache. Raises `DataError` for values that half precision cannot hold."""
     half: Float[np.ndarray, "images ..."] = features.half().cpu().numpy()
     # looked at after the cast, by which a finite number above 65,504 becomes infinite
     if not np.isfinite(half).all():

@@ -1,4 +1,4 @@
-"""Which arithmetic a forward pass uses on this device."""
+"""The arithmetic of a forward pass on this device."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
@@ -37,7 +37,7 @@ def autocast(precision: Arithmetic, device: torch.device) -> AbstractContextMana
 
 
 def default_device() -> torch.device:
-    """The accelerator where there is one, else the CPU."""
+    """The accelerator if there is one, else the CPU."""
     if torch.accelerator.is_available():
         # asked second: a torch that is built for an accelerator names it where there is none, too
         found = torch.accelerator.current_accelerator()

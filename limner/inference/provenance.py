@@ -32,7 +32,7 @@ def versions() -> dict[str, str]:
 
 
 def processor() -> str:
-    """The processor's name, or its architecture where the system does not say."""
+    """The processor's name, or its architecture if the system does not say."""
     try:
         # the file, since `platform.processor()` says no more than the architecture on Linux, or nothing
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -24,7 +24,7 @@ from limner.models.image import LAST_MAP
 from limner.types import PairScorer, RegionFeatures, RerankScores, Tokenizer, Word
 
 _MEETINGS = 1 << 25
-"""Numbers that words and regions make where they meet (Eq. 6) at once: 128 MiB of float32."""
+"""Size of the hidden layer of Eq. 6 that is in memory at once: 128 MiB of float32."""
 
 _CACHED = 64
 """Cached maps that are read at once."""
@@ -96,7 +96,7 @@ class CoAttentionReranker:
         return np.concatenate(rows)
 
     def rerank(self, sentence: str, regions: RegionFeatures) -> RerankScores:
-        """Match a sentence with every image: one batched forward, or several where memory should not hold it."""
+        """Score a sentence with every image: in one batched forward pass, or several to limit memory."""
         read = self._model.tokenize([sentence], self._tokenizer, words=True)
         assert read.words is not None
         # a word that the model does not know has no token, and so no attention to show
@@ -131,7 +131,7 @@ class CoAttentionReranker:
     def scores(
         self, similarities: Float[np.ndarray, " images"], logits: Float[np.ndarray, " images"]
     ) -> Float[np.ndarray, " images"]:
-        """The logits: of the embedding the cross-encoder takes nothing but the shortlist."""
+        """The logits: the cross-encoder takes nothing from the embedding but the shortlist."""
         return logits
 
     def confidences(self, scores: Float[np.ndarray, " images"]) -> Float[np.ndarray, " images"]:
@@ -145,7 +145,7 @@ class CoAttentionReranker:
         images: Int[np.ndarray, " pairs"],
         sentences: Int[np.ndarray, " pairs"],
     ) -> Float[np.ndarray, " pairs"]:
-        """The confidence before its sigmoid of pairs given by positions, as many at once as memory should hold.
+        """The confidence before its sigmoid of pairs given by positions, in blocks that limit memory.
 
         Pairs of one sentence that stand together encode it once.
         """
@@ -179,7 +179,7 @@ class CoAttentionReranker:
         return found
 
     def _at_once(self, regions: RegionFeatures, token_ids: Int64[np.ndarray, "sentences words"]) -> int:
-        """How many pairs of these memory should hold at once."""
+        """How many of these pairs are in memory at once."""
         height, width = int(regions.shape[1]), int(regions.shape[2])
         # a hidden vector for each word and region: nothing else of a pair is as large
         a_pair = height * width * longest(token_ids) * self.cross_encoder.settings.spatial_dim

@@ -83,7 +83,7 @@ class HGANReranker:
     def region_features_of_cached(
         self, cached: Float[np.ndarray, "images _height _width _channels"]
     ) -> RegionFeatures:
-        """The regions from what the feature cache keeps: last maps, or those that a learning layer reads."""
+        """The regions from cached features: last maps, or the maps that a learning layer reads."""
         rows = []
         for start in range(0, len(cached), 64):
             block = torch.from_numpy(np.array(cached[start : start + 64])).to(self.device)

@@ -32,7 +32,7 @@ from limner.types import ImageSource, Pixels, RegionFeatures, Reranker, TokenBat
 
 
 class _Model(Settings):
-    """The one setting that says what network a checkpoint is of."""
+    """The setting that says which network a checkpoint holds."""
 
     model: ModelSettings
     """The network."""
@@ -144,7 +144,7 @@ class TrainedModel:
     ) -> Float[np.ndarray, "batch dim"]:
         """Unit embeddings, float32 (sentences, dim), of one sentence or several; unknown words are dropped.
 
-        Raises `DataError` for a sentence that means nothing to the model, as `check_query` does. With `check` off such
+        Raises `DataError` for a sentence without a known word, as `check_query` does. With `check` off such
         a sentence has the embedding of an empty one, the same for all of them: evaluation needs that, since a dataset
         is measured with every sentence it has. `progress` is called after each batch with the sentences done and their
         total.
@@ -190,7 +190,7 @@ class TrainedModel:
 
     @property
     def rerank(self) -> First:
-        """How many of the first the recipe has re-ranked; 0 where nothing re-ranks."""
+        """How many of the first hits the recipe re-ranks; 0 without a reranker."""
         first: First = self.description["recipe"].get("rerank", 20) if self.model.reranked_by else 0
         return first
 
@@ -236,7 +236,7 @@ class TrainedModel:
 
 
 def _several(images: ImageSource | Sequence[ImageSource]) -> Sequence[ImageSource]:
-    """A list of images; one that stands alone is a list of one."""
+    """A list of images; a single image becomes a list of one."""
     # `str` and `bytes` are sequences as well, so what stands alone is asked for first
     if isinstance(images, np.ndarray):
         return list(images) if images.ndim == 4 else [images]
@@ -253,7 +253,7 @@ def load_model(
 ) -> TrainedModel:
     """Load a run folder's chosen checkpoint, that of one `stage`, or a checkpoint file itself.
 
-    `engine` "openvino" has OpenVINO run the image backbone, on the CPU (`limner.inference.image_engine`). Raises
+    `engine` "openvino" runs the image backbone with OpenVINO on the CPU (`limner.inference.image_engine`). Raises
     `CheckpointError` when there is no checkpoint or it is damaged, `SettingsError` for an engine that cannot be had.
     """
     path = checkpoint_path(Path(folder), stage)

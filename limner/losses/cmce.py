@@ -32,10 +32,10 @@ class CMCE(LossSettings):
     keep: float = Field(default=0.5, ge=0, lt=1)
     """Share of the old row when a feature buffer is updated (section 3.1.1: 0.5)."""
     refill: int = Field(default=0, ge=0)
-    """Epochs after which the feature buffers are filled anew by the network as it stands; 0 = only before the first
-    step, as in the paper."""
+    """Epochs after which the feature buffers are filled again by the current network; 0 = only before the first step,
+    as in the paper."""
     renormalise: bool = False
-    """Whether rows of the feature buffers are L2-normalised after each update (not in the paper)."""
+    """L2-normalise the rows of the feature buffers after each update (not in the paper)."""
 
     remembers: ClassVar[bool] = True
 
@@ -114,13 +114,13 @@ class CMCELoss(Loss):
         __call__ = forward
 
     def terms(self, batch: Embedded) -> Terms:
-        """The loss "cmce"; what it reads is remembered for the update after the step."""
+        """The loss "cmce"; its features are kept for the update after the step."""
         # the update belongs behind the optimiser's step, but the features of this step are only here
         self._seen = batch.images.detach(), batch.texts.detach(), batch.classes
         return only_term("cmce", self(batch.images, batch.texts, batch.classes))
 
     def start(self, examples: Callable[[], Examples], *, first: bool) -> None:
-        """Fill the buffers by the network as it stands, at each stage."""
+        """Fill the buffers by the current network, at the start of each stage."""
         found, device = examples(), self.images.device
         self.fill(
             found.images.to(device),
@@ -130,14 +130,14 @@ class CMCELoss(Loss):
         )
 
     def begin_epoch(self, epoch: int, examples: Callable[[], Examples]) -> None:
-        """Fill the buffers anew where it is time."""
+        """Fill the buffers again if `refill` says so."""
         if self.refill and epoch and epoch % self.refill == 0:
             # off by default: filled anew every epoch, generated people
             # had 16.1 text→image R@1 at epoch 16, without it 22.9
             self.start(examples, first=False)
 
     def after_step(self, gather: Gather) -> None:
-        """Update the buffers by the features of the step, those of all processes."""
+        """Update the buffers with the features of the step, from all processes."""
         if self._seen is not None:
             # gathered in the same order everywhere, so that all processes hold the same rows
             images, texts, classes = (gather(part) for part in self._seen)

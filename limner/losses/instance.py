@@ -115,7 +115,7 @@ class InstanceLoss(Loss):
         __call__ = forward
 
     def logits(self, features: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch identities"]:
-        """W_shareᵀ f, with what was set of bias, dropout and scale."""
+        """W_shareᵀ f, with bias, dropout and scale as set."""
         if self.scale is None:
             logits = F.linear(F.dropout(features, self.dropout, self.training), self.weight, self.bias)
         else:
@@ -133,7 +133,7 @@ class InstanceLoss(Loss):
         return F.cross_entropy(logits, groups, label_smoothing=self.smoothing)
 
     def terms(self, batch: Embedded) -> Terms:
-        """The losses "visual", "textual" and "joint", as far as they have a weight, and NAME_error of each.
+        """The losses "visual", "textual" and "joint" that have a weight, and NAME_error of each.
 
         The error is the share of the batch whose class does not have the highest logit, in percent (Figure 8). Dropout
         before the classifier counts as in the loss.
@@ -160,7 +160,7 @@ class InstanceLoss(Loss):
 
     @torch.no_grad()
     def start(self, examples: Callable[[], Examples], *, first: bool) -> None:
-        """Rows of W at the mean embedding of their class's images, at the scale that random rows have."""
+        """Set the rows of W to the mean embedding of their class's images, at the scale of random rows."""
         if not first or self.initial == "random":
             return
         found = examples()

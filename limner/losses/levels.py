@@ -70,7 +70,7 @@ class LevelsLoss(Loss):
         counted: Bool[Tensor, " batch"],
         groups: Int64[Tensor, " batch"],
     ) -> Float[Tensor, ""]:
-        """The mean over the pairs whose sentence is `counted`; 0 where there is none.
+        """The mean over the pairs whose sentence is `counted`; 0 without such a pair.
 
         **Decided**: a sentence without a noun phrase takes no part in the hinges over phrases.
         """
@@ -87,7 +87,7 @@ class LevelsLoss(Loss):
         __call__ = forward
 
     def terms(self, batch: Embedded) -> Terms:
-        """The losses "word" and "phrase", as far as they have a weight."""
+        """The losses "word" and "phrase" that have a weight."""
         return Terms(
             {
                 name: self(local.similarity, local.counted, batch.groups)

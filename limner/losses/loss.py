@@ -1,4 +1,4 @@
-"""What every loss is: settings that a recipe holds, and a module that reads an embedded batch.
+"""The interface of a loss: settings that a recipe holds, and a module that reads an embedded batch.
 
 A loss is one file of this package: a small settings class, its `nn.Module` with the equation, and what it needs of a
 batch. The objective (`limner.training.objective`) embeds once and sums over the losses of a stage, none of which it
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from limner.settings import Settings
 
 Need = Literal["classes", "labels", "mined", "sextuples", "levels"]
-"""What a loss may need beside the embeddings of a batch:
+"""The needs of a loss beside the embeddings of a batch:
 
 - "classes": the number of classes, and each pair's class;
 - "labels": labels of the training images, by which something is relevant;
@@ -67,7 +67,7 @@ class LocalSimilarity:
 # one record instead of a dozen arguments: what one loss needs is a field that the others never see
 @dataclass(frozen=True)
 class Embedded:
-    """A batch of pairs behind the network: what the objective hands to every loss.
+    """A batch of pairs after the network, as the objective gives it to every loss.
 
     - `images`, `texts`: the embeddings of the pairs, not normalised; row i of both belongs together.
     - `groups` say what matches; `classes` what is told apart: the same unless pseudo-classes are used.
@@ -88,7 +88,8 @@ class Embedded:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a loss says of a batch: its terms by name, without weights, and what is shown beside them, in percent."""
+    """The output of a loss for a batch: its terms by name, without weights, and figures to show beside them, in
+    percent."""
 
     losses: Mapping[str, Float[Tensor, ""]]
     shown: Mapping[str, Float[Tensor, ""]] = field(default_factory=dict)
@@ -96,7 +97,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Examples:
-    """Unit embeddings of the training split by the network as it stands, with their classes."""
+    """Unit embeddings of the training split by the current network, with their classes."""
 
     images: Float[Tensor, "images dim"]
     image_classes: Int64[Tensor, " images"]
@@ -107,27 +108,27 @@ class Examples:
 class LossSettings(Settings, ABC):
     """The base of every loss's settings.
 
-    A stage holds each `kind` once. What is written here acts: a setting of one loss is none of another, and a loss that
-    is not wanted is left out rather than weighted with 0.
+    A stage holds each `kind` once. Every setting here has an effect: a setting of one loss does not exist in another,
+    and a loss that is not wanted is left out rather than weighted with 0.
     """
 
     kind: str
     """Name of the loss: in recipes, and on the command line as `stages.STAGE.losses.KIND`."""
 
     lasting: ClassVar[tuple[str, ...]] = ()
-    """Settings of what lives on across stages; all stages with this loss must agree in them."""
+    """Settings of state that persists across stages; all stages with this loss must agree in them."""
     remembers: ClassVar[bool] = False
-    """Whether it keeps features of a step for later ones."""
+    """True if it keeps features of a step for later ones."""
     of_embedding: ClassVar[bool] = True
-    """Whether it reads the embeddings of whole images and sentences."""
+    """True if it reads the embeddings of whole images and sentences."""
     part: ClassVar[str | None] = None
-    """What its parameters are called among the parts of a network, and in the file that hands them on to the next
-    stage; None = it has none."""
+    """The name of its parameters among the parts of a network, and in the file that hands them on to the next stage;
+    None = it has none."""
 
     # of the settings and not of the module: a recipe is held against its network before anything is built
     @property
     def needs(self) -> frozenset[Need]:
-        """What it needs beside the embeddings."""
+        """Its needs beside the embeddings."""
         return frozenset()
 
     # terms are weighted outside, so that the log shows each loss as its equation has it
@@ -142,7 +143,8 @@ class LossSettings(Settings, ABC):
 
 
 class Loss(nn.Module, ABC):
-    """A loss at work. `forward` is the paper's equation; `terms` takes from an embedded batch what it reads.
+    """The module of a loss. `forward` is the paper's equation; `terms` passes it the parts of an embedded batch that
+    it needs.
 
     Each setting of the same name is an attribute, so that one module serves all stages: its parameters and buffers
     live on, `use` sets the rest.
@@ -170,7 +172,7 @@ class Loss(nn.Module, ABC):
 
     # a hook behind the optimiser, and not a part of `terms`: the loss of a step must not see what the step changes
     def after_step(self, gather: Gather) -> None:
-        """Called after each step of the optimiser, for what is remembered of the batch, on all processes alike."""
+        """Called after each step of the optimiser, on all processes alike, to update state from the batch."""
 
 
 def only_term(name: str, value: Float[Tensor, ""]) -> Terms:

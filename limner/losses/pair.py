@@ -1,4 +1,4 @@
-"""The pair loss: how likely each sentence is for a picture, held against which of them are right.
+"""The pair loss: the distribution of an image over the sentences of a batch, compared with its true matches.
 
 Source: Zheng et al., HGAN, MM 2020, section 3.4, Eq. 11, which has the projection-matching form of its reference 39
 (Zhang and Lu, "Deep Cross-Modal Projection Learning for Image-Text Matching", ECCV 2018).
@@ -56,7 +56,7 @@ class PairLoss(Loss):
         texts: Float[Tensor, "batch dim"],
         groups: Int64[Tensor, " batch"],
     ) -> Float[Tensor, ""]:
-        """Both directions of a batch; features as the network gives them, since their length is a temperature."""
+        """Both directions of a batch; features are not normalised, since their length is a temperature."""
         same = groups[:, None] == groups[None, :]
         right = same.to(images.dtype) / same.sum(dim=1, keepdim=True)
         # `same` is symmetric, so the rows of one matrix serve both directions

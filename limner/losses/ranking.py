@@ -1,6 +1,6 @@
 """The ranking loss: a hinge on cosine similarities, with an image anchor and a text anchor.
 
-Source: dual-path TOMM 2020, section 4.1, Eq. 4. Which negatives enter it the paper leaves to the code, which
+Source: dual-path TOMM 2020, section 4.1, Eq. 4. The paper does not say which negatives enter it; the released code
 takes the hardest of a pool of sampled candidates.
 """
 
@@ -34,7 +34,7 @@ class Ranking(LossSettings):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Mined negatives, where there are candidates to mine them from."""
+        """Mined negatives, if there are candidates to mine them from."""
         return frozenset({"mined"}) if self.candidates else frozenset()
 
     @property
@@ -87,7 +87,7 @@ class RankingLoss(Loss):
         __call__ = forward
 
     def terms(self, batch: Embedded) -> Terms:
-        """The loss "ranking", with mined negatives where there are any."""
+        """The loss "ranking", with mined negatives if there are any."""
         pairs, mined = len(batch.groups), batch.mined
         return only_term(
             "ranking",
@@ -107,7 +107,7 @@ class RankingLoss(Loss):
     def of_similarities(
         self, similarities: Float[Tensor, "batch batch"], groups: Int64[Tensor, " batch"]
     ) -> Float[Tensor, ""]:
-        """The same of similarities of image i and text j that are not cosines (HGAN, Eq. 9)."""
+        """The same for similarities of image i and text j that are not cosines (HGAN, Eq. 9)."""
         positive = similarities.diagonal()
         own = groups[:, None] == groups[None, :]
         image_anchor = self._of_anchors(similarities, positive, own)

@@ -41,7 +41,8 @@ class Sextuple(LossSettings):
     relevant: Literal["class", "label"] = "class"
     """Positives share the class (see `Recipe.classes`), or at least one label."""
     queue: int = Field(default=4096, ge=1)
-    """Pairs seen last that hard negatives are drawn from; memory for their embeddings, however large the set."""
+    """The most recent pairs, from which hard negatives are drawn; memory is needed for their embeddings alone,
+    however large the set."""
 
     remembers: ClassVar[bool] = True
 
@@ -165,7 +166,7 @@ class SextupleLoss(Loss):
 
 
 class EmbeddingQueue(nn.Module):
-    """The embeddings of the pairs seen last, a slot each: picture, sentence, and their numbers.
+    """The embeddings of the most recent pairs, one slot each: image, sentence, and their numbers.
 
     The oldest slots are overwritten first. Embeddings are those that a batch is searched by, in eval mode. All of it is
     buffers, so that it is in the state that a run resumes from.

@@ -191,7 +191,7 @@ class CrossEncoder(PartedNetwork):
         self.co_attention = CoAttention(settings, backbone.map_channels, text.channels)
 
     def map_pictures(self, pictures: Tensor) -> Float[Tensor, "batch channels height width"]:
-        """The last map of pixels, or of what the feature cache keeps of them.
+        """The last map of pixels, or of their cached features.
 
         That is uint8 (batch, 3, height, width), or a map with channels last: for the layer `backbone.learns_from`, the
         last one where the backbone does not learn.

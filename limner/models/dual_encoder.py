@@ -139,7 +139,7 @@ class DualEncoder(PartedNetwork):
         self,
         cached: Float[Tensor, "batch channels"] | Float[Tensor, "batch height width map_channels"],
     ) -> Float[Tensor, "batch channels"]:
-        """The backbone's pooled features of what the feature cache keeps.
+        """The backbone's pooled features from cached features.
 
         These are the features themselves while the backbone is frozen, or its last maps, channels last; and maps for
         the layer `backbone.learns_from` while it learns from there on.
@@ -196,7 +196,7 @@ class DualEncoder(PartedNetwork):
         """Take in the share of the stage that is done, before each step, for what changes over a stage."""
 
     def after_step(self) -> None:
-        """Bring the weights back to what a system holds them to, after each step; most hold them to nothing."""
+        """Project the weights onto a system's constraint after each step; most systems have none."""
 
     def modules_of_parts(self) -> dict[str, list[nn.Module]]:
         """The modules of each part; the cross-encoder has parts of its own."""

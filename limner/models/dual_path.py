@@ -17,12 +17,12 @@ Head = Literal["paper", "released", "linear"]
 
 
 class DualPathSettings(DualEncoderSettings):
-    """Both paths of the dual-path network and the heads on them."""
+    """The settings of the dual-path network: both encoders and their heads."""
 
     system: Literal["dual-path"] = "dual-path"
     """The published system."""
     backbone: BackboneSettings = BackboneSettings(name="resnet-50", weights="imagenet")
-    """The image CNN below the head."""
+    """The image CNN before the head."""
     text: TextCNNSettings = TextCNNSettings()
     """The text CNN below the head."""
     dim: int = Field(default=2048, ge=1)

@@ -1,4 +1,4 @@
-"""HGAN: pictures and sentences matched as wholes, by words and by phrases.
+"""HGAN: scores images and sentences as wholes, by words and by phrases.
 
 Source: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Person Search", MM 2020, section 3.2 and
 Figure 2, implementation section 4.
@@ -30,7 +30,7 @@ Sizes = tuple[int, int]
 
 
 class RegionSettings(Settings):
-    """How the CNN's map is cut into regions (Table 4)."""
+    """The division of the CNN's map into regions (Table 4)."""
 
     map_size: Sizes = (16, 8)
     """Rows and columns that the map is averaged to before windows are laid over it; Table 4 needs 16 × 8."""
@@ -91,7 +91,7 @@ class HGANSettings(DualEncoderSettings):
     local: LocalMatchingSettings = LocalMatchingSettings()
     """Attention and similarity at both levels."""
     scores: ScoreSettings = ScoreSettings()
-    """How a pair's score is made of the levels (the paper does not say: all 1)."""
+    """Weights of the granularities in a pair's score (the paper does not say: all 1)."""
 
     offers: ClassVar[frozenset[str]] = frozenset({"classes", "levels"})
 
@@ -216,11 +216,11 @@ class HGAN(DualEncoder):
 
     @property
     def reranked_by(self) -> str | None:
-        """Its own words and phrases, where it has either."""
+        """The granularities that it has below the sentence."""
         return "hgan" if self.settings.levels else None
 
     def read_map(self, pictures: Tensor) -> Float[Tensor, "images channels height width"]:
-        """The CNN's last map of pixels, uint8 (images, 3, height, width), or of what the feature cache keeps."""
+        """The CNN's last map of pixels, uint8 (images, 3, height, width), or of cached features."""
         if not pictures.is_floating_point():
             return self.backbone.forward_map(pictures)
         cached = pictures.permute(0, 3, 1, 2).float()
@@ -229,7 +229,7 @@ class HGAN(DualEncoder):
         return self.backbone.map_from(cached, self.backbone.learns_from)
 
     def read_pictures(self, pictures: Tensor) -> PictureParts:
-        """All of a picture, as `read_map` takes it; the embedding is not normalised."""
+        """The embedding (not normalised) and the regions of an image, as `read_map` takes it."""
         feature_map = self.read_map(pictures)
         return PictureParts(self.embed_images(self.backbone.pool(feature_map).float()), self.cut(feature_map))
 

@@ -15,7 +15,7 @@ from limner.models.text_lstm import TextLSTM, TextLSTMSettings
 
 
 class IdentityAwareSettings(DualEncoderSettings):
-    """Both paths of the identity-aware system's stage 1."""
+    """The settings of the identity-aware network of stage 1: both encoders and the embedding."""
 
     system: Literal["identity-aware"] = "identity-aware"
     """The published system."""

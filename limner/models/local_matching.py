@@ -22,7 +22,7 @@ LocalDirection = Literal["both", "image_to_text", "text_to_image"]
 
 
 class LocalMatchingSettings(Settings):
-    """The attention between the parts of a picture and of a sentence, and what is read off it."""
+    """The settings of the attention between the parts of an image and of a sentence."""
 
     hidden: int = Field(default=512, ge=1)
     """Width of the hidden layers of both perceptrons (section 4: 512)."""
@@ -154,7 +154,7 @@ class LocalMatching(nn.Module):
     def _scores(
         self, pictures: Projected, sentences: Projected
     ) -> Float[Tensor, "images sentences regions items"]:
-        """γ of Eq. 2, 0 where there is no word."""
+        """γ of Eq. 2, 0 for positions without a word."""
         images, regions, _ = pictures.score.shape
         count, items = sentences.present.shape
         flat = sentences.present.flatten()
@@ -195,7 +195,7 @@ class LocalMatching(nn.Module):
 def _mean(
     each: Float[Tensor, "images sentences parts"], counted: Bool[Tensor, "images sentences parts"]
 ) -> Float[Tensor, "images sentences"]:
-    """The mean over the parts that there are."""
+    """The mean over the existing parts."""
     return (each * counted).sum(dim=2) / counted.sum(dim=2).clamp(min=1)
 
 
@@ -245,7 +245,7 @@ class _AdditiveScores(torch.autograd.Function):
 
 
 def _blocks(left: Tensor, right: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Rows of `left` and of `right` that meet at once."""
+    """Rows of `left` and of `right` in one block."""
     block = _BLOCK if left.device.type == "cpu" else _ON_ACCELERATORS
     pairs = max(1, block // max(1, left.shape[1]))
     # about square, so that a row once in the cache meets as many rows of the other side as it can

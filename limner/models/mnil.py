@@ -19,7 +19,7 @@ from limner.models.text_lstm import TextLSTM, TextLSTMSettings
 
 
 class MNiLSettings(DualEncoderSettings):
-    """Both networks and their feature-map layers."""
+    """The settings of MNiL's network: both encoders and their feature-map layers."""
 
     system: Literal["mnil"] = "mnil"
     """The published system."""
@@ -69,7 +69,7 @@ class MNiL(DualEncoder):
             self.after_step()
 
     def after_step(self) -> None:
-        """Make the feature maps orthonormal again, where they are to be."""
+        """Make the feature maps orthonormal again, if the settings ask for it."""
         if self.settings.projection == "orthonormal":
             for feature_map in self._maps:
                 feature_map.make_orthonormal()

@@ -1,4 +1,4 @@
-"""The systems by name: which settings a name stands for, and which network they build.
+"""The systems by name: the settings of a name, and the network that they build.
 
 A system of another package is found through its entry point among `limner.encoders` (docs/extend.md), or added with
 `add_system` by a program that uses it.

@@ -24,13 +24,13 @@ from limner.types import PADDING
 HiddenLayers = Literal["last", "second-to-last", "last-four"]
 
 PIECES = 8
-"""Pieces that are kept of a word; hardly any has more."""
+"""The most pieces of a word that are read; few words have more."""
 
 _CLS, _SEP, _PAD, _UNKNOWN = "[CLS]", "[SEP]", "[PAD]", "[UNK]"
 
 
 class BertSettings(Settings):
-    """Which BERT, and which of its hidden layers are read."""
+    """The settings of BERT: which one, and which of its hidden layers are read."""
 
     model: str | None = "bert-base-uncased"
     """A folder, or a name on the hub; None = one that starts at random, of the sizes below, with a piece a word."""
@@ -151,7 +151,7 @@ def whole_words(model: str) -> list[str]:
 
 
 def load_tokenizer(model: str) -> Any:
-    """The tokenizer that came with a BERT. Raises `CheckpointError` where it cannot be had."""
+    """The tokenizer that came with a BERT. Raises `CheckpointError` if it cannot be loaded."""
     _expect_folder(model)
     # transformers lets through what its own libraries raise: OSError, ValueError, KeyError, SafetensorError …
     try:
@@ -242,7 +242,7 @@ def _bert(
 
 @contextmanager
 def _quiet(transformers: ModuleType) -> Iterator[None]:
-    """Without transformers' progress bar, and its table of what a file has beside the network."""
+    """Silence transformers' progress bar, and its table of a file's other entries."""
     logging: Any = transformers.logging
     before = logging.get_verbosity()
     shown = logging.is_progress_bar_enabled()

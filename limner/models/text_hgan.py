@@ -21,14 +21,14 @@ from limner.types import PADDING, TextNeed, Tokenizer
 
 
 class HierarchicalTextSettings(TextSettings):
-    """From words to a sentence feature, word features and phrase features."""
+    """The settings from words to a sentence feature, word features and phrase features."""
 
     words: int = Field(default=64, ge=8, le=500)
     """Length of a sentence in tokens; longer ones lose their end (the paper does not say)."""
     bert: BertSettings | None = BertSettings()
-    """BERT below everything; None = a table of word vectors in its place (Table 3's rows without BERT)."""
+    """BERT as the first layer; None = a table of word vectors instead (Table 3's rows without BERT)."""
     word_dim: int = Field(default=300, ge=1)
-    """Width of a word vector where there is no BERT."""
+    """Width of a word vector without BERT."""
     dim: int = Field(default=512, ge=8)
     """C', width of word and phrase features (section 4: 512)."""
     heads: int = Field(default=8, ge=1)
@@ -228,7 +228,7 @@ class HierarchicalText(TextEncoder):
 
 
 def _cut(token_ids: Int64[Tensor, "batch words"]) -> tuple[Tensor, Tensor]:
-    """Rows up to the last word of any, and which positions are before a sentence's end."""
+    """The rows, cut after the longest sentence, and which positions are before a sentence's end."""
     ends = lengths(token_ids)
     token_ids = token_ids[:, : int(ends.max())]
     # not by `token_ids != PADDING`: an empty sentence keeps one position, since attention over none is NaN
@@ -238,7 +238,7 @@ def _cut(token_ids: Int64[Tensor, "batch words"]) -> tuple[Tensor, Tensor]:
 def _means(
     entered: Float[Tensor, "batch words dim"], phrases: Int64[Tensor, "batch words"]
 ) -> tuple[Float[Tensor, "batch phrases dim"], Bool[Tensor, "batch phrases"]]:
-    """The mean of each phrase's words, and which phrases there are."""
+    """The mean of each phrase's words, and which phrases exist."""
     count = int(phrases.max()) if phrases.numel() else 0
     inside = phrases[:, None, :] == torch.arange(1, count + 1, device=phrases.device)[:, None]
     sizes = inside.sum(dim=2, keepdim=True)

@@ -1,4 +1,4 @@
-"""Changes to a recipe as text: `--set key=value` of the command line, and what differs between two recipes.
+"""Changes to a recipe as text: `--set key=value` of the command line, and the differences between two recipes.
 
 A key is a path of names. Stages go by their name or by their number from 0, losses by their kind:
 
@@ -40,19 +40,19 @@ def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
 
 
 def differences(before: Recipe, after: Recipe) -> tuple[str, ...]:
-    """The settings that make `after` of `before`: `change(before, differences(before, after)) == after`."""
+    """The settings that turn `before` into `after`: `change(before, differences(before, after)) == after`."""
     found = _differing(json.loads(before.model_dump_json()), json.loads(after.model_dump_json()))
     # Text that would be read back as JSON, such as "1" or "null", is quoted.
     return tuple(f"{key}={value if _plain(value) else json.dumps(value)}" for key, value in found)
 
 
 def _plain(value: Any) -> bool:
-    """Whether a value is text that is read back as itself."""
+    """True if a value is text that is read back as itself."""
     return isinstance(value, str) and _value("", value) == value
 
 
 def _differing(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Paths and values; what has no address of its own is one value with what it is in."""
+    """Paths and values; a value without an address of its own is part of the value that contains it."""
     if before == after:
         return
     # settings of another system share names with those of this one, but not their meaning
@@ -89,7 +89,7 @@ def _stages(before: list[Any], after: list[Any], path: str) -> Iterator[tuple[st
 
 
 def _value(setting: str, text: str) -> Any:
-    """JSON where it is JSON, else the text itself."""
+    """The parsed JSON, or the text itself if it is not JSON."""
     try:
         value = json.loads(text)
     # nested too deeply to be anybody's setting: refused as text when the recipe is parsed
@@ -164,7 +164,7 @@ def _loss(losses: Any, kind: str, key: str) -> Any:
 
 
 def _put_loss(losses: list[Any], kind: str, value: Any, key: str) -> None:
-    """Add a loss, put it in the place of the one of its kind, or take that away."""
+    """Add a loss, replace the loss of its kind, or remove it."""
     there = _kinds(losses)
     _expect_kind(kind, there, key)
     if value is None:
@@ -181,7 +181,7 @@ def _put_loss(losses: list[Any], kind: str, value: Any, key: str) -> None:
 
 
 def _expect_kind(kind: str, there: list[str], key: str) -> None:
-    """Refuse what is no kind of loss; a setting of one is told where it belongs."""
+    """Refuse an unknown kind of loss; if it is a setting of a loss, the message says of which."""
     # `all_kinds` reads the installed packages' entry points, so a kind of limner's own does not ask it.
     if kind in LOSSES or kind in (kinds := all_kinds()):
         return
@@ -198,7 +198,7 @@ def _expect_kind(kind: str, there: list[str], key: str) -> None:
 
 
 def _expect_setting(kind: str, name: str, key: str) -> None:
-    """Refuse what is no setting of a loss, with the nearest name, or with the loss that has it."""
+    """Refuse an unknown setting of a loss, with the nearest name or the loss that has it."""
     # A kind that nobody knows is refused when the recipe is parsed.
     if kind not in all_kinds() or name in (own := loss_settings(kind).model_fields):
         return
@@ -214,7 +214,7 @@ def _expect_setting(kind: str, name: str, key: str) -> None:
 
 
 def _owner(name: str, kinds: Iterable[str]) -> tuple[str, str] | None:
-    """The first loss of some that has a setting of this name, or nearly, and its name."""
+    """The first loss with a setting of this or nearly this name, and that name."""
     known: dict[str, str] = {}
     for kind in kinds:
         if kind in all_kinds():

@@ -149,9 +149,10 @@ def all_recipes() -> dict[str, RecipeEntry]:
 
 
 def get_recipe(name: str) -> "Recipe":
-    """The recipe of a name; of one that ends in ".json", that in the file, as `limner recipes show` prints it.
+    """The recipe of a name; for a name that ends in ".json", the recipe in that file, as `limner recipes show` prints
+    it.
 
-    Raises `SettingsError` with the nearest name, or with the file and what in it does not fit.
+    Raises `SettingsError` with the nearest name, or with the file and the wrong value in it.
     """
     if name.endswith(".json"):
         return _read(Path(name))

@@ -1,4 +1,4 @@
-"""A table of a paper as data: its rows, what each changes in a recipe, and the published figures."""
+"""A table of a paper as data: its rows, the change of a recipe that each makes, and the published figures."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -48,7 +48,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its title, the set and split of its figures, its rows in the paper's order, and whom they change.
+    """A table: its title, the set and split of its figures, its rows in the paper's order, and the recipe that they
+    change.
 
     `protocol` is what its figures are measured by, where that is not the dataset's own; `matching` says that its rows
     change the cross-encoder of a recipe, `system` that they change the network of one system. `by_classes` makes the

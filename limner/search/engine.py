@@ -74,7 +74,7 @@ class Engine:
     ) -> list[Answer | Exception]:
         """Answer several queries, each as `answer` does, or with its error; their texts are encoded together.
 
-        `until`: for each the time of `time.monotonic()` after which it fails with `SearchTimeoutError`, None = never.
+        `until`: for each query the `time.monotonic()` after which it fails with `SearchTimeoutError`; None = never.
         An exception of one query, also that of a bug, is its own result and leaves the others alone.
         """
         limits = [None] * len(queries) if until is None else until

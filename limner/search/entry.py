@@ -14,7 +14,7 @@ from limner.errors import DataError
 from limner.wire import Item
 
 FIELDS = ("path", "sha256", "size", "mtime", "taken", "identity", "metadata")
-"""Columns of a stored image; `id`, `thumbnail`, `vector` and `map` stand beside them."""
+"""Columns of a stored image, beside `id`, `thumbnail`, `vector` and `map`."""
 
 LARGEST = 2**63 - 1
 """Largest whole number that metadata may hold: other programs read JSON's numbers into 64 bits."""

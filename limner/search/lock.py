@@ -26,7 +26,7 @@ LOCK_FILE = ".store.lock"
 
 
 class WriterLock:
-    """The right to write to a store's folder. The system takes it back from a process that is killed."""
+    """The lock of a store's folder. The operating system releases it when its process is killed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

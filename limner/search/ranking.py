@@ -1,4 +1,4 @@
-"""A ranking of a store's rows for one query, on its way from cosines to answers."""
+"""The ranking of a store's rows for one query, from cosines to hits."""
 
 from collections import Counter
 from collections.abc import Sequence

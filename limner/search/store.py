@@ -48,7 +48,7 @@ _PAGE = 500
 
 
 class Store:
-    """A search store that is open, with the model that it was built with.
+    """An open search store with the model that it was built with.
 
     - `engine` answers queries given as values (`limner.search.query.Query`); `files` is the folder without a model.
 
@@ -82,7 +82,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Let go of the rows in memory; a later call reads them again."""
+        """Release the rows in memory; a later call reads them again."""
         # no more than this: LanceDB has nothing that must be closed, and a server may still hold this store
         self.files.forget()
 

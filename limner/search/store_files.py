@@ -321,7 +321,7 @@ class StoreFiles:
         return self._snapshot
 
     def forget(self) -> None:
-        """Let go of the rows in memory and of the open tables; the next call reads them again."""
+        """Release the rows in memory and the open tables; the next call reads them again."""
         self._snapshot = None
         self._table.reopen()
         self.sentences.reopen()

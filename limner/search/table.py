@@ -42,7 +42,7 @@ class Table:
 
     @property
     def _database(self) -> Any:
-        """LanceDB's handle of the folder, imported and made when a table is first read or written."""
+        """LanceDB's handle of the folder, imported and created when a table is first used."""
         if self._connection is None:
             # without the interval of 0 a handle would not see what another process has added
             self._connection = lancedb().connect(

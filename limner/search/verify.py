@@ -67,7 +67,8 @@ def verify(
     workers: int = 4,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Read every row and look at every file; with `hashes` read each file as well and compare its bytes.
+    """Read every row and check that every file exists unchanged; with `hashes` also read each file and compare its
+    bytes.
 
     Every row is read from one version of the table, so that another process may write meanwhile. Raises `StoreError`
     for a table that cannot be read.

@@ -23,7 +23,8 @@ _OPEN = ("/", "/health", "/docs", "/openapi.json")
 
 
 class Access:
-    """ASGI middleware: 421 for a name that is not served, 401 without the token, 429 for too many of those.
+    """ASGI middleware: 421 for a host name that is not served, 401 without the token, 429 for too many requests
+    without it.
 
     `guesses`: buckets from which each request without the token takes; None = no limit.
     """

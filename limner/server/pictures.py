@@ -37,7 +37,7 @@ _HEADERS = {"Cache-Control": "private, max-age=300", "Vary": "Authorization"}
 
 
 class Decoding:
-    """Two threads, for which at most `most` requests wait: `RefusedError` (503) beyond."""
+    """Two threads with a queue of at most `most` requests; more raise `RefusedError` (503)."""
 
     def __init__(self, most: int = 128) -> None:
         # few, and apart from the threads that read the store: a large image takes seconds and much memory. One

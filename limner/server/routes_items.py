@@ -43,7 +43,7 @@ class NewItem(RequestModel):
     """The picture file in base64."""
 
     identity: Annotated[str, Field(max_length=200)] | None = None
-    """Whom or what it shows."""
+    """The identity that it shows."""
 
     metadata: dict[str, JsonValue] = Field(default={}, max_length=50)
     """Other facts; `taken` is a time in ISO 8601 that replaces the one in the file."""
@@ -112,7 +112,7 @@ def item_routes(
         dependencies=[Depends(may_add)],
     )
     async def add(body: NewItem) -> Item:
-        """Add a picture; one of the same bytes gets the new facts."""
+        """Add a picture; a picture with the same bytes gets the new metadata."""
         content = picture_of(body.image)
         # by the header, before the image waits in line for the model
         check_pixels(content, settings.max_pixels)
@@ -129,7 +129,7 @@ def item_routes(
         dependencies=[Depends(may_change)],
     )
     async def delete(id: Id) -> None:
-        """Take a picture out of the store; its file is deleted only if it was added here."""
+        """Remove a picture from the store; its file is deleted only if it was added here."""
         # in the thread of the model, which also adds: changes of one server never meet at the writers' lock
         await asyncio.wrap_future(worker.call(changes.delete, id))
 

@@ -67,7 +67,7 @@ class SearchBody(RequestModel):
     """Largest number of pictures, or of groups, in the answer."""
 
     where: list[Where] = Field(default=[], max_length=20)
-    """Conditions that a picture must all meet, e.g. `camera=3|4`, `height>=170`, `place~market*`."""
+    """Conditions, all of which a picture must meet, e.g. `camera=3|4`, `height>=170`, `place~market*`."""
 
     after: Time | None = None
     """Only pictures taken at this time or later, by the camera's clock."""

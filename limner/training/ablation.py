@@ -1,7 +1,7 @@
 """Train and evaluate the rows of an ablation table, each with several seeds.
 
-Every (row, seed) is a run folder of its own below one folder. Calling it again keeps what is finished and goes on with
-what is not. Rows of a second stage branch off the row whose first stage they share, which is trained once.
+Every (row, seed) is a run folder of its own below one folder. Calling it again keeps finished runs and continues the
+others. Rows of a second stage branch off the row whose first stage they share, which is trained once.
 """
 
 import itertools
@@ -94,7 +94,7 @@ def train_variant(
     listener: Listener = silent,
     cpu: bool = False,
 ) -> Path:
-    """Train one row with one seed, or what is left of it; returns its run folder `out/KEY/seed-SEED`."""
+    """Train one row with one seed, or resume it; returns its run folder `out/KEY/seed-SEED`."""
     variant = variants[key]
     recipe = variant.recipe.replace(seed=seed)
     folder = run_folder(out, key, seed)
@@ -116,7 +116,7 @@ def train_variant(
 
 
 def branch(source: Path, recipe: Recipe, out: Path) -> None:
-    """Make `out` a run of `recipe` that stands behind its first stage, taken from the finished run in `source`.
+    """Make `out` a run of `recipe` whose first stage is done, copied from the finished run in `source`.
 
     A first stage that several runs share is then trained once. `source` is a run of the same recipe without its later
     stages; resume `out` to train these. All that is random in a step depends on (seed, stage, epoch, step), so `out`

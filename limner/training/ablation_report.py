@@ -17,7 +17,7 @@ _ARROWS = {"image_to_text": "image→text", "text_to_image": "text→image"}
 
 @dataclass(frozen=True)
 class AblationReport:
-    """Everything that the written tables say.
+    """The content of the written tables.
 
     - `table`, `title`, `published_on`: name, title and the set that the paper's figures are of.
     - `standard`, `recipe`: the recipe as it stands, and as changed by `settings`; fewer epochs are called shortened.
@@ -63,7 +63,7 @@ class AblationReport:
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader has to know: data, seeds, lengths, and whether the order is the paper's."""
+        """The remarks for a reader: data, seeds, lengths, and whether the order is the paper's."""
         # A single seed has no deviation to speak of.
         one = len(self.seeds) == 1
         lines = [
@@ -145,7 +145,7 @@ class AblationReport:
         return text.getvalue()
 
     def to_json(self) -> str:
-        """All of it, with each run's whole measures and the settings that repeat it."""
+        """The whole report, with all measures of each run and the settings to repeat it."""
         content: dict[str, Any] = {
             "table": self.table,
             "title": self.title,

@@ -1,4 +1,4 @@
-"""The folder in which computed features are kept between runs: its size, its locks, and what an entry is filled by."""
+"""The folder in which computed features are kept between runs: its size, its locks, and how an entry is filled."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ Report = Callable[[int, int], None]
 
 
 def cache_folder() -> Path:
-    """Where features are kept: `$LIMNER_CACHE`, else `limner` in `$XDG_CACHE_HOME` or `~/.cache`."""
+    """The folder of the cache: `$LIMNER_CACHE`, else `limner` in `$XDG_CACHE_HOME` or `~/.cache`."""
     chosen = os.environ.get("LIMNER_CACHE")
     if chosen:
         return Path(chosen)
@@ -43,7 +43,7 @@ def cache_limit() -> int:
 
 
 Fill = Callable[[np.ndarray, int, Callable[[int], None]], None]
-"""Fills an array from a place on, and says after each step up to where it is complete."""
+"""Fills an array from a given position, and reports after each step how far it is complete."""
 
 
 def kept_array(
@@ -102,7 +102,7 @@ def _filled(part: Path, shape: tuple[int, ...], fill: Fill) -> None:
 
 
 def _reserve(folder: Path, shape: tuple[int, ...], key: str, what: str, remedy: str) -> None:
-    """Make room for an entry; `DataError` where the cache may not hold it."""
+    """Make room for an entry; `DataError` if the cache may not hold it."""
     # Two bytes a value: float16.
     size = 2 * int(np.prod(shape))
     if size > cache_limit():
@@ -135,7 +135,7 @@ def _complete(progress: Path) -> int:
 
 
 def _claim_disk(path: Path) -> None:
-    """Take the file's blocks now, where the system can: a memory map that finds the disk full kills the process."""
+    """Allocate the file's blocks now, if the system can: a memory map that finds the disk full kills the process."""
     try:
         # The file is sparse until now: `open_memmap` only sets its length.
         with path.open("r+b") as file:

@@ -1,4 +1,4 @@
-"""What a frozen backbone gives, computed once for several views of each picture and kept on disk.
+"""The features of a frozen backbone, computed once for several views of each image and kept on disk.
 
 While the backbone is frozen, its pooled feature of a given crop never changes; while it learns from some layer on, the
 map that this layer reads does not. A stage therefore draws from a fixed number of views a picture instead of running
@@ -26,7 +26,7 @@ from limner.training.pictures import Pictures, ahead
 _CHUNK = 32
 
 _FORMAT = 2
-"""Raised when the same settings come to give other views or values."""
+"""Increased when the same settings begin to give other views or values."""
 
 
 def cached_views(

@@ -21,7 +21,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class EmbeddingBank:
-    """Unit embeddings of a training split, all from one moment, with their groups."""
+    """Unit embeddings of a training split by one state of the network, with their groups."""
 
     images: Float[Tensor, "images dim"]
     image_groups: Int64[np.ndarray, " images"]
@@ -85,10 +85,10 @@ def nearest(
 
 @dataclass(frozen=True)
 class HardNegatives:
-    """The first hard negative of each query, and the draw that found it.
+    """The first hard negative of each query, and the number of the draw that found it.
 
-    - `places`: in the gallery; 0 where there is none.
-    - `draws`: the v of MNiL's Eq. 1 and 3, from 1; 0 where there is none.
+    - `places`: in the gallery; 0 if none was found.
+    - `draws`: the v of MNiL's Eq. 1 and 3, from 1; 0 if none was found.
     - `share`: how much of what is irrelevant violates, from 0 to 1.
     """
 

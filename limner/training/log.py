@@ -1,4 +1,4 @@
-"""What a training run says: its events while it runs, and metrics.jsonl, one line an epoch.
+"""The log of a training run: its events while it runs, and metrics.jsonl, one line an epoch.
 
 The command line draws the events, tests collect them. The same numbers go to TensorBoard where it is installed.
 """
@@ -26,7 +26,7 @@ class Preparing:
 
 @dataclass(frozen=True)
 class Stepped:
-    """One step is done. `losses` are the mean so far in this epoch; `rate` is pairs per second in it."""
+    """One step is done. `losses` are the mean so far in this epoch; `rate` is the pairs per second."""
 
     stage: str
     epoch: int
@@ -60,7 +60,7 @@ Listener = Callable[[Event], None]
 
 
 def silent(event: Event) -> None:
-    """The listener that says nothing."""
+    """The listener that ignores every event."""
 
 
 class MetricsLog:
@@ -130,7 +130,7 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float
 
 
 def _tensorboard(folder: Path, rows: int) -> Any:
-    """TensorBoard's writer, where it is installed; what it has of later rows is dropped."""
+    """TensorBoard's writer, if it is installed; its later rows are dropped."""
     try:
         # Optional, and slow to import: only where a run writes.
         from torch.utils.tensorboard import SummaryWriter

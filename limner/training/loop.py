@@ -1,4 +1,4 @@
-"""The training loop: stages one after the other, each epoch validated, every epoch a point to resume from.
+"""The training loop: runs the stages one after the other, validates every epoch, and can resume after each.
 
 `kill -9` at any moment and resuming ends in exactly the weights of an uninterrupted run (same machine, CPU,
 same number of threads): all that is random in a step is drawn from (seed, stage, epoch, step, process), and the
@@ -284,14 +284,15 @@ class _Training:
         return True
 
     def _of_main(self, found: tuple[float, dict[str, Any]]) -> tuple[float, dict[str, Any]]:
-        """The main process's validation: batch norm statistics differ between processes, decisions must not."""
+        """Validation by the main process: batch norm statistics differ between processes, but decisions must not."""
         if self.accelerator.num_processes == 1:
             return found
         shared: list[tuple[float, dict[str, Any]]] = broadcast_object_list([found])
         return shared[0]
 
     def _ended(self, stage: StageSettings) -> str:
-        """Why the stage is over, empty while it is not; a function of the progress, so a resumed run knows it too."""
+        """The reason why the stage is over, or an empty text; a function of the progress, so a resumed run knows it
+        too."""
         if self.progress.epoch >= stage.epochs:
             return "all epochs"
         waited = self.progress.epoch - self.progress.best[-1].epoch

@@ -27,7 +27,7 @@ from limner.models.dual_encoder import DualEncoder
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """What a step is made of.
+    """The input of a step.
 
     `images` are pixels, or what `DualEncoder.pool_cached` takes. Rows beyond the pairs, of images and of sentences,
     are those that `mined` or `sextuples` speak of; batch norm sees them, too. `phrases` says in which noun phrase each
@@ -60,8 +60,8 @@ def _moved(holder: TrainingBatch | Mined | Sextuples, device: torch.device) -> I
 class Objective(nn.Module):
     """Embeds a batch of pairs and sums over the losses of a stage.
 
-    There is one module for each kind of loss in any of the recipe's stages, so that what it learns or remembers lives
-    on across stages; `use` chooses those of a stage. They are made in the order of `stages`, behind the network: what
+    There is one module for each kind of loss in any of the recipe's stages, so that its parameters and state persist
+    across stages; `use` chooses those of a stage. They are made in the order of `stages`, behind the network: what
     starts at random depends on it.
     """
 
@@ -110,7 +110,7 @@ class Objective(nn.Module):
         }
 
     def handed_on(self) -> dict[str, nn.Module]:
-        """What stages hand on to each other beside the network, by the names of the parts."""
+        """The state that stages hand on to each other beside the network, by the names of the parts."""
         return {part: self.losses[kind] for part, kind in self._parts.items()}
 
     def forward(self, batch: TrainingBatch) -> dict[str, Float[Tensor, ""]]:
@@ -151,16 +151,16 @@ class Objective(nn.Module):
         )
 
     def start(self, examples: Callable[[], Examples], first: Callable[[str], bool]) -> None:
-        """What the losses of a stage that begins take from the network; `first` = no stage before had this kind."""
+        """Prepare the losses of a stage that begins, from the network; `first` = no stage before had this kind."""
         for own in self.settings:
             self.loss(own.kind).start(examples, first=first(own.kind))
 
     def begin_epoch(self, epoch: int, examples: Callable[[], Examples]) -> None:
-        """What the losses do before an epoch."""
+        """Prepare the losses for an epoch."""
         for own in self.settings:
             self.loss(own.kind).begin_epoch(epoch, examples)
 
     def after_step(self, gather: Gather) -> None:
-        """What the losses remember of a step; `gather` joins what the processes have."""
+        """Update the memory of the losses after a step; `gather` joins the rows of the processes."""
         for own in self.settings:
             self.loss(own.kind).after_step(gather)

@@ -1,4 +1,4 @@
-"""Which picture meets which sentence in which step: a pure function of the seed, the stage and the epoch.
+"""The pairs of each step: a pure function of the seed, the stage and the epoch.
 
 Nothing here keeps state between epochs, so a resumed run draws what an uninterrupted one would have drawn.
 """
@@ -117,7 +117,7 @@ def pairs_per_epoch(pairs: TrainingPairs, stage: StageSettings) -> int:
 
 
 def steps_per_epoch(pairs: TrainingPairs, stage: StageSettings) -> int:
-    """Steps of one epoch; a last batch that is not full is left out, another random one each epoch."""
+    """Steps of one epoch; the last batch is left out if it is not full, with different pairs each epoch."""
     # At least one step: a set smaller than the batch is a batch.
     return max(1, pairs_per_epoch(pairs, stage) // stage.batch)
 

@@ -60,7 +60,7 @@ class Pictures:
         return kept
 
     def forget(self) -> None:
-        """Give back the memory of the pictures that were kept."""
+        """Release the memory of the cached images."""
         with self._counting:
             self._kept.clear()
             self._room = KEPT_BYTES

@@ -1,4 +1,4 @@
-"""What goes with what in training: the relevant samples of sextuples, by class or by label.
+"""Positives in training: the relevant samples of sextuples, by class or by label.
 
 Source: MNiL, MM 2017, sections 3.2 and 4.1.
 """
@@ -13,11 +13,11 @@ from limner.training.pairs import TrainingPairs
 
 
 class PositiveSampler(ABC):
-    """What is relevant to what in training; sentences are as their pictures are."""
+    """The positives of every sample; a sentence has those of its image."""
 
     @staticmethod
     def by_class(pairs: TrainingPairs, classes: Int64[np.ndarray, " images"]) -> "PositiveSampler":
-        """What is of the same class: an identity, or a picture with its sentences.
+        """Positives by class: an identity, or an image with its sentences.
 
         Another one than itself is drawn where there is one. So of pairs that are their own class a picture's neighbour
         is itself, a sentence's are its picture's other sentences (section 4.1, on Flickr30k). Raises `DataError` for
@@ -31,7 +31,8 @@ class PositiveSampler(ABC):
 
     @staticmethod
     def by_label(pairs: TrainingPairs, labels: UInt8[np.ndarray, "images labels"]) -> "PositiveSampler":
-        """What shares a label, of which each picture has one at least; all of it is equally likely to be drawn.
+        """Positives by shared label; every image needs at least one label, and all positives are equally likely to be
+        drawn.
 
         Raises `DataError` for a label that all pictures have.
         """
@@ -43,19 +44,19 @@ class PositiveSampler(ABC):
     def images(
         self, images: Int64[np.ndarray, " batch"], rng: np.random.Generator
     ) -> Int64[np.ndarray, " batch"]:
-        """A relevant picture for each, by numbers."""
+        """A relevant image for each sample, by number."""
 
     @abstractmethod
     def sentences(
         self, sentences: Int64[np.ndarray, " batch"], rng: np.random.Generator
     ) -> Int64[np.ndarray, " batch"]:
-        """A relevant sentence for each, by numbers."""
+        """A relevant sentence for each sample, by number."""
 
     @abstractmethod
     def mask(
         self, images: Int64[np.ndarray, " batch"], others: Int64[np.ndarray, " others"]
     ) -> Bool[np.ndarray, "batch others"]:
-        """Which pictures are relevant to which."""
+        """The relevance of images to images."""
 
 
 class _SameClass(PositiveSampler):
@@ -112,7 +113,7 @@ class _SharedLabel(PositiveSampler):
     def _sharing(
         self, modality: int, items: Int64[np.ndarray, " batch"], rng: np.random.Generator
     ) -> Int64[np.ndarray, " batch"]:
-        """An item of a label is drawn, and kept with the chance of 1 in the labels that it could be drawn by."""
+        """Draw an item of a label, and keep it with a probability of one over the labels that could have drawn it."""
         owners, (members, starts, sizes) = self._owners[modality], self._lists[modality]
         # `empty_like`, since the loop leaves no place unfilled: each item shares its label with itself at least.
         found = np.empty_like(items)
@@ -150,7 +151,7 @@ class _Members:
     def another(
         self, items: Int64[np.ndarray, " batch"], rng: np.random.Generator
     ) -> Int64[np.ndarray, " batch"]:
-        """Another item of each one's class; itself where there is no other."""
+        """Another item of each item's class; the item itself if there is no other."""
         others = self._counts[items] - 1
         step = (rng.random(len(items)) * others).astype(np.int64)
         own = self._places[items] - self._starts[items]
@@ -163,7 +164,7 @@ class _Members:
 def _by_label(
     labels: UInt8[np.ndarray, "images labels"], owners: Int64[np.ndarray, " items"]
 ) -> tuple[Int64[np.ndarray, " listed"], Int64[np.ndarray, " labels"], Int64[np.ndarray, " labels"]]:
-    """Items label after label, where each label's begin, and how many there are."""
+    """The items ordered by label, the start of each label's items, and their number."""
     lists = [np.flatnonzero(labels[owners, column]) for column in range(labels.shape[1])]
     sizes = np.array([len(one) for one in lists], np.int64)
     return np.concatenate(lists), np.cumsum(sizes) - sizes, sizes

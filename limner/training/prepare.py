@@ -1,4 +1,4 @@
-"""What a run is built from before its first step: tokenizer, network, classes, pictures."""
+"""Prepare a run before its first step: tokenizer, network, classes, images."""
 
 import hashlib
 import json
@@ -27,9 +27,9 @@ from limner.types import TokenBatch, Tokenizer
 
 @dataclass
 class Prepared:
-    """A recipe met with its data. The test split is not among it and cannot be asked for.
+    """A recipe with its data. The test split is not part of it.
 
-    `train_labels`, and `val_labels` of the pictures and the sentences, are there where a stage learns from labels;
+    `train_labels`, and `val_labels` of the pictures and the sentences, exist if a stage learns from labels;
     `val_tokens` has phrases where the network reads them.
     """
 
@@ -49,7 +49,7 @@ class Prepared:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a resumed run must agree with, and what a checkpoint tells of its data."""
+        """The identity of a run: a resumed run must agree with it, and a checkpoint records it."""
         return {
             # Through JSON, as the state keeps it: tuples and lists would differ in a comparison.
             "recipe": json.loads(self.recipe.model_dump_json()),
@@ -138,7 +138,7 @@ def _network(
 
 
 def _expect_own_sentences(train: Dataset) -> None:
-    """A sentence of its group's, which such a picture would meet, may be irrelevant to it."""
+    """A sentence of its group may be irrelevant to such an image."""
     without = [record for record in train.records if not record.sentences]
     if without:
         raise DataError(

@@ -1,4 +1,4 @@
-"""What a training run can be told: stages with their losses, optimiser and schedule, and the whole recipe."""
+"""The settings of a training run: stages with their losses, optimiser and schedule, and the whole recipe."""
 
 import difflib
 from collections import Counter
@@ -47,7 +47,7 @@ class OptimiserSettings(Settings):
 
 
 class ScheduleSettings(Settings):
-    """How the rate goes over a stage; a pure function of the epoch's fraction, so that resuming needs no state."""
+    """The learning rate over a stage: a pure function of the epoch's fraction, so that resuming needs no state."""
 
     kind: Literal["constant", "steps", "cosine"] = "constant"
     """Constant; multiplied by 0.1 at each of `drops`; or a half cosine down to 0."""
@@ -70,13 +70,13 @@ class PairSettings(Settings):
     count: int = Field(default=20, ge=1)
     """How many (section 4.2: 20)."""
     an_epoch: int | None = Field(default=None, ge=1)
-    """How many of them an epoch takes, drawn anew each time; None = all."""
+    """How many of them an epoch takes, drawn again each time; None = all."""
     own: int = Field(default=0, ge=0)
-    """How many pairs with a sample of its own class each sample has beside them in an epoch (not in the paper); for an
-    embedding that does not find its own training pairs, so that hardly a right one is among the nearest."""
+    """How many pairs with a sample of its own class each sample has beside them in an epoch (not in the paper); for
+    an embedding that does not find its own training pairs, so that few right pairs are among the nearest."""
     refresh: int = Field(default=0, ge=0)
-    """Epochs after which the nearest are found anew, by other views of the pictures; 0 = found once, by whole ones
-    (the paper says nothing of it)."""
+    """Epochs after which the nearest are found again, from other views of the images; 0 = found once, from whole
+    images (the paper does not say)."""
 
     @model_validator(mode="after")
     def _no_more_than_there_are(self) -> "PairSettings":
@@ -174,12 +174,12 @@ class StageSettings(Settings):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What its losses need."""
+        """The needs of its losses."""
         return frozenset(need for loss in self.losses for need in loss.needs)
 
     @property
     def remembers(self) -> bool:
-        """Whether features of a step are kept for later ones."""
+        """True if features of a step are kept for later ones."""
         return any(loss.remembers for loss in self.losses)
 
     @property
@@ -257,7 +257,7 @@ class Recipe(Settings):
     stages: tuple[StageSettings, ...] = Field(min_length=1)
     """The stages, each starting from the best weights of the one before; those of the embedding come first."""
     select: Selection = "rsum"
-    """What the validation split chooses the checkpoint by; "rsum" = R@1 + R@5 + R@10 of both directions, "mAP" = the
+    """The measure by which validation chooses the checkpoint; "rsum" = R@1 + R@5 + R@10 of both directions, "mAP" = the
     mean of theirs. Where a stage learns from labels, matches on validation are by labels too."""
     # Emulated bf16 is slower than fp32, so "auto" asks the processor.
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -278,7 +278,7 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _network_fits(self) -> "Recipe":
-        """What a stage wants of the network is there: the network's settings say."""
+        """Check that the network offers what each stage needs."""
         # Two sources of word vectors: one would silently win.
         if not self.model.text.learns_table and self.vocabulary.vectors != "random":
             raise ValueError(
@@ -330,7 +330,7 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _lasting_settings_agree(self) -> "Recipe":
-        """What a loss keeps from stage to stage is built once."""
+        """Check that stages agree in the settings of what a loss keeps from stage to stage."""
         before: dict[str, tuple[str, LossSettings]] = {}
         for stage in self.stages:
             for loss in stage.losses:
@@ -378,7 +378,7 @@ class Recipe(Settings):
         return self
 
     def classes_needed(self) -> bool:
-        """Whether a loss of any stage needs classes."""
+        """True if a loss of any stage needs classes."""
         return any("classes" in stage.needs for stage in self.stages)
 
     def first_with(self, kind: str) -> int:

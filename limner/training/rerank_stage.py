@@ -62,7 +62,7 @@ class Candidates:
     ) -> "Candidates":
         """At random, the first half of each row from the anchor's own class; both arguments are classes.
 
-        **Decided**: random pairs alone would nearly all be wrong ones, of which nothing is learnt.
+        **Decided**: purely random pairs would nearly all be wrong ones, from which nothing is learnt.
         """
         return cls(_drawn(of_images, of_sentences, count, rng), _drawn(of_sentences, of_images, count, rng))
 
@@ -74,7 +74,7 @@ def epoch_pairs(
     settings: PairSettings,
     rng: np.random.Generator,
 ) -> LabelledPairs:
-    """An epoch's pairs in random order; a pair that either side has found comes once for each."""
+    """An epoch's pairs in random order; a pair that both sides have found comes twice."""
     # An image's class is known, a sentence's is that of its image.
     of_texts = classes[pairs.sentence_image]
     texts = _chosen(candidates.of_images, settings.an_epoch, rng)
@@ -119,7 +119,8 @@ def _own(
     count: int,
     rng: np.random.Generator,
 ) -> Int64[np.ndarray, "anchors few"]:
-    """Positions of each anchor's own class in the pool, with replacement; of any where it has none there."""
+    """Positions of each anchor's own class in the pool, with replacement; of any class if the pool has none of its
+    own."""
     # "stable": the same order on every platform, and with it the same draws.
     order = np.argsort(pool, kind="stable")
     starts = np.searchsorted(pool[order], anchors, side="left")[:, None]
@@ -205,13 +206,13 @@ class RerankStage(Stage):
         return max(1, count // self.stage.batch)
 
     def _width(self, pool: int) -> int:
-        """Candidates of an anchor: a small set may have fewer than were asked for."""
+        """The number of candidates of an anchor; a small set may have fewer than requested."""
         count = self.settings.count
         # Random candidates come with replacement, so a small pool has as many as were asked for.
         return min(count, pool) if self.settings.drawn == "nearest" else count
 
     def read_features(self) -> None:
-        """Compute or open the cached maps, where the stage has any."""
+        """Compute or open the cached maps, if the stage has any."""
         stage, data, backbone = self.stage, self.data, self.cross_encoder.backbone
         # Half-frozen is enough: the layers below `learns_from` give the same map in every epoch.
         if not stage.views or not (backbone.frozen or backbone.learns_from):
@@ -225,7 +226,7 @@ class RerankStage(Stage):
         """Nothing: the cross-encoder was made from the embedding as it stands, or goes on from the stage before."""
 
     def train_mode(self) -> None:
-        """Training mode, but for what is frozen."""
+        """Training mode, except for frozen parts."""
         self.objective.train()
         self.cross_encoder.eval_parts(self.stage.frozen)
 
@@ -289,7 +290,7 @@ class RerankStage(Stage):
         return self._candidates[1]
 
     def _bank(self, turn: int) -> EmbeddingBank:
-        """The embedding's view of the training split: of whole pictures, or of one other view at each turn."""
+        """The embeddings of the training split: of whole images, or of another view each time."""
         pairs, pictures, encoding = self.data.pairs, self.data.train_pictures, self._encoding()
         views = self.data.recipe.images.test_views
         if self.settings.refresh:

@@ -17,14 +17,15 @@ def stage_file(stage: str) -> str:
 
 
 def handed_file(stage: str, part: str) -> str:
-    """Name of what a loss hands on from the same epoch, e.g. the shared classifier; only the next stage needs it."""
+    """Name of the file with a loss's state from the same epoch, e.g. the shared classifier; only the next stage needs
+    it."""
     return f"{stage}-{part}.safetensors"
 
 
 def write_stage_checkpoint(
     out: Path, data: Prepared, stage: str, progress: Progress, row: dict[str, Any]
 ) -> None:
-    """The network as it stands, with everything needed to use it and to know where it comes from."""
+    """The current network, with everything needed to use it and to know where it comes from."""
     recipe = data.recipe
     # The identity holds the recipe as plain JSON values, so a checkpoint is read without this version's classes.
     identity = data.identity
@@ -60,7 +61,8 @@ def write_stage_checkpoint(
 
 
 def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
-    """`run.json`: the stages that have a checkpoint, and the one that validation likes best (a tie: the later)."""
+    """`run.json`: the stages that have a checkpoint, and the one with the best validation score (the later one at a
+    tie)."""
     stages = [
         {"name": stage.name, "file": stage_file(stage.name), "epoch": best.epoch, "score": best.score}
         # `progress.best` has the stages begun so far, the recipe all of them.

@@ -1,4 +1,4 @@
-"""What stands beside each batch of pairs, as the losses of a stage need it: nothing, mined negatives, or sextuples.
+"""The samples beside each batch of pairs, as the losses of a stage need them: none, mined negatives, or sextuples.
 
 A sampler is chosen by needs alone (`sampler_for`), never by the network or the system.
 """
@@ -115,18 +115,18 @@ class Sampler:
         """Called before the batches of an epoch are made."""
 
     def beside(self, batch: Batch, rng: np.random.Generator) -> Beside:
-        """What stands beside a batch; called in a thread, ahead of its step."""
+        """The samples beside a batch; called in a thread, ahead of its step."""
         # The base has nothing: most losses compare within the batch.
         return Beside(_NONE, _NONE)
 
     def complete(
         self, batch: Batch, beside: Beside, made: TrainingBatch, epoch: int, step: int
     ) -> TrainingBatch:
-        """What depends on the network as it stands; called when the step comes."""
+        """The samples that depend on the network's current weights; called when the step comes."""
         return made
 
     def after_step(self) -> None:
-        """What is remembered of the step."""
+        """Update the memory after the step."""
 
 
 class MinedSampler(Sampler):

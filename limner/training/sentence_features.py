@@ -1,4 +1,4 @@
-"""What a BERT that is held fixed gives for the words of each training sentence, computed once and kept on disk.
+"""The features of a frozen BERT for the words of each training sentence, computed once and kept on disk.
 
 It depends on the sentence alone, so a stage with "bert" among its frozen parts reads it from a file in place of running
 BERT in every step. Values are float16: 6,000 sentences of 25 words × 1,536 numbers take 461 MB.

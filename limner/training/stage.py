@@ -76,7 +76,7 @@ class Stage(ABC):
 
     @abstractmethod
     def train_mode(self) -> None:
-        """Training mode, but for what is frozen."""
+        """Training mode, except for frozen parts."""
 
     @abstractmethod
     def inputs(self, epoch: int) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -180,7 +180,7 @@ class EmbeddingStage(Stage):
         self.sampler.start()
 
     def train_mode(self) -> None:
-        """Training mode, but for what is frozen."""
+        """Training mode, except for frozen parts."""
         self.objective.train()
         # `train` switches everything on; frozen parts must keep their batch norm's statistics.
         self.model.eval_parts(self.stage.frozen)

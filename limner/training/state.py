@@ -100,7 +100,7 @@ def in_full(recipe: dict[str, Any]) -> dict[str, Any]:
 
 
 def first_difference(there: Any, here: Any, where: str = "") -> tuple[str, Any, Any] | None:
-    """The first value in which two identities differ: its dotted path and both values; None if there is none.
+    """The first value in which two identities differ: its dotted path and both values; None if they are equal.
 
     Stages go by their names, losses by their kinds. How the dataset was spelled and which file the backbone's weights
     came from may differ:

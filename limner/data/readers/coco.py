@@ -34,7 +34,7 @@ _DRAWN = 5000
 
 
 def find(folder: Path) -> list[Path]:
-    """The files of sentences in a folder or its `annotations/`, all years; empty when there is none."""
+    """The files of sentences in a folder or its `annotations/`, all years; empty if it has none."""
     for place in (folder / ANNOTATIONS, folder):
         names = [f"captions_{part}.json" for parts in _PARTS for part in parts]
         if found := [place / name for name in names if is_there(place / name)]:

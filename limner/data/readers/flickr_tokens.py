@@ -50,7 +50,7 @@ FORMS: Mapping[str, Form] = {
 
 
 def find(folder: Path, format_name: str) -> Path | None:
-    """The file of sentences in a folder or in that of its archive; None when there is none."""
+    """The file of sentences in a folder or in that of its archive; None if neither has one."""
     form = FORMS[format_name]
     for file in (folder / form.tokens, folder / form.folder / form.tokens):
         if is_there(file):

@@ -232,7 +232,7 @@ def is_there(path: Path) -> bool:
 
 
 def one_of(folder: Path, names: Iterable[str], what: str) -> Path:
-    """The one file of these names in a folder. Raises `DataError` when there is none or more than one."""
+    """The one file of these names in a folder. Raises `DataError` unless there is exactly one."""
     names = list(names)
     files = [folder / name for name in names if is_there(folder / name)]
     if not files:
@@ -298,7 +298,7 @@ _ALIASES = {
 
 
 def split_name(entry: AnnotationEntry, key: str = "split") -> str | None:
-    """Our name of an entry's split; None where the entry gives none (no key, null or blank).
+    """limner's name of an entry's split; None if the entry names none (no key, null or blank).
 
     "restval" (the part of MSCOCO's validation pictures that Karpathy's split leaves over) joins "train".
     Raises `DataError` for a name that no dataset uses.
