@@ -241,7 +241,7 @@ def capture_time(path: str | Path) -> datetime | None:
             # The time of the shot lies in the EXIF folder, not in the main one. `DateTime`, which does, is that of
             # the last change, so an edited picture would seem to be of another day.
             facts = image.getexif().get_ifd(_EXIF)
-    except Exception:  # whatever Pillow raises for what a file may hold
+    except Exception:  # Whatever Pillow raises for what a file may hold.
         return None
     for tag in (_ORIGINAL, _DIGITISED):
         try:
@@ -271,7 +271,7 @@ def thumbnail(source: str | Path | bytes) -> bytes:
     """Upright, without any metadata. Raises `ImageError` as `limner.data.images.decode`."""
     # The shorter side keeps at least 256, so decoding at a fraction never makes the thumbnail smaller.
     image = open_rgb(source, short_side=LONG_SIDE)
-    # `thumbnail` keeps the ratio and enlarges nothing; `resize` would do neither.
+    # `thumbnail` keeps the ratio and enlarges nothing; `resize` does neither.
     image.thumbnail((LONG_SIDE, LONG_SIDE), Image.Resampling.BILINEAR)
     return as_jpeg(image, quality=_QUALITY)
 

@@ -144,7 +144,7 @@ def read_results(path: Path) -> Results:
         if side in arrays:
             arrays[side] = _texts(path, side, arrays[side])
     for name in ("images", "sentences", "scores"):
-        # votes and negative distances may be whole numbers, and some machines have longer floats
+        # Votes and negative distances may be whole numbers, and some machines have longer floats.
         if name in arrays and (arrays[name].dtype.kind != "f" or arrays[name].dtype.itemsize > 8):
             arrays[name] = arrays[name].astype(np.float64)
     return Results(**arrays)

@@ -233,7 +233,7 @@ class _Loss:
         likely = np.exp(-np.logaddexp(0, -(at @ rows)))
         ridge = _RIDGE * np.array([1.0, 1.0, 0.0])
         gradient = rows @ (self.weights * (likely - self.matches)) + ridge * at
-        # the last term keeps it invertible where all is certain
+        # The last term keeps the matrix invertible where every probability is 0 or 1.
         curvature = (rows * (self.weights * likely * (1 - likely))) @ rows.T + np.diag(ridge + 1e-12)
         return gradient, curvature
 
@@ -251,7 +251,7 @@ def _minimum(loss: _Loss) -> Float[np.ndarray, "3"]:
         if gain < _GAP:
             break
         share = 1.0
-        # below the last digits of the loss no step can be seen to help
+        # Below the last digits of the loss no step can be seen to help.
         while share > 1e-10 and loss.value(at - share * step) > now - 1e-4 * share * gain + 1e-13:
             share /= 2
         at = at - share * step

@@ -144,7 +144,7 @@ def _drawn(groups: Integer[np.ndarray, " sentences"]) -> Int[np.ndarray, " group
     _, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
     # One number a group, whatever its size: another sentence in one group moves no other group's draw.
     places = (np.random.default_rng(0).random(len(starts)) * counts).astype(np.int64)
-    # Ascending: sentences stay in the images' order, and folds cut them alike.
+    # Ascending: the sentences stay in the order of their images.
     return np.sort(order[starts + places])
 
 

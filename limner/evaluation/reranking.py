@@ -199,7 +199,7 @@ class ClassReranking(Reranking):
             sums = np.bincount(items.ravel(), weights=said, minlength=len(gallery))
             matched = np.bincount(items.ravel(), minlength=len(gallery)) > 0
             at = torch.from_numpy(np.flatnonzero(matched)).to(scores.device)
-            # every mean is a sum over the same number of sentences
+            # Sums rank as the means do: each is over the same number of sentences.
             scores[row, at] = _ABOVE + _levels(torch.from_numpy(sums[matched])[None])[0].to(scores)
 
     def _of_pictures(
@@ -212,7 +212,7 @@ class ClassReranking(Reranking):
         items = shortlist(scores, self.pairs.first)
         wanted = items.cpu().numpy()
         means = torch.empty(items.shape, dtype=torch.float64)
-        # a call encodes its sentences: so as many pictures a call as its pairs fit into memory
+        # Each call encodes its sentences anew, so it takes as many pictures as have pairs that fit into memory.
         longest = sum(map(len, self.members))
         step = max(1, _PAIRS // max(longest, 1))
         for start in range(0, len(queries), step):

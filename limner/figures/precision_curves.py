@@ -71,7 +71,7 @@ def precision_figure(reports: Sequence[Mapping[str, Any]], titles: Sequence[str]
         # Not strict: there are more colours than reports.
         for report, title, colour in zip(reports, titles, LINES * len(reports), strict=False):
             curve = report[direction][str(kind)]
-            # a single place would be a line that nobody sees
+            # A line through a single place would not be seen.
             marker = "o" if len(curve[kind.x]) == 1 else None
             axes.plot(curve[kind.x], curve["precision"], color=colour, label=title, marker=marker)
         axes.set_title(DIRECTIONS.get(direction, ""), loc="left")
@@ -80,7 +80,7 @@ def precision_figure(reports: Sequence[Mapping[str, Any]], titles: Sequence[str]
         if kind.x != "recall":
             # Scopes go from 1 to 1,000; on an even axis the first ten places would be one.
             axes.set_xscale("log")
-            # the labels of a logarithmic axis are TeX by default, which our style does not read
+            # The labels of a logarithmic axis are TeX by default, which our style does not read.
             axes.xaxis.set_major_formatter("{x:g}")
         # From 0, so that a small lead is not drawn as a large one.
         axes.set_ylim(bottom=0)

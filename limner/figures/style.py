@@ -45,7 +45,7 @@ _STYLE: Any = {
     "grid.linewidth": 0.7,
     # Else the grid is drawn across bars.
     "axes.axisbelow": True,
-    "text.parse_math": False,  # captions hold dollars
+    "text.parse_math": False,  # Captions hold dollars, which would begin a formula.
     # Text stays text, which can be searched and has the reader's font.
     "svg.fonttype": "none",
     # Else ids in an SVG are random, and no two files of one figure are equal.
