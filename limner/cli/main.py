@@ -77,7 +77,7 @@ def _run(given: Sequence[str], seen: list[int]) -> int:
 def _explained(error: Exception, given: Sequence[str]) -> int:
     """The exit code of an error whose line is printed. Raises what is a bug of ours."""
     if isinstance(error, LimnerError):
-        # in the words themselves: an error may come before they are parsed
+        # looked up in the words themselves, since an error may come before they are parsed
         if "--verbose" in _options(given):
             traceback.print_exception(error)
         return _complain(str(error), given, kind=type(error).__name__)
