@@ -89,7 +89,7 @@ def ablate_command(
     # Table 5 has numbers of classes, which are shares of the training pictures: 3,000 of MSCOCO's 113,287
     rows = variants(chosen, changed, training_pictures=len(dataset.split("train")), classes=two)
     ranked = dataset.split(split)
-    # before any training: a protocol that does not fit the set would else be found after it
+    # before any training: a protocol that does not fit the set would otherwise be found only after it
     rules = _rules(table, protocol, ranked)
     outcomes = []
     for key, variant in _asked(table, rows, stage, row).items():

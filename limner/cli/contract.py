@@ -55,7 +55,7 @@ class _Mode:
     json: bool = False
 
 
-# of the process, which runs one command at a time: `emit` is called deep inside of some
+# one for the process, which runs one command at a time: some commands call `emit` deep inside
 _mode = _Mode()
 
 

@@ -40,7 +40,7 @@ def demo_command(
     """
     from limner.demo.walkthrough import Screen, run_demo
 
-    # handed down: `limner.demo` must not import the command line, which lies above it
+    # passed in, since `limner.demo` lies below the command line and must not import it
     screen = Screen(say=out.print, counting=counting, counting_each=counting_each, training=_training)
     done = run_demo(folder, settings or [], identities, screen)
     out.print(f"Done in {done.minutes:.1f} minutes. Try:")

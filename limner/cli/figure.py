@@ -271,7 +271,7 @@ def _titles(files: list[Path], titles: list[str] | None) -> list[str]:
 
     if titles is None:
         return labels_of(files)
-    # zip would drop what is too much, and put a name under the wrong curve
+    # zip would drop the surplus without a word
     if len(titles) != len(files):
         raise SettingsError(f"{len(files)} files were given and {len(titles)} titles; give one for each")
     return titles

@@ -77,7 +77,7 @@ def _run(given: Sequence[str], seen: list[int]) -> int:
 def _explained(error: Exception, given: Sequence[str]) -> int:
     """Print an error's line and return the exit code. Raises every other error, which is a bug."""
     if isinstance(error, LimnerError):
-        # in the words themselves: an error may come before they are parsed
+        # looked up in the words themselves, since an error may come before they are parsed
         if "--verbose" in _options(given):
             traceback.print_exception(error)
         return _complain(str(error), given, kind=type(error).__name__)

@@ -78,7 +78,7 @@ def score_command(
         raise SettingsError("--trec writes runs of the whole set, and folds are ranked apart; give --folds 1")
     results = read_results(file)
     if cosine:
-        # only when asked for: somebody's dot products may be what they mean
+        # only on request: the dot products of these embeddings may be meant as they are
         results = results.unit()
     with working("ranking"):
         report = rules.report(
@@ -135,7 +135,7 @@ def _table(found: "RunMeasures", file: Path) -> "Table":
     from limner.evaluation.report import shown
 
     table = Table(title=file.name)
-    # said, since the figures are means over the other queries
+    # stated, since the figures are means over the other queries
     if found.without_match:
         table.caption = f"{found.without_match:,} queries without a true match are not scored"
     table.add_column("measure")

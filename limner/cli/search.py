@@ -84,7 +84,7 @@ def search_command(
     With --queries, many descriptions are answered by one process. `--format trec` names pictures by their path, with
     blanks and percent signs as in URLs.
     """
-    # before the imports below: torch and LanceDB take seconds, a mistake is known now
+    # before the imports below: torch and LanceDB take seconds to load
     _check(text, sentences=sentences, sheet=sheet, truth=truth, explain=explain, queries=queries, form=form)
     if group not in (None, "identity", "near"):
         raise SettingsError(f"--group: expected 'identity' or 'near', got {group!r}")
@@ -121,7 +121,7 @@ def search_command(
     _print(found, store)
     # on stderr, like every remark: hits may be piped into another program
     _say_unknown(found.unknown)
-    # a field that is misspelt meets no picture, which is no error: so say what there is
+    # a misspelt field is no error, it only meets no picture: so name the fields that exist
     if not found.matching and found.total:
         err.print(_known_fields(engine, query))
     if sheet is not None:

@@ -59,7 +59,7 @@ def _named(lines: Any, source: str) -> Iterator[NamedText]:
     seen: set[str] = set()
     try:
         for number, line in enumerate(lines, start=1):
-            # only the line's end is stripped: the tab is what parts name and text
+            # only the line end is stripped: a tab separates name and text
             name, tab, text = line.strip("\r\n").partition("\t")
             query = NamedText(name.strip(), text.strip()) if tab else NamedText(str(number), name.strip())
             if not query.text:
@@ -68,7 +68,7 @@ def _named(lines: Any, source: str) -> Iterator[NamedText]:
                 raise DataError(f"{source}: line {number}: the name {query.name[:40]!r} stands there twice")
             seen.add(query.name)
             yield query
-    # it comes in the middle: what was answered before it stays printed
+    # raised in the middle of a file: the answers before it stay printed
     except UnicodeDecodeError:
         raise DataError(f"{source}: not UTF-8 text; save it as UTF-8") from None
 

@@ -94,7 +94,7 @@ def serve_command(
         raise SettingsError(f"the server needs {error.name}: {install_hint('server')}") from None
     from limner.search.store import open_store
 
-    # refused and not warned of: whoever reaches the port sees the pictures
+    # an error and no warning: whoever reaches the port sees the pictures
     if token_file is None and not is_loopback(host):
         raise SettingsError(
             f"--host {host}: other machines may reach it, which needs --token-file FILE; "
@@ -109,7 +109,7 @@ def serve_command(
     with listening:
         settings = ServerSettings(
             token=token,
-            # without a token only our own names: a foreign page may lead its name here (DNS rebinding)
+            # without a token, only this machine's names: a foreign page may point its own here (DNS rebinding)
             hosts=() if token is not None else (*LOCAL, host),
             changes=allow_changes,
             uploads=uploads,
@@ -125,7 +125,7 @@ def serve_command(
             burst=max(1, round(2 * rate)),
         )
         opened = open_store(store, run=run, device=device(cpu), approximate_from=approximate_from)
-        # else the first query pays: the graph of 160,000 pictures takes 26 s (docs/log/2026-11-22.md)
+        # or the first query would wait: the graph of 160,000 vectors takes 26 s (docs/log/2026-11-22.md)
         opened.engine.prepare()
         app = create_app(opened, settings)
 
@@ -134,7 +134,7 @@ def serve_command(
                 # before uvicorn cuts off what still waits, without a word
                 late = asyncio.get_running_loop().call_later(_GRACE, app.state.turn_away, 0.0)
                 await super().shutdown(sockets)
-                # all was answered in time, and nobody need be turned away
+                # every request was answered in time, so none needs to be turned away
                 late.cancel()
 
         server = Server(

@@ -80,7 +80,7 @@ def delete_command(
     """
     from limner.search.store_files import StoreFiles
 
-    # nothing named means nothing, and not all
+    # without a name nothing is deleted, rather than everything
     if not (pictures or ids or missing):
         raise SettingsError("name pictures to delete: their paths, --id KEY or --missing")
     opened = StoreFiles.open(store)

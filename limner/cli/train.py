@@ -63,7 +63,7 @@ def train_command(
                     )
                 )
 
-        # it is handed these two splits alone, so that no checkpoint can be chosen on test
+        # training is given these two splits alone, so that no checkpoint can be chosen on test
         folder = train(
             chosen,
             dataset.split("train"),
@@ -84,7 +84,7 @@ def train_command(
     )
     if last.reranker_pairs is not None and not reranks:
         out.print(
-            # else somebody wonders why `limner search` does not re-rank
+            # without this line, users would wonder why `limner search` does not re-rank
             f"{folder}: validation prefers a stage before the cross-encoder's, so nothing will be re-ranked; "
             f"--stage {last.name} takes the cross-encoder"
         )

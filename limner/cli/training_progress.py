@@ -94,7 +94,7 @@ class TrainingProgress:
             self._start = done
         passed = time.monotonic() - self._stage[1]
         share = done - self._start
-        # nothing to reckon by before the second step
+        # no rate is known before the second step
         if share <= 0:
             return "?"
         return _clock(passed / share * (event.epochs - done))

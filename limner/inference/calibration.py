@@ -156,7 +156,7 @@ def calibrate_run(
     Raises `DataError` for the test split and for that which trained the run, for a split of one group, and for scores
     that no probability can be made of; `SettingsError` for a threshold that is none; else as `evaluate_run`.
     """
-    # first of all: what a user mistypes must not cost the encoding of a split
+    # first of all, so that a mistyped number does not cost the encoding of a split
     if not 0 <= threshold <= 1:
         raise SettingsError(f"threshold: expected a probability from 0 to 1, got {threshold:g}")
     _expect_unseen(run, dataset, split)
@@ -210,13 +210,13 @@ def check_calibration(
 
 
 def _expect_unseen(run: TrainedModel, dataset: Dataset, split: str) -> None:
-    # by the records too: the name is what the caller says, the records say where they are from
+    # the records are checked too: `split` is only the name that the caller gives
     if split == "test" or any(record.split == "test" for record in dataset.records):
         raise DataError(
             "a calibration is never fitted on test, whose figures would then say nothing; fit it on val, and measure "
             "it with --check test"
         )
-    # by the records' digest: the training split under another name was learnt no less
+    # by the records' digest: the training split may come under another name
     if dataset.fingerprint == run.description["data"]["train"]:
         raise DataError(
             f"{dataset.source}: split '{split}' is what the run was trained on, where its scores are higher than on "

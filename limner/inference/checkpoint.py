@@ -88,7 +88,7 @@ def read_description(path: Path) -> dict[str, Any]:
         description = None
     if not isinstance(description, dict):
         raise CheckpointError(f"{path}: not a limner checkpoint (no description in its header)")
-    # formats of before are refused and not converted, since nothing had been released with them
+    # older formats are refused and not converted: limner was not released when it wrote them
     if description.get("format") != FORMAT:
         raise CheckpointError(
             f"{path}: checkpoint format {description.get('format')!r}, this limner reads {FORMAT}; train the run "

@@ -58,7 +58,7 @@ def evaluate_run(
     if first != 0:
         run.expect_reranker()  # before hours of encoding
     names = _names(dataset)
-    # now: a protocol that does not fit would else be found after hours of encoding
+    # before the encoding, which takes hours: a protocol that does not fit must be found now
     expect_fit(dataset, protocol)
     # only where the protocol asks for them: `label_matrices` refuses a set without labels
     labels = label_matrices(dataset) if protocol.match == "labels" else (None, None)
@@ -178,7 +178,7 @@ def expect_same_splits(dataset: Dataset, described: dict[str, Any]) -> None:
         # the folder that is meant: a relative path and an absolute one may be the same set
         Path(path.partition(":")[2]).resolve() == Path(trained_path.partition(":")[2]).resolve()
     )
-    # any other set is fair game: nothing of it was learnt
+    # another set may be evaluated with any run, which has learnt nothing of it
     if same and drawn != trained:
         raise DataError(
             f"{dataset.source}: the run was trained on {described['data']['source']}, whose splits are others; "

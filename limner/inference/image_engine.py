@@ -34,7 +34,7 @@ class OpenVINOModule:
             traced = openvino.convert_model(
                 module.eval(), example_input=example, input=[openvino.PartialShape([-1, 3, *size])]
             )
-        # always said: left alone, OpenVINO takes bf16 wherever the processor has it
+        # always given: by default OpenVINO takes bf16 wherever the processor has it
         hint = {"fp32": "f32", "bf16": "bf16"}[precision]
         # torch's number, so that a limit that was set for torch holds here too
         threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "INFERENCE_PRECISION_HINT": hint}
@@ -134,7 +134,7 @@ def to_half(
 ) -> Float[np.ndarray, "images ..."]:
     """Features in half precision, for the cache. Raises `DataError` for values that half precision cannot hold."""
     half: Float[np.ndarray, "images ..."] = features.half().cpu().numpy()
-    # looked at after the cast, by which a finite number above 65,504 becomes infinite
+    # checked after the cast, which makes a finite number above 65,504 infinite
     if not np.isfinite(half).all():
         raise DataError(
             f"{what} are NaN or beyond what half precision holds (65,504); its weights have diverged "

@@ -21,10 +21,10 @@ def pick_precision(wanted: Precision, device: torch.device) -> Arithmetic:
     if device.type == "cuda":
         # torch counts emulation as support unless told otherwise
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    # other accelerators: nothing was measured there, so the safe one
+    # other accelerators get fp32, since nothing was measured on them
     if device.type != "cpu":
         return "fp32"
-    # read by `get`: each architecture lists capabilities of its own
+    # each architecture lists its own capabilities, hence `get` below
     can = torch.cpu.get_capabilities()
     return "bf16" if can.get("amx_bf16") or can.get("avx512_bf16") else "fp32"
 
@@ -39,7 +39,7 @@ def autocast(precision: Arithmetic, device: torch.device) -> AbstractContextMana
 def default_device() -> torch.device:
     """The accelerator if there is one, else the CPU."""
     if torch.accelerator.is_available():
-        # asked second: a torch that is built for an accelerator names it where there is none, too
+        # not alone: a torch that is built for an accelerator names it even on a machine without one
         found = torch.accelerator.current_accelerator()
         if found is not None:
             return found
