@@ -279,6 +279,6 @@ def thumbnail(source: str | Path | bytes) -> bytes:
 def as_jpeg(image: Image.Image, *, quality: int = 92) -> bytes:
     """An RGB picture as the bytes of a JPEG file without metadata."""
     file = io.BytesIO()
-    # Pillow writes EXIF and profile only when they are passed; a JPEG's comment it copies from `image.info`.
-    image.save(file, "JPEG", quality=quality)
+    # Pillow writes EXIF and profile only when they are passed, but copies a JPEG's comment from `image.info`.
+    image.save(file, "JPEG", quality=quality, comment=b"")
     return file.getvalue()

@@ -27,3 +27,10 @@ def test_small_pictures_keep_their_size_and_bytes_are_taken(tmp_path: Path) -> N
         assert small.size == (30, 20)
     with pytest.raises(ImageError, match="missing"):
         thumbnail(tmp_path / "missing.png")
+
+
+def test_the_comment_of_a_jpeg_does_not_come_along(tmp_path: Path) -> None:
+    """Pillow copies it unasked."""
+    Image.new("RGB", (40, 40)).save(tmp_path / "a.jpg", comment=b"secret place")
+    assert b"secret" in (tmp_path / "a.jpg").read_bytes()
+    assert b"secret" not in thumbnail(tmp_path / "a.jpg")
