@@ -46,6 +46,9 @@ def reader(
     assert limner("index", toy_run, "demo-output/store", "PICTURES").code == 0
     # `limner serve` prepares everything and then hands over to uvicorn, which would wait for ever.
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets=None: None)
+    # It closes all handlers there are, and absl's, which TensorBoard brings, closes the stream that it was made with:
+    # pytest's capture, so that every later test fails.
+    monkeypatch.setattr("logging.config.dictConfig", lambda config: None)
     return tmp_path
 
 

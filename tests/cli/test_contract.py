@@ -109,6 +109,9 @@ def toys_of(
     import uvicorn
 
     monkeypatch.setattr(uvicorn.Server, "run", lambda *_, **__: None)
+    # It closes all handlers there are, and absl's, which TensorBoard brings, closes the stream that it was made with:
+    # pytest's capture, so that every later test fails.
+    monkeypatch.setattr("logging.config.dictConfig", lambda config: None)
     monkeypatch.setitem(RECIPES, "toy", RecipeEntry("tests.toy:toy_recipe", "Toys", "A toy."))
 
     def demo(folder: Path, *_: object) -> SimpleNamespace:
