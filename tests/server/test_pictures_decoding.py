@@ -11,6 +11,7 @@ from PIL import Image
 from limner.search.engine import Engine
 from limner.search.query import Query
 from limner.search.store import Store
+from limner.server import pictures
 from limner.server.app import create_app
 from limner.server.pictures import Decoding, check_pixels, with_pixels
 from limner.server.problems import RefusedError
@@ -78,8 +79,8 @@ def test_pictures_that_are_decoded_hold_up_nothing_else(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
-    monkeypatch.setattr("limner.server.pictures.browser_type", lambda beginning: None)
-    monkeypatch.setattr("limner.server.pictures.as_jpeg", lambda image: bytes(go.wait(30)))
+    monkeypatch.setattr(pictures, "browser_type", lambda beginning: None)
+    monkeypatch.setattr(pictures, "as_jpeg", lambda image: bytes(go.wait(30)))
     with TestClient(create_app(Store(engine), ServerSettings(rate=0))) as client:
         key = client.get("/v1/items").json()["items"][0]["id"]
         asking = [threading.Thread(target=client.get, args=(f"/v1/images/{key}",)) for _ in range(60)]
