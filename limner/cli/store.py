@@ -33,10 +33,10 @@ def info_command(store: StoreFolder) -> StoreFacts:
         fingerprint=opened.fingerprint,
         created=opened.manifest.created,
         dim=opened.dim,
-        map=opened.map_shape,
+        map=opened.region_shape,
         bytes=size_of(store),
     )
-    regions = "" if facts.map is None else f", with maps of {' × '.join(map(str, facts.map))}"
+    regions = "" if facts.map is None else f", with region features of {' × '.join(map(str, facts.map))}"
     out.print(f"{store}: {facts.pictures} pictures, {facts.bytes / 1e6:.1f} MB{regions}")
     out.print(f"model {facts.fingerprint[:12]} of run {facts.run}, made {facts.created}")
     return facts

@@ -58,8 +58,8 @@ class Engine:
         """Find the images that fit a query best.
 
         If the model has a reranker, it orders the first images of the embedding's ranking of a text again, from the
-        maps in the store; the rest keep their order below. Images that do not meet the query's conditions take no
-        part, nor does the image of `like`.
+        region features in the store; the rest keep their order below. Images that do not meet the query's conditions
+        take no part, nor does the image of `like`.
 
         Raises `DataError` when the model knows no word of the text, `ImageError` for an image that cannot be read,
         `SettingsError` for re-ranking without a reranker and `UnknownPictureError` for a key that is not there.
@@ -83,8 +83,8 @@ class Engine:
         # not one by one: 64 clients get 65 queries a second together, 36 one after the other (benchmarks.server_load)
         found = self._answers(queries, limits, snapshot)
         for place, one in enumerate(found):
-            # maps are read from the table, where an image may be deleted since. Asked again only of a newer snapshot:
-            # a key that never was has its error at once
+            # region features are read from the table, where an image may be deleted since. Asked again only of a newer
+            # snapshot: a key that never was has its error at once
             if isinstance(one, UnknownPictureError) and (now := self.files.snapshot()) is not snapshot:
                 found[place] = self._answers([queries[place]], [limits[place]], now)[0]
         return found
@@ -179,8 +179,8 @@ class Engine:
         return list(dict.fromkeys(found))
 
     def _reranker(self) -> Reranker | None:
-        # a store that was made without maps leaves a reranker nothing to read
-        return self.encoder.reranker if self.files.map_shape is not None else None
+        # a store that was made without region features leaves a reranker nothing to read
+        return self.encoder.reranker if self.files.region_shape is not None else None
 
     def _vectors(self, queries: Sequence[Query], snapshot: Snapshot) -> list[np.ndarray | LimnerError]:
         """Embed each query; a query that cannot be embedded gets its error."""
@@ -226,7 +226,7 @@ class Engine:
         count = len(rows) if first == "all" else min(first, len(rows))
         # a probability compares a hit with the first of the ranking, whatever `k` is
         wanted = max(query.k, count, AROUND)
-        # a reranker that judges all needs every row, which exact search gives in one product
+        # a reranker that scores all needs every row, which exact search gives in one product
         if self._is_approximate(query, rows, snapshot) and first != "all":
             ranking = self._proposed(vector, snapshot, wanted, query.like)
         else:
@@ -300,7 +300,7 @@ class Engine:
             return "a reranker reads a text without a picture; leave rerank and explain"
         if self.encoder.reranker is None:
             return "its model has no reranker that could re-rank or explain"
-        return "keeps no maps to re-rank from; index into a new folder"
+        return "keeps no region features to re-rank from; index into a new folder"
 
 
 def _grouped(query: Query, ranking: Ranking) -> tuple[list[int], list[int] | None]:

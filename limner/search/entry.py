@@ -125,7 +125,7 @@ def sentence_schema(dim: int) -> pa.Schema:
 
 
 def schema(dim: int, map_size: int | None = None) -> pa.Schema:
-    """Columns of the table; with a column of maps of `map_size` numbers each, if that is given."""
+    """Columns of the table; with a column of region features of `map_size` numbers each, if that is given."""
     columns = [
         pa.field("id", pa.string(), nullable=False),
         pa.field("path", pa.string(), nullable=False),

@@ -38,7 +38,7 @@ def explanation(
     weights = tuple(float(scores[0] - score) for score in scores[1:])
     attention, confidence = None, None
     if reranker is not None:
-        found = reranker.rerank(text, files.maps([key]))
+        found = reranker.rerank(text, files.region_features([key]))
         ranked = reranker.scores(scores[:1].astype(np.float32), found.logits)
         crop = crops_of(encoder, files, [key])[0]
         attention, confidence = attention_of(found, 0, crop), float(reranker.confidences(ranked)[0])
@@ -56,13 +56,13 @@ def with_attention(
     encoder: Encoder, reranker: Reranker, files: StoreFiles, text: str, hits: Sequence[Hit]
 ) -> list[Hit]:
     """Add their attention to the hits that were re-ranked."""
-    judged = [place for place, hit in enumerate(hits) if hit.confidence is not None]
+    reranked = [place for place, hit in enumerate(hits) if hit.confidence is not None]
     found = list(hits)
-    if judged:
-        keys = [hits[place].id for place in judged]
+    if reranked:
+        keys = [hits[place].id for place in reranked]
         # read by the reranker a second time, for the hits alone: ranking keeps only the logits of all that it re-ranks
-        scores, crops = reranker.rerank(text, files.maps(keys)), crops_of(encoder, files, keys)
-        for number, place in enumerate(judged):
+        scores, crops = reranker.rerank(text, files.region_features(keys)), crops_of(encoder, files, keys)
+        for number, place in enumerate(reranked):
             attention = attention_of(scores, number, crops[number])
             found[place] = hits[place].model_copy(update={"attention": attention})
     return found

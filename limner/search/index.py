@@ -176,7 +176,7 @@ class _Batch:
 
     entries: list[StoredImage]
     vectors: np.ndarray
-    maps: RegionFeatures | None
+    region_features: RegionFeatures | None
     thumbnails: list[bytes | None]
 
 
@@ -228,7 +228,7 @@ class _Writer:
 
     def _encoded(self, seen: list[_Seen]) -> _Batch:
         pixels = np.stack([one.pixels for one in seen if one.pixels is not None])
-        reranker = self.encoder.reranker if self.store.map_shape is not None else None
+        reranker = self.encoder.reranker if self.store.region_shape is not None else None
         return _Batch(
             [one.entry for one in seen],
             self.encoder.encode_pixels(pixels),
@@ -240,12 +240,14 @@ class _Writer:
         if self._kept:
             # whole rows: a merge replaces all columns, so those that stay are read and written again
             ids = [entry.id for entry in self._kept]
-            maps = None if self.store.map_shape is None else self.store.maps(ids)
-            self._add(_Batch(self._kept, self.store.vectors(ids), maps, self.store.thumbnails(ids)))
+            region_features = None if self.store.region_shape is None else self.store.region_features(ids)
+            self._add(
+                _Batch(self._kept, self.store.vectors(ids), region_features, self.store.thumbnails(ids))
+            )
             self._kept = []
 
     def _add(self, batch: _Batch) -> None:
-        self.store.add(batch.entries, batch.vectors, batch.maps, batch.thumbnails)
+        self.store.add(batch.entries, batch.vectors, batch.region_features, batch.thumbnails)
         self._commits += 1
 
 

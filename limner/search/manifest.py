@@ -29,7 +29,7 @@ class StoreManifest(Settings):
     map: (
         tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None
     ) = None
-    """Height, width and channels of the maps that are kept for re-ranking; None = no maps are kept."""
+    """Height, width and channels of the region features that are kept for re-ranking; None = none are kept."""
     run: str
     """Path of the model's run folder as it was given, relative or absolute."""
     created: str

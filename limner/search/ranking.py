@@ -18,9 +18,9 @@ from limner.wire import Hit
 NEAR_DUPLICATE = 0.98
 """Cosine from which two images count as nearly the same."""
 
-# between blocks the time limit is looked at, and no more maps than these are in memory
+# between blocks the time limit is looked at, and no more region features than these are in memory
 _BLOCK = 256
-"""Number of maps that are read from the store at once."""
+"""Number of region features that are read from the store at once."""
 
 
 @dataclass
@@ -29,15 +29,15 @@ class Ranking:
 
     - `rows`: at least the first six of all, if there are as many, for the probabilities of the first.
     - `scores`: cosines by row of the snapshot, at least for the rows in the ranking.
-    - `judged`: the scores that the re-ranked rows are ordered by, best first.
-    - `best`: the first cosines, before any re-ranking; `best_judged`: the highest scores of the reranker.
+    - `reranked`: the scores that the re-ranked rows are ordered by, best first.
+    - `best`: the first cosines, before any re-ranking; `best_reranked`: the highest scores of the reranker.
     """
 
     snapshot: Snapshot
     rows: Int[np.ndarray, " ranked"]
     scores: Float[np.ndarray, " images"]
-    judged: dict[int, float] = field(default_factory=dict)
-    best_judged: Float[np.ndarray, " first"] = field(default_factory=lambda: np.empty(0))
+    reranked: dict[int, float] = field(default_factory=dict)
+    best_reranked: Float[np.ndarray, " first"] = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
         # taken now: `rerank` changes the order, and probabilities of the embedding compare with its own first hits
@@ -53,7 +53,7 @@ class Ranking:
         around: int = 0,
         until: float | None = None,
     ) -> None:
-        """Order the first rows by a reranker's scores, from the maps in the store; equal ones keep their order.
+        """Order the first rows by a reranker's scores, from the store's region features; equal ones keep their order.
 
         The reranker reads at least `around`, so that a hit's probability does not depend on how many are ordered.
 
@@ -61,19 +61,19 @@ class Ranking:
         """
         rows = self.rows[: max(count, around)]
         logits = np.empty(len(rows), np.float32)
-        blocks = files.map_blocks([self.snapshot.keys[row] for row in rows.tolist()], _BLOCK)
+        blocks = files.region_blocks([self.snapshot.keys[row] for row in rows.tolist()], _BLOCK)
         check_time(until)
-        for places, maps in blocks:
+        for places, region_features in blocks:
             # by places: of a large share the blocks come in the order of the table
-            logits[places] = reranker.rerank(text, maps).logits
+            logits[places] = reranker.rerank(text, region_features).logits
             check_time(until)
         scores = reranker.scores(self.scores[rows], logits)
         # stable: equal scores keep the order of the embedding
         order = np.argsort(-scores[:count], kind="stable")
         self.rows = np.concatenate([rows[order], self.rows[count:]])
-        self.judged = dict(zip(rows[order].tolist(), scores[order].tolist(), strict=True))
+        self.reranked = dict(zip(rows[order].tolist(), scores[order].tolist(), strict=True))
         # over all that were read, not the first `count`: otherwise a smaller `rerank` would mean higher probabilities
-        self.best_judged = np.sort(scores)[::-1][:AROUND].astype(np.float64)
+        self.best_reranked = np.sort(scores)[::-1][:AROUND].astype(np.float64)
 
     def hits(
         self,
@@ -85,10 +85,12 @@ class Ranking:
         """Turn some rows into hits, with the sizes of their groups, the reranker's confidence and a probability."""
         places = np.array(rows, np.int64)
         confidences: list[float | None] = [None] * len(rows)
-        judged = [place for place, row in enumerate(rows) if row in self.judged]
-        if reranker is not None and judged:
-            sure = reranker.confidences(np.array([self.judged[rows[place]] for place in judged], np.float32))
-            for place, one in zip(judged, sure.tolist(), strict=True):
+        reranked = [place for place, row in enumerate(rows) if row in self.reranked]
+        if reranker is not None and reranked:
+            sure = reranker.confidences(
+                np.array([self.reranked[rows[place]] for place in reranked], np.float32)
+            )
+            for place, one in zip(reranked, sure.tolist(), strict=True):
                 confidences[place] = one
         return self.snapshot.hits(
             places,
@@ -104,10 +106,10 @@ class Ranking:
         """Probabilities by the reranker's scores of the rows that it read, else by the cosines."""
         # each kind of score has its own scale, so it is compared with the best of its own kind
         sure = calibration.embedding.probability(self.scores[list(rows)].astype(np.float64), self.best)
-        judged = [place for place, row in enumerate(rows) if row in self.judged]
-        if calibration.reranker is not None and judged:
-            scores = np.array([self.judged[rows[place]] for place in judged])
-            sure[judged] = calibration.reranker.probability(scores, self.best_judged)
+        reranked = [place for place, row in enumerate(rows) if row in self.reranked]
+        if calibration.reranker is not None and reranked:
+            scores = np.array([self.reranked[rows[place]] for place in reranked])
+            sure[reranked] = calibration.reranker.probability(scores, self.best_reranked)
         return sure
 
 

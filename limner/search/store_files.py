@@ -59,11 +59,11 @@ class StoreFiles:
         fingerprint: str,
         dim: int,
         run: str | Path,
-        map_shape: tuple[int, int, int] | None = None,
+        region_shape: tuple[int, int, int] | None = None,
     ) -> "StoreFiles":
         """Make an empty store for the model of this fingerprint and width; `run` is kept as given.
 
-        With `map_shape` (height, width, channels) it keeps a map of each image for re-ranking.
+        With `region_shape` (height, width, channels) it keeps the region features of each image for re-ranking.
 
         The folder may exist if it is empty. Raises `StoreError` for one that holds anything, or that
         cannot be written.
@@ -73,7 +73,7 @@ class StoreFiles:
         values = {
             "fingerprint": fingerprint,
             "dim": dim,
-            "map": map_shape,
+            "map": region_shape,
             "run": str(run),
             "created": created,
             "id": secrets.token_hex(16),
@@ -110,8 +110,8 @@ class StoreFiles:
         return self.manifest.dim
 
     @property
-    def map_shape(self) -> tuple[int, int, int] | None:
-        """Height, width and channels of the maps it keeps; None = it keeps none."""
+    def region_shape(self) -> tuple[int, int, int] | None:
+        """Height, width and channels of the region features it keeps; None = it keeps none."""
         return self.manifest.map
 
     @property
@@ -138,7 +138,11 @@ class StoreFiles:
         manifest = read_manifest(self.folder)
         if manifest == self.manifest:
             return
-        if (manifest.fingerprint, manifest.dim, manifest.map) != (self.fingerprint, self.dim, self.map_shape):
+        if (manifest.fingerprint, manifest.dim, manifest.map) != (
+            self.fingerprint,
+            self.dim,
+            self.region_shape,
+        ):
             raise StoreError(
                 f"{self.folder}: was replaced by a store of model {manifest.fingerprint[:12]}; open it again"
             )
@@ -157,14 +161,14 @@ class StoreFiles:
         self,
         entries: Sequence[StoredImage],
         vectors: Float[np.ndarray, "images width"],
-        maps: RegionFeatures | None = None,
+        region_features: RegionFeatures | None = None,
         thumbnails: Sequence[bytes | None] | None = None,
     ) -> None:
-        """Add images, or replace those of the same path, in one commit; `maps` are needed if the store keeps them.
+        """Add images, or replace those of the same path, in one commit; with `region_features` if the store keeps them.
 
         `thumbnails` are JPEG files, None for an image without.
 
-        Raises `StoreError` for another width or other maps, while another process writes and if the disk refuses,
+        Raises `StoreError` for another width or region features, while another process writes and if the disk refuses,
         `DataError` for NaN, a path given twice or metadata that JSON cannot hold; the store is then as it was.
         """
         rows = [entry.to_row() for entry in entries]
@@ -188,7 +192,10 @@ class StoreFiles:
             {**row, "thumbnail": one} for row, one in zip(rows, thumbnails or [None] * len(rows), strict=True)
         ]
         columns = self._table.schema
-        given = {"vector": np.asarray(vectors, dtype=np.float32), "map": self._checked(maps, len(rows))}
+        given = {
+            "vector": np.asarray(vectors, dtype=np.float32),
+            "map": self._checked(region_features, len(rows)),
+        }
         # without the vectors, of whose every number from_pylist would make a Python object
         table = pa.Table.from_pylist(
             rows, schema=pa.schema([field for field in columns if field.name not in given])
@@ -239,22 +246,22 @@ class StoreFiles:
         """Stored vectors of images by their keys, in order. Raises `UnknownPictureError` for others."""
         return self._table.arrays(ids, "vector")
 
-    def maps(self, ids: Sequence[str]) -> RegionFeatures:
-        """Stored maps of images by their keys, in order. Raises `UnknownPictureError` for others."""
-        shape = self._map_shape()
+    def region_features(self, ids: Sequence[str]) -> RegionFeatures:
+        """Stored region features of images by their keys, in order. Raises `UnknownPictureError` for others."""
+        shape = self._region_shape()
         return self._table.arrays(ids, "map").reshape(len(ids), *shape)
 
-    def map_blocks(
+    def region_blocks(
         self, ids: Sequence[str], size: int
     ) -> Iterator[tuple[Int[np.ndarray, " block"], RegionFeatures]]:
-        """Stored maps of many images, at most `size` at a time, in the table's order, with their places in `ids`.
+        """Stored region features of many images, at most `size` at a time, in the table's order, with places in `ids`.
 
         For few images their rows are looked up, for many the whole table is read once.
         """
         if len(ids) <= size or len(ids) * _MANY < len(self):
             for start in range(0, len(ids), size):
                 block = ids[start : start + size]
-                yield np.arange(start, start + len(block)), self.maps(block)
+                yield np.arange(start, start + len(block)), self.region_features(block)
             return
         # keys in SQL are compared with every row, block by block: 100 blocks would read 100 times all keys
         places = {key: place for place, key in enumerate(ids)}
@@ -264,15 +271,15 @@ class StoreFiles:
             wanted = np.flatnonzero(np.array(found) >= 0)
             if len(wanted):
                 rows = pa.chunked_array([batch.column("map")])
-                maps = matrix_of(rows, rows.type.list_size)[wanted]
-                yield np.array(found)[wanted], maps.reshape(len(wanted), *self._map_shape())
+                region_features = matrix_of(rows, rows.type.list_size)[wanted]
+                yield np.array(found)[wanted], region_features.reshape(len(wanted), *self._region_shape())
         if places:
             raise self._table.unknown(next(iter(places)))
 
-    def _map_shape(self) -> tuple[int, int, int]:
-        if self.map_shape is None:
-            raise StoreError(f"{self.folder}: keeps no maps, its model does not re-rank")
-        return self.map_shape
+    def _region_shape(self) -> tuple[int, int, int]:
+        if self.region_shape is None:
+            raise StoreError(f"{self.folder}: keeps no region features, its model does not re-rank")
+        return self.region_shape
 
     def thumbnails(self, ids: Sequence[str]) -> list[bytes | None]:
         """Stored thumbnails of images by their keys, in order: JPEG files, None for one that has none."""
@@ -281,17 +288,17 @@ class StoreFiles:
         found = dict(zip(rows["id"].to_pylist(), rows["thumbnail"].to_pylist(), strict=True))
         return [found.get(one) for one in ids]
 
-    def _checked(self, maps: RegionFeatures | None, count: int) -> RegionFeatures | None:
-        shape = None if self.map_shape is None else (count, *self.map_shape)
-        given = None if maps is None else maps.shape
+    def _checked(self, region_features: RegionFeatures | None, count: int) -> RegionFeatures | None:
+        shape = None if self.region_shape is None else (count, *self.region_shape)
+        given = None if region_features is None else region_features.shape
         if given != shape:
-            raise StoreError(f"{self.folder}: expected maps of shape {shape}, got {given}")
-        if maps is not None and not np.isfinite(maps).all():
+            raise StoreError(f"{self.folder}: expected region features of shape {shape}, got {given}")
+        if region_features is not None and not np.isfinite(region_features).all():
             raise DataError(
-                "maps hold NaN or infinite values; the model has diverged, or half precision is too small"
+                "region features hold NaN or infinite values; the model has diverged, or half precision is too small"
             )
         # half precision is what the column holds; beyond 65,504 it is infinite, which was refused above
-        return None if maps is None else np.asarray(maps, dtype=np.float16)
+        return None if region_features is None else np.asarray(region_features, dtype=np.float16)
 
     def search(self, query: Float[np.ndarray, " width"], k: int = 10) -> list[Hit]:
         """Find the k nearest images to a query vector of the store's model, best first; exact.
@@ -355,7 +362,7 @@ def store_for(encoder: Encoder, run: Path, folder: StorePath) -> StoreFiles:
             dim=encoder.dim,
             # absolute: the store is opened from other working directories
             run=run.resolve(),
-            map_shape=None if encoder.reranker is None else encoder.reranker.region_shape,
+            region_shape=None if encoder.reranker is None else encoder.reranker.region_shape,
         )
     files = StoreFiles.open(folder)
     files.check_model(encoder.fingerprint, encoder.dim)

@@ -23,7 +23,7 @@ DAMAGE = {
     "key": "rows whose key is not that of their path",
     "metadata": "rows whose metadata are no JSON object",
     "vector": "embeddings with NaN or infinite values",
-    "map": "maps with NaN or infinite values",
+    "map": "region features with NaN or infinite values",
     "sentence": "sentences with a key that is not theirs, or an embedding with NaN or infinite values",
 }
 """Kinds of damage; limner itself leaves none of them behind, also when it is killed."""
@@ -77,7 +77,7 @@ def verify(
     if not files.has_table:
         # a table that is gone reads like a store that nothing was added to: told, and no damage
         findings.note("table", f"{files.folder}/pictures.lance")
-    shape = files.map_shape
+    shape = files.region_shape
     columns = ["id", *FIELDS, "vector", *([] if shape is None else ["map"])]
     # threads: waiting for the disk and hashing release the GIL
     with ThreadPoolExecutor(workers) as threads:

@@ -59,11 +59,11 @@ def test_blocks_of_all_pairs_are_single_pairs(
 ) -> None:
     reranker, model = reranker_of(run), run.model
     assert isinstance(model, HGAN)
-    maps, read = run.encode_regions(pictures), tokenized(run, SENTENCES)
-    together = reranker.similarities(maps, read)
+    region_features, read = run.encode_regions(pictures), tokenized(run, SENTENCES)
+    together = reranker.similarities(region_features, read)
     for name, size in {"_IMAGES": 2, "_SENTENCES": 3, "_HALVED": 4}.items():
         monkeypatch.setattr(module, name, size)
-    np.testing.assert_allclose(reranker.similarities(maps, read), together, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(reranker.similarities(region_features, read), together, rtol=1e-4, atol=1e-6)
     assert read.phrases is not None
     for row, picture in enumerate(pictures):
         pixels = torch.from_numpy(run.prepare_image(picture)[None].copy()).permute(0, 3, 1, 2)
@@ -89,9 +89,9 @@ def test_pairs_asked_for_singly_or_as_a_grid_score_the_same(
 ) -> None:
     reranker = reranker_of(run)
     images, texts = run.encode_images(pictures), run.encode_texts(SENTENCES, check=False)
-    maps, read = run.encode_regions(pictures), tokenized(run, SENTENCES)
-    score = reranker.pair_scorer(images, texts, maps, SENTENCES)
-    whole = reranker.similarities(maps, read) + images @ texts.T
+    region_features, read = run.encode_regions(pictures), tokenized(run, SENTENCES)
+    score = reranker.pair_scorer(images, texts, region_features, SENTENCES)
+    whole = reranker.similarities(region_features, read) + images @ texts.T
     rows, columns = (part.ravel() for part in np.indices(whole.shape))
     np.testing.assert_allclose(score(rows, columns), whole.ravel(), rtol=1e-4)
     rng = np.random.default_rng(0)
@@ -112,8 +112,11 @@ def test_evaluation_ranks_by_the_sum_of_the_levels(run: TrainedModel, toys: Data
     assert "all re-ranked" in report.to_dict()["protocol"]
     images = run.encode_images([record.image for record in split.records])
     sentences = [sentence for record in split.records for sentence in record.sentences]
-    maps, read = run.encode_regions([record.image for record in split.records]), tokenized(run, sentences)
-    total = images @ run.encode_texts(sentences).T + reranker_of(run).similarities(maps, read)
+    region_features, read = (
+        run.encode_regions([record.image for record in split.records]),
+        tokenized(run, sentences),
+    )
+    total = images @ run.encode_texts(sentences).T + reranker_of(run).similarities(region_features, read)
     own = [number for number, record in enumerate(split.records) for _ in record.sentences]
     first = np.mean([total[:, column].argmax() == image for column, image in enumerate(own)])
     assert report.text_to_image["R@1"] == pytest.approx(100 * first)
@@ -126,15 +129,15 @@ def test_search_screens_by_the_sentence_and_scores_the_shortlist(
 ) -> None:
     store = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, store, pictures, batch_size=4)
-    assert store.map_shape == (2, 2, 32)
+    assert store.region_shape == (2, 2, 32)
     opened = open_store(tmp_path / "store", run=run)
     for picture in pictures:
         assert picture.exists()
     hits = opened.search(SENTENCES[0], k=6, rerank=4, explain=True)
     screened = opened.search(SENTENCES[0], k=6, rerank=0)
     assert {hit.id for hit in hits[:4]} == {hit.id for hit in screened[:4]}
-    maps = run.encode_regions([Path(str(hit.path)) for hit in hits[:4]])
-    totals = reranker_of(run).similarities(maps, tokenized(run, SENTENCES[:1]))[:, 0]
+    region_features = run.encode_regions([Path(str(hit.path)) for hit in hits[:4]])
+    totals = reranker_of(run).similarities(region_features, tokenized(run, SENTENCES[:1]))[:, 0]
     totals += [hit.score for hit in hits[:4]]
     assert totals.tolist() == sorted(totals, reverse=True)
     assert [hit.confidence for hit in hits[:4]] == pytest.approx((totals / 3).clip(0, 1), abs=1e-3)
@@ -158,9 +161,9 @@ def test_class_queries_are_scored_by_the_mean_over_their_sentences(run: TrainedM
     assert "its mean score" in report.to_dict()["protocol"]
     images = run.encode_images([record.image for record in split.records])
     sentences = [sentence for record in split.records for sentence in record.sentences]
-    maps = run.encode_regions([record.image for record in split.records])
+    region_features = run.encode_regions([record.image for record in split.records])
     total = images @ run.encode_texts(sentences).T + reranker_of(run).similarities(
-        maps, tokenized(run, sentences)
+        region_features, tokenized(run, sentences)
     )
     owners = np.array([number for number, record in enumerate(split.records) for _ in record.sentences])
     means = np.stack(

@@ -1,4 +1,4 @@
-"""Search with a reranker: from the maps in the store, and never from the pictures."""
+"""Search with a reranker: from the region features in the store, and never from the pictures."""
 
 import json
 import time
@@ -53,9 +53,9 @@ def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(
     assert [hit.id for hit in hits[5:]] == [hit.id for hit in screened[5:]]
     sure = [hit.confidence for hit in hits[:5]]
     assert sure == sorted(sure, reverse=True)  # type: ignore[type-var]
-    maps = run.encode_regions([str(hit.path) for hit in hits[:5]])
+    region_features = run.encode_regions([str(hit.path) for hit in hits[:5]])
     assert run.reranker is not None
-    logits = run.reranker.rerank(QUERY, maps).logits
+    logits = run.reranker.rerank(QUERY, region_features).logits
     np.testing.assert_allclose(sure, 1 / (1 + np.exp(-logits)), rtol=1e-3)  # type: ignore[arg-type]
     assert Store(engine).search(QUERY, k=3).hits == hits[:3]
     assert (
@@ -101,7 +101,9 @@ def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPat
 
 def test_a_sentence_without_a_known_word_has_no_attention(run: TrainedModel, engine: Engine) -> None:
     assert run.reranker is not None
-    found = run.reranker.rerank("zebra", engine.files.maps([Store(engine).search(QUERY, k=1)[0].id]))
+    found = run.reranker.rerank(
+        "zebra", engine.files.region_features([Store(engine).search(QUERY, k=1)[0].id])
+    )
     assert found.words == ()
     assert found.of_regions is not None
     assert found.of_regions.shape[:2] == (1, 0)
@@ -109,7 +111,7 @@ def test_a_sentence_without_a_known_word_has_no_attention(run: TrainedModel, eng
 
 def test_a_store_without_maps_is_named(run: TrainedModel, tmp_path: Path) -> None:
     store = StoreFiles.create(tmp_path / "store", fingerprint=run.fingerprint, dim=run.dim, run="run")
-    with pytest.raises(SettingsError, match="keeps no maps"):
+    with pytest.raises(SettingsError, match="keeps no region features"):
         Store(Engine(store, run)).search(QUERY, rerank=3)
 
 
@@ -119,7 +121,7 @@ def test_attention_comes_back(engine: Engine, run: TrainedModel) -> None:
     assert attention is not None
     assert attention.words == ("a", "red", "bar", "on", "white")
     plain = json.loads(json.dumps(hits[0].model_dump(mode="json")))["attention"]
-    assert np.asarray(plain["of_regions"]).shape == (5, *engine.files.map_shape[:2])  # type: ignore[index]
+    assert np.asarray(plain["of_regions"]).shape == (5, *engine.files.region_shape[:2])  # type: ignore[index]
     assert np.asarray(plain["of_words"]).shape == (2, 5)
     with Image.open(str(hits[0].path)) as picture:
         assert tuple(plain["crop"]) == attention.crop == crop_of(*picture.size, run.images)
@@ -135,11 +137,11 @@ def test_maps_survive_a_change_of_metadata(run: TrainedModel, toys: Dataset, tmp
     store = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, store, pictures)
     ids = sorted(entry.id for entry in store.entries().values())
-    before = store.maps(ids)
+    before = store.region_features(ids)
     summary = index_pictures(run, store, pictures, metadata={str(pictures[0]): {"shelf": 3}})
     assert summary.updated == 1
-    np.testing.assert_array_equal(store.maps(ids), before)
-    assert StoreFiles.open(tmp_path / "store").map_shape == store.map_shape
+    np.testing.assert_array_equal(store.region_features(ids), before)
+    assert StoreFiles.open(tmp_path / "store").region_shape == store.region_shape
 
 
 def test_re_ranking_stops_between_blocks(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,15 +180,15 @@ def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="at least 1"):
         Store(engine).search(QUERY, k=3, rerank=0, explain=True)
     with pytest.raises(StoreError, match="does not hold"):
-        engine.files.maps(["nothing"])
+        engine.files.region_features(["nothing"])
     entry = StoredImage("/nowhere.png", "0" * 64, 1, 1)
     vector = np.ones((1, engine.files.dim), np.float32)
-    maps = np.zeros((1, *engine.files.map_shape), np.float16)  # type: ignore[misc]
-    for wrong in (None, maps[:, :, :, 1:]):
-        with pytest.raises(StoreError, match="expected maps of shape"):
+    region_features = np.zeros((1, *engine.files.region_shape), np.float16)  # type: ignore[misc]
+    for wrong in (None, region_features[:, :, :, 1:]):
+        with pytest.raises(StoreError, match="expected region features of shape"):
             engine.files.add([entry], vector, wrong)
     with pytest.raises(DataError, match="NaN"):
-        engine.files.add([entry], vector, maps * np.float16("nan"))
+        engine.files.add([entry], vector, region_features * np.float16("nan"))
     assert len(engine.files) == 12
     encoder = FakeEncoder()
     files = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=12, run="run")
@@ -195,8 +197,8 @@ def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match="has no reranker"):
             plain.search("a red coat", **asked)
     assert plain.search("a red coat", rerank=0).hits == ()
-    with pytest.raises(StoreError, match="keeps no maps"):
-        plain.files.maps(["one"])
+    with pytest.raises(StoreError, match="keeps no region features"):
+        plain.files.region_features(["one"])
 
 
 def calibration(run: TrainedModel, reranked: int | Literal["all"]) -> RunCalibration:
@@ -240,14 +242,14 @@ def test_good_is_what_the_best_answer_says(engine: Engine, run: TrainedModel) ->
 
 def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: TrainedModel) -> None:
     fitted = calibration(run, 5)
-    cosines, judged = fitted.embedding, fitted.reranker
-    assert judged is not None
+    cosines, reranked = fitted.embedding, fitted.reranker
+    assert reranked is not None
     hits = Store(Engine(engine.files, run, fitted)).search(QUERY, k=12)
     screened = np.array([hit.score for hit in Store(engine).search(QUERY, k=12, rerank=0)])
     sure = np.array([hit.confidence for hit in hits[:5]], np.float64)
     logits = np.log(sure / (1 - sure))
     expected = [
-        *judged.probability(logits, logits),
+        *reranked.probability(logits, logits),
         *cosines.probability(np.array([hit.score for hit in hits[5:]]), screened),
     ]
     assert [hit.probability for hit in hits] == pytest.approx(expected, abs=1e-5)

@@ -118,7 +118,9 @@ def test_a_picture_that_stands_twice(store: StoreFiles, pictures: Path) -> None:
 def test_maps_are_read_as_well(tmp_path: Path, pictures: Path) -> None:
     from limner.search.entry import StoredImage
 
-    store = StoreFiles.create(tmp_path / "maps", fingerprint="a" * 64, dim=4, run="run", map_shape=(1, 2, 2))
+    store = StoreFiles.create(
+        tmp_path / "regions", fingerprint="a" * 64, dim=4, run="run", region_shape=(1, 2, 2)
+    )
     file = pictures / "0.png"
     entry = StoredImage(str(file), "0" * 64, file.stat().st_size, file.stat().st_mtime_ns)
     store.add([entry], np.ones((1, 4), np.float32), np.ones((1, 1, 2, 2), np.float16))
