@@ -79,7 +79,7 @@ class Attention(ResponseModel):
     """The part of the upright picture that the regions divide: left, top, right and bottom, as shares of its sides."""
 
     def __repr__(self) -> str:
-        return f"Attention(words={self.words!r}, reader={self.reader!r})"
+        return f"Attention({' '.join(self.words)[:60]!r}, reader={self.reader!r})"
 
 
 class Hit(ResponseModel):
@@ -223,7 +223,7 @@ class Explanation(ResponseModel):
     """Words of the text that the model does not know."""
 
     def __repr__(self) -> str:
-        return f"Explanation({self.score:+.3f} for {' '.join(self.words)!r})"
+        return f"Explanation({self.score:+.3f} for {' '.join(self.words)[:60]!r})"
 
 
 class FoundSentence(ResponseModel):

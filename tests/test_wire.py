@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from limner.errors import SettingsError
 from limner.search.conditions import Condition
-from limner.wire import Answer, Hit, where_strings
+from limner.wire import Answer, Attention, Explanation, FoundSentence, Hit, Item, Items, where_strings
 from tests.search.fake import answer_of
 
 
@@ -41,7 +41,22 @@ def test_an_answer_is_a_sequence_of_its_hits() -> None:
 def test_reprs_are_one_short_line() -> None:
     long = hit(metadata={"text": "word " * 1000}, path=Path("/home/ann/x.jpg"))
     answer = answer_of((long,) * 100, 3, 2)
-    for one in (long, answer, answer_of((), 0, 0)):
+    words = ("word",) * 100
+    item = Item(id="b" * 32, name="b.jpg", identity=None, metadata={"text": "word " * 1000}, taken=None)
+    items = Items(items=(item,) * 100, total=300)
+    assert (len(items), [one.id for one in items], repr(items)) == (
+        100,
+        ["b" * 32] * 100,
+        "Items(100 of 300)",
+    )
+    attention = Attention(
+        words=words, of_regions=None, of_words=None, reader="step", crop=(0.0, 0.0, 1.0, 1.0)
+    )
+    explanation = Explanation(
+        words=words, weights=None, attention=attention, score=0.5, confidence=None, unknown=()
+    )
+    sentence = FoundSentence(rank=1, score=0.5, text="word " * 1000, id=None)
+    for one in (long, answer, answer_of((), 0, 0), item, items, attention, explanation, sentence):
         assert len(repr(one)) < 120
         assert "\n" not in repr(one)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
 from limner.data import images
-from limner.data.images import decode
+from limner.data.images import decode, open_rgb
 from limner.errors import ImageError
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
@@ -226,6 +226,21 @@ def test_the_limit_is_on_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     # Scaling does not excuse the memory that a JPEG of this size may ask for.
     with pytest.raises(ImageError, match="more than 100"):
         decode(saved(noise(10, 11), "JPEG"), short_side=1)
+
+
+def test_an_image_in_memory_meets_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = saved(noise(40, 40), "PNG")
+    assert open_rgb(Image.open(io.BytesIO(whole))).size == (40, 40)
+    # Pillow reads the pixels late: a cut-off file opens without a complaint
+    with pytest.raises(ImageError, match=r"^image: cut off or damaged \("):
+        open_rgb(Image.open(io.BytesIO(whole[:400])))
+    with pytest.raises(ImageError, match=r"^mine: it has no pixels"):
+        open_rgb(Image.new("RGB", (0, 5)), name="mine")
+    monkeypatch.setattr(images, "MAX_PIXELS", 100)
+    with pytest.raises(ImageError, match=r"^image: 11×10 pixels are more than 100; scale it down first"):
+        open_rgb(noise(10, 11))
+    with pytest.raises(ImageError, match=r"^array: 11×10 pixels are more than 100"):
+        open_rgb(np.zeros((10, 11, 3), np.uint8))
 
 
 def test_pillows_own_warnings_stay_inside(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from limner.data.check import check_dataset
 from limner.data.records import Dataset, Record
-from limner.errors import DataError
+from limner.errors import DataError, SettingsError
 from limner.training.prepare import prepare
 from tests.toy import toy_recipe
 
@@ -82,3 +83,36 @@ def _agree(dataset: Dataset, refused: str | None) -> None:
         return
     with pytest.raises(DataError, match=refused):
         prepare(toy_recipe(), dataset.split("train"), dataset.split("val"))
+
+
+def test_word_vectors_of_a_file_begin_the_table_and_limit_the_words(people: Dataset, tmp_path: Path) -> None:
+    vectors: dict[str, list[float]] = {
+        "woman": [1.0, 0.0, -1.0],
+        "red": [0.0, 2.0, 0.0],
+        "behind": [0.5, 0.0, 0.5],
+        "zebra": [9, 9, 9],
+    }
+    file = tmp_path / "glove.txt"
+    rows = [f"{word} {' '.join(map(str, row))}" for word, row in vectors.items()]
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    recipe = toy_recipe()
+    recipe = recipe.replace(
+        model=recipe.model.replace(text=recipe.model.text.replace(word_dim=3)),
+        vocabulary=recipe.vocabulary.replace(vectors=str(file), min_count=1),
+    )
+    splits = people.split("train"), people.split("val")
+    prepared = prepare(recipe, *splits)
+    # "zebra" is in no sentence, "dog" has no vector
+    entries = list(prepared.tokenizer.entries)
+    assert sorted(entries) == ["behind", "red", "woman"]
+    table = prepared.objective.model.text.table.weight.detach().numpy()
+    assert not table[0].any()
+    expected = np.array([vectors[word] for word in entries])
+    # scaled as a whole to the spread of a random start: the proportions stay
+    np.testing.assert_allclose(table[1:], expected * 0.1 / expected.std(), rtol=1e-5)
+
+    wider = recipe.replace(model=recipe.model.replace(text=recipe.model.text.replace(word_dim=4)))
+    with pytest.raises(
+        SettingsError, match=r"setting 'model\.text\.word_dim': 4, but .*glove\.txt has 3 columns"
+    ):
+        prepare(wider, *splits)
