@@ -77,7 +77,7 @@ def test_damaged_exif_data_is_no_reason_to_refuse_a_picture(exif: bytes) -> None
     assert decode(saved(Image.new("RGB", (4, 3)), "JPEG", exif=exif)).shape == (3, 4, 3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 400))
 def test_scaled_decoding_never_goes_below_the_wanted_side(width: int, height: int, short_side: int) -> None:
     pixels = decode(saved(Image.new("RGB", (width, height)), "JPEG"), short_side=short_side)
@@ -311,7 +311,7 @@ def test_damaged_bytes_give_a_picture_or_one_line(kind: str, monkeypatch: pytest
 
     messages: list[str] = []
 
-    @settings(max_examples=120, deadline=None)
+    @settings(max_examples=120)
     @given(edits | early, st.integers(0, len(sound)) | st.just(len(sound)), st.binary(max_size=8))
     def check(changes: list[tuple[int, int]], end: int, tail: bytes) -> None:
         data = bytearray(sound)
@@ -334,7 +334,7 @@ def test_damaged_bytes_give_a_picture_or_one_line(kind: str, monkeypatch: pytest
         assert len(message.splitlines()) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_picture_or_an_image_error(data: bytes) -> None:
     try:

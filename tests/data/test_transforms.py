@@ -85,7 +85,7 @@ def sound_settings(draw: st.DrawFn) -> ImageSettings:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(SIDES, sound_settings(), st.integers(0, 2**32))
 def test_every_picture_gives_views_of_the_crops_size(
     size: tuple[int, int], chosen: ImageSettings, seed: int

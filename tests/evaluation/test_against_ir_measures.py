@@ -28,7 +28,7 @@ SAME: list[tuple[Measure, ir_measures.Measure]] = [
 ]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     queries=st.integers(1, 6),

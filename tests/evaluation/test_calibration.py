@@ -29,7 +29,7 @@ def test_the_documented_examples_hold() -> None:
     assert not result.failed
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(3, 14), st.sampled_from([1.0, 0.05, 20.0]))
 def test_the_fit_is_that_of_the_slow_twin(seed: int, gallery: int, scale: float) -> None:
     hits = _simulated(np.random.default_rng(seed), 12, gallery)

@@ -11,7 +11,6 @@ from limner.evaluation import scores as module
 from limner.evaluation.scores import duplicate_rows
 
 
-@settings(deadline=None)
 @given(
     arrays(
         np.float32,

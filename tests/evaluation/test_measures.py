@@ -38,7 +38,6 @@ def matches_of(lists: list[list[bool]]) -> Matches:
     )
 
 
-@settings(deadline=None)
 @given(ranked_lists, st.integers(1, 35))
 def test_measures_equal_their_definitions(lists: list[list[bool]], k: int) -> None:
     matches = matches_of(lists)
@@ -61,7 +60,6 @@ def test_measures_equal_their_definitions(lists: list[list[bool]], k: int) -> No
     assert value_of(MeanRank(), matches) == pytest.approx(twin.mean_rank(firsts))
 
 
-@settings(deadline=None)
 @given(ranked_lists)
 def test_curves_equal_their_definitions(lists: list[list[bool]]) -> None:
     matches = matches_of(lists)

@@ -15,7 +15,6 @@ cosines = st.integers(0, BINS - 1).map(lambda place: (2 * place + 1) / BINS - 1)
 some = st.lists(cosines, min_size=1, max_size=30)
 
 
-@settings(deadline=None)
 @given(some, some, st.integers(1, 3))
 def test_overlap_equals_its_definition(true: list[float], wrong: list[float], blocks: int) -> None:
     similarities = Similarities()

@@ -56,7 +56,7 @@ def check(ranking: RankingResult, ranks: list[int], precisions: list[float]) -> 
     assert ranking.without_match == ranks.count(0)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(cases(), st.sampled_from([None, 1, 2, 5]))
 def test_scores_are_ranked_as_by_sorted_lists(case: Case, block: int | None) -> None:
     scores, queries, gallery = case
@@ -68,7 +68,7 @@ def test_scores_are_ranked_as_by_sorted_lists(case: Case, block: int | None) -> 
     np.testing.assert_array_equal(scores, before)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.sampled_from([1, 3, 20]), st.integers(1, 7))
 def test_embeddings_are_ranked_as_by_sorted_lists(seed: int, items: int, groups: int, block: int) -> None:
     # Small integers, so that every product is exact in any order and ties are frequent.
@@ -88,7 +88,7 @@ def test_embeddings_are_ranked_as_by_sorted_lists(seed: int, items: int, groups:
     np.testing.assert_allclose(average_precisions(q, g, queries, gallery), precisions, rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(cases(), st.randoms(use_true_random=False))
 def test_order_of_queries_and_items_changes_nothing(case: Case, random: object) -> None:
     scores, queries, gallery = case
@@ -189,7 +189,7 @@ def test_example_in_docstring() -> None:
 ALL = (*NAMED, *(make(k) for make in OF_K.values() for k in (1, 3, 50)))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(cases(), st.sampled_from([None, 1, 2, 5]))
 def test_all_measures_at_once_are_those_of_sorted_lists(case: Case, block: int | None) -> None:
     scores, queries, gallery = case
@@ -216,7 +216,7 @@ def test_all_measures_at_once_are_those_of_sorted_lists(case: Case, block: int |
         np.testing.assert_allclose(drawn.precisions, curve.each(matches).mean(0), rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(cases(), st.integers(1, 4), st.sampled_from([None, 1, 3]))
 def test_shared_labels_are_ranked_as_by_sorted_lists(case: Case, labels: int, block: int | None) -> None:
     scores, queries, gallery = case

@@ -13,7 +13,6 @@ from limner.evaluation.relevance import Relevance
 codes = st.lists(st.integers(-3, 6), min_size=1, max_size=20)
 
 
-@settings(deadline=None)
 @given(codes, codes)
 def test_matches_are_the_items_of_equal_code(queries: list[int], gallery: list[int]) -> None:
     relevance = Relevance.from_groups(queries, np.array(gallery))
@@ -39,7 +38,6 @@ def test_other_codes_are_refused(bad: object) -> None:
         Relevance.from_groups([1], bad)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_shared_labels(queries: int, gallery: int, labels: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

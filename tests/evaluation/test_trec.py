@@ -27,7 +27,7 @@ def _files(folder: Path, scores: np.ndarray, true: np.ndarray, *, depth: int = 1
     return folder / "run", folder / "qrels"
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 30))
 def test_a_whole_run_measures_what_its_scores_do(
     tmp_path_factory: pytest.TempPathFactory, seed: int, queries: int, items: int
@@ -46,7 +46,7 @@ def test_a_whole_run_measures_what_its_scores_do(
     np.testing.assert_allclose(found.curves["PR-curve"].precisions, ranking.curve(ASKED[-1]).precisions)  # type: ignore[arg-type]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12))
 def test_a_short_run_counts_what_it_does_not_list_as_missed(
     tmp_path_factory: pytest.TempPathFactory, seed: int, depth: int

@@ -116,7 +116,7 @@ def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
             read_checkpoint(path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_truncated_and_random_files_are_refused(tmp_path: Path, data: st.DataObject) -> None:
     path, damaged = tmp_path / "x.safetensors", tmp_path / "damaged.safetensors"
@@ -130,7 +130,7 @@ def test_truncated_and_random_files_are_refused(tmp_path: Path, data: st.DataObj
     assert "\n" not in str(caught.value)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_damaged_header_is_refused_or_harmless(tmp_path: Path, data: st.DataObject) -> None:
     path, damaged = tmp_path / "x.safetensors", tmp_path / "damaged.safetensors"

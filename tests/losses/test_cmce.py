@@ -19,7 +19,7 @@ def _case(
     return loss, images, texts, torch.randint(identities, (batch,))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 5), st.integers(1, 7), st.integers(1, 8))
 def test_equals_the_slow_twin(seed: int, batch: int, dim: int, identities: int, block: int) -> None:
     loss, images, texts, groups = _case(seed, batch, dim, identities, block)

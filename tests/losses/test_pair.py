@@ -7,7 +7,7 @@ from limner.losses import PairLoss
 from tests.reference.losses import pair_loss
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), batch=st.integers(1, 7), groups=st.integers(1, 4))
 def test_equals_the_slow_twin(seed: int, batch: int, groups: int) -> None:
     torch.manual_seed(seed)

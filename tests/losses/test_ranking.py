@@ -8,7 +8,7 @@ from limner.losses.ranking import Negatives
 from tests.reference.losses import ranking_loss
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     batch=st.integers(1, 6),

@@ -9,7 +9,7 @@ from tests.reference.losses import sdm_loss
 from tests.toy import toy_recipe
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     batch=st.integers(1, 7),
@@ -37,7 +37,7 @@ def test_lengths_of_features_change_nothing() -> None:
     torch.testing.assert_close(SDMLoss()(images, texts, groups), SDMLoss()(7 * images, 0.1 * texts, groups))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000))
 def test_permuting_pairs_and_renaming_identities_changes_nothing(seed: int) -> None:
     torch.manual_seed(seed)

@@ -35,7 +35,7 @@ def computed(loss: SextupleLoss, rows: dict[str, Tensor], v_x: Tensor, v_y: Tens
     return found
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.sampled_from(["both", "image_to_text", "text_to_image"]))
 def test_equals_the_slow_twin(seed: int, direction: Direction) -> None:
     rows, v_x, v_y = case(seed)
@@ -50,7 +50,7 @@ def test_equals_the_slow_twin(seed: int, direction: Direction) -> None:
     assert computed(loss, rows, v_x, v_y).item() == pytest.approx(expected, rel=1e-12, abs=1e-14)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000))
 def test_gradients_are_those_of_eq_7_and_8(seed: int) -> None:
     rows, v_x, v_y = case(seed)

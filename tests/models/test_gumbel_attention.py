@@ -10,7 +10,7 @@ from limner.models.local_matching import attention_weights, gumbel_noise, select
 from tests.reference import gumbel_attention as twin
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 10_000),
     items=st.integers(1, 9),

@@ -94,7 +94,7 @@ def test_losses_are_added_replaced_and_left_out_by_kind() -> None:
 
 
 @given(st.sampled_from(sorted(RECIPES)), st.sampled_from(sorted(RECIPES)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_differences_make_one_recipe_of_another(before: str, after: str) -> None:
     one, other = get_recipe(before), get_recipe(after)
     assert change(one, differences(one, other)) == other
@@ -205,7 +205,7 @@ _JSON = st.recursive(
 _SETTINGS = st.builds("{}={}".format, _KEYS, _JSON | st.text()) | st.text()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(_SETTINGS, min_size=1, max_size=3))
 def test_any_settings_give_a_recipe_or_a_settings_error(strings: list[str]) -> None:
     try:
@@ -273,7 +273,7 @@ def test_a_file_that_is_not_there_is_refused_with_how_to_write_one(tmp_path: Pat
         get_recipe("half\0.json")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(content=_JSON.map(str.encode) | st.binary())
 def test_any_file_gives_a_recipe_or_a_settings_error(
     content: bytes, tmp_path_factory: pytest.TempPathFactory

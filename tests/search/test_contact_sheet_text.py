@@ -10,7 +10,7 @@ from limner.search.contact_sheet import drawable, wrap
 FONT = ImageFont.load_default(15)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.text(alphabet="abc dé\n\t\x00–", max_size=120), st.integers(30, 200))
 def test_lines_fit_and_lose_no_letter(text: str, width: int) -> None:
     lines = wrap(text, FONT, width, 1000)

@@ -84,7 +84,7 @@ lines = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["f.csv", "f.jsonl"]), lines)
 def test_any_bytes_are_read_or_refused(tmp_path: Path, name: str, parts: list[bytes]) -> None:
     (tmp_path / name).write_bytes(b"\n".join(parts))

@@ -23,7 +23,6 @@ def test_the_best_of_nearly_equal_pictures() -> None:
     assert best_of_near_duplicates(ranked, matrix, 9, near=1.1) == [(row, 1) for row in ranked.tolist()]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 8), st.floats(-1, 1))
 def test_groups_part_the_ranking(seed: int, count: int, k: int, near: float) -> None:
     rng = np.random.default_rng(seed)

@@ -16,7 +16,6 @@ from limner.search.store_files import StoreFiles
 from limner.search.table import Table
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-2, 2), max_size=30), st.integers(1, 40))
 def test_top_is_the_head_of_a_stable_sort(values: list[int], k: int) -> None:
     expected = sorted(range(len(values)), key=lambda index: -values[index])[:k]

@@ -34,7 +34,6 @@ def _report(*outcomes: Outcome) -> AblationReport:
 
 
 @given(st.lists(st.floats(0, 100), min_size=2, max_size=6))
-@settings(deadline=None)
 def test_mean_and_sample_deviation(values: list[float]) -> None:
     outcome = _outcome("a", values, 0.0)
     mean = sum(values) / len(values)

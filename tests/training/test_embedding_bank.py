@@ -41,7 +41,6 @@ def _slow(bank: EmbeddingBank, image: int, drawn: list[int]) -> int:
 
 
 @given(st.integers(2, 15), st.integers(2, 15), st.integers(1, 4), st.integers(1, 20), st.integers(0, 99))
-@settings(deadline=None)
 def test_hardest_of_the_drawn_is_that_of_a_slow_search(
     images: int, sentences: int, groups: int, candidates: int, seed: int
 ) -> None:
@@ -52,7 +51,6 @@ def test_hardest_of_the_drawn_is_that_of_a_slow_search(
 
 
 @given(st.integers(2, 15), st.integers(2, 15), st.integers(1, 20), st.integers(0, 99))
-@settings(deadline=None)
 def test_own_group_is_taken_only_where_nothing_else_was_drawn(
     images: int, sentences: int, candidates: int, seed: int
 ) -> None:

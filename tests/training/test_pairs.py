@@ -38,7 +38,6 @@ def _flat(batches: list[Batch], field: str) -> list[int]:
 
 
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=23), st.integers(2, 9), st.integers(0, 99))
-@settings(deadline=None)
 def test_one_every_picture_at_most_once_with_a_sentence_of_its_own(
     counts: list[int], size: int, seed: int
 ) -> None:

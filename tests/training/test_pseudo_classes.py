@@ -21,7 +21,6 @@ def test_two_separate_heaps_are_found_from_any_start(seed: int) -> None:
 
 
 @given(st.integers(1, 5), st.integers(0, 50))
-@settings(deadline=None)
 def test_every_picture_is_nearest_to_the_mean_of_its_own_class(classes: int, seed: int) -> None:
     features = torch.randn(24, 3, generator=torch.Generator().manual_seed(seed))
     found = pseudo_classes(features, classes, seed=seed, iterations=200)

@@ -7,7 +7,7 @@ from limner.demo.people.palette import COLOURS, contrasts
 
 
 @given(train=st.integers(0, 120), val=st.integers(0, 30), test=st.integers(0, 40), seed=st.integers(0, 2**32))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_numbers_splits_and_distinct_identities(train: int, val: int, test: int, seed: int) -> None:
     counts = {"train": train, "val": val, "test": test}
     people = sample_people(counts, seed)

@@ -198,7 +198,6 @@ def test_frozen_vgg_has_no_dropout() -> None:
 
 
 @given(st.integers(1, 300).map(lambda n: 8 * n), st.floats(0.05, 4.0))
-@settings(deadline=None)
 def test_scaled_channels_are_multiples_of_eight_near_the_product(channels: int, width: float) -> None:
     scaled = scale_channels(channels, width)
     assert scaled % 8 == 0

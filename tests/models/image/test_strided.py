@@ -12,7 +12,7 @@ paddings: st.SearchStrategy[Padding] = st.sampled_from(["symmetric", "same"])
 
 
 @given(height=sides, width=sides, by_depth=st.booleans(), padding=paddings)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_padding_is_pytorch_s_or_tensorflow_s(
     height: int, width: int, by_depth: bool, padding: Padding
 ) -> None:
@@ -31,7 +31,7 @@ def test_padding_is_pytorch_s_or_tensorflow_s(
 
 
 @given(height=sides, width=sides, padding=paddings)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_gradients_by_stride_1_are_those_of_the_strided_filter(
     height: int, width: int, padding: Padding
 ) -> None:

@@ -171,7 +171,7 @@ def test_unusable_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ["w.safetensors", "w.pth"])
 @given(st.data())
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damaged_files_load_or_are_refused(tmp_path: Path, file: str, data: st.DataObject) -> None:
     path = save({"a.weight": torch.arange(6.0).view(2, 3), "a.bias": torch.zeros(2)}, tmp_path / file)
     content = bytearray(path.read_bytes())
