@@ -3,7 +3,7 @@ import doctest
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from limner.errors import DataError

@@ -1,6 +1,6 @@
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from limner.training.hard_negatives import EmbeddingBank
