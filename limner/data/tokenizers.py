@@ -183,32 +183,18 @@ class PretrainedTokenizer(_RowTokenizer):
     @classmethod
     def read(cls, source: str, *, special_tokens: bool = False) -> "PretrainedTokenizer":
         """Read a folder or a name on the hub. Raises `SettingsError` if there is no fast tokenizer."""
-        # A folder that is missing would be taken for a name on the hub, and the error speak of the network.
-        if (Path(source).is_absolute() or source.startswith((".", "~"))) and not Path(source).is_dir():
-            raise SettingsError(f"tokenizer '{source}': no such folder; give one with tokenizer.json")
-        try:
-            from transformers import AutoTokenizer
-        except ImportError:
-            raise SettingsError(
-                f"a pretrained tokenizer needs the transformers library: {install_hint('transformers')}"
-            ) from None
-        try:
-            # Code that comes with a tokenizer is never run, whatever its settings ask for.
-            found = AutoTokenizer.from_pretrained(source, use_fast=True, trust_remote_code=False)
-        except (
-            Exception
-        ) as error:  # transformers lets through what its libraries raise: OSError, ValueError …
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise SettingsError(
-                f"tokenizer '{source}': cannot be read ({reason}); give a folder with tokenizer.json, or a hub name "
-                "while there is a network"
-            ) from None
-        if not getattr(found, "is_fast", False):
-            raise SettingsError(
-                f"tokenizer '{source}': there is no fast version of it (no tokenizer.json), so tokens cannot be "
-                "traced back to words; choose another"
-            )
-        tokenizer = cls(found.backend_tokenizer.to_str(), special_tokens=special_tokens)
+        return cls.of(load_fast(source), source, special_tokens=special_tokens)
+
+    @classmethod
+    def of(
+        cls, fast: Any, source: str, *, special_tokens: bool = False, lower_case: bool = False
+    ) -> "PretrainedTokenizer":
+        """Take a fast tokenizer of transformers; `lower_case` has it read capitals as small letters.
+
+        Raises `SettingsError` for one that knows no word.
+        """
+        content = fast.backend_tokenizer.to_str()
+        tokenizer = cls(_lower_cased(content) if lower_case else content, special_tokens=special_tokens)
         # Without its files transformers makes a tokenizer that knows its special tokens alone.
         if not any(entry.strip("▁Ġ#").isalnum() for entry in tokenizer.entries):
             raise SettingsError(
@@ -284,6 +270,43 @@ class PretrainedTokenizer(_RowTokenizer):
 
     def _knows(self) -> str:
         return f"its tokenizer has {self.size} tokens; write it in the language of the captions"
+
+
+def load_fast(source: str) -> Any:
+    """The fast tokenizer of transformers in a folder or of a name on the hub. Raises `SettingsError`."""
+    # A folder that is missing would be taken for a name on the hub, and the error speak of the network.
+    if (Path(source).is_absolute() or source.startswith((".", "~"))) and not Path(source).is_dir():
+        raise SettingsError(f"tokenizer '{source}': no such folder; give one with tokenizer.json")
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise SettingsError(
+            f"a pretrained tokenizer needs the transformers library: {install_hint('transformers')}"
+        ) from None
+    try:
+        # Code that comes with a tokenizer is never run, whatever its settings ask for.
+        found = AutoTokenizer.from_pretrained(source, use_fast=True, trust_remote_code=False)
+    except Exception as error:  # transformers lets through what its libraries raise: OSError, ValueError …
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise SettingsError(
+            f"tokenizer '{source}': cannot be read ({reason}); give a folder with tokenizer.json, or a hub name "
+            "while there is a network"
+        ) from None
+    if not getattr(found, "is_fast", False):
+        raise SettingsError(
+            f"tokenizer '{source}': there is no fast version of it (no tokenizer.json), so tokens cannot be "
+            "traced back to words; choose another"
+        )
+    return found
+
+
+def _lower_cased(content: str) -> str:
+    """The content of a tokenizer.json that reads capitals as small letters, before anything else it does."""
+    values = json.loads(content)
+    before, lower = values.get("normalizer"), {"type": "Lowercase"}
+    if lower not in (before, *((before or {}).get("normalizers") or ())):
+        values["normalizer"] = lower if before is None else {"type": "Sequence", "normalizers": [lower, before]}
+    return json.dumps(values)
 
 
 def _unknown_id(model: Mapping[str, Any], fast: Any) -> int | None:

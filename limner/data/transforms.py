@@ -6,7 +6,7 @@ differently; person re-identification pads first. All three are choices of `trai
 """
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import UInt8
@@ -27,6 +27,13 @@ View = UInt8[np.ndarray, "crop_height crop_width 3"]
 
 # 4,096 squared is 50 MB of RGB for a single view.
 Pixel = Annotated[int, Field(ge=1, le=4096)]
+
+_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
 
 # The released code's ranges; torchvision's `RandomResizedCrop` would go down to 8% of the area.
 _AREA = (0.8, 1.0)
@@ -51,6 +58,15 @@ class ImageSettings(Settings):
     flip: bool = True
     """Mirror half of the training views, average plain and mirrored at test; off where left and right are described."""
 
+    interpolation: Literal["bilinear", "bicubic", "lanczos", "nearest"] = "bilinear"
+    """Filter of the resizing; all but "nearest" widen when they shrink a picture (antialiasing)."""
+
+    long_side: Literal["rounded", "cut"] = "rounded"
+    """Pixels of the longer side where the ratio is kept: rounded, or with the fraction cut off (transformers)."""
+
+    scaled_decoding: bool = True
+    """JPEG files may be decoded at 1/2, 1/4 or 1/8 before they are resized: faster, other pixels by 1/255 or so."""
+
     @model_validator(mode="after")
     def _crop_fits(self) -> "ImageSettings":
         # Refused when the settings are made, not when the first picture is loaded.
@@ -67,30 +83,44 @@ class ImageSettings(Settings):
         """Views of a picture that testing averages: the centre crop and, with `flip`, its mirror image."""
         return 2 if self.flip else 1
 
+    def identity(self) -> list[Any]:
+        """The values that change an embedding; training's crops do not."""
+        # the last three only where they differ, so that stores made before they existed keep their fingerprint
+        later = [self.interpolation, self.long_side, self.scaled_decoding]
+        return [self.resize, self.crop, self.flip, *(later if later != ["bilinear", "rounded", True] else [])]
+
+    def resized(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The middle part of a picture that is used, and what it is resized to, each (width, height) in pixels.
+
+        >>> ImageSettings(resize=100, crop=(100, 100)).resized(400, 200)
+        ((400, 200), (200, 100))
+        """
+        if not isinstance(self.resize, int):
+            return (width, height), (self.resize[1], self.resize[0])
+        short = min(width, height)
+        kept = (min(width, LONGEST * short), min(height, LONGEST * short))
+        to_pixels = round if self.long_side == "rounded" else int
+        return kept, (to_pixels(kept[0] * self.resize / short), to_pixels(kept[1] * self.resize / short))
+
 
 def load(source: ImageSource, settings: ImageSettings, *, name: str | None = None) -> Pixels:
     """Decode and resize a picture; no crop yet, so that one load serves many views.
 
     Both sides are at least as long as the crop's: the shorter one is exactly `resize`, the longer one at most
-    `LONGEST` times that. Bilinear with antialiasing. Raises `ImageError` as `limner.data.images.decode`.
+    `LONGEST` times that. With antialiasing. Raises `ImageError` as `limner.data.images.decode`.
     """
     wanted = settings.resize
     # For an exact size either side may be the shorter one: the longer wish keeps decoding above both.
-    image = open_rgb(source, short_side=wanted if isinstance(wanted, int) else max(wanted), name=name)
+    short_side = wanted if isinstance(wanted, int) else max(wanted)
+    image = open_rgb(source, short_side=short_side if settings.scaled_decoding else None, name=name)
     width, height = image.size
-    box = (0.0, 0.0, float(width), float(height))
-    if isinstance(wanted, int):
-        short = min(width, height)
-        kept_width, kept_height = min(width, LONGEST * short), min(height, LONGEST * short)
-        left, top = (width - kept_width) // 2, (height - kept_height) // 2
-        # The middle is cut while resizing: no copy of a picture of up to 2^27 pixels.
-        box = (float(left), float(top), float(left + kept_width), float(top + kept_height))
-        size = (round(kept_width * wanted / short), round(kept_height * wanted / short))
-    else:
-        size = (wanted[1], wanted[0])
+    (kept_width, kept_height), size = settings.resized(width, height)
+    left, top = (width - kept_width) // 2, (height - kept_height) // 2
+    # The middle is cut while resizing: no copy of a picture of up to 2^27 pixels.
+    box = (float(left), float(top), float(left + kept_width), float(top + kept_height))
     # Pillow's filter widens when it shrinks (antialiasing); torch's skips pixels unless it is told to.
     # `np.array`, since the memory of `np.asarray` is Pillow's and read-only.
-    return np.array(image.resize(size, Image.Resampling.BILINEAR, box=box), dtype=np.uint8)
+    return np.array(image.resize(size, _FILTERS[settings.interpolation], box=box), dtype=np.uint8)
 
 
 def centre_crop(pixels: Pixels, settings: ImageSettings) -> View:

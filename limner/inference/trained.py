@@ -72,7 +72,7 @@ class TrainedModel:
         # where weights once came from, and how training cropped, change no embedding; files say what was built of them
         parts = (
             *(self.model.settings.identity(), self.model.files()),
-            *(self.images.resize, self.images.crop, self.images.flip, self.tokenizer.to_description()),
+            *(*self.images.identity(), self.tokenizer.to_description()),
         )
         # keys sorted: a setting that moves within its class must not make stores foreign
         digest.update(json.dumps(parts, sort_keys=True).encode())

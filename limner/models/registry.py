@@ -16,6 +16,7 @@ from limner.models.dual_path import DualPath, DualPathSettings
 from limner.models.hgan import HGAN, HGANSettings
 from limner.models.identity_aware import IdentityAware, IdentityAwareSettings
 from limner.models.mnil import MNiL, MNiLSettings
+from limner.models.pretrained import Pretrained, PretrainedSettings
 from limner.plugins import find_plugin, plugins
 
 DEFAULT = "dual-path"
@@ -37,6 +38,7 @@ _SYSTEMS: dict[str, System] = {
     "identity-aware": System(IdentityAwareSettings, IdentityAware),
     "mnil": System(MNiLSettings, MNiL),
     "hgan": System(HGANSettings, HGAN),
+    "pretrained": System(PretrainedSettings, Pretrained),
 }
 
 

@@ -5,8 +5,7 @@ Source: Devlin et al., "BERT", NAACL 2019, by the transformers library; which hi
 """
 
 import importlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from limner.errors import CheckpointError, install_hint
-from limner.models.image.auto import portable
+from limner.models.pretrained_source import portable, quiet
 from limner.settings import Settings
 from limner.types import PADDING
 
@@ -216,7 +215,7 @@ def _bert(
     special = tokenizer.convert_tokens_to_ids([_CLS, _SEP])
     config.limner_special = special
     try:
-        with _quiet(transformers):
+        with quiet(transformers):
             bert, report = transformers.BertModel.from_pretrained(
                 settings.model,
                 config=config,
@@ -238,23 +237,6 @@ def _bert(
             "fetch the model again"
         )
     return bert, (special[0], special[1])
-
-
-@contextmanager
-def _quiet(transformers: ModuleType) -> Iterator[None]:
-    """Silence transformers' progress bar, and its table of a file's other entries."""
-    logging: Any = transformers.logging
-    before = logging.get_verbosity()
-    shown = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        # transformers' settings are those of the whole process, and the caller may have chosen them
-        logging.set_verbosity(before)
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _transformers() -> ModuleType:

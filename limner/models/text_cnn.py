@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from limner.models.text_encoder import TextEncoder, TextSettings
+from limner.models.text_encoder import TextEncoder, WordTableSettings
 from limner.types import PADDING
 
 Layout = Literal["resnet-50", "resnet-152"]
@@ -30,7 +30,7 @@ _NEARLY_LINEAR = 2.0
 """A bias in standard deviations, at which a ReLU behind a batch norm cuts one value in fifty."""
 
 
-class TextCNNSettings(TextSettings):
+class TextCNNSettings(WordTableSettings):
     """The text encoder up to its pooled feature."""
 
     words: int = Field(default=32, ge=8, le=1024)

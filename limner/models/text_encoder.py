@@ -42,13 +42,11 @@ class TextSettings(Settings):
 
     words: int
     """Length of a sentence in tokens."""
-    word_dim: int
-    """Width of a word vector."""
 
     @property
-    def learns_table(self) -> bool:
-        """True where the encoder has a table of word vectors that may start from given ones."""
-        return True
+    def table_width(self) -> int | None:
+        """Width of a table of word vectors that may start from given ones; None without such a table."""
+        return None
 
     def further_words(self) -> Sequence[str]:
         """The words that the encoder knows without a training sentence, such as a pretrained BERT's."""
@@ -61,6 +59,18 @@ class TextSettings(Settings):
     def identity(self) -> dict[str, Any]:
         """The settings as plain values without where weights came from."""
         return self.model_dump(mode="json")
+
+
+class WordTableSettings(TextSettings):
+    """The settings of a text encoder with a table of word vectors of its own."""
+
+    word_dim: int
+    """Width of a word vector."""
+
+    @property
+    def table_width(self) -> int | None:
+        """Width of a word vector."""
+        return self.word_dim
 
 
 class TextEncoder(nn.Module, ABC):

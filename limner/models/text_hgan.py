@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from limner.errors import CheckpointError
 from limner.models.text_bert import BertSettings, BertWords, whole_words
-from limner.models.text_encoder import TextEncoder, TextSettings
+from limner.models.text_encoder import TextEncoder, WordTableSettings
 from limner.models.text_lstm import lengths
 from limner.types import PADDING, TextNeed, Tokenizer
 
 
-class HierarchicalTextSettings(TextSettings):
+class HierarchicalTextSettings(WordTableSettings):
     """The settings from words to a sentence feature, word features and phrase features."""
 
     words: int = Field(default=64, ge=8, le=500)
@@ -45,9 +45,9 @@ class HierarchicalTextSettings(TextSettings):
         return self
 
     @property
-    def learns_table(self) -> bool:
-        """True where the encoder has a table of word vectors that may start from given ones: not above BERT."""
-        return self.bert is None
+    def table_width(self) -> int | None:
+        """Width of a word vector; None above BERT, which has its own."""
+        return self.word_dim if self.bert is None else None
 
     def further_words(self) -> Sequence[str]:
         """The whole words of a pretrained BERT, which it can read without a training sentence."""

@@ -14,11 +14,11 @@ from jaxtyping import Bool, Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
 
-from limner.models.text_encoder import TextEncoder, TextSettings
+from limner.models.text_encoder import TextEncoder, WordTableSettings
 from limner.types import PADDING
 
 
-class TextLSTMSettings(TextSettings):
+class TextLSTMSettings(WordTableSettings):
     """The recurrent text encoder up to its feature."""
 
     words: int = Field(default=50, ge=8, le=1024)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from limner.data.transforms import LONGEST, ImageSettings
+from limner.data.transforms import ImageSettings
 from limner.search.store_files import StoreFiles
 from limner.types import Encoder, Reranker, RerankScores
 from limner.wire import Attention, Explanation, Hit
@@ -86,13 +86,7 @@ def crop_of(width: int, height: int, settings: ImageSettings) -> Crop:
     >>> crop_of(400, 200, ImageSettings(resize=100, crop=(100, 100)))
     (0.25, 0.0, 0.75, 1.0)
     """
-    if isinstance(settings.resize, int):
-        short = min(width, height)
-        # as `limner.data.transforms.load` cuts it: of a strip longer than 16 times its width the middle is used
-        kept = (min(width, LONGEST * short), min(height, LONGEST * short))
-        sizes = (round(kept[0] * settings.resize / short), round(kept[1] * settings.resize / short))
-    else:
-        kept, sizes = (width, height), (settings.resize[1], settings.resize[0])
+    kept, sizes = settings.resized(width, height)
     left, right = _along(width, kept[0], sizes[0], settings.crop[1])
     top, bottom = _along(height, kept[1], sizes[1], settings.crop[0])
     return left, top, right, bottom

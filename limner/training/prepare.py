@@ -163,24 +163,24 @@ def build_tokenizer(
     recipe: Recipe, sentences: Sequence[str]
 ) -> tuple[Tokenizer, Float[np.ndarray, "vocabulary word_dim"] | None]:
     """The tokenizer of a recipe, and the word vectors that the network's table starts from, if any."""
-    chosen, dim = recipe.vocabulary, recipe.model.text.word_dim
+    chosen, width = recipe.vocabulary, recipe.model.text.table_width
     if chosen.tokenizer is not None:
         return PretrainedTokenizer.read(chosen.tokenizer, special_tokens=chosen.special_tokens), None
-    if chosen.vectors in ("random", "captions") or not recipe.model.text.learns_table:
+    if chosen.vectors in ("random", "captions") or width is None:
         tokenizer = WordTokenizer.build(sentences, min_count=chosen.min_count)
         # Words that a pretrained BERT knows as a whole join those of the captions, so that a search may use them.
         tokenizer = tokenizer.with_words(recipe.model.text.further_words())
         # A network with its own vectors takes none.
-        if chosen.vectors == "random" or not recipe.model.text.learns_table:
+        if chosen.vectors == "random" or width is None:
             return tokenizer, None
-        return tokenizer, _scaled(learn_word_vectors(sentences, tokenizer, dim=dim, seed=recipe.seed))
+        return tokenizer, _scaled(learn_word_vectors(sentences, tokenizer, dim=width, seed=recipe.seed))
     # Only rows that are needed: GoogleNews has 3 million of 300 numbers, 3.6 GB.
     vectors: Mapping[str, np.ndarray] = read_word_vectors(
         Path(chosen.vectors), {word for sentence in sentences for word in words(sentence)}
     )
-    width = len(next(iter(vectors.values())))
-    if width != dim:
-        raise SettingsError(f"setting 'model.text.word_dim': {dim}, but {chosen.vectors} has {width} columns")
+    columns = len(next(iter(vectors.values())))
+    if columns != width:
+        raise SettingsError(f"setting 'model.text.word_dim': {width}, but {chosen.vectors} has {columns} columns")
     # Words without a vector are dropped (dual-path, section 3.2).
     tokenizer = WordTokenizer.build(sentences, min_count=chosen.min_count, known=vectors)
     return tokenizer, _scaled(np.stack([vectors[word] for word in tokenizer.entries]))

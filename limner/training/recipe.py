@@ -280,7 +280,7 @@ class Recipe(Settings):
     def _network_fits(self) -> "Recipe":
         """Check that the network offers what each stage needs."""
         # Two sources of word vectors: one would silently win.
-        if not self.model.text.learns_table and self.vocabulary.vectors != "random":
+        if self.model.text.table_width is None and self.vocabulary.vectors != "random":
             raise ValueError(
                 "vocabulary.vectors starts a table of word vectors, and the network brings its own; set it to random"
             )

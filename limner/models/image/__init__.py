@@ -7,7 +7,7 @@ from limner.models.image.googlenet import GoogLeNet
 from limner.models.image.mobilenet import MobileNetV2
 from limner.models.image.resnet import ResNet
 from limner.models.image.vgg import VGG
-from limner.models.image.weights import load_state, published_state, read_state
+from limner.models.image.weights import load_state, published_state
 
 __all__ = [
     "IMAGENET",
@@ -27,5 +27,4 @@ __all__ = [
     "load_auto",
     "load_state",
     "published_state",
-    "read_state",
 ]

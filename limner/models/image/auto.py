@@ -1,15 +1,25 @@
 """Any image backbone of the transformers library, from a local folder or the hub."""
 
-import importlib
-import json
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from torch import nn
 
-from limner.errors import CheckpointError, install_hint
+from limner.errors import CheckpointError
+from limner.models import open_clip
 from limner.models.image.encoder import IMAGENET, ImageEncoder, Layer, Normalisation
+from limner.models.image.tower import ImageTower
+from limner.models.pretrained_source import (
+    empty,
+    find_file,
+    is_pair,
+    portable,
+    read_config,
+    read_half,
+    read_json,
+    read_weights,
+    transformers_library,
+    unusable,
+)
 
 _MAY_BE_MISSING = "hidden_states_norms."
 """Layer norms that transformers puts behind a backbone's stages.
@@ -17,8 +27,8 @@ _MAY_BE_MISSING = "hidden_states_norms."
 Classifier checkpoints do not have them, and a fresh one only normalises.
 """
 
-# without these, checkpoints of one network are equal on all machines, and tell nobody the folders of one
-_OF_A_MACHINE = ("_name_or_path", "transformers_version")
+_VISION_MODELS = ("vit", "clip_vision_model", "siglip_vision_model", "siglip2_vision_model")
+"""Vision transformers that are no backbones of transformers; others of their kind are."""
 
 
 class AutoEncoder(ImageEncoder):
@@ -58,53 +68,48 @@ class AutoEncoder(ImageEncoder):
         return [("backbone", lambda images: self.backbone(images).feature_maps[-1])]
 
 
-def load_auto(model: str, *, load_weights: bool = True) -> AutoEncoder:
+def load_auto(model: str, *, load_weights: bool = True) -> AutoEncoder | ImageTower:
     """The backbone `model`, a folder or a hub name, with its weights and its own pixel normalisation.
 
-    Without `load_weights` only the configuration is read and the values are random. The normalisation comes
+    It is one of transformers' backbones, a vision transformer, or the image tower of a pair such as CLIP. Without
+    `load_weights` only the configuration is read and the values are random. The normalisation comes
     from preprocessor_config.json, and is ImageNet's without that file. Raises `CheckpointError` when
-    transformers is not installed, the model cannot be had, is no backbone, or lacks weights.
+    transformers is not installed, the model cannot be had, is none of these, or lacks weights.
     """
-    transformers = _transformers()
-    # transformers lets through what its own libraries raise: OSError, ValueError, KeyError, SafetensorError …
-    try:
-        config = transformers.AutoConfig.from_pretrained(model)
-    except Exception as error:
-        raise _unusable(model, "its config.json cannot be read", error) from error
+    transformers = transformers_library("name='auto'")
+    config = read_config(model)
+    normalisation = read_normalisation(model)
+    if is_pair(config):
+        half = read_half(model, "image", load_weights=load_weights)
+        return ImageTower(half.tower, config, normalisation, pooled=True, projection=half.projection)
+    if config.model_type in _VISION_MODELS:
+        # the mean over the patches is the feature, so a pooler or pooling head above them would never learn
+        config.vision_use_head = False
+        tower = (
+            read_weights(model, config, add_pooling_layer=False)
+            if load_weights
+            else empty(config, add_pooling_layer=False)
+        )
+        return ImageTower(tower, config, normalisation, pooled=False)
     mapping = transformers.MODEL_FOR_BACKBONE_MAPPING
     # timm_backbone is in the mapping as well, but is a wrapper that needs another library
     if config.model_type == "timm_backbone" or type(config) not in mapping:
         raise CheckpointError(
             f"auto_model '{model}': '{config.model_type}' is not a backbone of transformers itself; "
-            "choose one that AutoBackbone's documentation lists, e.g. a resnet, convnext, swin or dinov2"
+            "choose one that AutoBackbone's documentation lists, e.g. a resnet, convnext, swin or dinov2, a vision "
+            "transformer, or a pair such as clip or siglip"
         )
     # AutoBackbone.from_pretrained (5.23) asks the hub even about a local folder, and fails there.
     backbone_class = mapping[type(config)]
     backbone = _with_weights(backbone_class, config, model) if load_weights else backbone_class(config)
-    return AutoEncoder(backbone, _normalisation(transformers, model))
-
-
-def portable(config: Any) -> dict[str, Any]:
-    """A configuration of transformers without the folder it came from and the version of the library."""
-    values: dict[str, Any] = config.to_dict()
-    return {name: value for name, value in values.items() if name not in _OF_A_MACHINE}
-
-
-def _transformers() -> ModuleType:
-    try:
-        # imported here, since transformers is an optional extra and no other backbone needs it
-        return importlib.import_module("transformers")
-    except ImportError as error:
-        raise CheckpointError(
-            f"name='auto' needs the transformers library; install it with: {install_hint('transformers')}"
-        ) from error
+    return AutoEncoder(backbone, normalisation)
 
 
 def _with_weights(backbone_class: Any, config: Any, model: str) -> nn.Module:
     try:
         backbone, report = backbone_class.from_pretrained(model, config=config, output_loading_info=True)
     except Exception as error:
-        raise _unusable(model, "its weights cannot be read", error) from error
+        raise unusable(model, "its weights cannot be read", error) from error
     # transformers fills what a file lacks with random values and only logs it.
     missing = sorted(key for key in report["missing_keys"] if not key.startswith(_MAY_BE_MISSING))
     misshapen = sorted(str(entry[0]) for entry in report["mismatched_keys"])
@@ -117,16 +122,27 @@ def _with_weights(backbone_class: Any, config: Any, model: str) -> nn.Module:
     return network
 
 
-def _normalisation(transformers: Any, model: str) -> Normalisation:
-    """`(x · rescale_factor - image_mean) / image_std`, said in pixels of 0..255."""
+def read_preprocessing(model: str) -> dict[str, Any] | None:
+    """How a model's images are prepared, as preprocessor_config.json has it; None where nothing says so.
+
+    It is read from that file, from processor_config.json, or made of open_clip's file. Raises `CheckpointError`.
+    """
+    described = open_clip.read_description(find_file(model, open_clip.CONFIG_FILE), model)
+    if described is not None:
+        return open_clip.to_preprocessing(described, model)
+    found = read_json(model, "preprocessor_config.json")
+    if found is None:
+        # transformers 5 writes all parts of a processor into one file
+        found = (read_json(model, "processor_config.json") or {}).get("image_processor")
+    return found
+
+
+def read_normalisation(model: str) -> Normalisation:
+    """`(x · rescale_factor - image_mean) / image_std`, said in pixels of 0..255; ImageNet's where nothing says so."""
+    values = read_preprocessing(model)
+    if values is None:
+        return IMAGENET
     try:
-        # cached_file raises for a missing file otherwise; a model without one gets ImageNet's values
-        path = transformers.utils.cached_file(
-            model, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False
-        )
-        if path is None:
-            return IMAGENET
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
         factor = float(values.get("rescale_factor", 1 / 255)) if values.get("do_rescale", True) else 1.0
         standardised = values.get("do_normalize", True) and "image_mean" in values
         mean = [float(value) for value in values["image_mean"]] if standardised else [0.0] * 3
@@ -135,14 +151,5 @@ def _normalisation(transformers: Any, model: str) -> Normalisation:
         red, green, blue = (value / factor for value in mean)
         red_std, green_std, blue_std = (value / factor for value in std)
     except Exception as error:
-        raise _unusable(model, "its preprocessor_config.json cannot be used", error) from error
+        raise unusable(model, "its preprocessor_config.json cannot be used", error) from error
     return Normalisation(mean=(red, green, blue), std=(red_std, green_std, blue_std))
-
-
-def _unusable(model: str, what: str, error: Exception) -> CheckpointError:
-    lines = str(error).strip().splitlines()
-    reason = lines[0] if lines else type(error).__name__
-    return CheckpointError(
-        f"auto_model '{model}': {what} ({reason}); give a folder with config.json and model.safetensors, "
-        "or a hub name while there is a network"
-    )

@@ -12,7 +12,8 @@ from limner.models.image.googlenet import TRANSFORMED_INPUT, GoogLeNet
 from limner.models.image.mobilenet import MobileNetV2
 from limner.models.image.resnet import ResNet, ResNetDepth
 from limner.models.image.vgg import VGG, VGGDepth
-from limner.models.image.weights import load_state, published_state, read_state
+from limner.models.image.weights import load_state, published_state
+from limner.models.weight_files import read_state
 from limner.settings import Settings
 
 BackboneName = Literal[

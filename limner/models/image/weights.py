@@ -3,14 +3,13 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from limner.errors import CheckpointError
 from limner.models.image.encoder import ImageEncoder
+from limner.models.weight_files import plain_tensors
 
 PUBLISHED_AT = "https://download.pytorch.org/models/"
 PUBLISHED = {
@@ -25,33 +24,6 @@ PUBLISHED = {
     "mobilenet-v2": "mobilenet_v2-b0353104.pth",
 }
 """torchvision's files of the simple training recipe (IMAGENET1K_V1), nearest to those the papers used."""
-
-
-def read_state(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a .safetensors, .pth or .pt file by name, on the CPU.
-
-    No code of the file is run. A training checkpoint's own "state_dict" is taken, and the prefix "module."
-    of data-parallel training removed. Raises `CheckpointError` when the file is missing, damaged or holds
-    anything else.
-    """
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise CheckpointError(
-            f"weights '{path}': no such file; give a .safetensors or .pth file, or 'imagenet'"
-        )
-    try:
-        if path.suffix.lower() == ".safetensors":
-            content: Any = load_file(path)
-        else:
-            # a pickle runs code when it is read; weights_only allows tensors and plain containers
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    # A damaged archive or pickle fails in any of a dozen ways, as deep as the damage lies.
-    except Exception as error:
-        raise CheckpointError(
-            f"weights '{path}': expected a whole file of plain tensors, but reading it failed "
-            f"({type(error).__name__}); fetch the file again or save it anew as .safetensors"
-        ) from error
-    return _plain_tensors(content, str(path))
 
 
 def published_state(name: str) -> dict[str, Tensor]:
@@ -78,7 +50,7 @@ def published_state(name: str) -> dict[str, Tensor]:
             f"({_first_line(error)}); put a whole copy into {folder}, or give a file with torchvision's names: "
             f"--set model.backbone.weights=FILE"
         ) from error
-    return _plain_tensors(content, file)
+    return plain_tensors(content, file)
 
 
 def load_state(encoder: ImageEncoder, state: Mapping[str, Tensor], *, source: str) -> None:
@@ -117,24 +89,6 @@ def _misfit(encoder: ImageEncoder, source: str, what: str) -> CheckpointError:
         f"weights '{source}' do not fit {type(encoder).__name__} as set: {what}; "
         "give a file with torchvision's names for this network and width"
     )
-
-
-def _plain_tensors(content: Any, source: str) -> dict[str, Tensor]:
-    # training scripts save their epoch and optimiser beside the weights
-    if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
-        content = content["state_dict"]
-    if not isinstance(content, Mapping):
-        raise CheckpointError(
-            f"weights '{source}': expected tensors by name, got {type(content).__name__}; "
-            "save the model's state_dict()"
-        )
-    for name, value in content.items():
-        if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise CheckpointError(
-                f"weights '{source}': expected tensors by name, but {name!r} is a {type(value).__name__}; "
-                "save the model's state_dict()"
-            )
-    return {name.removeprefix("module."): value for name, value in content.items()}
 
 
 def _first_line(error: Exception) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
 from limner.models.registry import System
-from limner.models.text_encoder import TextEncoder, TextSettings
+from limner.models.text_encoder import TextEncoder, WordTableSettings
 from limner.types import PADDING
 
 
@@ -20,7 +20,7 @@ class MeanWordsSettings(DualEncoderSettings):
     """The name of the encoder."""
     backbone: BackboneSettings = BackboneSettings(name="resnet-18")
     """The image CNN."""
-    text: TextSettings = TextSettings(words=32, word_dim=300)
+    text: WordTableSettings = WordTableSettings(words=32, word_dim=300)
     """Length of a sentence and width of a word vector."""
     dim: int = Field(default=256, ge=1)
     """Width of the embedding."""
@@ -29,7 +29,7 @@ class MeanWordsSettings(DualEncoderSettings):
 class MeanOfWords(TextEncoder):
     """The mean vector of the words of a sentence; zero for a sentence without a known word."""
 
-    def __init__(self, settings: TextSettings, vocabulary_size: int) -> None:
+    def __init__(self, settings: WordTableSettings, vocabulary_size: int) -> None:
         super().__init__()
         self.table = nn.Embedding(vocabulary_size + 1, settings.word_dim, padding_idx=PADDING)
         self.channels = settings.word_dim

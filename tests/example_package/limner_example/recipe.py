@@ -2,7 +2,7 @@
 
 from limner.data.transforms import ImageSettings
 from limner.models.image import BackboneSettings
-from limner.models.text_encoder import TextSettings
+from limner.models.text_encoder import WordTableSettings
 from limner.training.recipe import OptimiserSettings, Recipe, StageSettings
 from limner_example.encoder import MeanWordsSettings
 from limner_example.loss import InBatch
@@ -14,7 +14,7 @@ def mean_words() -> Recipe:
         name="mean-words",
         model=MeanWordsSettings(
             backbone=BackboneSettings(name="resnet-18", width=0.125),
-            text=TextSettings(words=10, word_dim=16),
+            text=WordTableSettings(words=10, word_dim=16),
             dim=16,
         ),
         images=ImageSettings(resize=(36, 36), crop=(32, 32)),

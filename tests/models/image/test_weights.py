@@ -21,9 +21,9 @@ from limner.models.image import (
     build_backbone,
     load_state,
     published_state,
-    read_state,
 )
 from limner.models.image.weights import PUBLISHED
+from limner.models.weight_files import read_state
 
 
 def small(seed: int) -> ResNet:

@@ -1,0 +1,109 @@
+"""A pair of pretrained towers as a system: CLIP, SigLIP, AltCLIP, Chinese CLIP, or any two encoders of one's own choice.
+
+Sources: Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021 (CLIP); Zhai et
+al., "Sigmoid Loss for Language Image Pre-Training", ICCV 2023 (SigLIP). The networks themselves are transformers'.
+"""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from limner.errors import SettingsError
+from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
+from limner.models.image import BackboneSettings, build_backbone
+from limner.models.image.tower import ImageTower
+from limner.models.text_tower import TextTower, TextTowerSettings
+
+DEFAULT_MODEL = "google/siglip2-base-patch16-224"
+"""The pair of settings that name none."""
+
+
+class PretrainedSettings(DualEncoderSettings):
+    """The settings of a pair of pretrained towers; `limner import` writes them for a pair of the hub."""
+
+    system: Literal["pretrained"] = "pretrained"
+    """The system."""
+    backbone: BackboneSettings = BackboneSettings(name="auto", auto_model=DEFAULT_MODEL)
+    """The image tower, or any image backbone."""
+    text: TextTowerSettings = TextTowerSettings(
+        words=64, model=DEFAULT_MODEL, filled="right", masked=False
+    )
+    """The text tower."""
+    dim: int = Field(default=768, ge=1)
+    """Width of the embedding; that of the pair where its projections are kept."""
+    projection: Literal["pretrained", "new"] = "pretrained"
+    """The layers into the shared space: the pair's own, or a new linear layer above each tower."""
+
+
+class Pretrained(DualEncoder):
+    """Two towers and their projections; with `projection="pretrained"` both are those of one pair.
+
+    Embeddings equal those of `get_image_features` and `get_text_features` before their L2 normalisation. The pair's
+    temperature has no part in a ranking and is left out.
+    """
+
+    # towers have parameters that no embedding reads, such as poolers
+    leaves_parameters_unused: ClassVar[bool] = True
+
+    settings: PretrainedSettings
+
+    def __init__(
+        self, settings: PretrainedSettings, vocabulary_size: int, *, load_weights: bool = True
+    ) -> None:
+        # the order of these lines is the order of the random draws: another order gives every seed other weights
+        backbone = build_backbone(settings.backbone, load_weights=load_weights)
+        text = TextTower(settings.text, vocabulary_size, load_weights=load_weights)
+        if settings.projection == "new":
+            image_projection: nn.Module = nn.Linear(backbone.channels, settings.dim)
+            text_projection: nn.Module = nn.Linear(text.channels, settings.dim)
+        else:
+            if not isinstance(backbone, ImageTower) or not backbone.pooled or not text.projection_of_pair:
+                raise SettingsError(
+                    "setting 'model.projection': 'pretrained' needs the image and the text tower of one pair; set "
+                    "projection=new"
+                )
+            image_projection, text_projection = backbone.projection, text.projection
+        super().__init__(backbone, image_projection, text, text_projection, settings.dim)
+        self.settings = settings
+        for name, layer, width in (
+            ("image", image_projection, backbone.channels),
+            ("text", text_projection, text.channels),
+        ):
+            found = getattr(layer, "out_features", width)
+            if found != settings.dim:
+                raise SettingsError(
+                    f"setting 'model.dim': {settings.dim}, but the {name} tower ends in {found} numbers; set it to that"
+                )
+
+    @property
+    def reranked_by(self) -> str | None:
+        """The patches show where words point; None for a backbone that is no tower."""
+        if isinstance(self.backbone, ImageTower) and self.backbone.pooled:
+            return "patches"
+        return super().reranked_by
+
+    def modules_of_parts(self) -> dict[str, list[nn.Module]]:
+        """As of every network; the table of tokens lies within the tower, whose other modules are "text"."""
+        return {**super().modules_of_parts(), "text": _beside(self.text.tower, self.text.table)}
+
+    def embed_patches(self, patches: Tensor) -> Tensor:
+        """Last states of patches in the shared space, not normalised."""
+        projected: Tensor = self.image_projection(patches)
+        return projected
+
+    def embed_tokens(self, tokens: Tensor) -> Tensor:
+        """Last states of tokens in the shared space, not normalised."""
+        projected: Tensor = self.text_projection(tokens)
+        return projected
+
+
+def _beside(module: nn.Module, excluded: nn.Module) -> list[nn.Module]:
+    """The modules that together hold all parameters of a module but those of `excluded` within it."""
+    if excluded not in set(module.modules()):
+        return [module]
+    if module is excluded:
+        return []
+    # a parameter of a module around the table would be in no part, and would never learn
+    assert not module._parameters, type(module)
+    return [found for child in module.children() for found in _beside(child, excluded)]

@@ -1,0 +1,282 @@
+"""Pretrained models of the transformers library as sources of towers: their configuration, weights and files.
+
+A source is a folder, or a name on the Hugging Face hub. No code of a source is ever run. Weights are read from
+safetensors, or from a pickle of tensors alone.
+"""
+
+import copy
+import importlib
+import inspect
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from limner.errors import CheckpointError, install_hint
+from limner.models import open_clip
+
+Side = Literal["image", "text"]
+"""A tower of a pair."""
+
+_PREFIXES: dict[Side, tuple[str, ...]] = {"image": ("vision", "visual", "image"), "text": ("text",)}
+"""How the names of a side's modules begin in the pairs of transformers."""
+
+# without these, checkpoints of one network are equal on all machines, and tell nobody the folders of one
+_OF_A_MACHINE = ("_name_or_path", "transformers_version")
+
+PICKLES = ("pytorch_model.bin", "open_clip_pytorch_model.bin")
+"""Weight files that are pickles; they are read as plain tensors, without running code."""
+
+
+@dataclass(frozen=True)
+class Half:
+    """One tower of a pair: `tower` ends below the projection into the shared space, `projection` is that layer."""
+
+    tower: nn.Module
+    projection: nn.Module
+    config: Any
+
+
+def transformers_library(what: str = "a pretrained model") -> ModuleType:
+    """The library. Raises `CheckpointError` that names the extra where it is not installed."""
+    try:
+        # imported here, since transformers is an optional extra and the papers' networks do without it
+        return importlib.import_module("transformers")
+    except ImportError as error:
+        raise CheckpointError(
+            f"{what} needs the transformers library; install it with: {install_hint('transformers')}"
+        ) from error
+
+
+def read_config(source: str) -> Any:
+    """The configuration of a source, made from open_clip's file where it has only that. Raises `CheckpointError`."""
+    expect_folder(source)
+    transformers = transformers_library(f"model '{source}'")
+    if (described := open_clip.read_description(find_file(source, open_clip.CONFIG_FILE), source)) is not None:
+        return transformers.CLIPConfig.from_dict(open_clip.to_config(described, source))
+    # transformers lets through what its own libraries raise: OSError, ValueError, KeyError, SafetensorError …
+    try:
+        return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
+    except Exception as error:
+        raise unusable(source, "its config.json cannot be read", error) from None
+
+
+def is_pair(config: Any) -> bool:
+    """True for the configuration of two towers with `get_text_features` and `get_image_features`."""
+    model = _model_class(config)
+    return model is not None and hasattr(model, "get_text_features") and hasattr(model, "get_image_features")
+
+
+def read_half(source: str, side: Side, *, load_weights: bool = True) -> Half:
+    """One tower of a pair and its projection.
+
+    Without `load_weights` the values are undefined, for a checkpoint to fill. Raises `CheckpointError` for a source
+    that cannot be read, is no pair, or lacks weights.
+    """
+    config = read_config(source)
+    if not is_pair(config):
+        raise CheckpointError(
+            f"model '{source}': '{config.model_type}' is no pair of an image and a text encoder; choose one such as "
+            "clip, siglip, siglip2, altclip or chinese_clip"
+        )
+    pair = read_weights(source, config) if load_weights else empty(config)
+    # the pair's own method runs the tower, so pooling, end of text and padding are transformers' own; a shallow copy
+    # with one side's modules alone keeps the other side out of the checkpoint and out of memory
+    half = copy.copy(pair)
+    half.__dict__ = {**pair.__dict__, "_parameters": {}, "_buffers": {}}
+    half.__dict__["_modules"] = {
+        name: module for name, module in pair.named_children() if name.startswith(_PREFIXES[side])
+    }
+    found = [name for name in half._modules if name.endswith("_projection")]
+    if not half._modules or len(found) > 1:
+        raise CheckpointError(
+            f"model '{source}': the towers of a '{config.model_type}' are not recognised; choose another"
+        )
+    projection: nn.Module = nn.Identity()
+    if found:
+        projection = getattr(half, found[0])
+        setattr(half, found[0], nn.Identity())
+    return Half(half, projection, config)
+
+
+def empty(config: Any, **options: Any) -> Any:
+    """The network of a configuration with undefined values, which a checkpoint fills next."""
+    from transformers.initialization import no_init_weights
+
+    # random values of a tower of 100 million parameters take seconds, and would be overwritten
+    with no_init_weights():
+        model: Any = _expected_class(config)(config, **_accepted(config, options))
+    return model.float()
+
+
+def read_weights(source: str, config: Any, **options: Any) -> Any:
+    """The network of a source with its weights in float32. Raises `CheckpointError` for missing or misshapen ones."""
+    described = open_clip.read_description(find_file(source, open_clip.CONFIG_FILE), source)
+    if described is not None:
+        model = empty(config)
+        open_clip.load_into(model, _open_clip_weights(source), source)
+        return model
+    transformers = transformers_library()
+    try:
+        with quiet(transformers):
+            model, report = _expected_class(config).from_pretrained(
+                source,
+                config=config,
+                # half-precision files would give embeddings that are rounded; the library's default keeps their type
+                dtype=torch.float32,
+                output_loading_info=True,
+                # off, transformers raises a page of its own; on, it reports the names, which make one line below
+                ignore_mismatched_sizes=True,
+                trust_remote_code=False,
+                **_accepted(config, options),
+            )
+    except Exception as error:
+        raise unusable(source, "its weights cannot be read", error) from None
+    # transformers fills what a file lacks with random values and only logs it
+    missing = sorted(report["missing_keys"])
+    misshapen = sorted(str(entry[0]) for entry in report["mismatched_keys"])
+    if missing or misshapen:
+        what = f"'{missing[0]}' is missing" if missing else f"'{misshapen[0]}' has another shape"
+        raise CheckpointError(
+            f"model '{source}': its weights do not fit its config.json: {what}; fetch the model again"
+        )
+    return model
+
+
+def find_file(source: str, name: str) -> Path | None:
+    """A file of a source: in the folder, in the hub's cache, or fetched; None where there is none."""
+    if Path(source).is_dir():
+        path = Path(source) / name
+        return path if path.is_file() else None
+    found = transformers_library().utils.cached_file(
+        source,
+        name,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+        _raise_exceptions_for_gated_repo=False,
+    )
+    return None if found is None else Path(found)
+
+
+def read_json(source: str, name: str) -> dict[str, Any] | None:
+    """A JSON file of a source; None where there is none. Raises `CheckpointError` for a damaged one."""
+    path = find_file(source, name)
+    if path is None:
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("no JSON object")
+    except (OSError, ValueError, RecursionError) as error:
+        raise unusable(source, f"its {name} cannot be used", error) from None
+    return content
+
+
+def expect_folder(source: str) -> None:
+    """Raise `CheckpointError` for a path that is no folder, since it would be taken for a name on the hub."""
+    path = Path(source)
+    # a name on the hub has one slash at most and no leading dot
+    looks_like_path = path.is_absolute() or source.startswith((".", "~")) or source.count("/") > 1
+    if looks_like_path and not path.is_dir():
+        raise CheckpointError(
+            f"model '{source}': no such folder; give one with config.json and model.safetensors, or a name on the hub"
+        )
+
+
+def portable(config: Any) -> dict[str, Any]:
+    """A configuration of transformers without the folder it came from and the version of the library."""
+    values: dict[str, Any] = config.to_dict()
+    return {name: value for name, value in values.items() if name not in _OF_A_MACHINE}
+
+
+@contextmanager
+def quiet(transformers: ModuleType) -> Iterator[None]:
+    """Silence transformers' progress bar, and its table of a file's other entries."""
+    logging: Any = transformers.logging
+    before = logging.get_verbosity()
+    bar = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        # transformers' settings are those of the whole process, and the caller may have chosen them
+        logging.set_verbosity(before)
+        if bar:
+            logging.enable_progress_bar()
+
+
+def unusable(source: str, what: str, error: BaseException) -> CheckpointError:
+    """The one line for a source that cannot be read, with the next step."""
+    if (blocked := _torchvision_trouble(error)) is not None:
+        return CheckpointError(f"model '{source}': {blocked}")
+    if not Path(source).is_dir() and isinstance(error, OSError):
+        # the library's own text is a paragraph with links
+        offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
+        way = "HF_HUB_OFFLINE is set" if offline else "the hub cannot be reached, or has no such public model"
+        return CheckpointError(
+            f"model '{source}': it is not in the local cache and {way}; fetch it once where there is a network "
+            f"(hf download {source}), or give a folder with config.json, model.safetensors and tokenizer.json"
+        )
+    lines = str(error).strip().splitlines()
+    reason = lines[0] if lines else type(error).__name__
+    return CheckpointError(
+        f"model '{source}': {what} ({reason}); give a folder with config.json, model.safetensors and tokenizer.json, "
+        "or a hub name while there is a network"
+    )
+
+
+def _torchvision_trouble(error: BaseException | None) -> str | None:
+    """A torchvision that does not fit torch keeps transformers from importing any model."""
+    while error is not None:
+        if "torchvision" in str(error):
+            return (
+                "the torchvision that is installed does not fit this torch, and transformers fails on it; "
+                "remove it (pip uninstall torchvision), limner does not need it"
+            )
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _open_clip_weights(source: str) -> dict[str, torch.Tensor]:
+    for name in open_clip.WEIGHT_FILES:
+        if (path := find_file(source, name)) is not None:
+            return open_clip.read_weights(path)
+    raise CheckpointError(
+        f"model '{source}': its weights are missing ({' or '.join(open_clip.WEIGHT_FILES)}); fetch the model again"
+    )
+
+
+def _model_class(config: Any) -> Any:
+    transformers = transformers_library()
+    try:
+        mapping = transformers.MODEL_MAPPING
+        return mapping[type(config)] if type(config) in mapping else None
+    except Exception as error:
+        # the import of the model's file, which a broken torchvision stops
+        if (blocked := _torchvision_trouble(error)) is not None:
+            raise CheckpointError(f"a '{config.model_type}' cannot be loaded: {blocked}") from None
+        raise
+
+
+def _expected_class(config: Any) -> Any:
+    model = _model_class(config)
+    if model is None:
+        raise CheckpointError(
+            f"'{config.model_type}' is no model that AutoModel of transformers knows; choose another"
+        )
+    # some configurations have a tuple of classes; the first is the plain one
+    return model[0] if isinstance(model, tuple) else model
+
+
+def _accepted(config: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Those of the options that the model's class takes, such as `add_pooling_layer`."""
+    takes = inspect.signature(_expected_class(config).__init__).parameters
+    return {name: value for name, value in options.items() if name in takes}

@@ -1,0 +1,212 @@
+"""A text tower of transformers: token ids in, the sentence's feature out.
+
+It is one half of a pretrained pair (CLIP, SigLIP, AltCLIP, Chinese CLIP), any text encoder of transformers such as
+MiniLM, or a small BERT that starts at random. What a pair was trained with (padding to the full length, no attention
+mask, the place of the end of text) is part of the model: SigLIP without its padding has a cosine of -0.07 to 0.29 with
+itself.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from limner.errors import CheckpointError
+from limner.models.pretrained_source import (
+    empty,
+    is_pair,
+    portable,
+    read_config,
+    read_half,
+    read_weights,
+    transformers_library,
+)
+from limner.models.text_encoder import TextEncoder, TextSettings
+from limner.types import PADDING
+
+
+class TextTowerSettings(TextSettings):
+    """The settings of a text tower of transformers."""
+
+    words: int = Field(default=77, ge=2, le=2048)
+    """Length of a sentence in tokens, special ones counted; longer ones lose their end."""
+    model: str | None = None
+    """A folder, or a name on the hub; None = a BERT that starts at random, of the sizes below."""
+    filled: Literal["no", "right", "left"] = "no"
+    """Side on which sentences are filled to `words` tokens, as SigLIP needs it; "no" = as long as the batch's longest."""
+    masked: bool = True
+    """True where the tower is told which tokens are padding."""
+    padding_id: int = Field(default=0, ge=0)
+    """The tokenizer's own number of its padding token."""
+    feature: Literal["own", "mean", "first"] = "own"
+    """A sentence's feature: the pair's own, the mean of its tokens' last states, or the first token's."""
+    width: int = Field(default=128, ge=8)
+    """Width of a tower that starts at random."""
+    layers: int = Field(default=2, ge=1)
+    """Its layers."""
+    heads: int = Field(default=4, ge=1)
+    """Its attention heads."""
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> "TextTowerSettings":
+        if self.width % self.heads:
+            raise ValueError(f"width={self.width} cannot be shared by heads={self.heads}")
+        if self.model is None and self.feature == "own":
+            raise ValueError("feature='own' needs a pretrained pair; take 'mean' or 'first'")
+        return self
+
+    def with_folder(self, folder: Path) -> "TextTowerSettings":
+        """With the model whose configuration lies in the folder."""
+        return self.replace(model=str(folder))
+
+    def identity(self) -> dict[str, Any]:
+        """Without the name or folder of the model, whose configuration the checkpoint carries."""
+        return {**super().identity(), "model": None}
+
+
+class TextTower(TextEncoder):
+    """Token ids to the feature of a text tower below its projection.
+
+    `projection` is the pair's own layer into the shared space, `nn.Identity` where it has none; the network above holds
+    it. `load_weights=False` leaves the values undefined, for a checkpoint to fill. Raises `CheckpointError` for a
+    model that cannot be had.
+    """
+
+    def __init__(
+        self, settings: TextTowerSettings, vocabulary_size: int, *, load_weights: bool = True
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        self._read(vocabulary_size, load_weights)
+        text: Any = getattr(self.config, "text_config", self.config)
+        self.channels = int(text.hidden_size)
+        # AltCLIP's text tower ends in a layer to the pair's own width
+        if settings.feature == "own" and hasattr(text, "project_dim"):
+            self.channels = int(text.project_dim)
+        rows = self.table.num_embeddings
+        if rows < vocabulary_size:
+            raise CheckpointError(
+                f"model '{settings.model}': its word table has {rows} rows, the tokenizer {vocabulary_size} tokens; "
+                "they are not of one model"
+            )
+        if settings.padding_id >= rows:
+            raise CheckpointError(
+                f"model '{settings.model}': padding_id={settings.padding_id} is no row of its word table ({rows})"
+            )
+
+    def _read(self, vocabulary_size: int, load_weights: bool) -> None:
+        settings = self.settings
+        self.projection_of_pair: list[nn.Module] = []
+        if settings.model is None:
+            self.config, self.tower = _fresh(settings, vocabulary_size)
+            return
+        self.config = read_config(settings.model)
+        if is_pair(self.config):
+            half = read_half(settings.model, "text", load_weights=load_weights)
+            self.tower = half.tower
+            # in a list, which nn.Module does not register: the network above has it as its projection
+            self.projection_of_pair = [half.projection]
+            return
+        if settings.feature == "own":
+            raise CheckpointError(
+                f"model '{settings.model}': a '{self.config.model_type}' alone has no feature of a pair; set "
+                "model.text.feature=mean or first"
+            )
+        if load_weights:
+            # the pooler above [CLS] is never read, so its parameters would have no gradient
+            self.tower = read_weights(settings.model, self.config, add_pooling_layer=False)
+        else:
+            self.tower = empty(self.config, add_pooling_layer=False)
+
+    @property
+    def projection(self) -> nn.Module:
+        """The pair's own layer into the shared space."""
+        return self.projection_of_pair[0] if self.projection_of_pair else nn.Identity()
+
+    @property
+    def table(self) -> nn.Embedding:  # type: ignore[override]
+        """The tower's own table of tokens; its row i is that of token id i + 1."""
+        text: Any = getattr(self.tower, "text_model", self.tower)
+        found: nn.Embedding = text.get_input_embeddings()
+        return found
+
+    def word_vectors(self) -> Float[Tensor, "vocabulary width"]:
+        """A vector of each token. The tower's own numbers begin at 0, so no row is the empty position's."""
+        return self.table.weight
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """By file name, what a folder must hold to build the same tower without its weights."""
+        return {} if self.settings.model is None else {"config.json": portable(self.config)}
+
+    def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
+        """Features of sentences."""
+        output, present = self._run(token_ids)
+        if self.settings.feature == "own":
+            own: Tensor = output.pooler_output
+            return own
+        states = output.last_hidden_state
+        if self.settings.feature == "first":
+            return states[torch.arange(len(states), device=states.device), present.long().argmax(1)]
+        # sums in float32: half precision of a long sentence loses its last digits
+        weights = present.to(torch.float32)[:, :, None]
+        mean = (states.float() * weights).sum(1) / weights.sum(1).clamp(min=1)
+        return mean.to(states.dtype)
+
+    def token_features(
+        self, token_ids: Int64[Tensor, "batch words"]
+    ) -> Float[Tensor, "batch words {self.channels}"]:
+        """The last states of the tokens in the places of `token_ids`, 0 at empty positions."""
+        output, present = self._run(token_ids)
+        states = output.last_hidden_state
+        found = states.new_zeros(*token_ids.shape, states.shape[2])
+        # both sides hold the tokens of a row in the same order, so the masks pair them up
+        found[token_ids != PADDING] = states[present]
+        return found
+
+    def _run(self, token_ids: Int64[Tensor, "batch words"]) -> tuple[Any, Bool[Tensor, "batch read"]]:
+        """The tower's output, and which of the positions that it read hold tokens."""
+        tokens, present = self._laid_out(token_ids)
+        features = getattr(self.tower, "get_text_features", self.tower)
+        # a mask where the model was trained with one, and none where it was not
+        options = {"attention_mask": present.long()} if self.settings.masked else {}
+        return features(input_ids=tokens, **options), present
+
+    def _laid_out(
+        self, token_ids: Int64[Tensor, "batch words"]
+    ) -> tuple[Int64[Tensor, "batch read"], Bool[Tensor, "batch read"]]:
+        """The tower's own numbers, filled as the settings say."""
+        present = token_ids != PADDING
+        counts = present.sum(1)
+        # a row without any token would give a tower with a mask NaN
+        length = self.settings.words if self.settings.filled != "no" else max(1, int(counts.max()))
+        place = torch.arange(length, device=token_ids.device)
+        read = (
+            place >= (length - counts)[:, None]
+            if self.settings.filled == "left"
+            else place < counts[:, None]
+        )
+        tokens = token_ids.new_full((len(token_ids), length), self.settings.padding_id)
+        # token ids count from 1, so that 0 is padding in every tokenizer; the tower's own count from 0
+        tokens[read] = token_ids[present] - 1
+        return tokens, read
+
+
+def _fresh(settings: TextTowerSettings, vocabulary_size: int) -> tuple[Any, nn.Module]:
+    """A BERT that starts at random."""
+    transformers = transformers_library("a text tower")
+    config = transformers.BertConfig(
+        # the tower's own numbers run from 0; one more row is for padding
+        vocab_size=vocabulary_size + 1,
+        hidden_size=settings.width,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        intermediate_size=4 * settings.width,
+        max_position_embeddings=settings.words,
+        pad_token_id=vocabulary_size,
+    )
+    # the pooler above [CLS] is never read, so its parameters would have no gradient
+    network: nn.Module = transformers.BertModel(config, add_pooling_layer=False)
+    return config, network
