@@ -1,0 +1,265 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from limner.errors import CheckpointError, LimnerError
+from limner.inference.import_model import import_model
+from limner.inference.trained import TrainedModel, load_model
+from limner.models.pretrained_source import unusable
+from tests import towers
+
+transformers = pytest.importorskip("transformers")
+
+PAIRS: dict[str, Callable[[Path], Any]] = {
+    "clip": towers.save_clip,
+    "old clip": lambda folder: towers.save_clip(folder, eos=2),
+    "half precision": lambda folder: towers.save_clip(folder, dtype=torch.float16),
+    "siglip": towers.save_siglip,
+    "siglip, padding left": lambda folder: towers.save_siglip(folder, padding_side="left"),
+    "siglip, masked": lambda folder: towers.save_siglip(
+        folder, model_input_names=["input_ids", "attention_mask"]
+    ),
+    "siglip2": towers.save_siglip2,
+    "altclip": towers.save_altclip,
+    "chinese_clip": towers.save_chinese_clip,
+}
+
+PREPROCESSING: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "bilinear": {"resample": 2},
+    "lanczos": {"resample": 1},
+    "nearest": {"resample": 0},
+    "squash": {"size": {"height": 32, "width": 32}, "do_center_crop": False, "crop_size": None},
+    "squash, then crop": {"size": {"height": 40, "width": 36}},
+    "larger, then crop": {"size": {"shortest_edge": 45}},
+    "numbers": {"size": 37, "crop_size": 32},
+    "no mean": {"do_normalize": False},
+    "no rescale": {"do_rescale": False, "image_mean": [120.0, 110.0, 100.0], "image_std": [60.0, 61.0, 62.0]},
+}
+
+
+def pictures() -> list[Image.Image]:
+    random = np.random.default_rng(0)
+    sizes = ((80, 120), (124, 68), (64, 64), (36, 92), (101, 203))
+    return [
+        Image.fromarray(random.integers(0, 256, (*size, 3), dtype=np.uint8).repeat(2, 0)) for size in sizes
+    ]
+
+
+def sentences(tokenizer: Any) -> list[str]:
+    more = ["zebra", "PASSPORT office", "dog"] if not hasattr(tokenizer, "cls_token_id") else []
+    return [*towers.SENTENCES, *more, " ".join(towers.SENTENCES)]
+
+
+def theirs(model: Any, folder: Path, texts: list[str], images: list[Image.Image]) -> list[np.ndarray]:
+    """transformers' own way from sentences and images to unit embeddings."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    # the padding of SigLIP's processor; of the others it changes nothing
+    batch = tokenizer(
+        texts, padding="max_length", truncation=True, max_length=towers.LENGTH, return_tensors="pt"
+    )
+    batch = {name: value for name, value in batch.items() if name in tokenizer.model_input_names}
+    pixels = transformers.AutoImageProcessor.from_pretrained(folder)(images, return_tensors="pt")
+    with torch.no_grad():
+        found = model.get_text_features(**batch), model.get_image_features(**pixels)
+    return [torch.nn.functional.normalize(one.pooler_output, dim=1).numpy() for one in found]
+
+
+def imported(tmp_path: Path, source: Path) -> TrainedModel:
+    import_model(str(source), tmp_path / "run")
+    return load_model(tmp_path / "run", precision="fp32")
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_embeddings_equal_those_of_transformers(pair: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    model = PAIRS[pair](source)
+    if pair == "half precision":
+        # the file's rounding, which both read
+        model = type(model).from_pretrained(source, dtype=torch.float32).eval()
+    run = imported(tmp_path, source)
+    texts = sentences(transformers.AutoTokenizer.from_pretrained(source))
+    images = pictures()
+    if pair == "siglip2":
+        # naflex keeps the ratio of the sides; limner sees squares (a departure named in `ImageTower`)
+        images = [image.resize((towers.SIDE, towers.SIDE), Image.Resampling.BILINEAR) for image in images]
+    # SigLIP's training text was in lower case, which its files do not say
+    lower = [text.lower() for text in texts] if "siglip" in pair else texts
+    text_rows, image_rows = theirs(model, source, lower, images)
+    np.testing.assert_allclose(run.encode_texts(texts), text_rows, atol=1e-6)
+    np.testing.assert_allclose(run.encode_images(images), image_rows, atol=1e-5)
+    # the tiny towers tell sentences and images apart, so that the equalities above mean something
+    assert (text_rows @ text_rows.T)[np.triu_indices(len(texts), 1)].min() < 0.999
+    assert (image_rows @ image_rows.T)[np.triu_indices(len(images), 1)].min() < 0.999
+
+
+@pytest.mark.parametrize("kind", PREPROCESSING)
+def test_preprocessing_equals_that_of_transformers(kind: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    model = towers.save_clip(source)
+    towers.save_preprocessor(source, **PREPROCESSING[kind])
+    run = imported(tmp_path, source)
+    _, image_rows = theirs(model, source, ["dog"], pictures())
+    np.testing.assert_allclose(run.encode_images(pictures()), image_rows, atol=1e-5)
+
+
+@pytest.mark.parametrize("quick_gelu", [False, True])
+@pytest.mark.parametrize("custom_text", [False, True])
+def test_open_clip_names(quick_gelu: bool, custom_text: bool, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    model = towers.save_open_clip(source, quick_gelu=quick_gelu, custom_text=custom_text)
+    run = imported(tmp_path, source)
+    # for transformers' processor, which reads no open_clip file
+    towers.save_preprocessor(source)
+    texts = [*towers.SENTENCES, "zebra"]
+    text_rows, image_rows = theirs(model, source, texts, pictures())
+    np.testing.assert_allclose(run.encode_texts(texts), text_rows, atol=1e-6)
+    np.testing.assert_allclose(run.encode_images(pictures()), image_rows, atol=1e-5)
+
+
+def test_a_run_needs_its_source_no_more_and_names_no_folder(tmp_path: Path) -> None:
+    source = tmp_path / "somebody's pair"
+    source.mkdir()
+    towers.save_clip(source)
+    run = imported(tmp_path, source)
+    before = run.encode_texts("a red hat")
+    for file in source.iterdir():
+        file.unlink()
+    again = load_model(tmp_path / "run", precision="fp32")
+    np.testing.assert_array_equal(again.encode_texts("a red hat"), before)
+    assert again.fingerprint == run.fingerprint
+    written = b"".join(file.read_bytes() for file in (tmp_path / "run").iterdir())
+    assert run.description["data"]["source"] == "somebody's pair"
+    assert str(tmp_path).encode() not in written
+
+
+def test_two_imports_of_one_pair_are_one_model(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    towers.save_siglip(source)
+    first = import_model(str(source), tmp_path / "first")
+    copied = tmp_path / "copied"
+    source.rename(copied)
+    assert import_model(str(copied), tmp_path / "second").fingerprint == first.fingerprint
+
+
+def test_another_size_and_fewer_words(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    model = towers.save_clip(source)
+    import_model(str(source), tmp_path / "run", size=(48, 16), words=6)
+    run = load_model(tmp_path / "run", precision="fp32")
+    images = [image.resize((16, 48), Image.Resampling.BICUBIC) for image in pictures()]
+    pixels = torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in images])
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in ((0.48, 0.46, 0.41), (0.27, 0.26, 0.28)))
+    with torch.no_grad():
+        expected = model.get_image_features((pixels / 255 - mean) / std, interpolate_pos_encoding=True)
+    expected = torch.nn.functional.normalize(expected.pooler_output, dim=1).numpy()
+    np.testing.assert_allclose(run.encode_images(pictures()), expected, atol=1e-5)
+    assert run.tokenize(towers.SENTENCES[:2]).token_ids.shape == (2, 6)
+
+
+def broken(folder: Path, kind: str) -> None:
+    if kind == "no configuration":
+        (folder / "config.json").unlink()
+    elif kind == "cut configuration":
+        (folder / "config.json").write_text("{")
+    elif kind == "no weights":
+        (folder / "model.safetensors").unlink()
+    elif kind == "cut weights":
+        (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-500])
+    elif kind == "no preprocessing":
+        (folder / "preprocessor_config.json").unlink()
+    elif kind == "cut preprocessing":
+        (folder / "preprocessor_config.json").write_text("[1, 2")
+    elif kind == "no size":
+        towers.save_preprocessor(folder, size={"longest_edge": 32}, do_center_crop=False)
+    elif kind == "no tokenizer":
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            (folder / name).unlink()
+    elif kind == "cut tokenizer":
+        (folder / "tokenizer.json").write_text("{}")
+    elif kind == "another tokenizer":
+        config = json.loads((folder / "config.json").read_text())
+        config["text_config"]["vocab_size"] = 20
+        (folder / "config.json").write_text(json.dumps(config))
+    elif kind == "text alone":
+        towers.save_bert_tokenizer(folder)
+        config = transformers.BertConfig(
+            vocab_size=50,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+        )
+        config.save_pretrained(folder)
+    elif kind == "another open_clip":
+        (folder / "config.json").unlink()
+        vision = {"timm_model_name": "vit_x", "image_size": 32}
+        described = {"model_cfg": {"embed_dim": 4, "vision_cfg": vision, "text_cfg": {}}}
+        (folder / "open_clip_config.json").write_text(json.dumps(described))
+    else:
+        raise AssertionError(kind)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "no configuration",
+        "cut configuration",
+        "no weights",
+        "cut weights",
+        "no preprocessing",
+        "cut preprocessing",
+        "no size",
+        "no tokenizer",
+        "cut tokenizer",
+        "another tokenizer",
+        "text alone",
+        "another open_clip",
+    ],
+)
+def test_a_folder_with_wrong_or_missing_files_is_one_line(kind: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    towers.save_clip(source)
+    broken(source, kind)
+    with pytest.raises(LimnerError) as caught:
+        import_model(str(source), tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert "source" in str(caught.value)
+    # no half of a run is left
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_name_of_the_hub_that_is_not_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(CheckpointError, match="not in the local cache") as caught:
+        import_model("hf:nobody/none-such", tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_is_never_written_over(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    with pytest.raises(LimnerError, match="not empty"):
+        import_model("hf:any/name", tmp_path / "run")
+
+
+def test_a_torchvision_that_does_not_fit_is_named() -> None:
+    cause = RuntimeError("operator torchvision::nms does not exist")
+    error = ModuleNotFoundError("Could not import module 'CLIPModel'. Are this object's requirements defined?")
+    error.__cause__ = cause
+    found = str(unusable("any", "its weights cannot be read", error))
+    assert "torchvision" in found
+    assert "pip uninstall torchvision" in found
+    assert "\n" not in found

@@ -1,0 +1,382 @@
+"""Tiny pretrained pairs of our own making: random weights, a tokenizer trained here, the files that a hub has."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+SENTENCES = (
+    "A woman in a blue shirt carries a black bag.",
+    "A man with a red hat rides an old green bicycle.",
+    "Two dogs run along the beach; one is brown and white.",
+    "Eine Frau in einem blauen Hemd trägt eine schwarze Tasche.",
+    "一个穿着蓝色衬衫的女人背着一个黑色的包。",
+    "Một người phụ nữ mặc áo sơ mi xanh mang túi đen.",
+    "a red square on white, a blue circle on black, a green bar on grey ground in yellow",
+)
+"""What the tokenizers are trained on, again and again."""
+
+LENGTH = 16
+SIDE = 32
+PATCH = 8
+
+
+def word_pieces() -> Any:
+    """A small tokenizer of bytes, as CLIP's: it can spell everything."""
+    tokenizer = Tokenizer(models.BPE(unk_token=None, end_of_word_suffix="</w>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=[],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        end_of_word_suffix="</w>",
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(SENTENCES * 3, trainer)
+    # behind all others, as in CLIP's vocabulary: the end of a text is its highest id
+    tokenizer.add_special_tokens(["<|startoftext|>", "<|endoftext|>"])
+    first, last = (tokenizer.token_to_id(text) for text in ("<|startoftext|>", "<|endoftext|>"))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<|startoftext|> $A <|endoftext|>",
+        special_tokens=[("<|startoftext|>", first), ("<|endoftext|>", last)],
+    )
+    return tokenizer
+
+
+def gemma_pieces() -> Any:
+    """A small tokenizer in the manner of Gemma's, with bytes for what it has no piece for."""
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
+    bytes_ = [f"<0x{value:02X}>" for value in range(256)]
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=[*special, *bytes_], show_progress=False)
+    tokenizer.train_from_iterator([*SENTENCES, *(text.lower() for text in SENTENCES)] * 3, trainer)
+    end = tokenizer.token_to_id("<eos>")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A <eos>", special_tokens=[("<eos>", end)]
+    )
+    return tokenizer
+
+
+def bert_pieces() -> Any:
+    """A small tokenizer as BERT's."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=400,
+        special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(SENTENCES * 3, trainer)
+    ends = [(text, tokenizer.token_to_id(text)) for text in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    return tokenizer
+
+
+def save_tokenizer(folder: Path, tokenizer: Any, **settings: Any) -> None:
+    """tokenizer.json and tokenizer_config.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+
+
+def save_clip_tokenizer(folder: Path, **changes: Any) -> Any:
+    """CLIP's files; the padding token is the end of text, as OpenAI's."""
+    tokenizer = word_pieces()
+    save_tokenizer(
+        folder,
+        tokenizer,
+        **{
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": "<|startoftext|>",
+            "eos_token": "<|endoftext|>",
+            "pad_token": "<|endoftext|>",
+            "model_max_length": LENGTH,
+            "model_input_names": ["input_ids", "attention_mask"],
+            **changes,
+        },
+    )
+    return tokenizer
+
+
+def save_gemma_tokenizer(folder: Path, **changes: Any) -> Any:
+    """SigLIP 2's files: padding on the right, no mask."""
+    tokenizer = gemma_pieces()
+    save_tokenizer(
+        folder,
+        tokenizer,
+        **{
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": "<eos>",
+            "bos_token": "<bos>",
+            "unk_token": "<unk>",
+            "pad_token": "<pad>",
+            "padding_side": "right",
+            "model_max_length": LENGTH,
+            "model_input_names": ["input_ids"],
+            **changes,
+        },
+    )
+    return tokenizer
+
+
+def save_bert_tokenizer(folder: Path, **changes: Any) -> Any:
+    """BERT's files."""
+    tokenizer = bert_pieces()
+    save_tokenizer(
+        folder,
+        tokenizer,
+        **{
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "unk_token": "[UNK]",
+            "pad_token": "[PAD]",
+            "cls_token": "[CLS]",
+            "sep_token": "[SEP]",
+            "mask_token": "[MASK]",
+            "model_max_length": LENGTH,
+            "model_input_names": ["input_ids", "attention_mask"],
+            **changes,
+        },
+    )
+    return tokenizer
+
+
+def save_preprocessor(folder: Path, **changes: Any) -> None:
+    """preprocessor_config.json as CLIP's: the shorter side, a crop, bicubic."""
+    values = {
+        "image_processor_type": "CLIPImageProcessor",
+        "do_resize": True,
+        "size": {"shortest_edge": SIDE},
+        "resample": 3,
+        "do_center_crop": True,
+        "crop_size": {"height": SIDE, "width": SIDE},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": [0.48, 0.46, 0.41],
+        "image_std": [0.27, 0.26, 0.28],
+        "do_convert_rgb": True,
+        **changes,
+    }
+    kept = {name: value for name, value in values.items() if value is not None}
+    (folder / "preprocessor_config.json").write_text(json.dumps(kept), encoding="utf-8")
+
+
+def squashed(kind: str = "SiglipImageProcessor") -> dict[str, Any]:
+    """SigLIP's preprocessing: a square whatever the ratio of the sides."""
+    return {
+        "image_processor_type": kind,
+        "size": {"height": SIDE, "width": SIDE},
+        "do_center_crop": None,
+        "crop_size": None,
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+    }
+
+
+def sizes(**changes: Any) -> dict[str, Any]:
+    """The sizes that a tower's configuration takes."""
+    return {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        **changes,
+    }
+
+
+def vision(**changes: Any) -> dict[str, Any]:
+    """The sizes of a vision tower."""
+    return sizes(image_size=SIDE, patch_size=PATCH, **changes)
+
+
+def draw_weights(model: torch.nn.Module, seed: int = 0) -> None:
+    """Weights far enough from zero that every part of a tower moves the embedding, positions and biases included."""
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            if parameter.dim() > 1:
+                parameter.copy_(0.2 * torch.randn(parameter.shape, generator=random))
+            elif "norm" in name.lower() and name.endswith("weight"):
+                parameter.copy_(1 + 0.2 * torch.randn(parameter.shape, generator=random))
+            else:
+                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=random))
+
+
+def save_clip(folder: Path, *, eos: int | None = None, dtype: torch.dtype = torch.float32) -> Any:
+    """A CLIP; `eos=2` as in the configurations of old files."""
+    from transformers import CLIPConfig, CLIPModel
+
+    tokenizer = save_clip_tokenizer(folder)
+    end = tokenizer.token_to_id("<|endoftext|>")
+    text = sizes(
+        vocab_size=tokenizer.get_vocab_size(),
+        max_position_embeddings=LENGTH,
+        eos_token_id=end if eos is None else eos,
+        bos_token_id=end - 1,
+        pad_token_id=end,
+    )
+    config = CLIPConfig(text_config=text, vision_config=vision(), projection_dim=24)
+    return _saved(folder, CLIPModel(config), dtype)
+
+
+def save_siglip(folder: Path, **tokenizer_settings: Any) -> Any:
+    """A SigLIP of fixed size, with a tokenizer as SigLIP 2's."""
+    from transformers import SiglipConfig, SiglipModel
+
+    tokenizer = save_gemma_tokenizer(folder, **tokenizer_settings)
+    text = sizes(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=LENGTH, projection_size=32)
+    model = _saved(folder, SiglipModel(SiglipConfig(text_config=text, vision_config=vision())))
+    save_preprocessor(folder, **squashed())
+    return model
+
+
+def save_siglip2(folder: Path) -> Any:
+    """A SigLIP 2 of variable size (naflex)."""
+    from transformers import Siglip2Config, Siglip2Model
+
+    tokenizer = save_gemma_tokenizer(folder)
+    text = sizes(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=LENGTH, projection_size=32)
+    tower = sizes(patch_size=PATCH, num_patches=(SIDE // PATCH) ** 2)
+    model = _saved(folder, Siglip2Model(Siglip2Config(text_config=text, vision_config=tower)))
+    save_preprocessor(
+        folder,
+        **{
+            **squashed("Siglip2ImageProcessor"),
+            "size": None,
+            "patch_size": PATCH,
+            "max_num_patches": 16,
+            "resample": 2,
+        },
+    )
+    return model
+
+
+def save_altclip(folder: Path) -> Any:
+    """An AltCLIP, whose text tower is an XLM-RoBERTa."""
+    from transformers import AltCLIPConfig, AltCLIPModel
+
+    tokenizer = save_bert_tokenizer(folder)
+    text = sizes(
+        vocab_size=tokenizer.get_vocab_size(),
+        max_position_embeddings=LENGTH + 2,
+        project_dim=20,
+        pad_token_id=0,
+        type_vocab_size=1,
+    )
+    config = AltCLIPConfig(text_config=text, vision_config=vision(), projection_dim=24)
+    return _saved(folder, AltCLIPModel(config))
+
+
+def save_chinese_clip(folder: Path) -> Any:
+    """A Chinese CLIP, whose text tower is a BERT."""
+    from transformers import ChineseCLIPConfig, ChineseCLIPModel
+
+    tokenizer = save_bert_tokenizer(folder)
+    text = sizes(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=LENGTH, pad_token_id=0)
+    config = ChineseCLIPConfig(text_config=text, vision_config=vision(), projection_dim=24)
+    return _saved(folder, ChineseCLIPModel(config))
+
+
+def _saved(folder: Path, model: Any, dtype: torch.dtype = torch.float32) -> Any:
+    draw_weights(model)
+    model.eval().to(dtype).save_pretrained(folder)
+    save_preprocessor(folder)
+    return model.float()
+
+
+def save_open_clip(folder: Path, *, quick_gelu: bool = False, custom_text: bool = False) -> Any:
+    """An open_clip folder and the CLIP of transformers with the same weights.
+
+    The names and shapes of the state dict are open_clip's (`CLIP`, or `CustomTextCLIP` with the prefix "text.").
+    """
+    from transformers import CLIPConfig, CLIPModel
+
+    tokenizer = save_clip_tokenizer(folder)
+    activation = "quick_gelu" if quick_gelu else "gelu"
+    width, layers, dim = 32, 2, 24
+    text = sizes(
+        vocab_size=tokenizer.get_vocab_size(),
+        max_position_embeddings=LENGTH,
+        eos_token_id=2,
+        hidden_act=activation,
+        intermediate_size=4 * width,
+    )
+    tower = vision(hidden_act=activation)
+    tower["intermediate_size"] = 4 * width
+    model = CLIPModel(CLIPConfig(text_config=text, vision_config=tower, projection_dim=dim))
+    draw_weights(model)
+    model.eval()
+    config = {
+        "model_cfg": {
+            "embed_dim": dim,
+            "quick_gelu": quick_gelu,
+            "vision_cfg": {
+                "image_size": SIDE,
+                "layers": layers,
+                "width": width,
+                "patch_size": PATCH,
+                "head_width": 8,
+            },
+            "text_cfg": {
+                "context_length": LENGTH,
+                "vocab_size": tokenizer.get_vocab_size(),
+                "width": width,
+                "heads": 4,
+                "layers": layers,
+            },
+        },
+        "preprocess_cfg": {"mean": [0.48, 0.46, 0.41], "std": [0.27, 0.26, 0.28]},
+    }
+    (folder / "open_clip_config.json").write_text(json.dumps(config), encoding="utf-8")
+    state = _open_clip_state(model.state_dict(), layers)
+    if custom_text:
+        state = {
+            name if name.startswith(("visual.", "logit_scale")) else f"text.{name}": value
+            for name, value in state.items()
+        }
+    save_file(
+        {name: value.contiguous() for name, value in state.items()}, folder / "open_clip_model.safetensors"
+    )
+    return model
+
+
+def _open_clip_state(theirs: dict[str, torch.Tensor], layers: int) -> dict[str, torch.Tensor]:
+    """The values of transformers' CLIP under open_clip's names, written out one by one."""
+    found = {
+        "logit_scale": theirs["logit_scale"],
+        "positional_embedding": theirs["text_model.embeddings.position_embedding.weight"],
+        "token_embedding.weight": theirs["text_model.embeddings.token_embedding.weight"],
+        "ln_final.weight": theirs["text_model.final_layer_norm.weight"],
+        "ln_final.bias": theirs["text_model.final_layer_norm.bias"],
+        "text_projection": theirs["text_projection.weight"].T,
+        "visual.class_embedding": theirs["vision_model.embeddings.class_embedding"],
+        "visual.positional_embedding": theirs["vision_model.embeddings.position_embedding.weight"],
+        "visual.conv1.weight": theirs["vision_model.embeddings.patch_embedding.weight"],
+        "visual.ln_pre.weight": theirs["vision_model.pre_layrnorm.weight"],
+        "visual.ln_pre.bias": theirs["vision_model.pre_layrnorm.bias"],
+        "visual.ln_post.weight": theirs["vision_model.post_layernorm.weight"],
+        "visual.ln_post.bias": theirs["vision_model.post_layernorm.bias"],
+        "visual.proj": theirs["visual_projection.weight"].T,
+    }
+    for tower, there in (("", "text_model"), ("visual.", "vision_model")):
+        for layer in range(layers):
+            ours, source = f"{tower}transformer.resblocks.{layer}", f"{there}.encoder.layers.{layer}"
+            for kind in ("weight", "bias"):
+                parts = [theirs[f"{source}.self_attn.{part}_proj.{kind}"] for part in "qkv"]
+                found[f"{ours}.attn.in_proj_{kind}"] = torch.cat(parts)
+                found[f"{ours}.attn.out_proj.{kind}"] = theirs[f"{source}.self_attn.out_proj.{kind}"]
+                found[f"{ours}.ln_1.{kind}"] = theirs[f"{source}.layer_norm1.{kind}"]
+                found[f"{ours}.ln_2.{kind}"] = theirs[f"{source}.layer_norm2.{kind}"]
+                found[f"{ours}.mlp.c_fc.{kind}"] = theirs[f"{source}.mlp.fc1.{kind}"]
+                found[f"{ours}.mlp.c_proj.{kind}"] = theirs[f"{source}.mlp.fc2.{kind}"]
+    return found
