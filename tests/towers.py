@@ -53,12 +53,14 @@ def gemma_pieces() -> Any:
     bytes_ = [f"<0x{value:02X}>" for value in range(256)]
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    # no piece spans two words, as in those that SentencePiece trained
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     )
     trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=[*special, *bytes_], show_progress=False)
     tokenizer.train_from_iterator([*SENTENCES, *(text.lower() for text in SENTENCES)] * 3, trainer)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     end = tokenizer.token_to_id("<eos>")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="$A <eos>", special_tokens=[("<eos>", end)]

@@ -6,14 +6,17 @@ al., "Sigmoid Loss for Language Image Pre-Training", ICCV 2023 (SigLIP). The net
 
 from typing import ClassVar, Literal
 
+from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
+from limner.models.image.encoder import PixelBatch
 from limner.models.image.tower import ImageTower
 from limner.models.text_tower import TextTower, TextTowerSettings
+from limner.types import PADDING
 
 DEFAULT_MODEL = "google/siglip2-base-patch16-224"
 """The pair of settings that name none."""
@@ -47,6 +50,7 @@ class Pretrained(DualEncoder):
     leaves_parameters_unused: ClassVar[bool] = True
 
     settings: PretrainedSettings
+    text: TextTower
 
     def __init__(
         self, settings: PretrainedSettings, vocabulary_size: int, *, load_weights: bool = True
@@ -77,25 +81,31 @@ class Pretrained(DualEncoder):
                 )
 
     @property
+    def tower(self) -> ImageTower | None:
+        """The vision tower of a pair; None for another image backbone."""
+        found = self.backbone if isinstance(self.backbone, ImageTower) else None
+        return found if found is not None and found.pooled else None
+
+    @property
     def reranked_by(self) -> str | None:
-        """The patches show where words point; None for a backbone that is no tower."""
-        if isinstance(self.backbone, ImageTower) and self.backbone.pooled:
-            return "patches"
-        return super().reranked_by
+        """The patches of a vision tower show where words point."""
+        return super().reranked_by if self.tower is None else "patches"
 
     def modules_of_parts(self) -> dict[str, list[nn.Module]]:
         """As of every network; the table of tokens lies within the tower, whose other modules are "text"."""
         return {**super().modules_of_parts(), "text": _beside(self.text.tower, self.text.table)}
 
-    def embed_patches(self, patches: Tensor) -> Tensor:
-        """Last states of patches in the shared space, not normalised."""
-        projected: Tensor = self.image_projection(patches)
+    def embed_patches(self, pixels: PixelBatch) -> Float[Tensor, "batch height width dim"]:
+        """Each patch of raw pixels in the shared space, not normalised. Raises `SettingsError` without a tower."""
+        if self.tower is None:
+            raise SettingsError("the image backbone is no vision tower, and has no patches")
+        projected: Tensor = self.image_projection(self.tower.patches(pixels))
         return projected
 
-    def embed_tokens(self, tokens: Tensor) -> Tensor:
-        """Last states of tokens in the shared space, not normalised."""
-        projected: Tensor = self.text_projection(tokens)
-        return projected
+    def embed_tokens(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch words dim"]:
+        """Each token in the shared space, not normalised; 0 at empty positions."""
+        projected: Tensor = self.text_projection(self.text.token_features(token_ids))
+        return projected * (token_ids != PADDING)[:, :, None]
 
 
 def _beside(module: nn.Module, excluded: nn.Module) -> list[nn.Module]:

@@ -158,9 +158,14 @@ class TextTower(TextEncoder):
     def token_features(
         self, token_ids: Int64[Tensor, "batch words"]
     ) -> Float[Tensor, "batch words {self.channels}"]:
-        """The last states of the tokens in the places of `token_ids`, 0 at empty positions."""
+        """The last states of the tokens in the places of `token_ids`, 0 at empty positions.
+
+        SigLIP's last layer of sentences lies within its tower and is applied to each token.
+        """
         output, present = self._run(token_ids)
         states = output.last_hidden_state
+        head = getattr(getattr(self.tower, "text_model", None), "head", None)
+        states = states if head is None else head(states)
         found = states.new_zeros(*token_ids.shape, states.shape[2])
         # both sides hold the tokens of a row in the same order, so the masks pair them up
         found[token_ids != PADDING] = states[present]

@@ -133,7 +133,8 @@ class Engine:
 
         Raises what `answer` raises.
         """
-        return explanation(self.encoder, self._reranker(), self.files, text, key)
+        # not `_reranker()`: of a store without region features the image's file is read
+        return explanation(self.encoder, self.encoder.reranker, self.files, text, key)
 
     def fields(self) -> list[MetadataField]:
         """List the names of the images' metadata, with the values of those that have few."""
@@ -156,7 +157,7 @@ class Engine:
             ),
             reranks=reranks,
             calibrated=self.calibration is not None,
-            explains="attention" if reranks else "words",
+            explains="attention" if self.encoder.reranker is not None else "words",
             max_k=max_k,
             changes=changes,
             adds=adds,
@@ -291,6 +292,9 @@ class Engine:
                 raise SettingsError(f"{self.files.folder}: {self._why_not(alone)}")
             return None, 0
         first = self.encoder.rerank if query.rerank is None else query.rerank
+        # a reranker that orders nothing unless asked to still shows where it looks in the hits
+        if query.explain and query.rerank is None and first == 0:
+            first = query.k
         if first != "all" and first < query.explain:
             raise SettingsError(f"rerank: expected at least 1 or 'all' to explain, got {first}")
         return reranker, first
@@ -300,7 +304,7 @@ class Engine:
             return "a reranker reads a text without a picture; leave rerank and explain"
         if self.encoder.reranker is None:
             return "its model has no reranker that could re-rank or explain"
-        return "keeps no region features to re-rank from; index into a new folder"
+        return "keeps no region features to re-rank from; index into a new folder with --regions"
 
 
 def _grouped(query: Query, ranking: Ranking) -> tuple[list[int], list[int] | None]:

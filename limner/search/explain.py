@@ -7,8 +7,10 @@ import numpy as np
 from PIL import Image
 
 from limner.data.transforms import ImageSettings
+from limner.errors import ChangedPictureError, ImageError
+from limner.search.image_files import open_unchanged
 from limner.search.store_files import StoreFiles
-from limner.types import Encoder, Reranker, RerankScores
+from limner.types import Encoder, RegionFeatures, Reranker, RerankScores
 from limner.wire import Attention, Explanation, Hit
 
 Crop = tuple[float, float, float, float]
@@ -37,8 +39,9 @@ def explanation(
     scores = encoder.encode_queries([text, *shorter]) @ vector
     weights = tuple(float(scores[0] - score) for score in scores[1:])
     attention, confidence = None, None
-    if reranker is not None:
-        found = reranker.rerank(text, files.region_features([key]))
+    regions = None if reranker is None else _regions(encoder, reranker, files, key)
+    if reranker is not None and regions is not None:
+        found = reranker.rerank(text, regions)
         ranked = reranker.scores(scores[:1].astype(np.float32), found.logits)
         crop = crops_of(encoder, files, [key])[0]
         attention, confidence = attention_of(found, 0, crop), float(reranker.confidences(ranked)[0])
@@ -50,6 +53,21 @@ def explanation(
         confidence=confidence,
         unknown=tuple(encoder.unknown_words(text)),
     )
+
+
+def _regions(encoder: Encoder, reranker: Reranker, files: StoreFiles, key: str) -> RegionFeatures | None:
+    """Region features of an image: the store's, or of its file; None where there are neither."""
+    if files.region_shape is not None:
+        return files.region_features([key])
+    image = files.entry(key)
+    try:
+        # one pass of the network, so that nobody has to keep 75 kB an image for the few that are explained
+        if image is None:
+            return None
+        with open_unchanged(image) as file:
+            return reranker.region_features(encoder.prepare_image(file.read())[None])
+    except (ChangedPictureError, ImageError):
+        return None
 
 
 def with_attention(

@@ -347,8 +347,12 @@ class StoreFiles:
         return len(self._table)
 
 
-def store_for(encoder: Encoder, run: Path, folder: StorePath) -> StoreFiles:
+def store_for(
+    encoder: Encoder, run: Path, folder: StorePath, *, regions: bool | None = None
+) -> StoreFiles:
     """Open the store in a folder, or make one there, to index into it with the model of a run.
+
+    `regions`: a new store keeps region features to re-rank from; None = where the model re-ranks of itself.
 
     Raises `StoreError` for a folder that holds anything else, a damaged store, and another model's.
     """
@@ -356,13 +360,17 @@ def store_for(encoder: Encoder, run: Path, folder: StorePath) -> StoreFiles:
         # the manifest, not the folder: a create that was killed leaves one
         is_there = (folder / FILE).exists()
     if not is_there:
+        reranker = encoder.reranker
+        if regions and reranker is None:
+            raise SettingsError("regions: the model has no reranker that could read them; leave it out")
+        keeps = reranker is not None and (encoder.rerank != 0 if regions is None else regions)
         return StoreFiles.create(
             folder,
             fingerprint=encoder.fingerprint,
             dim=encoder.dim,
             # absolute: the store is opened from other working directories
             run=run.resolve(),
-            region_shape=None if encoder.reranker is None else encoder.reranker.region_shape,
+            region_shape=reranker.region_shape if reranker is not None and keeps else None,
         )
     files = StoreFiles.open(folder)
     files.check_model(encoder.fingerprint, encoder.dim)

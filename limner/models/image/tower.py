@@ -95,13 +95,21 @@ class ImageTower(ImageEncoder):
             )
         return super().pool(feature_map)
 
-    def patches(
-        self, pixels: PixelBatch
-    ) -> tuple[Float[Tensor, "batch {self.channels}"], Float[Tensor, "batch height width {self.map_channels}"]]:
-        """The pooled feature and the last states of the patches, channels last, of one pass."""
-        images = self._normalise(pixels)
-        output = self._run(images)
-        return output.pooler_output, self._placed(output.last_hidden_state, images).permute(0, 2, 3, 1)
+    def patches(self, pixels: PixelBatch) -> Float[Tensor, "batch height width {self.channels}"]:
+        """The features of single patches, channels last: what the tower would give of an image of that patch's state.
+
+        CLIP's last norm is taken over each patch, SigLIP's attention pooling over each patch alone.
+        """
+        states = self._map(self._normalise(pixels)).permute(0, 2, 3, 1)
+        vision: Any = getattr(self.tower, "vision_model", self.tower)
+        if (head := getattr(vision, "head", None)) is not None:
+            # a sequence of one patch: the attention is 1, and what is left are its value and the perceptron
+            return head(states.reshape(-1, 1, states.shape[3])).view(states.shape)  # type: ignore[no-any-return]
+        return states
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of the patches of images of a size in pixels."""
+        return height // self._patch[0], width // self._patch[1]
 
     def _map(self, images: Float[Tensor, "batch 3 height width"]) -> Tensor:
         return self._placed(self._run(images).last_hidden_state, images)
@@ -117,7 +125,7 @@ class ImageTower(ImageEncoder):
 
     def _as_patches(self, images: Float[Tensor, "batch 3 height width"]) -> dict[str, Any]:
         """Patches row by row, each with its colours last, as transformers' processor of naflex cuts them."""
-        rows, columns = self._grid(images)
+        rows, columns = self.grid(*images.shape[2:])
         side = self._patch[0]
         cut = images.reshape(len(images), 3, rows, side, columns, side).permute(0, 2, 4, 3, 5, 1)
         count = rows * columns
@@ -127,16 +135,12 @@ class ImageTower(ImageEncoder):
             "spatial_shapes": torch.tensor([[rows, columns]] * len(images), device=images.device),
         }
 
-    def _grid(self, images: Tensor) -> tuple[int, int]:
-        height, width = images.shape[2:]
-        return height // self._patch[0], width // self._patch[1]
-
     def _placed(self, states: Tensor, images: Tensor) -> Tensor:
         """States of tokens to a map of patches, channels first."""
         # convolutional towers give a map already
         if states.dim() == 4:
             return states
-        rows, columns = self._grid(images)
+        rows, columns = self.grid(*images.shape[2:])
         # class, distillation and register tokens stand before the patches
         before = states.shape[1] - rows * columns
         patches = states[:, before:]
