@@ -245,7 +245,7 @@ def _quiet(transformers: ModuleType) -> Iterator[None]:
     """Silence transformers' progress bar, and its table of a file's other entries."""
     logging: Any = transformers.logging
     before = logging.get_verbosity()
-    shown = logging.is_progress_bar_enabled()
+    had_progress_bar = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
@@ -253,7 +253,7 @@ def _quiet(transformers: ModuleType) -> Iterator[None]:
     finally:
         # transformers' settings are those of the whole process, and the caller may have chosen them
         logging.set_verbosity(before)
-        if shown:
+        if had_progress_bar:
             logging.enable_progress_bar()
 
 
