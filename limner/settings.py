@@ -59,8 +59,8 @@ def _one_line(cls: type[BaseModel], error: ValidationError) -> str:
         return f"setting '{where}': {message}{more}"  # of settings that contradict each other the message names both
     got = repr(first["input"])
     # a whole recipe may stand where a number was expected
-    shown = got if len(got) <= _SHOWN else f"{got[:_SHOWN]}…"
-    return f"setting '{where}': {message}, got {shown}{more}"
+    excerpt = got if len(got) <= _SHOWN else f"{got[:_SHOWN]}…"
+    return f"setting '{where}': {message}, got {excerpt}{more}"
 
 
 def _address(loc: tuple[int | str, ...]) -> list[str]:
