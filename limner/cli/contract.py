@@ -86,7 +86,7 @@ class PlainGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The commands and what they do."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, first_line(one)) for name, one in self.commands.items()])
+            formatter.write_dl([(name, first_line(command)) for name, command in self.commands.items()])
 
 
 def first_line(built: Any) -> str:

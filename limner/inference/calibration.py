@@ -176,7 +176,7 @@ def calibrate_run(
         embedding=fit(gathered["embedding"]),
         reranker=fit(gathered["reranker"]) if "reranker" in gathered else None,
         # by cross-validation: figures on the sentences of the fit itself would flatter it
-        reliability={kind: cross_validated(one, threshold) for kind, one in gathered.items()},
+        reliability={kind: cross_validated(hits, threshold) for kind, hits in gathered.items()},
         versions=versions(),
     )
 
@@ -204,8 +204,8 @@ def check_calibration(
     gathered = _gather(run, dataset, calibration.reranked, progress)
     found: dict[Kind, Reliability] = {}
     for kind, hits in gathered.items():
-        if (one := fitted[kind]) is not None:
-            found[kind] = measured(hits, one, calibration.threshold)
+        if (curve := fitted[kind]) is not None:
+            found[kind] = measured(hits, curve, calibration.threshold)
     return found
 
 

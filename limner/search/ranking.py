@@ -90,8 +90,8 @@ class Ranking:
             sure = reranker.confidences(
                 np.array([self.reranked[rows[place]] for place in reranked], np.float32)
             )
-            for place, one in zip(reranked, sure.tolist(), strict=True):
-                confidences[place] = one
+            for place, confidence in zip(reranked, sure.tolist(), strict=True):
+                confidences[place] = confidence
         return self.snapshot.hits(
             places,
             self.scores[places],

@@ -123,7 +123,7 @@ class SentenceTable:
         # one NaN in a row makes each of its scores NaN, which no later search could rank
         if not np.isfinite(vectors).all():
             raise DataError("embeddings hold NaN or infinite values; the model has diverged")
-        rows = [{"id": one.id, "text": one.text, "path": one.path} for one in sentences]
+        rows = [{"id": sentence.id, "text": sentence.text, "path": sentence.path} for sentence in sentences]
         columns = self._table.schema
         # vectors are added as one buffer: from_pylist would make a Python object of each number
         table = pa.Table.from_pylist(rows, schema=columns.remove(columns.get_field_index("vector")))

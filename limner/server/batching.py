@@ -91,14 +91,14 @@ class Worker:
             self._calls.clear()
             self._changed.notify()
         stopping = RefusedError(503, "the server is stopping")
-        for one in left:
+        for request in left:
             # False for a future that its client has given up, which set_exception would raise for
-            if one.done.set_running_or_notify_cancel():
-                one.done.set_exception(stopping)
+            if request.done.set_running_or_notify_cancel():
+                request.done.set_exception(stopping)
         # not for ever: one forward pass over a large re-ranking may take longer than a service manager waits
-        wait([one.done for one in begun], seconds)
-        for one in begun:
-            _settle(one.done, stopping)
+        wait([request.done for request in begun], seconds)
+        for request in begun:
+            _settle(request.done, stopping)
 
     def _line_up(self, line: deque[_Asked], what: Query | Callable[[], Any]) -> "Future[Any]":
         request = _Asked(what, Future(), time.monotonic() + self._seconds)
@@ -149,13 +149,13 @@ class Worker:
                 found = [batch[0].what()]
             else:
                 self._on_batch(len(batch))
-                queries = [one.what for one in batch if isinstance(one.what, Query)]
-                found = self._answers(queries, [one.until for one in batch])
+                queries = [request.what for request in batch if isinstance(request.what, Query)]
+                found = self._answers(queries, [request.until for request in batch])
         except Exception as error:
             # the thread must outlive any bug: without it no request would be answered any more
             found = [error] * len(batch)
-        for one, result in zip(batch, found, strict=True):
-            _settle(one.done, result)
+        for request, result in zip(batch, found, strict=True):
+            _settle(request.done, result)
 
 
 def _settle(done: "Future[Any]", result: object) -> None:
