@@ -11,20 +11,16 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from accelerate import Accelerator
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from limner.data.token_rows import longest
 from limner.evaluation.report import Report
-from limner.inference.precision import Arithmetic
 from limner.models.co_attention import CrossEncoder
 from limner.models.image import LAST_MAP
 from limner.training.hard_negatives import EmbeddingBank, nearest
-from limner.training.log import Listener
 from limner.training.pairs import TrainingPairs, generator
 from limner.training.pictures import ahead
-from limner.training.prepare import Prepared
 from limner.training.recipe import PairSettings
 from limner.training.stage import Stage
 from limner.training.validation import validate_reranked
@@ -161,16 +157,8 @@ class PairObjective(nn.Module):
 class RerankStage(Stage):
     """A stage with `StageSettings.reranker_pairs`; the embedding stands still and screens, as it does at testing."""
 
-    def __init__(
-        self,
-        data: Prepared,
-        index: int,
-        classes: Int64[np.ndarray, " images"],
-        accelerator: Accelerator,
-        precision: Arithmetic,
-        listener: Listener,
-    ) -> None:
-        super().__init__(data, index, classes, accelerator, precision, listener)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         # Before `_freeze`, which asks for its parts and its backbone.
         self.cross_encoder = self._made()
         self.objective = PairObjective(self.cross_encoder)
