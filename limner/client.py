@@ -166,10 +166,10 @@ class Client:
             "rerank": rerank,
             "explain": explain,
         }
-        asked = [{**options, **query_arguments(query)} for query in queries]
+        bodies = [{**options, **query_arguments(query)} for query in queries]
         threads = ThreadPoolExecutor(_AT_ONCE, "limner-client")
         try:
-            return list(threads.map(self._patiently, asked))
+            return list(threads.map(self._patiently, bodies))
         finally:
             # after an error the queries that have not begun need not be sent
             threads.shutdown(cancel_futures=True)
@@ -294,8 +294,8 @@ class Client:
             # the address may be that of any other program: its JSON must not end in a traceback of pydantic's
             return made(answer.json())
         except (ValueError, LookupError, TypeError, AttributeError):
-            said = "its answer is not that of a limner server; is this the right address?"
-            raise ServerError(f"{self.url}: {said}", answer.status_code) from None
+            message = "its answer is not that of a limner server; is this the right address?"
+            raise ServerError(f"{self.url}: {message}", answer.status_code) from None
 
 
 def _said(answer: "httpx.Response") -> str:

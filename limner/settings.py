@@ -59,8 +59,8 @@ def _one_line(cls: type[BaseModel], error: ValidationError) -> str:
         return f"setting '{where}': {message}{more}"  # of settings that contradict each other the message names both
     got = repr(first["input"])
     # a whole recipe may stand where a number was expected
-    shown = got if len(got) <= _SHOWN else f"{got[:_SHOWN]}…"
-    return f"setting '{where}': {message}, got {shown}{more}"
+    excerpt = got if len(got) <= _SHOWN else f"{got[:_SHOWN]}…"
+    return f"setting '{where}': {message}, got {excerpt}{more}"
 
 
 def _address(loc: tuple[int | str, ...]) -> list[str]:
@@ -85,7 +85,7 @@ def _names(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     for part in loc:
         following: list[type[BaseModel]] = []
         if str(part).startswith("<"):
-            current = [one for model in current for one in _of_tag(model, str(part)[1:-1])] or current
+            current = [member for model in current for member in _of_tag(model, str(part)[1:-1])] or current
             continue
         for model in current:
             field = model.model_fields.get(str(part))
@@ -105,9 +105,9 @@ def _of_tag(model: type[BaseModel], tag: str) -> list[type[BaseModel]]:
     """Find the classes among a model and its subclasses that have a kind as a default."""
     family = [model, *(found for child in model.__subclasses__() for found in _of_tag(child, tag))]
     return [
-        one
-        for one in family
-        if tag in {field.default for field in one.model_fields.values() if isinstance(field.default, str)}
+        member
+        for member in family
+        if tag in {field.default for field in member.model_fields.values() if isinstance(field.default, str)}
     ]
 
 

@@ -97,7 +97,7 @@ def _result(
         pictures=gallery,
         threshold=threshold,
         # plain values: `schemas` is imported for help, and imports nothing of `limner.evaluation`
-        reliability={kind: one.model_dump() for kind, one in measured.items()},
+        reliability={kind: reliability.model_dump() for kind, reliability in measured.items()},
         file=file,
     )
 
@@ -133,17 +133,17 @@ def _table(
     for kind in measured:
         table.add_column(kind, justify="right")
     every = list(measured.values())
-    shares = [one.good_right for one in every]
+    shares = [reliability.good_right for reliability in every]
     for name, values in (
-        ("sentences", [f"{one.queries:,}" for one in every]),
-        ("right (R@1)", [f"{one.right:.1%}" for one in every]),
-        ("mean probability", [f"{one.probability:.1%}" for one in every]),
-        ("expected calibration error", [f"{one.ece:.3f}" for one in every]),
-        ("Brier score", [f"{one.brier:.3f}" for one in every]),
-        (f"of probability {threshold:g} or more", [f"{one.good:.1%}" for one in every]),
+        ("sentences", [f"{reliability.queries:,}" for reliability in every]),
+        ("right (R@1)", [f"{reliability.right:.1%}" for reliability in every]),
+        ("mean probability", [f"{reliability.probability:.1%}" for reliability in every]),
+        ("expected calibration error", [f"{reliability.ece:.3f}" for reliability in every]),
+        ("Brier score", [f"{reliability.brier:.3f}" for reliability in every]),
+        (f"of probability {threshold:g} or more", [f"{reliability.good:.1%}" for reliability in every]),
         # None where no first hit reaches the threshold: neither 0 % nor 100 %
         ("of these right", ["–" if share is None else f"{share:.1%}" for share in shares]),
-        ("wrong ones that reach it*", [f"{one.good_astray:.1%}" for one in every]),
+        ("wrong ones that reach it*", [f"{reliability.good_astray:.1%}" for reliability in every]),
     ):
         table.add_row(name, *values)
     return table

@@ -70,10 +70,10 @@ class PlainCommand(TyperCommand):
         """Arguments, then options."""
         for title, kind in (("Arguments", "argument"), ("Options", "option")):
             # typer adds "<TEXT>" and the like to a name, which says less than the help beside it
-            shown = [
+            records = [
                 param.get_help_record(ctx) for param in self.get_params(ctx) if param.param_type_name == kind
             ]
-            rows = [(re.sub(" <.*>$", "", record[0]), record[1]) for record in shown if record is not None]
+            rows = [(re.sub(" <.*>$", "", record[0]), record[1]) for record in records if record is not None]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
@@ -86,7 +86,7 @@ class PlainGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The commands and what they do."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, first_line(one)) for name, one in self.commands.items()])
+            formatter.write_dl([(name, first_line(command)) for name, command in self.commands.items()])
 
 
 def first_line(built: Any) -> str:
@@ -218,10 +218,10 @@ def value_name(kind: Any) -> str:
 
 def _cost(seconds: float) -> str:
     # process_time counts from the start of the process, imports included; `seconds` does not
-    said = f"took {seconds:.1f} s, {time.process_time():.1f} s of processor time with the imports"
+    message = f"took {seconds:.1f} s, {time.process_time():.1f} s of processor time with the imports"
     try:
         import resource  # which not every system has
     except ImportError:
-        return said
+        return message
     # ru_maxrss is in KiB on Linux
-    return f"{said}, at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB of memory"
+    return f"{message}, at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB of memory"

@@ -55,7 +55,7 @@ def evaluate_command(
     from limner.inference.evaluate_run import evaluate_run
 
     # names first: a misspelt measure is found before the model is loaded
-    asked = None if measures is None else parse_measures(measures)
+    chosen = None if measures is None else parse_measures(measures)
     rules = None if protocol is None else find_protocol(protocol)
     loaded = load_model(run, stage=stage, device=device(cpu))
     dataset = open_dataset(data).split(split)
@@ -64,7 +64,7 @@ def evaluate_command(
             loaded,
             dataset,
             split,
-            asked,
+            chosen,
             protocol=rules,
             folds=folds,
             rerank=first(rerank),

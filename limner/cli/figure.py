@@ -139,17 +139,22 @@ def map_command(
         raise SettingsError("a map is of two groups or more; give --group twice")
     loaded, dataset = _opened(run, data, split, stage, cpu)
     parts = [(group, _drawn(_of_group(dataset, group), images, seed).records) for group in groups]
-    records = [record for _, own in parts for record in own]
+    records = [record for _, members in parts for record in members]
     # one sentence a picture, so that the points of sentences do not bury those of pictures
-    said = [(sentence, group) for group, own in parts for record in own for sentence in record.sentences[:1]]
-    if not said:
+    sentences = [
+        (sentence, group)
+        for group, members in parts
+        for record in members
+        for sentence in record.sentences[:1]
+    ]
+    if not sentences:
         raise DataError(f"{dataset.source}: the pictures of these groups have no sentence")
     with working("encoding and placing"):
         figure = features.map_figure(
             features.picture_features(loaded, records),
-            features.sentence_features(loaded, [sentence for sentence, _ in said]),
-            [group for group, own in parts for _ in own],
-            [group for _, group in said],
+            features.sentence_features(loaded, [sentence for sentence, _ in sentences]),
+            [group for group, members in parts for _ in members],
+            [group for _, group in sentences],
             seed=seed,
         )
     return _write(figure, file)

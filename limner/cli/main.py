@@ -94,14 +94,14 @@ def _complain(message: str, given: Sequence[str], *, kind: str, code: int = 2) -
     # a file name in the message may hold a line break
     line = " ".join(message.split())
     if "--json" in _options(given):
-        said = json.dumps({"error": {"type": kind, "message": line, "exit_code": code}})
+        output = json.dumps({"error": {"type": kind, "message": line, "exit_code": code}})
     else:
-        said = f"limner: {line}"
+        output = f"limner: {line}"
         # no colour codes in log files, nor where NO_COLOR is set (no-color.org)
         if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
-            said = f"\x1b[31m{said}\x1b[0m"
+            output = f"\x1b[31m{output}\x1b[0m"
     with suppress(OSError):  # a terminal that is gone
-        sys.stderr.write(said + "\n")
+        sys.stderr.write(output + "\n")
         sys.stderr.flush()
     return code
 

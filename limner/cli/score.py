@@ -53,7 +53,7 @@ def score_command(
     from limner.inference.checkpoint import write_text
     from limner.inference.provenance import versions
 
-    asked = None if measures is None else parse_measures(measures)
+    chosen = None if measures is None else parse_measures(measures)
     # before the ranking: 100,000 pictures and 500,000 sentences took twenty minutes (docs/log/2026-11-22.md)
     if report_file is not None and not report_file.parent.is_dir():
         raise SettingsError(f"{report_file.parent}: there is no such folder to write the report to")
@@ -63,9 +63,9 @@ def score_command(
             raise SettingsError(
                 "--trec, --protocol, --folds and --cosine are for arrays, and --qrels is for a TREC run"
             )
-        if asked is not None and measures == "all":  # a run has the scores of its first items alone
-            asked = [measure for measure in asked if not isinstance(measure, Overlap)]
-        found = score_run(file, qrels, STANDARD if asked is None else asked)
+        if chosen is not None and measures == "all":  # a run has the scores of its first items alone
+            chosen = [measure for measure in chosen if not isinstance(measure, Overlap)]
+        found = score_run(file, qrels, STANDARD if chosen is None else chosen)
         out.print(_table(found, file))
         measured = _result(found, file, qrels)
         if report_file is not None:
@@ -83,7 +83,7 @@ def score_command(
     with working("ranking"):
         report = rules.report(
             results,
-            asked,
+            chosen,
             folds=folds,
             # the digest, since files of results are overwritten under their old names
             provenance={"file": file.name, "sha256": _sha256(file), "versions": versions()},

@@ -242,8 +242,8 @@ def _known_fields(engine: "Engine", query: "Query") -> str:
     from limner.search.metadata_index import OWN
 
     known = [field.name for field in engine.fields()]
-    asked = [condition.name for condition in query.where if condition.name not in (*known, *OWN)]
-    missing = f"none has {', '.join(map(repr, asked))}; " if asked else ""
+    unknown = [condition.name for condition in query.where if condition.name not in (*known, *OWN)]
+    missing = f"none has {', '.join(map(repr, unknown))}; " if unknown else ""
     return f"{missing}conditions can ask for {', '.join((*OWN, *known))}"
 
 
@@ -276,10 +276,10 @@ def _draw(answer: Answer, query: "Query", truth: str | None, sheet: Path) -> Non
     from limner.search.contact_sheet import contact_sheet
 
     # a sheet's heading is the text where a text and a picture were searched by together
-    asked = query.text or query.image or f"like {query.like}"
-    assert isinstance(asked, str | Path)
+    heading = query.text or query.image or f"like {query.like}"
+    assert isinstance(heading, str | Path)
     try:
-        contact_sheet(answer.hits, query=asked, truth=truth).save(sheet)
+        contact_sheet(answer.hits, query=heading, truth=truth).save(sheet)
     # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
     except (OSError, ValueError) as error:
         raise SettingsError(f"{sheet}: the sheet cannot be saved ({error}); try a name in .jpg") from None

@@ -81,27 +81,27 @@ def answer_queries(engine: "Engine", query: "Query", file: str, form: str) -> No
     # who writes a line to stdin and waits for its answer must not wait for 63 other lines
     together = 1 if file == "-" else _TOGETHER
     lines, failed = read_queries(file), 0
-    while asked := list(islice(lines, together)):
-        found = engine.answers([replace(query, text=one.text) for one in asked])
-        for one, answer in zip(asked, found, strict=True):
+    while batch := list(islice(lines, together)):
+        found = engine.answers([replace(query, text=named.text) for named in batch])
+        for named, answer in zip(batch, found, strict=True):
             if isinstance(answer, Exception):
                 # a bug ends all, with its stack trace; a query that cannot be answered does not
                 if not isinstance(answer, LimnerError):
                     raise answer
                 failed += 1
-                err.print(f"{one.name}: {answer}")
-            _print(one, answer, form)
+                err.print(f"{named.name}: {answer}")
+            _print(named, answer, form)
         # into a pipe Python writes by blocks of kilobytes, and a reader would wait for the next queries
         sys.stdout.flush()
     if failed:
         raise typer.Exit(1)
 
 
-def _print(asked: NamedText, found: Any, form: str) -> None:
+def _print(query: NamedText, found: Any, form: str) -> None:
     error = str(found) if isinstance(found, Exception) else None
     answer = None if error is not None else found
     if form == "jsonl":
-        emit(QueryAnswer(query=asked.name, text=asked.text, answer=answer, error=error), lines=True)
+        emit(QueryAnswer(query=query.name, text=query.text, answer=answer, error=error), lines=True)
     # a run has no place for an error: a query that is missing counts as one without hits
     elif answer is not None:
         count = len(answer.hits)
@@ -109,7 +109,7 @@ def _print(asked: NamedText, found: Any, form: str) -> None:
             # falling whole numbers in place of cosines: other programs go by the score, some in single precision, and
             # would break near-ties their own way
             score = count + 1 - hit.rank
-            typer.echo(f"{_field(asked.name)} Q0 {_field(str(hit.path))} {hit.rank} {score} limner")
+            typer.echo(f"{_field(query.name)} Q0 {_field(str(hit.path))} {hit.rank} {score} limner")
 
 
 def _field(name: str) -> str:

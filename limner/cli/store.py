@@ -176,13 +176,13 @@ def _named(
     by_key = {entry.id: entry for entry in entries}
     for path in paths:
         whole = os.path.abspath(path)  # noqa: PTH100 - as they were indexed: resolve() would follow links
-        own = [by_path[whole]] if whole in by_path else []
+        matches = [by_path[whole]] if whole in by_path else []
         # with the separator: below "/a/b" lies "/a/b/c" and not "/a/bc"
-        own = own or [entry for entry in entries if entry.path.startswith(whole + os.sep)]
+        matches = matches or [entry for entry in entries if entry.path.startswith(whole + os.sep)]
         # an error and not zero deletions: the path is misspelt, and nothing has been deleted yet
-        if not own:
+        if not matches:
             raise DataError(f"{path}: the store holds no such picture and none below it")
-        found += own
+        found += matches
     for key in ids:
         if key not in by_key:
             raise DataError(f"--id {key}: the store holds no such picture")

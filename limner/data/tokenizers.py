@@ -206,9 +206,9 @@ class PretrainedTokenizer(_RowTokenizer):
     def entries(self) -> tuple[str, ...]:
         """The text of each token as the tokenizer stores it, e.g. "##ing"; that of token id i is `entries[i - 1]`."""
         # Added tokens too: some have ids beyond the vocabulary's own.
-        by_id = {own: text for text, own in self._fast.get_vocab(with_added_tokens=True).items()}
+        by_id = {token_id: text for text, token_id in self._fast.get_vocab(with_added_tokens=True).items()}
         # Some vocabularies leave numbers out.
-        return tuple(by_id.get(own, "") for own in range(max(by_id) + 1))
+        return tuple(by_id.get(token_id, "") for token_id in range(max(by_id) + 1))
 
     def tokenize(
         self, sentences: Sequence[str], length: int, *, phrases: bool = False, words: bool = False
@@ -240,10 +240,12 @@ class PretrainedTokenizer(_RowTokenizer):
         if self.special_tokens:
             # The library knows which special tokens stand where; only the cut is ours.
             encoding = self._fast.post_process(encoding)
-            before = next((place for place, own in enumerate(encoding.special_tokens_mask) if not own), 0)
+            before = next(
+                (place for place, special in enumerate(encoding.special_tokens_mask) if not special), 0
+            )
         return TokenizedSentence(
             # Plus 1 for each, so that 0 is padding whatever the tokenizer calls its own.
-            tuple(own + 1 for own in encoding.ids[:length]),
+            tuple(token_id + 1 for token_id in encoding.ids[:length]),
             truncated,
             tuple(_phrases(sentence, encoding.offsets[:length])) if phrases else None,
             tuple(_cut(word, room, before) for word in whole) if aligned else None,

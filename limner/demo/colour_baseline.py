@@ -46,20 +46,22 @@ def colour_similarity(
     picture's colour shares, both centred over the set, so that a colour that every street has says nothing. A
     sentence without a colour word scores 0 everywhere.
     """
-    said = (
+    sentence_colours = (
         np.stack([_words(sentence) for sentence in sentences])
         if sentences
         else np.zeros((0, len(COLOUR_WORDS)))
     )
-    shown = np.stack([_shares(path) for path in images]) if images else np.zeros((0, len(COLOUR_WORDS)))
+    image_colours = (
+        np.stack([_shares(path) for path in images]) if images else np.zeros((0, len(COLOUR_WORDS)))
+    )
     # The logarithm keeps a large wall from outweighing a shirt.
-    shown = np.log1p(shown / _EXPECTED)
+    image_colours = np.log1p(image_colours / _EXPECTED)
     if len(images):
-        shown = (shown - shown.mean(axis=0)) / (shown.std(axis=0) + 1e-6)
+        image_colours = (image_colours - image_colours.mean(axis=0)) / (image_colours.std(axis=0) + 1e-6)
     if len(sentences):
-        known = said.any(axis=1, keepdims=True)
-        said = (said - said.mean(axis=0)) * known
-    return np.asarray(_unit(said) @ _unit(shown).T)
+        known = sentence_colours.any(axis=1, keepdims=True)
+        sentence_colours = (sentence_colours - sentence_colours.mean(axis=0)) * known
+    return np.asarray(_unit(sentence_colours) @ _unit(image_colours).T)
 
 
 def _words(sentence: str) -> Float[np.ndarray, " colours"]:

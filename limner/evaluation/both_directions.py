@@ -61,12 +61,12 @@ def evaluate(
         pair = image_embeddings[images], sentence_embeddings[sentences]
         queries, gallery = pair if to_text else pair[::-1]
         places = _places(len(image_embeddings), images), _places(len(sentence_embeddings), sentences)
-        own, others = places if to_text else places[::-1]
+        query_places, gallery_places = places if to_text else places[::-1]
         return rank_embeddings(
             *(queries, gallery, relevance, taken),
             block=block,
             # Positions of the whole set, which is what a reranker's scorer knows pairs by.
-            rescored=lambda scores: reranked(scores, reranking, to_text, own, others),
+            rescored=lambda scores: reranked(scores, reranking, to_text, query_places, gallery_places),
         )
 
     measured = _Both(rank, image_groups, sentence_groups, labels, measures).measured(folds)

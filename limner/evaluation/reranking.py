@@ -44,7 +44,7 @@ def remembered(scorer: PairScorer, images: int, sentences: int) -> PairScorer:
     # NaN says "not asked": 0 is a logit like any other.
     known = np.full((images, sentences), np.nan, np.float32)
 
-    def asked(
+    def cached_scorer(
         of_images: Int[np.ndarray, " pairs"], of_sentences: Int[np.ndarray, " pairs"]
     ) -> Float[np.ndarray, " pairs"]:
         new = np.isnan(known[of_images, of_sentences])
@@ -53,7 +53,7 @@ def remembered(scorer: PairScorer, images: int, sentences: int) -> PairScorer:
             known[of_images[new], of_sentences[new]] = scorer(of_images[new], of_sentences[new])
         return np.asarray(known[of_images, of_sentences])
 
-    return asked
+    return cached_scorer
 
 
 class Reranking(ABC):
@@ -127,9 +127,9 @@ class PairReranking(Reranking):
         if not items.shape[1]:
             return
         # The scorer takes flat lists of pairs, image first whichever side asks.
-        theirs = gallery[items.cpu().numpy()].ravel()
-        own = np.repeat(queries, items.shape[1])
-        images, sentences = (own, theirs) if to_text else (theirs, own)
+        pair_items = gallery[items.cpu().numpy()].ravel()
+        pair_queries = np.repeat(queries, items.shape[1])
+        images, sentences = (pair_queries, pair_items) if to_text else (pair_items, pair_queries)
         if self.sentences is not None:
             sentences = self.sentences[sentences]
         logits = torch.from_numpy(self.scorer(images, sentences)).view(items.shape)
@@ -183,20 +183,20 @@ class ClassReranking(Reranking):
                 self._of_pictures(queries, gallery, scores)
             return
         # Cosines anew, because `scores` holds those of the class's mean and not of its sentences.
-        shown = self.images[gallery]
+        images = self.images[gallery]
         for row, which in enumerate(queries):
             members = self.members[which]
-            items = shortlist(torch.from_numpy(self.texts[members] @ shown.T), self.pairs.first).numpy()
-            own = np.repeat(members, items.shape[1])
+            items = shortlist(torch.from_numpy(self.texts[members] @ images.T), self.pairs.first).numpy()
+            sentences = np.repeat(members, items.shape[1])
             if self.pairs.sentences is not None:
-                own = self.pairs.sentences[own]
-            logits = self.pairs.scorer(gallery[items].ravel(), own)
+                sentences = self.pairs.sentences[sentences]
+            logits = self.pairs.scorer(gallery[items].ravel(), sentences)
             # float64: sure confidences round to 1 in float32, tie, and a tie counts against the model.
-            said = logits.astype(np.float64)
+            pair_scores = logits.astype(np.float64)
             if self.pairs.by_class == "confidences":
-                said = 1 / (1 + np.exp(-said))
+                pair_scores = 1 / (1 + np.exp(-pair_scores))
             # A picture that is not among a sentence's first adds nothing: confidence 0, as decided above.
-            sums = np.bincount(items.ravel(), weights=said, minlength=len(gallery))
+            sums = np.bincount(items.ravel(), weights=pair_scores, minlength=len(gallery))
             matched = np.bincount(items.ravel(), minlength=len(gallery)) > 0
             at = torch.from_numpy(np.flatnonzero(matched)).to(scores.device)
             # Sums rank as the means do: each is over the same number of sentences.
@@ -221,11 +221,11 @@ class ClassReranking(Reranking):
             ]
             # Classes differ in their number of sentences, so pairs come flat and are split again below.
             counts = np.array([len(each) for each in members]).reshape(-1, items.shape[1])
-            own = np.concatenate(members)
+            sentences = np.concatenate(members)
             if self.pairs.sentences is not None:
-                own = self.pairs.sentences[own]
+                sentences = self.pairs.sentences[sentences]
             pictures = np.repeat(queries[start : start + step], counts.sum(axis=1))
-            logits = self.pairs.scorer(pictures, own).astype(np.float64)
+            logits = self.pairs.scorer(pictures, sentences).astype(np.float64)
             parts = np.split(logits, np.cumsum(counts.ravel())[:-1])
             means[start : start + step] = torch.tensor([part.mean() for part in parts]).view(counts.shape)
         scores.scatter_(1, items, _ABOVE + _levels(means).to(scores))

@@ -56,9 +56,11 @@ def rank_lists(
     images = run.encode_images([path for path, _ in pictures])
     # Unchecked: a split's sentence without a known word is a gallery item like any other.
     texts = run.encode_texts([sentence for sentence, _ in sentences], check=False)
-    asked, gallery = (pictures, sentences) if to_text else (sentences, pictures)
+    query_items, gallery = (pictures, sentences) if to_text else (sentences, pictures)
     rows, columns = (images, texts) if to_text else (texts, images)
-    drawn = np.random.default_rng(seed).choice(len(asked), size=min(queries, len(asked)), replace=False)
+    drawn = np.random.default_rng(seed).choice(
+        len(query_items), size=min(queries, len(query_items)), replace=False
+    )
     # In the split's order, so that a row is found again in the data.
     drawn.sort()
     # Only the rows that are drawn: all queries would be a matrix of queries × gallery.
@@ -72,8 +74,8 @@ def rank_lists(
     for query, of_query in zip(drawn.tolist(), scores.numpy(), strict=True):
         # Ties in the order of the split: this is a picture, and no measure for which they go against the model.
         order = np.argsort(-of_query, kind="stable")[:first]
-        found = tuple((gallery[item][0], gallery[item][1] == asked[query][1]) for item in order)
-        lists.append(RankList(asked[query][0], found))
+        found = tuple((gallery[item][0], gallery[item][1] == query_items[query][1]) for item in order)
+        lists.append(RankList(query_items[query][0], found))
     return lists
 
 

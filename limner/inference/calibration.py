@@ -176,7 +176,7 @@ def calibrate_run(
         embedding=fit(gathered["embedding"]),
         reranker=fit(gathered["reranker"]) if "reranker" in gathered else None,
         # by cross-validation: figures on the sentences of the fit itself would flatter it
-        reliability={kind: cross_validated(one, threshold) for kind, one in gathered.items()},
+        reliability={kind: cross_validated(hits, threshold) for kind, hits in gathered.items()},
         versions=versions(),
     )
 
@@ -204,8 +204,8 @@ def check_calibration(
     gathered = _gather(run, dataset, calibration.reranked, progress)
     found: dict[Kind, Reliability] = {}
     for kind, hits in gathered.items():
-        if (one := fitted[kind]) is not None:
-            found[kind] = measured(hits, one, calibration.threshold)
+        if (curve := fitted[kind]) is not None:
+            found[kind] = measured(hits, curve, calibration.threshold)
     return found
 
 
@@ -292,17 +292,17 @@ def _of_reranker(
     # at least one sentence, however large the gallery
     step = max(1, min(_BLOCK // len(images), _AT_ONCE // count))
     for start in range(0, len(chosen), step):
-        own = chosen[start : start + step]
-        block = torch.empty(len(own), len(images))
-        similarities.write(start, start + len(own), block)
+        rows = chosen[start : start + step]
+        block = torch.empty(len(rows), len(images))
+        similarities.write(start, start + len(rows), block)
         items = shortlist(block, first).numpy()
         # pairs of one sentence stand together, so that the reranker encodes it once
-        scores = score(items.ravel(), np.repeat(own, count)).reshape(items.shape)
-        right = np.take_along_axis(_matching(relevance, start, start + len(own)), items, 1)
+        scores = score(items.ravel(), np.repeat(rows, count)).reshape(items.shape)
+        right = np.take_along_axis(_matching(relevance, start, start + len(rows)), items, 1)
         # without the right pictures a search would re-rank others in their place; these are not scored here
-        parts.append(FirstHits.of(scores, right, results.sentence_groups[own]))
+        parts.append(FirstHits.of(scores, right, results.sentence_groups[rows]))
         if progress is not None:
-            progress("pairs", (start + len(own)) * count, len(chosen) * count)
+            progress("pairs", (start + len(rows)) * count, len(chosen) * count)
     return FirstHits.joined(parts)
 
 

@@ -117,8 +117,8 @@ def _opened(path: Path) -> Any:
 
 def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Load strictly. Raises `CheckpointError` naming the first key that does not fit."""
-    own = module.state_dict()
-    for name, tensor in own.items():
+    expected = module.state_dict()
+    for name, tensor in expected.items():
         if name not in tensors:
             raise CheckpointError(f"{path}: tensor '{name}' is missing; the checkpoint is of another model")
         if tensor.shape != tensors[name].shape:
@@ -126,7 +126,7 @@ def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path
                 f"{path}: tensor '{name}' has shape {tuple(tensors[name].shape)}, expected {tuple(tensor.shape)}"
             )
     # sorted: the order of a set of strings changes from process to process
-    unknown = sorted(set(tensors) - set(own))
+    unknown = sorted(set(tensors) - set(expected))
     if unknown:
         raise CheckpointError(f"{path}: unknown tensor '{unknown[0]}'; the checkpoint is of another model")
     # names and shapes were checked above, since torch's own error is a paragraph that lists every key

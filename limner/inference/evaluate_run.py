@@ -130,7 +130,10 @@ def reranking_of(
     regions = run.encode_regions(paths, progress=progress and partial(progress, "regions"))
     sides = len(paths), len(sentences)
     # of both directions, as `scorer` is called in both; what is remembered counts as done
-    total = sum(own * min(first if first != "all" else other, other) for own, other in (sides, sides[::-1]))
+    total = sum(
+        queries * min(first if first != "all" else gallery, gallery)
+        for queries, gallery in (sides, sides[::-1])
+    )
     done = 0
     # both directions ask for many of the same pairs, and a pair costs a forward
     known = remembered(reranker.pair_scorer(*embeddings, regions, sentences), *sides)

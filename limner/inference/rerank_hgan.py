@@ -224,11 +224,13 @@ class HGANReranker:
         def score(
             of_images: Int[np.ndarray, " pairs"], of_sentences: Int[np.ndarray, " pairs"]
         ) -> Float[np.ndarray, " pairs"]:
-            shown, said = np.unique(of_images), np.unique(of_sentences)
+            image_rows, sentence_rows = np.unique(of_images), np.unique(of_sentences)
             # a grid encodes and projects a sentence once; single pairs cost a call for each anchor
-            if len(shown) * len(said) <= 2 * len(of_images):
-                grid = self.similarities(regions[shown], read[said])
-                logits = grid[np.searchsorted(shown, of_images), np.searchsorted(said, of_sentences)]
+            if len(image_rows) * len(sentence_rows) <= 2 * len(of_images):
+                grid = self.similarities(regions[image_rows], read[sentence_rows])
+                logits = grid[
+                    np.searchsorted(image_rows, of_images), np.searchsorted(sentence_rows, of_sentences)
+                ]
             else:
                 logits = self._of_pairs(regions, read, of_images, of_sentences)
             # of the pairs alone: the product of all pictures and sentences would be thrown away for the most part
@@ -259,21 +261,21 @@ class HGANReranker:
     ) -> Float[np.ndarray, " pairs"]:
         """The values of `similarities` for single pairs."""
         found = np.empty(len(of_images), np.float32)
-        said = np.unique(of_sentences)
+        sentence_rows = np.unique(of_sentences)
         # a call for each anchor: the side with fewer of them
-        by_image = len(np.unique(of_images)) <= len(said)
-        for start in range(0, len(said), _HELD):
-            held = said[start : start + _HELD]
+        by_image = len(np.unique(of_images)) <= len(sentence_rows)
+        for start in range(0, len(sentence_rows), _HELD):
+            held = sentence_rows[start : start + _HELD]
             # once a sentence: read again for each picture, an evaluation by class took over ten minutes with MiniLM
             # (docs/log/2026-11-22.md)
             sentences = self.project_sentences(read[held])
             inside = np.flatnonzero(np.isin(of_sentences, held))
             anchors = (of_images if by_image else of_sentences)[inside]
-            for one in np.unique(anchors):
-                pairs = inside[anchors == one]
-                shown = of_images[pairs][:1] if by_image else of_images[pairs]
+            for anchor in np.unique(anchors):
+                pairs = inside[anchors == anchor]
+                image_rows = of_images[pairs][:1] if by_image else of_images[pairs]
                 rows = np.searchsorted(held, of_sentences[pairs] if by_image else of_sentences[pairs][:1])
-                pictures = self.project_pictures(regions[shown])
+                pictures = self.project_pictures(regions[image_rows])
                 with evaluating(self.model):
                     matches = self.model.match(
                         pictures, {level: projected[rows] for level, projected in sentences.items()}

@@ -74,12 +74,12 @@ class LevelsLoss(Loss):
 
         **Decided**: a sentence without a noun phrase takes no part in the hinges over phrases.
         """
-        there = counted.nonzero().squeeze(1)
+        rows = counted.nonzero().squeeze(1)
         # the hinges are those of the ranking loss, of similarities that are no cosines
         # made at each call, since `use` sets margin and negatives here and would not reach a module within
         hinge = RankingLoss(self.margin, self.negatives)
         # **Decided**: the image of a sentence that is left out goes with it, also as a negative of the others
-        hinges = hinge.of_similarities(similarity[there][:, there], groups[there]) if len(there) else 0.0
+        hinges = hinge.of_similarities(similarity[rows][:, rows], groups[rows]) if len(rows) else 0.0
         # a batch without any phrase still has a gradient, of 0: processes that wait for one would wait for ever
         return hinges + 0.0 * similarity.sum()
 

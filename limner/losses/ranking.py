@@ -109,9 +109,9 @@ class RankingLoss(Loss):
     ) -> Float[Tensor, ""]:
         """The same for similarities of image i and text j that are not cosines (HGAN, Eq. 9)."""
         positive = similarities.diagonal()
-        own = groups[:, None] == groups[None, :]
-        image_anchor = self._of_anchors(similarities, positive, own)
-        return (image_anchor + self._of_anchors(similarities.T, positive, own)).mean()
+        same_group = groups[:, None] == groups[None, :]
+        image_anchor = self._of_anchors(similarities, positive, same_group)
+        return (image_anchor + self._of_anchors(similarities.T, positive, same_group)).mean()
 
     def _hinge(
         self,
@@ -128,20 +128,20 @@ class RankingLoss(Loss):
             others = torch.cat([others, F.normalize(extra, dim=1)])
             other_groups = torch.cat([other_groups, extra_groups])
         # by group and not by row: an image's other sentences, five in Flickr30k, are right as well
-        own = anchor_groups[:, None] == other_groups[None, :]
-        return self._of_anchors(anchors @ others.T, positive, own)
+        same_group = anchor_groups[:, None] == other_groups[None, :]
+        return self._of_anchors(anchors @ others.T, positive, same_group)
 
     def _of_anchors(
         self,
         similarity: Float[Tensor, "batch others"],
         positive: Float[Tensor, " batch"],
-        own: Bool[Tensor, "batch others"],
+        same_group: Bool[Tensor, "batch others"],
     ) -> Float[Tensor, " batch"]:
         if self.negatives == "hardest":
             # an anchor without a negative has −∞ here, of which the hinge makes 0 without a gradient
             # with the paper's margin of 1 a network that starts at random may collapse: on
             # generated people the loss stayed at 2.0, equal similarities for both anchors
-            hardest = similarity.masked_fill(own, -torch.inf).amax(dim=1)
+            hardest = similarity.masked_fill(same_group, -torch.inf).amax(dim=1)
             return F.relu(self.margin - positive + hardest)
         hinges = F.relu(self.margin - positive[:, None] + similarity)
-        return hinges.masked_fill(own, 0.0).sum(dim=1)
+        return hinges.masked_fill(same_group, 0.0).sum(dim=1)

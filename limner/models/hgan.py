@@ -170,9 +170,9 @@ class RegionBranch(nn.Module):
     ) -> Float[Tensor, "images regions dim"]:
         """Regions row by row."""
         averaged = F.adaptive_avg_pool2d(feature_map, self.settings.map_size)
-        own = F.relu(self.norm(self.convolution(averaged)))
+        features = F.relu(self.norm(self.convolution(averaged)))
         # the 1×1 convolution behind it is linear: before the mean it gives the same, at 128 places in place of 15
-        windows = F.avg_pool2d(own, self.settings.kernel, self.settings.stride)
+        windows = F.avg_pool2d(features, self.settings.kernel, self.settings.stride)
         regions: Tensor = self.reduce(windows)
         return regions.flatten(2).transpose(1, 2)
 
@@ -277,7 +277,7 @@ class HGAN(DualEncoder):
 
     def project_pictures(self, regions: Mapping[Level, Tensor]) -> dict[Level, Projected]:
         """Project images for their pairs, by level."""
-        return {level: self._local(level).project_regions(own) for level, own in regions.items()}
+        return {level: self._local(level).project_regions(features) for level, features in regions.items()}
 
     def project_sentences(self, parts: SentenceParts) -> dict[Level, Projected]:
         """Project sentences for their pairs, by level."""

@@ -132,11 +132,11 @@ class LocalMatching(nn.Module):
         with torch.autocast(pictures.score.device.type, enabled=False):
             # autocast is off since close scores are equal in bf16, and topk takes any of those that tie
             gamma = self._scores(pictures, sentences)
-            there = sentences.present[None, :, None, :].expand_as(gamma)
+            present = sentences.present[None, :, None, :].expand_as(gamma)
             settings, of_items, of_regions = self.settings, None, None
             similarities = []
             if settings.direction != "text_to_image":
-                of_items = self._attend(gamma, there, settings.k_items, generator)
+                of_items = self._attend(gamma, present, settings.k_items, generator)
                 # `_relevances` does one matrix product for each of the
                 # second side, so the sentences go first and back again
                 each = self._relevances(pictures, sentences, of_items.transpose(0, 1)).transpose(0, 1)
@@ -144,8 +144,8 @@ class LocalMatching(nn.Module):
                 counted = sentences.present.any(dim=1)[None, :, None].expand(each.shape)
                 similarities.append(_mean(each, counted))
             if settings.direction != "image_to_text":
-                scores, there = gamma.transpose(2, 3), there.transpose(2, 3)
-                of_regions = self._attend(scores, there, settings.k_regions, generator)
+                scores, present = gamma.transpose(2, 3), present.transpose(2, 3)
+                of_regions = self._attend(scores, present, settings.k_regions, generator)
                 each = self._relevances(sentences, pictures, of_regions)
                 similarities.append(_mean(each, sentences.present[None].expand(each.shape)))
             counted = sentences.present.any(dim=1)
@@ -168,28 +168,31 @@ class LocalMatching(nn.Module):
         return gamma.view(images, regions, count, items).transpose(1, 2)
 
     def _attend(
-        self, scores: Tensor, there: Tensor, k: int, generator: torch.Generator | None
+        self, scores: Tensor, present: Tensor, k: int, generator: torch.Generator | None
     ) -> Float[Tensor, "images sentences rows items"]:
         """Weights over the last axis."""
         if self.settings.attention == "soft":
             # soft attention has 65.9 text→image R@1 on generated people where
             # top-k has 60.2 (one seed); in the paper it is three points behind
-            return attention_weights(scores, there.to(scores.dtype))
+            return attention_weights(scores, present.to(scores.dtype))
         # at test the k highest, without noise: the same query has to find the same pictures
         noise = gumbel_noise(scores, generator) if self.training else None
-        chosen = select_top_k(scores, there, k, temperature=self.temperature, noise=noise)
+        chosen = select_top_k(scores, present, k, temperature=self.temperature, noise=noise)
         return attention_weights(scores, chosen)
 
     def _relevances(
-        self, own: Projected, others: Projected, weights: Float[Tensor, "others sides parts other_parts"]
+        self,
+        projected: Projected,
+        others: Projected,
+        weights: Float[Tensor, "others sides parts other_parts"],
     ) -> Float[Tensor, "others sides parts"]:
-        """σ(MLP(v_i + t_i^f)) of Eq. 8 for each part of `own`, with what it attends to in each of `others`."""
-        begun = own.relevance.flatten(0, 1) + self.relevance_of_sum.bias
-        # one product for each of `others`: all parts of `own` attend to the same rows there
+        """σ(MLP(v_i + t_i^f)) of Eq. 8 for each part of `projected`, with what it attends to in each of `others`."""
+        begun = projected.relevance.flatten(0, 1) + self.relevance_of_sum.bias
+        # one product for each of `others`: all parts of `projected` attend to the same rows there
         fused = torch.baddbmm(begun.expand(len(others), -1, -1), weights.flatten(1, 2), others.relevance)
         # in place: neither a product's gradient nor ReLU's reads the sum, which is the largest tensor here
         read = F.relu(fused, inplace=True) @ self.relevance.weight[0] + self.relevance.bias
-        return torch.sigmoid(read).view(len(others), *own.present.shape)
+        return torch.sigmoid(read).view(len(others), *projected.present.shape)
 
 
 def _mean(
@@ -249,11 +252,11 @@ def _blocks(left: Tensor, right: Tensor) -> Iterator[tuple[slice, slice]]:
     block = _BLOCK if left.device.type == "cpu" else _ON_ACCELERATORS
     pairs = max(1, block // max(1, left.shape[1]))
     # about square, so that a row once in the cache meets as many rows of the other side as it can
-    few = max(1, min(len(right), math.isqrt(pairs)))
-    many = max(1, pairs // few)
-    for first in range(0, len(left), many):
-        for second in range(0, len(right), few):
-            yield slice(first, first + many), slice(second, second + few)
+    right_rows = max(1, min(len(right), math.isqrt(pairs)))
+    left_rows = max(1, pairs // right_rows)
+    for first in range(0, len(left), left_rows):
+        for second in range(0, len(right), right_rows):
+            yield slice(first, first + left_rows), slice(second, second + right_rows)
 
 
 def gumbel_noise(like: Tensor, generator: torch.Generator | None = None) -> Tensor:

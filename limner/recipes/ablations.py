@@ -46,17 +46,17 @@ def variants(
     for row in rows:
         # A row of stage II repeats the change of the row that it starts from: the first stages must be equal to
         # branch.
-        own = whole[row.key] = row.change(whole[row.after] if row.after else recipe)
+        changed = whole[row.key] = row.change(whole[row.after] if row.after else recipe)
         # A row of stage I trains that stage alone, whatever follows it in the recipe.
-        stages = own.stages[:1] if row.stage == "I" else own.stages[row.alone :]
+        stages = changed.stages[:1] if row.stage == "I" else changed.stages[row.alone :]
         found[row.key] = Variant(
             row.key,
             row.label,
             row.stage,
-            own.replace(stages=stages),
+            changed.replace(stages=stages),
             row.published,
             row.after,
-            differences(recipe, own),
+            differences(recipe, changed),
         )
     return found
 

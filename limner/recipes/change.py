@@ -152,35 +152,35 @@ def _loss(losses: Any, kind: str, key: str) -> Any:
     """The values of a loss that a stage has."""
     if not isinstance(losses, list) or kind.isdecimal():
         return _into(losses, kind, key)
-    there = _kinds(losses)
-    if kind in there:
-        return losses[there.index(kind)]
-    _expect_kind(kind, there, key)
+    stage_kinds = _kinds(losses)
+    if kind in stage_kinds:
+        return losses[stage_kinds.index(kind)]
+    _expect_kind(kind, stage_kinds, key)
     stage = key.partition(f".{kind}")[0]
     raise SettingsError(
-        f"setting '{key}': the stage has no loss '{kind}', only {', '.join(there) or 'none'}; add it with "
+        f"setting '{key}': the stage has no loss '{kind}', only {', '.join(stage_kinds) or 'none'}; add it with "
         f"{stage}.{kind}={{}}"
     )
 
 
 def _put_loss(losses: list[Any], kind: str, value: Any, key: str) -> None:
     """Add a loss, replace the loss of its kind, or remove it."""
-    there = _kinds(losses)
-    _expect_kind(kind, there, key)
+    stage_kinds = _kinds(losses)
+    _expect_kind(kind, stage_kinds, key)
     if value is None:
         # In place: the caller's list is the one inside the recipe's values.
-        losses[:] = [loss for loss, other in zip(losses, there, strict=True) if other != kind]
+        losses[:] = [loss for loss, other in zip(losses, stage_kinds, strict=True) if other != kind]
     elif not isinstance(value, dict):
         raise SettingsError(
             f"setting '{key}': expected an object of the loss's settings, {{}} for the defaults or null for none"
         )
-    elif kind in there:
-        losses[there.index(kind)] = {**value, "kind": kind}
+    elif kind in stage_kinds:
+        losses[stage_kinds.index(kind)] = {**value, "kind": kind}
     else:
         losses.append({**value, "kind": kind})
 
 
-def _expect_kind(kind: str, there: list[str], key: str) -> None:
+def _expect_kind(kind: str, stage_kinds: list[str], key: str) -> None:
     """Refuse an unknown kind of loss; if it is a setting of a loss, the message says of which."""
     # `all_kinds` reads the installed packages' entry points, so a kind of limner's own does not ask it.
     if kind in LOSSES or kind in (kinds := all_kinds()):
@@ -188,10 +188,12 @@ def _expect_kind(kind: str, there: list[str], key: str) -> None:
     close = difflib.get_close_matches(kind, kinds, n=1)
     if close:
         hint = f"did you mean '{close[0]}'?"
-    elif owner := _owner(kind, [*there, *LOSSES]):
+    elif owner := _owner(kind, [*stage_kinds, *LOSSES]):
         name, setting = owner
         where = key.replace(f".losses.{kind}", f".losses.{name}.{setting}", 1)
-        hint = f"did you mean '{where}'?" + ("" if name in there else f" This stage has no loss '{name}'")
+        hint = f"did you mean '{where}'?" + (
+            "" if name in stage_kinds else f" This stage has no loss '{name}'"
+        )
     else:
         hint = f"there are: {', '.join(kinds)}"
     raise SettingsError(f"setting '{key}': unknown loss '{kind}'; {hint}")
@@ -200,16 +202,16 @@ def _expect_kind(kind: str, there: list[str], key: str) -> None:
 def _expect_setting(kind: str, name: str, key: str) -> None:
     """Refuse an unknown setting of a loss, with the nearest name or the loss that has it."""
     # A kind that nobody knows is refused when the recipe is parsed.
-    if kind not in all_kinds() or name in (own := loss_settings(kind).model_fields):
+    if kind not in all_kinds() or name in (known := loss_settings(kind).model_fields):
         return
     others = [other for other in LOSSES if other != kind]
-    close = difflib.get_close_matches(name, own, n=1)
+    close = difflib.get_close_matches(name, known, n=1)
     if close:
         hint = f"did you mean '{close[0]}'?"
     elif owner := _owner(name, others):
-        hint = f"it is one of losses.{owner[0]}; known here: {', '.join(own)}"
+        hint = f"it is one of losses.{owner[0]}; known here: {', '.join(known)}"
     else:
-        hint = f"known here: {', '.join(own)}"
+        hint = f"known here: {', '.join(known)}"
     raise SettingsError(f"unknown setting '{key}'; {hint}")
 
 

@@ -70,8 +70,8 @@ def _vectors(start: str | None) -> Change:
     def change(recipe: Recipe) -> Recipe:
         # limner comes without word2vec, so vectors learnt from the captions stand for the paper's; a start at random
         # would repeat the other row.
-        own = recipe.vocabulary.vectors
-        chosen = start or ("captions" if own == "random" else own)
+        vectors = recipe.vocabulary.vectors
+        chosen = start or ("captions" if vectors == "random" else vectors)
         return recipe.replace(vocabulary=recipe.vocabulary.replace(vectors=chosen))
 
     return change

@@ -34,12 +34,12 @@ def _levels(*levels: Level) -> Change:
     """Some of the levels below the sentence, in the network and in the losses of its stage."""
 
     def learnt(stage: StageSettings) -> StageSettings:
-        own = stage.loss(Levels)
-        if own is None or not levels:
+        loss = stage.loss(Levels)
+        if loss is None or not levels:
             return stage.without_losses(Levels)
         # `levels` is not empty, so at least one of the two weights stays above 0.
         return stage.with_losses(
-            own.replace(**{level: 0.0 for level in ("word", "phrase") if level not in levels})
+            loss.replace(**{level: 0.0 for level in ("word", "phrase") if level not in levels})
         )
 
     def change(recipe: Recipe) -> Recipe:

@@ -19,16 +19,16 @@ _TRIPLETS = {"identity-aware-birds": _SMALL, "identity-aware-people": _SMALL}
 def _triplet(recipe: Recipe) -> Recipe:
     """Stage 1 with the triplet loss in the place of CMCE."""
     # A recipe may hold the loss at another weight beside CMCE; alone it has 1.
-    own = recipe.stages[0].loss(Ranking) or _TRIPLETS.get(recipe.name, Ranking())
-    losses = own.replace(weight=1.0)
+    loss = recipe.stages[0].loss(Ranking) or _TRIPLETS.get(recipe.name, Ranking())
+    triplet = loss.replace(weight=1.0)
     # The new loss comes in before the old one goes: a stage without any loss is refused.
-    return in_stage(0, lambda stage: stage.with_losses(losses).without_losses(CMCE, Instance))(recipe)
+    return in_stage(0, lambda stage: stage.with_losses(triplet).without_losses(CMCE, Instance))(recipe)
 
 
 def _cmce(recipe: Recipe) -> Recipe:
     """Stage 1 with CMCE."""
-    own = (recipe.stages[0].loss(CMCE) or CMCE()).replace(weight=1.0)
-    return in_stage(0, lambda stage: stage.with_losses(own).without_losses(Ranking, Instance))(recipe)
+    cmce = (recipe.stages[0].loss(CMCE) or CMCE()).replace(weight=1.0)
+    return in_stage(0, lambda stage: stage.with_losses(cmce).without_losses(Ranking, Instance))(recipe)
 
 
 def _attending(*, semantic: bool, spatial: bool) -> Change:
@@ -60,8 +60,8 @@ def _alone(recipe: Recipe) -> Recipe:
 def _without_identities(recipe: Recipe) -> Recipe:
     """Each picture with its own sentences, in both stages."""
     # With pairing=group an image would meet sentences of another one, which here is another class.
-    own = in_stage(0, lambda stage: stage.replace(pairing="image"))(_cmce(recipe))
-    return own.replace(classes="images")
+    changed = in_stage(0, lambda stage: stage.replace(pairing="image"))(_cmce(recipe))
+    return changed.replace(classes="images")
 
 
 def _texts(top_1: float, top_10: float) -> dict[str, float]:

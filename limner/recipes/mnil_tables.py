@@ -20,9 +20,9 @@ def _sextuples_alone(direction: Direction) -> Change:
     """The sextuple loss of one direction or both, and no other."""
 
     def change(stage: StageSettings) -> StageSettings:
-        own = stage.loss(Sextuple) or Sextuple()
+        sextuple = stage.loss(Sextuple) or Sextuple()
         # Alone in its stage, so it has weight 1 whatever the recipe gives it beside another loss.
-        return stage.replace(losses=(own.replace(weight=1.0, direction=direction),))
+        return stage.replace(losses=(sextuple.replace(weight=1.0, direction=direction),))
 
     return in_stage(0, change)
 

@@ -86,7 +86,7 @@ class Condition:
         if value is None:
             return False
         if isinstance(value, list):
-            return any(self._is_met(one) for one in value)
+            return any(self._is_met(element) for element in value)
         return any(self._compared(value, bound) for bound in self.values)
 
     def _compared(self, value: Any, bound: Bound) -> bool:

@@ -82,10 +82,10 @@ class Engine:
         snapshot = self.files.snapshot()
         # not one by one: 64 clients get 65 queries a second together, 36 one after the other (benchmarks.server_load)
         found = self._answers(queries, limits, snapshot)
-        for place, one in enumerate(found):
+        for place, result in enumerate(found):
             # region features are read from the table, where an image may be deleted since. Asked again only of a newer
             # snapshot: a key that never was has its error at once
-            if isinstance(one, UnknownPictureError) and (now := self.files.snapshot()) is not snapshot:
+            if isinstance(result, UnknownPictureError) and (now := self.files.snapshot()) is not snapshot:
                 found[place] = self._answers([queries[place]], [limits[place]], now)[0]
         return found
 

@@ -106,10 +106,10 @@ def to_json(metadata: Mapping[str, Any]) -> str:
 def _check_size(value: Any) -> None:
     if isinstance(value, int) and abs(value) > LARGEST:
         raise ValueError("a whole number beyond 64 bits")
-    for one in (
+    for element in (
         value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     ):
-        _check_size(one)
+        _check_size(element)
 
 
 def sentence_schema(dim: int) -> pa.Schema:

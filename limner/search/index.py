@@ -227,13 +227,13 @@ class _Writer:
             self._encoding = None
 
     def _encoded(self, seen: list[_Seen]) -> _Batch:
-        pixels = np.stack([one.pixels for one in seen if one.pixels is not None])
+        pixels = np.stack([image.pixels for image in seen if image.pixels is not None])
         reranker = self.encoder.reranker if self.store.region_shape is not None else None
         return _Batch(
-            [one.entry for one in seen],
+            [image.entry for image in seen],
             self.encoder.encode_pixels(pixels),
             None if reranker is None else reranker.region_features(pixels),
-            [one.thumbnail for one in seen],
+            [image.thumbnail for image in seen],
         )
 
     def _rewrite(self) -> None:

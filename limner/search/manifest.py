@@ -66,10 +66,10 @@ def read_manifest(folder: StorePath) -> StoreManifest:
             text = (folder / FILE).read_text(encoding="utf-8")
         except (FileNotFoundError, NotADirectoryError):
             if folder.is_dir():
-                said = f"not a store, it has no {FILE}; build one with `limner index`"
+                message = f"not a store, it has no {FILE}; build one with `limner index`"
             else:
-                said = "no such store; build one with `limner index RUN STORE PICTURES`"
-            raise StoreError(f"{folder}: {said}") from None
+                message = "no such store; build one with `limner index RUN STORE PICTURES`"
+            raise StoreError(f"{folder}: {message}") from None
         except UnicodeDecodeError:
             # falls through to the message for what is no JSON
             text = ""

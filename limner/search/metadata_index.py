@@ -47,7 +47,7 @@ class MetadataIndex:
 
     def __init__(self, columns: pa.Table) -> None:
         self._columns = columns
-        self._metadata: list[dict[str, Any]] = [json.loads(one) for one in columns["metadata"].to_pylist()]
+        self._metadata: list[dict[str, Any]] = [json.loads(text) for text in columns["metadata"].to_pylist()]
         self._fields: list[MetadataField] | None = None
         # caches of the instance: one on the method would keep every old snapshot alive. Of 200,000 rows a first
         # condition takes 0.06 to 0.7 s, the same one again less than 1 ms (docs/log/2026-11-22.md)
@@ -65,17 +65,17 @@ class MetadataIndex:
     def fields(self) -> list[MetadataField]:
         """List the names of the metadata, with the values of those that have few."""
         if self._fields is None:
-            names = {name for one in self._metadata for name in one} - {*OWN}
+            names = {name for metadata in self._metadata for name in metadata} - {*OWN}
             found = [_field(name, self._column(name).values) for name in sorted(names)]
-            self._fields = [one for one in found if one is not None]
+            self._fields = [field for field in found if field is not None]
         return self._fields
 
     def _read(self, name: str) -> _Column:
         if name not in OWN:
-            return _Column.of([one.get(name) for one in self._metadata])
+            return _Column.of([metadata.get(name) for metadata in self._metadata])
         values = self._columns[name].to_pylist()
         # conditions on `taken` read ISO 8601, which a datetime's str() is not
-        return _Column.of([one.isoformat() if one and name == "taken" else one for one in values])
+        return _Column.of([value.isoformat() if value and name == "taken" else value for value in values])
 
 
 def _key(value: Any) -> Any:

@@ -90,8 +90,8 @@ class Ranking:
             sure = reranker.confidences(
                 np.array([self.reranked[rows[place]] for place in reranked], np.float32)
             )
-            for place, one in zip(reranked, sure.tolist(), strict=True):
-                confidences[place] = one
+            for place, confidence in zip(reranked, sure.tolist(), strict=True):
+                confidences[place] = confidence
         return self.snapshot.hits(
             places,
             self.scores[places],
@@ -150,13 +150,13 @@ def best_of_near_duplicates(
     free = np.ones(len(ranked), bool)
     best: list[tuple[int, int]] = []
     # a copy in the order of the ranking makes the products short, but for the whole gallery it would be as large as it
-    few = matrix[ranked] if 2 * len(ranked) < len(matrix) else None
+    ranked_vectors = matrix[ranked] if 2 * len(ranked) < len(matrix) else None
     for place in range(len(ranked)):
         if len(best) == k:
             break
         if free[place]:
             centre = matrix[ranked[place]]
-            cosines = (matrix @ centre)[ranked] if few is None else few @ centre
+            cosines = (matrix @ centre)[ranked] if ranked_vectors is None else ranked_vectors @ centre
             alike = free & (cosines >= near)
             alike[place] = True  # the product with itself may round below `near`
             free &= ~alike

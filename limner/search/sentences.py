@@ -79,12 +79,12 @@ class SentenceTable:
             except UnicodeEncodeError:
                 raise DataError("a sentence or its picture's name is not valid Unicode") from None
             stored = self._table.all(["id", "path"]).to_pylist()
-            there = {row["id"] for row in stored}
+            stored_ids = {row["id"] for row in stored}
             pictures = {sentence.path for sentence in wanted.values()} - {None}
             # a new edition of a dataset replaces the sentences of its images; all others stay
             gone = [row["id"] for row in stored if row["path"] in pictures and row["id"] not in wanted]
             self._table.delete(gone)
-            fresh = [sentence for key, sentence in wanted.items() if key not in there]
+            fresh = [sentence for key, sentence in wanted.items() if key not in stored_ids]
             # a sentence of unknown words alone has an arbitrary embedding, which some query would be nearest to
             known = [sentence for sentence in fresh if encoder.known_words(sentence.text)]
             for start in range(0, len(known), batch_size):
@@ -123,7 +123,7 @@ class SentenceTable:
         # one NaN in a row makes each of its scores NaN, which no later search could rank
         if not np.isfinite(vectors).all():
             raise DataError("embeddings hold NaN or infinite values; the model has diverged")
-        rows = [{"id": one.id, "text": one.text, "path": one.path} for one in sentences]
+        rows = [{"id": sentence.id, "text": sentence.text, "path": sentence.path} for sentence in sentences]
         columns = self._table.schema
         # vectors are added as one buffer: from_pylist would make a Python object of each number
         table = pa.Table.from_pylist(rows, schema=columns.remove(columns.get_field_index("vector")))

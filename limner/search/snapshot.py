@@ -87,13 +87,13 @@ class Snapshot:
         self, numbers: UInt64[np.ndarray, " rows"], matrix: Float[np.ndarray, "rows dim"]
     ) -> Int[np.ndarray, " fresh"]:
         """Copy the vectors of rows with these numbers, and return the places that are left."""
-        own = self.columns[ROW].to_numpy()
-        if not len(own):
+        row_numbers = self.columns[ROW].to_numpy()
+        if not len(row_numbers):
             return np.arange(len(numbers))
-        order = np.argsort(own)
+        order = np.argsort(row_numbers)
         # searchsorted answers len(own) for a number above all of them; the comparison finds such rows out
-        places = order[np.minimum(np.searchsorted(own, numbers, sorter=order), len(own) - 1)]
-        same = own[places] == numbers
+        places = order[np.minimum(np.searchsorted(row_numbers, numbers, sorter=order), len(row_numbers) - 1)]
+        same = row_numbers[places] == numbers
         # in parts: indexing by an array makes a copy of the right side first
         for part in np.array_split(np.flatnonzero(same), 1 + len(numbers) // _BLOCK):
             matrix[part] = self.matrix[places[part]]

@@ -150,10 +150,10 @@ class Store:
             "explain": explain,
         }
         # all are parsed before the first is answered: a mistake in the last one costs no waiting
-        asked = [Query.of(**{**options, **arguments}) for arguments in map(query_arguments, queries)]
+        parsed = [Query.of(**{**options, **arguments}) for arguments in map(query_arguments, queries)]
         answers: list[Answer] = []
-        for start in range(0, len(asked), _TOGETHER):
-            for found in self.engine.answers(asked[start : start + _TOGETHER]):
+        for start in range(0, len(parsed), _TOGETHER):
+            for found in self.engine.answers(parsed[start : start + _TOGETHER]):
                 if isinstance(found, Exception):
                     # the first error, as a loop over `search` would raise it; `Engine.answers` keeps the others apart
                     raise found

@@ -189,7 +189,8 @@ class StoreFiles:
         if thumbnails is not None and len(thumbnails) != len(rows):
             raise StoreError(f"{self.folder}: expected {len(rows)} thumbnails, got {len(thumbnails)}")
         rows = [
-            {**row, "thumbnail": one} for row, one in zip(rows, thumbnails or [None] * len(rows), strict=True)
+            {**row, "thumbnail": thumbnail}
+            for row, thumbnail in zip(rows, thumbnails or [None] * len(rows), strict=True)
         ]
         columns = self._table.schema
         given = {

@@ -87,13 +87,13 @@ def reached(place: Any, doing: str = "written") -> Iterator[None]:
 
 def _reason(place: Any, error: Exception) -> str:
     # messages of botocore have several lines, an error of limner has one
-    said = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0][:200]
+    message = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0][:200]
     if isinstance(place, Path):
-        return said
+        return message
     # s3fs turns a refusal (403) into a PermissionError
     if "Credentials" in type(error).__name__ or isinstance(error, PermissionError):
-        return f"{said}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
-    return f"{said}; the endpoint is {_endpoint() or 'that of AWS'}"
+        return f"{message}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
+    return f"{message}; the endpoint is {_endpoint() or 'that of AWS'}"
 
 
 def _endpoint() -> str | None:

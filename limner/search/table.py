@@ -147,8 +147,8 @@ class Table:
             # a commit has taken rows away since their numbers were read
             if len(found) != len(block):
                 return False
-            own = places[start : start + _BLOCK][np.searchsorted(block, found[ROW].to_numpy())]
-            matrix[own] = matrix_of(found[column], matrix.shape[1])
+            block_places = places[start : start + _BLOCK][np.searchsorted(block, found[ROW].to_numpy())]
+            matrix[block_places] = matrix_of(found[column], matrix.shape[1])
         return True
 
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
@@ -245,5 +245,5 @@ def _quoted(ids: Sequence[str]) -> str:
 def _reason(error: Exception) -> str:
     """Find the system's reason in a message of LanceDB's; without one, the beginning of the message."""
     # its messages are long and differ from version to version; the system's reason stands before "(os error N)"
-    said = re.search(r"([^:]+) \(os error \d+\)", str(error))
-    return said[1].strip() if said else str(error).splitlines()[0][:120]
+    match = re.search(r"([^:]+) \(os error \d+\)", str(error))
+    return match[1].strip() if match else str(error).splitlines()[0][:120]

@@ -54,10 +54,10 @@ class Access:
                 if self.guesses is not None:
                     # a failure alone costs something, so that nobody who has the token is slowed down by this
                     self.guesses.take(client_of(scope))
-                said = "is wrong" if b"authorization" in headers else "is missing"
+                fault = "is wrong" if b"authorization" in headers else "is missing"
                 challenge = {"WWW-Authenticate": "Bearer"}
                 answer = problem(
-                    401, f"the token {said}; send Authorization: Bearer TOKEN", headers=challenge
+                    401, f"the token {fault}; send Authorization: Bearer TOKEN", headers=challenge
                 )
                 return await answer(scope, receive, send)
         return await self.app(scope, receive, send)

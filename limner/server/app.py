@@ -149,14 +149,14 @@ def _describe_openapi(app: FastAPI, settings: ServerSettings) -> None:
             schemas = schema["components"]["schemas"]
             schemas["Problem"] = problem_schema()
             schemas["Fault"] = Fault.model_json_schema()
-            for told in ("Hit", "Item", "FoundSentence"):
+            for model in ("Hit", "Item", "FoundSentence"):
                 # of answers on the machine of the store only: `without_path`
-                del schemas[told]["properties"]["path"]
-            for told, always in (("Answer", "took_ms"), ("StoreInfo", "max_k")):
+                del schemas[model]["properties"]["path"]
+            for model, always in (("Answer", "took_ms"), ("StoreInfo", "max_k")):
                 # null in the library only
-                described = schemas[told]["properties"][always]
+                described = schemas[model]["properties"][always]
                 described.update(described.pop("anyOf")[0])
-                schemas[told]["required"] = sorted({*schemas[told]["required"], always})
+                schemas[model]["required"] = sorted({*schemas[model]["required"], always})
             for body in ("SearchBody", "SentencesBody"):
                 schemas[body]["properties"]["k"]["maximum"] = settings.max_k
             schemas["SearchBody"]["properties"]["rerank"]["anyOf"][0]["maximum"] = settings.max_rerank

@@ -91,30 +91,30 @@ class Worker:
             self._calls.clear()
             self._changed.notify()
         stopping = RefusedError(503, "the server is stopping")
-        for one in left:
+        for request in left:
             # False for a future that its client has given up, which set_exception would raise for
-            if one.done.set_running_or_notify_cancel():
-                one.done.set_exception(stopping)
+            if request.done.set_running_or_notify_cancel():
+                request.done.set_exception(stopping)
         # not for ever: one forward pass over a large re-ranking may take longer than a service manager waits
-        wait([one.done for one in begun], seconds)
-        for one in begun:
-            _settle(one.done, stopping)
+        wait([request.done for request in begun], seconds)
+        for request in begun:
+            _settle(request.done, stopping)
 
     def _line_up(self, line: deque[_Asked], what: Query | Callable[[], Any]) -> "Future[Any]":
-        one = _Asked(what, Future(), time.monotonic() + self._seconds)
+        request = _Asked(what, Future(), time.monotonic() + self._seconds)
         with self._changed:
             if self._closed:
                 raise RefusedError(503, "the server is stopping")
             # turned away at once: an answer that comes after the client's timeout is work for nobody
             if self.waiting >= self._max_waiting:
-                said = f"{self._max_waiting} requests are waiting already; try again soon"
-                raise RefusedError(503, said, {"Retry-After": "1"})
+                message = f"{self._max_waiting} requests are waiting already; try again soon"
+                raise RefusedError(503, message, {"Retry-After": "1"})
             # at the first request: an app that is only described or mounted starts no thread
             if not self._thread.ident:
                 self._thread.start()
-            line.append(one)
+            line.append(request)
             self._changed.notify()
-        return one.done
+        return request.done
 
     def _work(self) -> None:
         """Answer batches of queries, and between any two make one other call."""
@@ -132,13 +132,13 @@ class Worker:
                 line, most = (self._calls, 1) if other else (self._queries, self._max_batch)
                 taken = [line.popleft() for _ in range(min(len(line), most))]
                 # a client that has gone has cancelled its future: it is not begun
-                self._begun = [one for one in taken if one.done.set_running_or_notify_cancel()]
+                self._begun = [request for request in taken if request.done.set_running_or_notify_cancel()]
             # whoever has waited for the whole time is not answered: the time limit includes the waiting
-            late = [one for one in self._begun if time.monotonic() > one.until]
-            for one in late:
-                said = f"nobody had time for this within {self._seconds:g} s; try again soon"
-                _settle(one.done, SearchTimeoutError(said))
-            if batch := [one for one in self._begun if one not in late]:
+            late = [request for request in self._begun if time.monotonic() > request.until]
+            for request in late:
+                message = f"nobody had time for this within {self._seconds:g} s; try again soon"
+                _settle(request.done, SearchTimeoutError(message))
+            if batch := [request for request in self._begun if request not in late]:
                 self._do(batch)
 
     def _do(self, batch: list[_Asked]) -> None:
@@ -149,13 +149,13 @@ class Worker:
                 found = [batch[0].what()]
             else:
                 self._on_batch(len(batch))
-                queries = [one.what for one in batch if isinstance(one.what, Query)]
-                found = self._answers(queries, [one.until for one in batch])
+                queries = [request.what for request in batch if isinstance(request.what, Query)]
+                found = self._answers(queries, [request.until for request in batch])
         except Exception as error:
             # the thread must outlive any bug: without it no request would be answered any more
             found = [error] * len(batch)
-        for one, result in zip(batch, found, strict=True):
-            _settle(one.done, result)
+        for request, result in zip(batch, found, strict=True):
+            _settle(request.done, result)
 
 
 def _settle(done: "Future[Any]", result: object) -> None:

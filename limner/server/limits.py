@@ -61,9 +61,9 @@ class BodyLimit:
 
     async def _read(self, scope: Scope, receive: Receive, largest: int) -> bytes | None:
         """Read the body; None if the client has disconnected."""
-        said = dict(scope["headers"]).get(b"content-length", b"0")
+        content_length = dict(scope["headers"]).get(b"content-length", b"0")
         # isdigit alone would let a number through that int() takes seconds for, or refuses (4,300 digits)
-        if not said.isdigit() or len(said) > 18 or int(said) > largest:
+        if not content_length.isdigit() or len(content_length) > 18 or int(content_length) > largest:
             raise _too_large(largest)
         parts: list[bytes] = []
         size = 0

@@ -99,29 +99,31 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
     def of_validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         faults = error.errors()
-        if any(one["type"] == "json_invalid" for one in faults):
+        if any(fault["type"] == "json_invalid" for fault in faults):
             # pydantic counts a broken body as a fault of form (422); to HTTP it is a malformed request
             place, why = faults[0]["loc"][-1], faults[0].get("ctx", {}).get("error", "")
             return problem(400, f"the body is no JSON ({why} at character {place})")
-        errors = [{"loc": _place(one["loc"]), "msg": one["msg"]} for one in faults[:_TOLD]]
-        shown = [f"{'.'.join(one['loc'][1:]) or one['loc'][0]}: {one['msg']}" for one in errors[:_SHOWN]]
+        errors = [{"loc": _place(fault["loc"]), "msg": fault["msg"]} for fault in faults[:_TOLD]]
+        lines = [
+            f"{'.'.join(fault['loc'][1:]) or fault['loc'][0]}: {fault['msg']}" for fault in errors[:_SHOWN]
+        ]
         more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
-        said = "; ".join(shown) + more
+        detail = "; ".join(lines) + more
         # FastAPI reads no JSON without this header, and would say that every field is missing. Requiring it also
         # keeps pages of other sites out, which may send other types without asking
         if request.method == "POST" and "json" not in request.headers.get("content-type", ""):
-            said = "send the body with the header Content-Type: application/json"
-        return problem(422, said, errors=errors)
+            detail = "send the body with the header Content-Type: application/json"
+        return problem(422, detail, errors=errors)
 
     def of_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        detail = {404: "there is nothing at this address", 405: f"{request.method} is not for this address"}
-        said = detail.get(error.status_code, str(error.detail))
+        details = {404: "there is nothing at this address", 405: f"{request.method} is not for this address"}
+        detail = details.get(error.status_code, str(error.detail))
         headers = dict(error.headers or {})
         if error.status_code == 405 and (methods := _methods(app, request.scope)):
             # Starlette names the methods of one route, but an address may have several routes
             headers = {"Allow": ", ".join(methods)}
-        return problem(error.status_code, said, headers=headers)
+        return problem(error.status_code, detail, headers=headers)
 
     def of_bug(request: Request, error: Exception) -> Response:
         # Starlette raises the error once more after this answer, and uvicorn logs its traceback

@@ -93,9 +93,9 @@ def item_routes(
         # a list of everything asks for nobody, so that it leaves no line (limner.server.audit)
         if not where:
             return await run_in_threadpool(listed)
-        asked = {"where": where, "offset": offset, "limit": limit}
+        arguments = {"where": where, "offset": offset, "limit": limit}
         # around the reading of the conditions, so that a refused question is recorded, too
-        async with audit.noted(request, "items", asked) as found:
+        async with audit.noted(request, "items", arguments) as found:
             answer = await run_in_threadpool(listed)
             found += [one.id for one in answer]
         return answer

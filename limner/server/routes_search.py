@@ -163,8 +163,8 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
             hits = await unless_disconnected(request, worker.call(engine.sentences, query))
             # also for images that the store no longer holds: their sentences tell of them all the same
             found += [key_of(str(hit.path)) for hit in hits if hit.path is not None]
-        told = tuple(hit.model_copy(update={"path": None}) for hit in hits)
-        return SentencesAnswer(sentences=told, total=engine.sentence_count)
+        public_hits = tuple(hit.model_copy(update={"path": None}) for hit in hits)
+        return SentencesAnswer(sentences=public_hits, total=engine.sentence_count)
 
     @routes.post("/v1/explain", responses=refusals)
     async def explain(body: ExplainBody, request: Request) -> Explanation:

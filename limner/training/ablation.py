@@ -131,11 +131,14 @@ def branch(source: Path, recipe: Recipe, out: Path) -> None:
         raise CheckpointError(f"{source}: this run is not finished; resume it before branching off")
     wanted = json.loads(recipe.model_dump_json())
     # The state may be from a version with fewer settings; their defaults are filled in.
-    there = in_full(state["identity"]["recipe"])
+    source_recipe = in_full(state["identity"]["recipe"])
     first_alone = {**wanted, "stages": wanted["stages"][:1]}
     if recipe.stages[0].reranker_pairs is None:  # the cross-encoder comes later, whatever it is
-        first_alone |= {"cross_encoder": there.get("cross_encoder"), "rerank": there.get("rerank")}
-    if (difference := first_difference({"recipe": there}, {"recipe": first_alone})) is not None:
+        first_alone |= {
+            "cross_encoder": source_recipe.get("cross_encoder"),
+            "rerank": source_recipe.get("rerank"),
+        }
+    if (difference := first_difference({"recipe": source_recipe}, {"recipe": first_alone})) is not None:
         name, was, now = difference
         raise CheckpointError(
             f"{source}: cannot branch off, {name} is {was!r} there and {now!r} here; branch off a run of the same "

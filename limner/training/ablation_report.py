@@ -65,11 +65,11 @@ class AblationReport:
     def remarks(self) -> list[str]:
         """The remarks for a reader: data, seeds, lengths, and whether the order is the paper's."""
         # A single seed has no deviation to speak of.
-        one = len(self.seeds) == 1
+        one_seed = len(self.seeds) == 1
         lines = [
             f"Ours: {self.recipe.name} on {self.data}, split {self.split} ({self.split_fingerprint}), "
             f"protocol {self.outcomes[0].trials[0].report['protocol']}, "
-            + (f"seed {self.seeds[0]}" if one else f"mean ± deviation over seeds {_listed(self.seeds)}")
+            + (f"seed {self.seeds[0]}" if one_seed else f"mean ± deviation over seeds {_listed(self.seeds)}")
             + "; the checkpoint of each row is chosen on val. "
             f"In brackets: the paper, {self.published_on}.",
             *self._lengths(),

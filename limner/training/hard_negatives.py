@@ -66,9 +66,9 @@ def _hardest(
     drawn = rng.choice(len(pool), size=min(candidates, len(pool)), replace=False)
     similarity = anchors @ pool[drawn].T
     # A class's own items are never negatives, not only the pair's (Eq. 4 of dual-path asks for another group).
-    own = torch.from_numpy(anchor_groups[:, None] == pool_groups[drawn][None, :])
+    same_group = torch.from_numpy(anchor_groups[:, None] == pool_groups[drawn][None, :])
     # Where all candidates are of the own group argmax still gives a place; the loss leaves such an item out.
-    best = similarity.masked_fill(own, -torch.inf).argmax(dim=1).numpy()
+    best = similarity.masked_fill(same_group, -torch.inf).argmax(dim=1).numpy()
     return np.asarray(drawn[best], dtype=np.int64)
 
 

@@ -107,21 +107,21 @@ class _Training:
     def _check_batches(self) -> None:
         for stage in self.recipe.stages:
             pairs = self.data.pairs
-            there = len(pairs.groups)
+            available = len(pairs.groups)
             # A rerank stage has pairs for each sentence, so a set of few images can still fill its steps.
             if stage.sentences == "all" or stage.reranker_pairs is not None:
-                there = len(pairs.sentences)
+                available = len(pairs.sentences)
             # Batch norm and the ranking loss need two pairs in each process's share: with one there is no negative.
-            if min(there, stage.batch) < 2 * self.accelerator.num_processes:
+            if min(available, stage.batch) < 2 * self.accelerator.num_processes:
                 raise DataError(
                     f"stage '{stage.name}': a step needs at least 2 pairs for each of {self.accelerator.num_processes} "
-                    f"process(es), but there are {there} and stages.{stage.name}.batch is {stage.batch}"
+                    f"process(es), but there are {available} and stages.{stage.name}.batch is {stage.batch}"
                 )
             # `gather` needs shares of one shape: with unequal ones processes fail or wait for each other for ever.
-            if stage.remembers and min(there, stage.batch) % self.accelerator.num_processes:
+            if stage.remembers and min(available, stage.batch) % self.accelerator.num_processes:
                 raise DataError(
                     f"stage '{stage.name}': what its loss remembers of a step needs as many pairs of each of "
-                    f"{self.accelerator.num_processes} processes, but a step has {min(there, stage.batch)}; change "
+                    f"{self.accelerator.num_processes} processes, but a step has {min(available, stage.batch)}; change "
                     f"stages.{stage.name}.batch"
                 )
 
@@ -209,7 +209,9 @@ class _Training:
             before = self.recipe.stages[index - 1].name
             # The stage's best epoch, not its last: that is what a run of this stage alone hands out.
             modules: dict[str, nn.Module] = {stage_file(before): self.model}
-            modules |= {handed_file(before, part): own for part, own in self.objective.handed_on().items()}
+            modules |= {
+                handed_file(before, part): handed for part, handed in self.objective.handed_on().items()
+            }
             for file, module in modules.items():
                 tensors, _ = read_checkpoint(self.out / file)
                 load_into(module, tensors, self.out / file)
@@ -329,8 +331,8 @@ def _mix(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _must_agree(out: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
-    if (difference := first_difference(there, here)) is not None:
+def _must_agree(out: Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
+    if (difference := first_difference(saved, current)) is not None:
         name, was, now = difference
         raise CheckpointError(
             f"{out}: cannot resume, {name} is {now!r} now and was {was!r}; resume with the recipe and data it was "

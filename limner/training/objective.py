@@ -87,9 +87,9 @@ class Objective(nn.Module):
         self.settings = tuple(settings)
         # what rests must not move: weight decay would shrink it, and several processes would wait for its gradient
         self.losses.requires_grad_(False)
-        for own in self.settings:
-            loss = self.loss(own.kind)
-            loss.use(own, samples)
+        for loss_settings in self.settings:
+            loss = self.loss(loss_settings.kind)
+            loss.use(loss_settings, samples)
             # A loss may make buffers in `use`, e.g. the queue, after the objective was moved.
             loss.requires_grad_(True).to(next(self.model.parameters()).device)
 
@@ -103,10 +103,10 @@ class Objective(nn.Module):
     def parts(self) -> dict[str, list[nn.Parameter]]:
         """The network's parts, and those of the stage's losses that learn."""
         # Only losses of this stage: those that rest have no gradient, and an optimiser refuses a part of none.
-        own = {settings.part: settings.kind for settings in self.settings if settings.part is not None}
+        kinds = {settings.part: settings.kind for settings in self.settings if settings.part is not None}
         return {
             **self.model.parts(),
-            **{part: list(self.losses[kind].parameters()) for part, kind in own.items()},
+            **{part: list(self.losses[kind].parameters()) for part, kind in kinds.items()},
         }
 
     def handed_on(self) -> dict[str, nn.Module]:
@@ -118,20 +118,20 @@ class Objective(nn.Module):
         embedded = self._embedded(batch)
         weighted: list[Tensor] = []
         values: dict[str, Tensor] = {}
-        shown: dict[str, Tensor] = {}
-        for own in self.settings:
-            terms = self.loss(own.kind).terms(embedded)
+        extra: dict[str, Tensor] = {}
+        for settings in self.settings:
+            terms = self.loss(settings.kind).terms(embedded)
             # Terms are weighted here and logged without their weights, so that curves of two recipes can be compared.
-            weighted += [own.weights[name] * value for name, value in terms.losses.items()]
+            weighted += [settings.weights[name] * value for name, value in terms.losses.items()]
             # Detached: the log must not keep the graph of a step.
             values |= {name: value.detach() for name, value in terms.losses.items()}
-            shown |= terms.shown
+            extra |= terms.shown
         # in the recipe's order: another order of the sum is another last bit of the loss
-        return {"loss": torch.stack(weighted).sum(), **values, **shown}
+        return {"loss": torch.stack(weighted).sum(), **values, **extra}
 
     def _embedded(self, batch: TrainingBatch) -> Embedded:
         # Words and phrases compare all pairs of a batch, so they are computed only for losses that read them.
-        local = any("levels" in own.needs for own in self.settings)
+        local = any("levels" in settings.needs for settings in self.settings)
         images, texts, matches = self.model.embed_pairs(
             batch.images, batch.token_ids, batch.phrases, batch.words_below, local=local
         )
@@ -152,15 +152,15 @@ class Objective(nn.Module):
 
     def start(self, examples: Callable[[], Examples], first: Callable[[str], bool]) -> None:
         """Prepare the losses of a stage that begins, from the network; `first` = no stage before had this kind."""
-        for own in self.settings:
-            self.loss(own.kind).start(examples, first=first(own.kind))
+        for settings in self.settings:
+            self.loss(settings.kind).start(examples, first=first(settings.kind))
 
     def begin_epoch(self, epoch: int, examples: Callable[[], Examples]) -> None:
         """Prepare the losses for an epoch."""
-        for own in self.settings:
-            self.loss(own.kind).begin_epoch(epoch, examples)
+        for settings in self.settings:
+            self.loss(settings.kind).begin_epoch(epoch, examples)
 
     def after_step(self, gather: Gather) -> None:
         """Update the memory of the losses after a step; `gather` joins the rows of the processes."""
-        for own in self.settings:
-            self.loss(own.kind).after_step(gather)
+        for settings in self.settings:
+            self.loss(settings.kind).after_step(gather)

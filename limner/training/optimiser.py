@@ -17,10 +17,10 @@ def make_optimisers(
     All follow the stage's schedule: `set_rate` takes the rate of `stage.optimiser`, and the groups of the others carry
     their share of it. One that has nothing to learn is left out.
     """
-    own = stage.part_optimisers
-    common = {name: parameters for name, parameters in parts.items() if name not in own}
+    separate = stage.part_optimisers
+    common = {name: parameters for name, parameters in parts.items() if name not in separate}
     chosen = [(common, stage.optimiser)]
-    chosen += [({name: parts[name]}, settings) for name, settings in own.items() if name in parts]
+    chosen += [({name: parts[name]}, settings) for name, settings in separate.items() if name in parts]
     found = []
     for theirs, settings in chosen:
         # torch refuses an optimiser without parameters, and all parameters of a part may be frozen.

@@ -121,14 +121,14 @@ class _SharedLabel(PositiveSampler):
         # Rejection: a uniform draw among all that share a label without the union of the lists, which for a common
         # label is most of the set.
         while len(left):
-            own = self._labels[owners[items[left]]]
+            item_labels = self._labels[owners[items[left]]]
             # Labels are drawn by the number of their items, so that each (label, item) is equally likely.
-            reach = np.cumsum(own * sizes, axis=1)
+            reach = np.cumsum(item_labels * sizes, axis=1)
             target = rng.random(len(left)) * reach[:, -1]
             # Counts the sums that are at or below the target: a `searchsorted` for each row.
             label = (reach <= target[:, None]).sum(axis=1)
             drawn = members[starts[label] + (rng.random(len(left)) * sizes[label]).astype(np.int64)]
-            shared = (own * self._labels[owners[drawn]]).sum(axis=1)
+            shared = (item_labels * self._labels[owners[drawn]]).sum(axis=1)
             kept = rng.random(len(left)) * shared < 1
             found[left[kept]] = drawn[kept]
             left = left[~kept]
@@ -154,10 +154,10 @@ class _Members:
         """Another item of each item's class; the item itself if there is no other."""
         others = self._counts[items] - 1
         step = (rng.random(len(items)) * others).astype(np.int64)
-        own = self._places[items] - self._starts[items]
+        offset = self._places[items] - self._starts[items]
         # counted on from itself, around the class
         # 0 where there is no other: the step then ends at the item itself.
-        place = (own + np.minimum(step + 1, others)) % self._counts[items]
+        place = (offset + np.minimum(step + 1, others)) % self._counts[items]
         return np.asarray(self._order[self._starts[items] + place])
 
 

@@ -310,17 +310,17 @@ class Recipe(Settings):
             if stage.reranker_pairs is None:
                 of_losses = frozenset(loss.part for loss in stage.losses if loss.part is not None)
                 # A loss may learn something itself, e.g. the classifier: a part like those of the network.
-                there = self.model.parts() | of_losses
+                parts = self.model.parts() | of_losses
                 reached = of_losses | self.model.reached(
                     embedding=any(loss.of_embedding for loss in stage.losses), levels="levels" in stage.needs
                 )
             elif self.cross_encoder is not None:
-                there = reached = self.cross_encoder.parts()
+                parts = reached = self.cross_encoder.parts()
             else:
                 continue  # `_rerank_stages_fit` says what is missing
             for setting, named in stage.named_parts.items():
-                for part in sorted(named - there):
-                    raise ValueError(f"stage '{stage.name}': {setting}: {_no_part(part, there)}")
+                for part in sorted(named - parts):
+                    raise ValueError(f"stage '{stage.name}': {setting}: {_no_part(part, parts)}")
             # Without this the first backward pass fails with "element 0 of tensors does not require grad".
             if not reached - set(stage.frozen):
                 raise ValueError(
@@ -388,8 +388,8 @@ class Recipe(Settings):
         )
 
 
-def _no_part(part: str, there: Iterable[str]) -> str:
-    known = sorted(there)
+def _no_part(part: str, parts: Iterable[str]) -> str:
+    known = sorted(parts)
     close = difflib.get_close_matches(part, known, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(known)}"
     return f"the network as it is set has no part '{part}'; {hint}"

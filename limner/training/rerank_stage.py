@@ -11,20 +11,16 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from accelerate import Accelerator
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from limner.data.token_rows import longest
 from limner.evaluation.report import Report
-from limner.inference.precision import Arithmetic
 from limner.models.co_attention import CrossEncoder
 from limner.models.image import LAST_MAP
 from limner.training.hard_negatives import EmbeddingBank, nearest
-from limner.training.log import Listener
 from limner.training.pairs import TrainingPairs, generator
 from limner.training.pictures import ahead
-from limner.training.prepare import Prepared
 from limner.training.recipe import PairSettings
 from limner.training.stage import Stage
 from limner.training.validation import validate_reranked
@@ -80,23 +76,23 @@ def epoch_pairs(
     texts = _chosen(candidates.of_images, settings.an_epoch, rng)
     images = _chosen(candidates.of_sentences, settings.an_epoch, rng)
     if settings.own:
-        texts = np.concatenate([texts, _own(classes, of_texts, settings.own, rng)], axis=1)
-        images = np.concatenate([images, _own(of_texts, classes, settings.own, rng)], axis=1)
-    found = np.concatenate([np.repeat(np.arange(len(texts)), texts.shape[1]), images.ravel()])
-    said = np.concatenate([texts.ravel(), np.repeat(np.arange(len(images)), images.shape[1])])
+        texts = np.concatenate([texts, _same_class(classes, of_texts, settings.own, rng)], axis=1)
+        images = np.concatenate([images, _same_class(of_texts, classes, settings.own, rng)], axis=1)
+    image_rows = np.concatenate([np.repeat(np.arange(len(texts)), texts.shape[1]), images.ravel()])
+    sentence_rows = np.concatenate([texts.ravel(), np.repeat(np.arange(len(images)), images.shape[1])])
     # Shuffled as a whole: the two sides are of unequal number.
-    order = rng.permutation(len(found))
-    found, said = found[order], said[order]
-    return LabelledPairs(found, said, classes[found] == of_texts[said])
+    order = rng.permutation(len(image_rows))
+    image_rows, sentence_rows = image_rows[order], sentence_rows[order]
+    return LabelledPairs(image_rows, sentence_rows, classes[image_rows] == of_texts[sentence_rows])
 
 
 def _chosen(
-    candidates: Int64[np.ndarray, "anchors few"], few: int | None, rng: np.random.Generator
+    candidates: Int64[np.ndarray, "anchors few"], count: int | None, rng: np.random.Generator
 ) -> Int64[np.ndarray, "anchors fewer"]:
-    if few is None or few >= candidates.shape[1]:
+    if count is None or count >= candidates.shape[1]:
         return candidates
     # Random keys sorted are a draw without replacement, for all rows at once.
-    columns = np.argsort(rng.random(candidates.shape), axis=1)[:, :few]
+    columns = np.argsort(rng.random(candidates.shape), axis=1)[:, :count]
     return np.take_along_axis(candidates, columns, axis=1)
 
 
@@ -107,13 +103,13 @@ def _drawn(
     rng: np.random.Generator,
 ) -> Int64[np.ndarray, "anchors few"]:
     """For each class of `anchors` positions of `pool`: the first half of its own class, the others of any."""
-    own = _own(anchors, pool, count // 2, rng)
+    same_class = _same_class(anchors, pool, count // 2, rng)
     # A drawn item may be of the own class by chance; its label says so.
     others = rng.integers(len(pool), size=(len(anchors), count - count // 2))
-    return np.concatenate([own, others], axis=1)
+    return np.concatenate([same_class, others], axis=1)
 
 
-def _own(
+def _same_class(
     anchors: Int64[np.ndarray, " anchors"],
     pool: Int64[np.ndarray, " pool"],
     count: int,
@@ -161,16 +157,8 @@ class PairObjective(nn.Module):
 class RerankStage(Stage):
     """A stage with `StageSettings.reranker_pairs`; the embedding stands still and screens, as it does at testing."""
 
-    def __init__(
-        self,
-        data: Prepared,
-        index: int,
-        classes: Int64[np.ndarray, " images"],
-        accelerator: Accelerator,
-        precision: Arithmetic,
-        listener: Listener,
-    ) -> None:
-        super().__init__(data, index, classes, accelerator, precision, listener)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         # Before `_freeze`, which asks for its parts and its backbone.
         self.cross_encoder = self._made()
         self.objective = PairObjective(self.cross_encoder)
@@ -198,9 +186,10 @@ class RerankStage(Stage):
     @property
     def steps(self) -> int:
         """Steps of an epoch."""
-        pairs, few = self.data.pairs, self.settings.an_epoch or self.settings.count
+        pairs, per_anchor = self.data.pairs, self.settings.an_epoch or self.settings.count
         images, sentences = len(pairs.groups), len(pairs.sentences)
-        count = images * min(few, self._width(sentences)) + sentences * min(few, self._width(images))
+        count = images * min(per_anchor, self._width(sentences))
+        count += sentences * min(per_anchor, self._width(images))
         count += (images + sentences) * self.settings.own
         # A set with fewer pairs than a batch still has one step.
         return max(1, count // self.stage.batch)

@@ -198,10 +198,12 @@ class SextupleSampler(Sampler):
     def start(self) -> None:
         """Fill the queue with random pairs."""
         source, pairs, encoding = self.source, self.source.data.pairs, self.source.encoding()
-        there = len(pairs.sentences)
+        sentence_count = len(pairs.sentences)
         # a place of its own among the random numbers: (…, 0) is a batch's, (…, 1) its hard negatives'
         # With replacement only where the split has fewer sentences than the queue has slots.
-        drawn = source.random(0, 0, 0, 2).choice(there, self.queue.slots, replace=self.queue.slots > there)
+        drawn = source.random(0, 0, 0, 2).choice(
+            sentence_count, self.queue.slots, replace=self.queue.slots > sentence_count
+        )
         # In blocks of the encoder, so that memory does not grow with the queue.
         for begin in range(0, len(drawn), encoding.batch):
             source.listener(Preparing("pairs for the queue", begin, len(drawn)))
@@ -327,11 +329,11 @@ def sampler_for(
 
 
 def _rows(
-    own: Int64[np.ndarray, " batch"], others: Int64[np.ndarray, " batch"]
+    items: Int64[np.ndarray, " batch"], others: Int64[np.ndarray, " batch"]
 ) -> tuple[Int64[np.ndarray, " batch"], Int64[np.ndarray, " more"]]:
     """The row of each one's other, and what to put behind the batch: an item that is its own other stays in its row."""
-    rows = np.arange(len(own))
-    differs = own != others
+    rows = np.arange(len(items))
+    differs = items != others
     # Places behind the batch, in the order in which the others are put there.
-    rows[differs] = len(own) + np.arange(np.count_nonzero(differs))
+    rows[differs] = len(items) + np.arange(np.count_nonzero(differs))
     return rows, others[differs]

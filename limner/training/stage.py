@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ from limner.training.validation import validate, validate_reranked
 from limner.types import Reranker
 
 
+# eq=False: a stage is compared and hashed by identity; repr=False: its fields hold the whole training split
+@dataclass(eq=False, repr=False)
 class Stage(ABC):
     """One stage of a recipe at work: parts, batches, what follows a step, validation.
 
@@ -38,26 +41,18 @@ class Stage(ABC):
     Everything random is drawn from (seed, stage, epoch, step, process).
     """
 
-    objective: nn.Module
-    parts: Mapping[str, Sequence[nn.Parameter]]
+    data: Prepared
+    index: int
+    classes: Int64[np.ndarray, " images"]
+    accelerator: Accelerator
+    precision: Arithmetic
+    listener: Listener
+    objective: nn.Module = field(init=False)
+    parts: Mapping[str, Sequence[nn.Parameter]] = field(init=False)
 
-    def __init__(
-        self,
-        data: Prepared,
-        index: int,
-        classes: Int64[np.ndarray, " images"],
-        accelerator: Accelerator,
-        precision: Arithmetic,
-        listener: Listener,
-    ) -> None:
-        self.data = data
-        self.index = index
-        self.stage = data.recipe.stages[index]
-        self.classes = classes
-        self.accelerator = accelerator
-        self.precision = precision
-        self.listener = listener
-        self.model = data.objective.model
+    def __post_init__(self) -> None:
+        self.stage = self.data.recipe.stages[self.index]
+        self.model = self.data.objective.model
         self.train_cached: np.ndarray | None = None
         self.val_cached: np.ndarray | None = None
 
@@ -137,21 +132,13 @@ class EmbeddingStage(Stage):
 
     objective: Objective
 
-    def __init__(
-        self,
-        data: Prepared,
-        index: int,
-        classes: Int64[np.ndarray, " images"],
-        accelerator: Accelerator,
-        precision: Arithmetic,
-        listener: Listener,
-    ) -> None:
-        super().__init__(data, index, classes, accelerator, precision, listener)
-        self.objective = data.objective
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.objective = self.data.objective
         # The number of pairs is n of MNiL's Eq. 1 and bounds the queue of its loss.
-        self.objective.use(self.stage.losses, pairs_per_epoch(data.pairs, self.stage))
-        self.source = BatchSource(data, index, accelerator, precision, listener)
-        self.sampler = sampler_for(self.stage, self.source, self.objective, classes)
+        self.objective.use(self.stage.losses, pairs_per_epoch(self.data.pairs, self.stage))
+        self.source = BatchSource(self.data, self.index, self.accelerator, self.precision, self.listener)
+        self.sampler = sampler_for(self.stage, self.source, self.objective, self.classes)
         self.words_below: SentenceFeatures | None = None
         # After `use`: the parts are those of this stage's losses.
         self.parts = self.objective.parts()

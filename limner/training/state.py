@@ -134,12 +134,12 @@ def restore(folder: Path, objective: nn.Module, optimisers: Sequence[torch.optim
     """Load weights and the optimisers' moments. Raises `CheckpointError`."""
     path = folder / STATE_FILE
     tensors, description = read_checkpoint(path)
-    own = {
+    weights = {
         name.removeprefix("objective."): value
         for name, value in tensors.items()
         if name.startswith("objective.")
     }
-    load_into(objective, own, path)
+    load_into(objective, weights, path)
     moments: dict[int, dict[str, Any]] = {}
     for name, value in tensors.items():
         if name.startswith("optimiser."):

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
 from limner.data.records import Dataset
 from limner.training.log import EpochEnded, Event, Listener, StageEnded, Stepped
+from limner.training.loop import train
 from limner.training.recipe import Recipe
 
 STATE = "last.safetensors"
@@ -35,7 +37,16 @@ def killer(kill_at: int) -> Listener:
     return listen
 
 
+def stopped_and_resumed(toys: Dataset, recipe: Recipe, out: Path, *, kill_at: int, cpu: bool = True) -> None:
+    """Train up to the `kill_at`-th event, and go on with it to the end, both in this process."""
+    arguments = (recipe, toys.split("train"), toys.split("val"), out)
+    with pytest.raises(KilledError):
+        train(*arguments, listener=killer(kill_at), cpu=cpu)
+    train(*arguments, resume=True, cpu=cpu)
+
+
 def same_run(one: Path, other: Path) -> None:
+    """Expect equal tensors in the state and in both stages' files, and equal logs but for the times."""
     for file in (STATE, "stage-1.safetensors", "stage-2.safetensors"):
         ours, theirs = load_file(one / file), load_file(other / file)
         assert ours.keys() == theirs.keys()
@@ -89,6 +100,13 @@ def run_apart(toys: Dataset, recipe: Recipe, out: Path, *, kill_at: str | None =
             break
     process.stdout.close()
     assert process.wait() == (0 if kill_at is None else -signal.SIGKILL)
+
+
+def killed_and_resumed(toys: Dataset, recipe: Recipe, out: Path, *kill_at: str) -> None:
+    """Train in processes of which all but the last are killed, each at its "stage epoch step"."""
+    for step in kill_at:
+        run_apart(toys, recipe, out, kill_at=step)
+    run_apart(toys, recipe, out)
 
 
 def in_two_processes(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:

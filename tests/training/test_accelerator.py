@@ -17,7 +17,7 @@ from limner.losses import Instance
 from limner.training.loop import train
 from limner.training.recipe import Recipe
 from tests.toy import toy_hgan, toy_identity_aware, toy_mnil, toy_recipe, toy_reranking
-from tests.training.interrupted import KilledError, killer
+from tests.training.interrupted import stopped_and_resumed
 
 pytestmark = pytest.mark.skipif(not torch.accelerator.is_available(), reason="there is no accelerator")
 
@@ -61,10 +61,7 @@ def test_the_first_epoch_is_that_of_the_cpu(
 
 @pytest.mark.parametrize("recipe", SYSTEMS)
 def test_stopped_and_resumed(toys: Dataset, tmp_path: Path, recipe: Callable[[], Recipe]) -> None:
-    arguments = (recipe(), toys.split("train"), toys.split("val"), tmp_path / "run")
-    with pytest.raises(KilledError):
-        train(*arguments, listener=killer(6))
-    train(*arguments, resume=True)
+    stopped_and_resumed(toys, recipe(), tmp_path / "run", kill_at=6, cpu=False)
     epochs = [(row["stage"], row["epoch"]) for row in _rows(tmp_path / "run")]
     assert epochs == [(stage.name, 1 + n) for stage in recipe().stages for n in range(stage.epochs)]
     assert limner.load(tmp_path / "run").dim == 16

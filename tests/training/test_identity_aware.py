@@ -17,9 +17,9 @@ from tests.training.interrupted import (
     STATE,
     KilledError,
     in_two_processes,
-    killer,
-    run_apart,
+    killed_and_resumed,
     same_run,
+    stopped_and_resumed,
 )
 
 
@@ -33,16 +33,12 @@ def run(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
     toys: Dataset, run: Path, tmp_path: Path, kill_at: int
 ) -> None:
-    arguments = (toy_identity_aware(), toys.split("train"), toys.split("val"), tmp_path / "run")
-    with pytest.raises(KilledError):
-        train(*arguments, listener=killer(kill_at), cpu=True)
-    train(*arguments, resume=True, cpu=True)
+    stopped_and_resumed(toys, toy_identity_aware(), tmp_path / "run", kill_at=kill_at)
     same_run(tmp_path / "run", run)
 
 
 def test_kill_9_keeps_the_buffers(toys: Dataset, run: Path, tmp_path: Path) -> None:
-    run_apart(toys, toy_identity_aware(), tmp_path / "run", kill_at="stage-2 1 2")
-    run_apart(toys, toy_identity_aware(), tmp_path / "run")
+    killed_and_resumed(toys, toy_identity_aware(), tmp_path / "run", "stage-2 1 2")
     same_run(tmp_path / "run", run)
     rows = load_file(run / STATE)["objective.losses.cmce.texts"]
     assert rows.shape == (len({record.group for record in toys.split("train").records}), 16)

@@ -16,23 +16,24 @@ from limner.training.objective import Objective, TrainingBatch
 from limner.training.prepare import prepare
 from limner.training.recipe import Recipe
 from tests.toy import toy_hgan, toy_recipe
-from tests.training.interrupted import KilledError, in_two_processes, killer, run_apart, same_run
+from tests.training.interrupted import (
+    in_two_processes,
+    killed_and_resumed,
+    same_run,
+    stopped_and_resumed,
+)
 
 
 @pytest.mark.parametrize("kill_at", [2, 4, 6, 9])
 def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
     toys: Dataset, hgan_run: Path, tmp_path: Path, kill_at: int
 ) -> None:
-    arguments = (toy_hgan(), toys.split("train"), toys.split("val"), tmp_path / "run")
-    with pytest.raises(KilledError):
-        train(*arguments, listener=killer(kill_at), cpu=True)
-    train(*arguments, resume=True, cpu=True)
+    stopped_and_resumed(toys, toy_hgan(), tmp_path / "run", kill_at=kill_at)
     same_run(tmp_path / "run", hgan_run)
 
 
 def test_kill_9_draws_the_same_noise(toys: Dataset, hgan_run: Path, tmp_path: Path) -> None:
-    run_apart(toys, toy_hgan(), tmp_path / "run", kill_at="stage-2 1 2")
-    run_apart(toys, toy_hgan(), tmp_path / "run")
+    killed_and_resumed(toys, toy_hgan(), tmp_path / "run", "stage-2 1 2")
     same_run(tmp_path / "run", hgan_run)
 
 

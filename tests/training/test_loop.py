@@ -16,9 +16,10 @@ from tests.training.interrupted import (
     STATE,
     KilledError,
     in_two_processes,
-    killer,
+    killed_and_resumed,
     run_apart,
     same_run,
+    stopped_and_resumed,
 )
 
 
@@ -26,16 +27,12 @@ from tests.training.interrupted import (
 def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
     toys: Dataset, toy_run: Path, tmp_path: Path, kill_at: int
 ) -> None:
-    arguments = (toy_recipe(), toys.split("train"), toys.split("val"), tmp_path / "run")
-    with pytest.raises(KilledError):
-        train(*arguments, listener=killer(kill_at), cpu=True)
-    train(*arguments, resume=True, cpu=True)
+    stopped_and_resumed(toys, toy_recipe(), tmp_path / "run", kill_at=kill_at)
     same_run(tmp_path / "run", toy_run)
 
 
 def test_kill_9_and_resume_is_the_uninterrupted_run(toys: Dataset, toy_run: Path, tmp_path: Path) -> None:
-    run_apart(toys, toy_recipe(), tmp_path / "run", kill_at="stage-1 3 1")
-    run_apart(toys, toy_recipe(), tmp_path / "run")
+    killed_and_resumed(toys, toy_recipe(), tmp_path / "run", "stage-1 3 1")
     same_run(tmp_path / "run", toy_run)
 
 
@@ -62,9 +59,7 @@ def test_kill_9_of_a_run_with_every_departure_switched_on(toys: Dataset, tmp_pat
         ),
     )
     run_apart(toys, recipe, tmp_path / "whole")
-    for kill_at in ("stage-1 1 2", "stage-2 1 1", "stage-2 2 3"):
-        run_apart(toys, recipe, tmp_path / "run", kill_at=kill_at)
-    run_apart(toys, recipe, tmp_path / "run")
+    killed_and_resumed(toys, recipe, tmp_path / "run", "stage-1 1 2", "stage-2 1 1", "stage-2 2 3")
     same_run(tmp_path / "run", tmp_path / "whole")
 
 
@@ -187,12 +182,9 @@ def test_stopped_while_the_last_layers_learn_and_resumed_is_the_uninterrupted_ru
     first, second = recipe.stages
     second = second.replace(backbone_from="layer4.1", views=3)
     recipe = recipe.replace(stages=(first.replace(epochs=1), second))
-    arguments = (recipe, toys.split("train"), toys.split("val"))
-    whole = train(*arguments, tmp_path / "whole", cpu=True)
+    whole = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "whole", cpu=True)
     entries = set((tmp_path / "cache").iterdir())
-    with pytest.raises(KilledError):
-        train(*arguments, tmp_path / "run", listener=killer(kill_at), cpu=True)
-    train(*arguments, tmp_path / "run", resume=True, cpu=True)
+    stopped_and_resumed(toys, recipe, tmp_path / "run", kill_at=kill_at)
     same_run(tmp_path / "run", whole)
     assert set((tmp_path / "cache").iterdir()) == entries
 

@@ -18,23 +18,25 @@ from limner.training.loop import train
 from limner.training.recipe import OptimiserSettings, PairSettings
 from limner.training.rerank_stage import Candidates
 from tests.toy import toy_recipe, toy_reranking
-from tests.training.interrupted import KilledError, in_two_processes, killer, run_apart, same_run
+from tests.training.interrupted import (
+    KilledError,
+    in_two_processes,
+    killed_and_resumed,
+    same_run,
+    stopped_and_resumed,
+)
 
 
 @pytest.mark.parametrize("kill_at", [5, 12, 25, 38, 45])
 def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
     toys: Dataset, reranking_run: Path, tmp_path: Path, kill_at: int
 ) -> None:
-    arguments = (toy_reranking(), toys.split("train"), toys.split("val"), tmp_path / "run")
-    with pytest.raises(KilledError):
-        train(*arguments, listener=killer(kill_at), cpu=True)
-    train(*arguments, resume=True, cpu=True)
+    stopped_and_resumed(toys, toy_reranking(), tmp_path / "run", kill_at=kill_at)
     same_run(tmp_path / "run", reranking_run)
 
 
 def test_kill_9_in_a_matching_stage(toys: Dataset, reranking_run: Path, tmp_path: Path) -> None:
-    run_apart(toys, toy_reranking(), tmp_path / "run", kill_at="stage-2-language 2 2")
-    run_apart(toys, toy_reranking(), tmp_path / "run")
+    killed_and_resumed(toys, toy_reranking(), tmp_path / "run", "stage-2-language 2 2")
     same_run(tmp_path / "run", reranking_run)
 
 

@@ -18,7 +18,13 @@ from limner.losses.sextuple import Direction
 from limner.training.loop import train
 from limner.training.objective import Objective, TrainingBatch
 from tests.toy import toy_mnil
-from tests.training.interrupted import STATE, KilledError, in_two_processes, killer, run_apart, same_run
+from tests.training.interrupted import (
+    STATE,
+    in_two_processes,
+    killed_and_resumed,
+    same_run,
+    stopped_and_resumed,
+)
 
 
 def labelled(dataset: Dataset) -> Dataset:
@@ -36,16 +42,12 @@ def run(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
     toys: Dataset, run: Path, tmp_path: Path, kill_at: int
 ) -> None:
-    arguments = (toy_mnil(), toys.split("train"), toys.split("val"), tmp_path / "run")
-    with pytest.raises(KilledError):
-        train(*arguments, listener=killer(kill_at), cpu=True)
-    train(*arguments, resume=True, cpu=True)
+    stopped_and_resumed(toys, toy_mnil(), tmp_path / "run", kill_at=kill_at)
     same_run(tmp_path / "run", run)
 
 
 def test_kill_9_keeps_the_queue(toys: Dataset, run: Path, tmp_path: Path) -> None:
-    run_apart(toys, toy_mnil(), tmp_path / "run", kill_at="stage-2 1 2")
-    run_apart(toys, toy_mnil(), tmp_path / "run")
+    killed_and_resumed(toys, toy_mnil(), tmp_path / "run", "stage-2 1 2")
     same_run(tmp_path / "run", run)
     state = load_file(run / STATE)
     assert state["objective.losses.sextuple.queue.images"].shape == (9, 16)

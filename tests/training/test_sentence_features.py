@@ -19,7 +19,7 @@ from limner.training.objective import Objective, TrainingBatch
 from limner.training.recipe import Recipe
 from limner.training.sentence_features import sentence_features
 from tests.toy import toy_hgan
-from tests.training.interrupted import KilledError, killer
+from tests.training.interrupted import stopped_and_resumed
 
 SENTENCES = ((3, 4, 1), (), (2,), (5, 6, 1, 2, 3, 4), (7,))
 SMALL = BertSettings(model=None, width=8, layers=4, heads=2)
@@ -156,11 +156,8 @@ def test_words_of_a_step_are_those_of_its_sentences(
 
 def test_stopped_and_resumed_is_the_uninterrupted_run(toys: Dataset, tmp_path: Path) -> None:
     recipe = fixed_bert(views=2)
-    splits = toys.split("train"), toys.split("val")
-    train(recipe, *splits, tmp_path / "whole", cpu=True)
-    with pytest.raises(KilledError):
-        train(recipe, *splits, tmp_path / "run", listener=killer(3), cpu=True)
-    train(recipe, *splits, tmp_path / "run", resume=True, cpu=True)
+    train(recipe, toys.split("train"), toys.split("val"), tmp_path / "whole", cpu=True)
+    stopped_and_resumed(toys, recipe, tmp_path / "run", kill_at=3)
     for file in ("last.safetensors", "stage-1.safetensors"):
         ours, theirs = load_file(tmp_path / "run" / file), load_file(tmp_path / "whole" / file)
         assert ours.keys() == theirs.keys()

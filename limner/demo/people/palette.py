@@ -57,8 +57,8 @@ _CONTRAST: Final = 46.0
 def shade_of(reference: RGB, rng: np.random.Generator) -> RGB:
     """A slight shade of a reference colour: about ±4 % of the range a channel, mostly common to all three."""
     common = rng.uniform(-_SHADE_STEP, _SHADE_STEP)
-    own = rng.uniform(-_SHADE_STEP / 2, _SHADE_STEP / 2, size=3)
-    return _clip(np.asarray(reference, dtype=np.float64) + common + own)
+    per_channel = rng.uniform(-_SHADE_STEP / 2, _SHADE_STEP / 2, size=3)
+    return _clip(np.asarray(reference, dtype=np.float64) + common + per_channel)
 
 
 def mix(first: RGB, second: RGB, share: float) -> RGB:

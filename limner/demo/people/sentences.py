@@ -114,25 +114,25 @@ def _choose(person: Person, visible: Collection[str], walking: bool, say: Speake
     def mention(fact: str) -> bool:
         return say.chance(_MENTION[fact] * factor) or fact in deciding
 
-    told = {fact for fact in _MENTION if mention(fact) and _can_tell(fact, visible) and _has(who, fact)}
-    if not told & {"upper", "lower"}:
-        told |= {"upper"}
+    mentioned = {fact for fact in _MENTION if mention(fact) and _can_tell(fact, visible) and _has(who, fact)}
+    if not mentioned & {"upper", "lower"}:
+        mentioned |= {"upper"}
     # Two garments alone describe too many people, even in a short description.
     for fact in ("upper", "lower", "bag", "shoes", "hair", "headwear"):
-        if len(told) < _FEWEST and _can_tell(fact, visible) and _has(who, fact):
-            told.add(fact)
+        if len(mentioned) < _FEWEST and _can_tell(fact, visible) and _has(who, fact):
+            mentioned.add(fact)
     decides = person.detail == "pattern" and bool(deciding)
     extras, looks = [], []
-    if "headwear" in told and who.headwear:
+    if "headwear" in mentioned and who.headwear:
         extras.append(say.thing(who.headwear))
-    if "worn" in told and who.worn:
+    if "worn" in mentioned and who.worn:
         extras.append(say.thing(who.worn))
-    if "hair" in told:
+    if "hair" in mentioned:
         style = "hair" in visible and (say.chance(0.9) or "hair" in deciding)
         colour = "hair_colour" in visible and (not style or say.chance(0.85) or "hair" in deciding)
         if style or colour:
             looks.append(hair_phrase(say, who, style=style, colour=colour))
-    if "beard" in told:
+    if "beard" in mentioned:
         looks.append("a beard")
     shows_pattern = "pattern" in visible and who.pattern is not None
     return _Facts(
@@ -143,15 +143,15 @@ def _choose(person: Person, visible: Collection[str], walking: bool, say: Speake
             inner="inner" in visible and say.chance(0.85),
             plain="pattern" in visible and say.chance(0.6 if decides else 0.06),
         )
-        if "upper" in told
+        if "upper" in mentioned
         else "",
-        lower=lower_phrase(say, who) if "lower" in told else "",
-        shoes=shoes_phrase(say, who) if "shoes" in told else "",
+        lower=lower_phrase(say, who) if "lower" in mentioned else "",
+        shoes=shoes_phrase(say, who) if "shoes" in mentioned else "",
         extras=extras,
         looks=looks,
-        bag=say.thing(who.bag) if "bag" in told and who.bag else "",
+        bag=say.thing(who.bag) if "bag" in mentioned and who.bag else "",
         bag_kind=who.bag.kind if who.bag else "",
-        carried=say.thing(who.carried) if "carried" in told and who.carried else "",
+        carried=say.thing(who.carried) if "carried" in mentioned and who.carried else "",
         carried_kind=who.carried.kind if who.carried else "",
         walking=walking,
     )

@@ -89,16 +89,17 @@ class Tailor:
 
     def against(self, colour: str, least: float | None = None) -> str:
         """A colour that stands out on `colour`; one of the tailor's own where there is one."""
-        own = _standing_out(self.colours, colour, least)
-        return self.pick(own or _standing_out(tuple(COLOURS), colour, least))
+        available = _standing_out(self.colours, colour, least)
+        return self.pick(available or _standing_out(tuple(COLOURS), colour, least))
 
     def lower_colour(self, lower: str, upper_colour: str) -> str:
         """A colour for trousers or a skirt that is not taken for that of the top."""
         if lower != "jeans":
             return self.against(upper_colour)
-        own = tuple(colour for colour in JEANS_COLOURS if colour in self.colours)
+        available = tuple(colour for colour in JEANS_COLOURS if colour in self.colours)
         return self.pick(
-            _standing_out(own or JEANS_COLOURS, upper_colour) or _standing_out(JEANS_COLOURS, upper_colour)
+            _standing_out(available or JEANS_COLOURS, upper_colour)
+            or _standing_out(JEANS_COLOURS, upper_colour)
         )
 
     def headwear(self) -> Thing:

@@ -142,6 +142,6 @@ def _network(settings: BackboneSettings) -> ImageEncoder:
         return VGG(cast(VGGDepth, int(depth)), width=width, normalisation=normalisation)
     if family == "googlenet":
         # torchvision's GoogLeNet takes ImageNet's normalisation back within, so "imagenet" stands for both steps here
-        own = TRANSFORMED_INPUT if settings.normalise == "imagenet" else normalisation
-        return GoogLeNet(width=width, normalisation=own)
+        input_normalisation = TRANSFORMED_INPUT if settings.normalise == "imagenet" else normalisation
+        return GoogLeNet(width=width, normalisation=input_normalisation)
     return MobileNetV2(width=width, padding=settings.padding, normalisation=normalisation)

@@ -60,10 +60,10 @@ def load_state(encoder: ImageEncoder, state: Mapping[str, Tensor], *, source: st
     `CheckpointError` naming the first entry that is missing, unexpected, of another shape, or not finite
     numbers; `source` is how that message calls the weights.
     """
-    own = encoder.state_dict()
+    expected_state = encoder.state_dict()
     given = {name: value for name, value in state.items() if not name.startswith(encoder.classifier_keys)}
     # all of it is checked first: load_state_dict copies as it goes, and a misfit half way would leave a mixture
-    for name, expected in own.items():
+    for name, expected in expected_state.items():
         if name not in given:
             # files from before PyTorch 0.4.1 lack it, and it acts only where momentum is None
             if name.endswith(".num_batches_tracked"):
@@ -79,7 +79,7 @@ def load_state(encoder: ImageEncoder, state: Mapping[str, Tensor], *, source: st
         if expected.is_floating_point() and not (value.is_floating_point() and value.isfinite().all()):
             raise _misfit(encoder, source, f"'{name}' should hold finite floating-point numbers")
     for name in given:
-        if name not in own:
+        if name not in expected_state:
             raise _misfit(encoder, source, f"'{name}' is unexpected")
     encoder.load_state_dict(given)
 
