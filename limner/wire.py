@@ -377,6 +377,22 @@ class StoreInfo(ResponseModel):
         return f"StoreInfo({self.pictures} pictures, model {self.model.fingerprint[:12]})"
 
 
+class SentencesReport(ResponseModel):
+    """The result of indexing sentences."""
+
+    added: int
+    """Added."""
+
+    unchanged: int
+    """Already in the store."""
+
+    unknown: tuple[str, ...]
+    """Sentences that were left out, because the model knows no word of them."""
+
+    removed: int
+    """Other sentences of the same pictures, which were removed."""
+
+
 class IndexReport(ResponseModel):
     """The result of indexing, in pictures."""
 
@@ -396,25 +412,13 @@ class IndexReport(ResponseModel):
     unused_metadata: tuple[str, ...] = ()
     """Paths in the metadata that are none of the pictures."""
 
+    # left out if it is None: indexing pictures alone says nothing of sentences
+    sentences: SentencesReport | None = Field(default=None, exclude_if=_is_none)
+    """The sentences of a dataset; absent if none was indexed."""
+
     def __repr__(self) -> str:
         counts = f"{self.added} added, {self.updated} updated, {self.unchanged} unchanged"
         return f"IndexReport({counts}, {len(self.skipped)} skipped)"
-
-
-class SentencesReport(ResponseModel):
-    """The result of indexing sentences."""
-
-    added: int
-    """Added."""
-
-    unchanged: int
-    """Already in the store."""
-
-    unknown: tuple[str, ...]
-    """Sentences that were left out, because the model knows no word of them."""
-
-    removed: int
-    """Other sentences of the same pictures, which were removed."""
 
 
 class Finding(ResponseModel):
