@@ -365,7 +365,7 @@ class StoreInfo(ResponseModel):
 
     # for a first visit of the page: somebody who does not know the store can hardly think of a sentence that fits
     examples: tuple[str, ...]
-    """A few sentences that fit pictures of the store."""
+    """A few of the store's own sentences, which fit pictures of it; empty if it has none."""
 
     identities: bool
     """True if any picture has an identity."""
