@@ -365,7 +365,7 @@ class StoreInfo(ResponseModel):
 
     # for a first visit of the page: somebody who does not know the store can hardly think of a sentence that fits
     examples: tuple[str, ...]
-    """A few sentences that fit pictures of the store."""
+    """A few of the store's own sentences, which fit pictures of it; empty if it has none."""
 
     identities: bool
     """True if any picture has an identity."""
@@ -375,6 +375,22 @@ class StoreInfo(ResponseModel):
 
     def __repr__(self) -> str:
         return f"StoreInfo({self.pictures} pictures, model {self.model.fingerprint[:12]})"
+
+
+class SentencesReport(ResponseModel):
+    """The result of indexing sentences."""
+
+    added: int
+    """Added."""
+
+    unchanged: int
+    """Already in the store."""
+
+    unknown: tuple[str, ...]
+    """Sentences that were left out, because the model knows no word of them."""
+
+    removed: int
+    """Other sentences of the same pictures, which were removed."""
 
 
 class IndexReport(ResponseModel):
@@ -396,25 +412,13 @@ class IndexReport(ResponseModel):
     unused_metadata: tuple[str, ...] = ()
     """Paths in the metadata that are none of the pictures."""
 
+    # left out if it is None: indexing pictures alone says nothing of sentences
+    sentences: SentencesReport | None = Field(default=None, exclude_if=_is_none)
+    """The sentences of a dataset; absent if none was indexed."""
+
     def __repr__(self) -> str:
         counts = f"{self.added} added, {self.updated} updated, {self.unchanged} unchanged"
         return f"IndexReport({counts}, {len(self.skipped)} skipped)"
-
-
-class SentencesReport(ResponseModel):
-    """The result of indexing sentences."""
-
-    added: int
-    """Added."""
-
-    unchanged: int
-    """Already in the store."""
-
-    unknown: tuple[str, ...]
-    """Sentences that were left out, because the model knows no word of them."""
-
-    removed: int
-    """Other sentences of the same pictures, which were removed."""
 
 
 class Finding(ResponseModel):

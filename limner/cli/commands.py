@@ -59,7 +59,7 @@ COMMANDS: dict[str, Listed] = {
         "Draw the figures of the papers from runs, results and reports.",
         group=True,
     ),
-    "index": Listed("limner.cli.index", _SEARCH, "Add pictures to a store.", goes_on=_AGAIN),
+    "index": Listed("limner.cli.index", _SEARCH, "Add pictures or a dataset to a store.", goes_on=_AGAIN),
     # three commands of one module, which share what they print
     "index-sentences": Listed(
         "limner.cli.index", _SEARCH, "Add sentences to a store, for searches by a picture.", goes_on=_AGAIN

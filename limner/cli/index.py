@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from limner.cli.console import counting, err, out
+from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Batch, Cpu, Engine, NewStoreFolder, Stage, StoreFolder, device
 from limner.cli.options import engine as chosen_engine
@@ -14,7 +14,12 @@ from limner.cli.schemas import Indexed, SentencesIndexed
 from limner.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from limner.data.records import Dataset
     from limner.search.sentences import Sentence
+    from limner.search.store_files import StoreFiles
+    from limner.types import Encoder
     from limner.wire import IndexReport
 
 app = group("Index.")
@@ -27,34 +32,56 @@ _SHOWN = 20
 def index_command(
     run: Annotated[Path, typer.Argument(help="Run folder of the model.")],
     store: StoreFolder,
-    pictures: Annotated[list[Path], typer.Argument(help="Picture files and folders of them.")],
+    pictures: Annotated[
+        list[Path] | None, typer.Argument(help="Picture files and folders of them; or --data.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT:PATH",
+            help="Index a dataset instead: pictures, identities, metadata and sentences (docs/data-formats.md).",
+        ),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Only this split of the dataset; all if not given.")
+    ] = None,
     metadata: Annotated[
         Path | None,
-        typer.Option(help="CSV or JSONL with a column 'file', optionally 'identity', and any others."),
+        typer.Option(
+            help="Of pictures: CSV or JSONL with a column 'file', optionally 'identity', and any others."
+        ),
     ] = None,
     batch: Batch = 256,
     stage: Stage = None,
     engine: Engine = "torch",
     cpu: Cpu = False,
 ) -> Indexed:
-    """Add pictures to a store.
+    """Add pictures or a dataset to a store.
 
     Running it again adds only what is new; what cannot be read is skipped and listed.
     """
+    from limner.data.readers import open_dataset
     from limner.inference import load_model
-    from limner.search.index import index_pictures
+    from limner.search.index import check_arguments, index_pictures
     from limner.search.metadata import read_metadata
     from limner.search.store_files import store_for
 
+    check_arguments(bool(pictures), data is not None, split is not None, metadata is not None)
     # before the model is loaded: a file with a wrong column is refused within the second
+    dataset = None if data is None else open_dataset(data)
+    if dataset is not None and split is not None:
+        dataset.split(split)
     notes = read_metadata(metadata) if metadata is not None else None
     encoder = load_model(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
     # a store notes what to load when it is opened: of a stage that is not the best, the checkpoint itself
     opened = store_for(encoder, run if stage is None else encoder.path, store)
-    with counting("pictures") as progress:
-        summary = index_pictures(
-            encoder, opened, pictures, metadata=notes, batch_size=batch, progress=progress
-        )
+    if dataset is not None:
+        summary = _index_dataset(encoder, opened, dataset, split, batch)
+    else:
+        with counting("pictures") as progress:
+            summary = index_pictures(
+                encoder, opened, pictures or [], metadata=notes, batch_size=batch, progress=progress
+            )
     _say(summary, store, len(opened))
     # a store without its metadata looks whole until a condition finds nothing
     if summary.unused_metadata:
@@ -63,6 +90,15 @@ def index_command(
             f"{summary.unused_metadata[0]}; paths are relative to the file's own folder"
         )
     return _indexed(summary, store, len(opened))
+
+
+def _index_dataset(
+    encoder: "Encoder", store: "StoreFiles", dataset: "Dataset", split: str | None, batch: int
+) -> "IndexReport":
+    from limner.search.index_dataset import index_dataset
+
+    with counting_each("pictures") as progress:
+        return index_dataset(encoder, store, dataset, split=split, batch_size=batch, progress=progress)
 
 
 @command(app, "index-sentences")
@@ -89,9 +125,7 @@ def index_sentences_command(
     opened = SentenceTable(store_for(encoder, run, store))
     with counting("sentences") as progress:
         summary = opened.index(encoder, sentences, progress=progress)
-    # a line of a text file may be as long as the file, hence the cut
-    for text in summary.unknown[:_SHOWN]:
-        err.print(f"left out, the model knows no word of it: {text[:120]}")
+    _say_unknown(summary.unknown)
     out.print(
         f"{store}: {len(opened)} sentences; {summary.added} added, {summary.unchanged} unchanged, "
         f"{len(summary.unknown)} left out, {summary.removed} removed"
@@ -163,10 +197,24 @@ def _say(summary: "IndexReport", folder: object, pictures: int) -> None:
         err.print(f"skipped {path}: {reason}")
     if len(summary.skipped) > _SHOWN:
         err.print(f"… and {len(summary.skipped) - _SHOWN} more skipped")
+    sentences = summary.sentences
+    if sentences is not None:
+        _say_unknown(sentences.unknown)
     out.print(
         f"{folder}: {pictures} pictures; {summary.added} added, {summary.updated} updated, "
         f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped"
     )
+    if sentences is not None:
+        out.print(
+            f"sentences: {sentences.added} added, {sentences.unchanged} unchanged, "
+            f"{len(sentences.unknown)} left out, {sentences.removed} removed"
+        )
+
+
+def _say_unknown(sentences: "Sequence[str]") -> None:
+    # a line of a text file may be as long as the file, hence the cut
+    for text in sentences[:_SHOWN]:
+        err.print(f"left out, the model knows no word of it: {text[:120]}")
 
 
 def _indexed(summary: "IndexReport", folder: object, pictures: int) -> Indexed:
@@ -178,4 +226,5 @@ def _indexed(summary: "IndexReport", folder: object, pictures: int) -> Indexed:
         unchanged=summary.unchanged,
         skipped=summary.skipped,
         unused_metadata=summary.unused_metadata,
+        sentences=summary.sentences,
     )

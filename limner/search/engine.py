@@ -22,6 +22,13 @@ from limner.wire import Answer, Explanation, FoundSentence, MetadataField, Store
 _EXAMPLES = 3
 """Images whose best sentence `info` gives as an example."""
 
+_EXAMPLE_LENGTH = 300
+"""Characters of an example at most; a longer sentence is hardly what somebody would type."""
+
+# sentences of one image, or of one kind of image, often fit several: the next best then takes the place
+_EXAMPLE_TRIES = 8
+"""Sentences of an image that are looked at for one that is short enough and not an example yet."""
+
 
 class Engine:
     """Answers queries; refuses a model that the store was not built with (`StoreError`).
@@ -169,15 +176,21 @@ class Engine:
         )
 
     def _examples(self, keys: Sequence[str]) -> list[str]:
-        """Find sentences that fit some of the images best."""
+        """Find sentences of the store that fit some of its images best: the same ones as long as the store is the same.
+
+        None are made up: a sentence about something that the store does not show would find nothing.
+        """
         # spread over the store: images that are neighbours by path are often of one person or place
         some = keys[:: max(1, len(keys) // _EXAMPLES)][:_EXAMPLES]
+        chosen: list[str] = []
         try:
-            found = [hit.text for key in some for hit in self.sentences(Query(like=key, k=1))]
+            for key in some:
+                texts = [hit.text for hit in self.sentences(Query(like=key, k=_EXAMPLE_TRIES))]
+                fresh = [text for text in texts if len(text) <= _EXAMPLE_LENGTH and text not in chosen]
+                chosen += fresh[:1]
         except UnknownPictureError:  # deleted a moment ago
             return []
-        # one sentence may fit several of the images best
-        return list(dict.fromkeys(found))
+        return chosen
 
     def _reranker(self) -> Reranker | None:
         # a store that was made without region features leaves a reranker nothing to read

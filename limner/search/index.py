@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from limner.data.images import SUFFIXES, capture_time, local_time, thumbnail
+from limner.data.readers import open_dataset
+from limner.data.records import Dataset
 from limner.errors import DataError, ImageError, SettingsError
 from limner.search.entry import StoredImage, to_json
 from limner.search.metadata import read_metadata
@@ -67,8 +70,10 @@ class OpenStore(Protocol):
 def index(
     model: Encoder | str | Path,
     store: OpenStore | StoreFiles | StorePath | str,
-    images: str | Path | Iterable[str | Path],
+    images: str | Path | Iterable[str | Path] | None = None,
     *,
+    data: str | Dataset | None = None,
+    split: str | None = None,
     metadata: Mapping[str, Mapping[str, Any]] | str | Path | None = None,
     batch_size: int = 64,
     workers: int | None = None,
@@ -78,10 +83,17 @@ def index(
 
     - `model`: a model as `limner.load` returns it, or a run folder; `store`: a folder, `s3://…`, or an open store.
     - `images`: files, and folders of them.
+    - `data`: in place of `images` and `metadata`, a dataset or its FORMAT:PATH; its identities, metadata and sentences
+      go into the store, too (`limner.search.index_dataset`). `split`: only the records of this split.
     - `metadata`: facts by path, or a CSV or JSON Lines file (`limner.search.metadata`).
 
-    The other arguments and the errors are those of `index_pictures`.
+    The other arguments and the errors are those of `index_pictures`; `SettingsError` for arguments that exclude each
+    other.
     """
+    check_arguments(images is not None, data is not None, split is not None, metadata is not None)
+    # before the model is loaded: a mistyped source is refused at once
+    dataset = open_dataset(data) if isinstance(data, str) else data
+    notes = read_metadata(metadata) if isinstance(metadata, str | Path) else metadata
     if isinstance(model, str | Path):
         # here, and not above: `limner.search.index` must not take the seconds that torch's import takes
         from limner.inference.trained import load_model
@@ -90,17 +102,54 @@ def index(
         encoder: Encoder = load_model(model)
     else:
         path, encoder = getattr(model, "path", None), model
-    if isinstance(metadata, str | Path):
-        metadata = read_metadata(metadata)
+    files = _opened(store, encoder, path)
+    if dataset is not None:
+        # here: that module imports this one
+        from limner.search.index_dataset import index_dataset
+
+        return index_dataset(
+            encoder,
+            files,
+            dataset,
+            split=split,
+            batch_size=batch_size,
+            workers=workers,
+            progress=progress and partial(_of_pictures, progress),
+        )
+    assert images is not None
     return index_pictures(
         encoder,
-        _opened(store, encoder, path),
+        files,
         [images] if isinstance(images, str | Path) else images,
-        metadata=metadata,
+        metadata=notes,
         batch_size=batch_size,
         workers=workers,
         progress=progress,
     )
+
+
+def _of_pictures(progress: Callable[[int, int], None], what: str, done: int, total: int) -> None:
+    # two numbers alone cannot say that they count sentences
+    if what == "pictures":
+        progress(done, total)
+
+
+def check_arguments(images: bool, data: bool, split: bool, metadata: bool) -> None:
+    """Raise `SettingsError` for what does not go together, by what was given: for `index` and for `limner index`."""
+    if images and data:
+        raise SettingsError(
+            "give pictures or a dataset, not both: a dataset names its pictures; index the others by a second call"
+        )
+    if not images and not data:
+        raise SettingsError(
+            "expected pictures, or a dataset as FORMAT:PATH, e.g. 'folder:pictures'; got neither"
+        )
+    if data and metadata:
+        raise SettingsError(
+            "metadata goes with pictures; a dataset has its own, in the columns of its captions file"
+        )
+    if split and not data:
+        raise SettingsError("split goes with a dataset; pictures alone have none")
 
 
 def _opened(
@@ -373,15 +422,36 @@ def reindex(
         }
         for entry in old.entries().values()
     }
+    return index_files(
+        encoder, new, facts, missing="its file is gone", batch_size=batch_size, progress=progress
+    )
+
+
+def index_files(
+    encoder: Encoder,
+    store: StoreFiles,
+    facts: Mapping[str, Mapping[str, Any]],
+    *,
+    missing: str,
+    batch_size: int = 64,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> IndexReport:
+    """Index the image files that `facts` names by absolute path, with these facts.
+
+    Other than in `index_pictures`, a path without a file does not end it: it is skipped, with `missing` as the reason.
+    """
     # files only: a folder of such a name would be searched through
     present = [path for path in facts if Path(path).is_file()]
     gone = [
-        (path, "not a regular file" if Path(path).exists() else "its file is gone")
+        (path, "not a regular file" if Path(path).exists() else missing)
         for path in facts.keys() - set(present)
     ]
     if not present:
         return IndexReport(skipped=tuple(sorted(gone)))
-    summary = index_pictures(encoder, new, present, metadata=facts, batch_size=batch_size, progress=progress)
+    summary = index_pictures(
+        encoder, store, present, metadata=facts, batch_size=batch_size, workers=workers, progress=progress
+    )
     return summary.model_copy(update={"skipped": (*summary.skipped, *sorted(gone)), "unused_metadata": ()})
 
 

@@ -121,3 +121,20 @@ def test_sentences_of_a_store_that_was_replaced(store: StoreFiles) -> None:
     new = StoreFiles.create(store.folder, fingerprint="a" * 64, dim=DIM, run="run")
     SentenceTable(new).index(encoder, [Sentence("blue")])
     assert [hit.text for hit in reader.search(red, 1)] == ["blue"]
+
+
+def test_examples_are_a_stable_choice_of_the_stores_own_sentences(store: StoreFiles, tmp_path: Path) -> None:
+    encoder, table = FakeEncoder(), SentenceTable(store)
+    pictures = [draw(tmp_path / "pictures" / f"{seed}.png", seed) for seed in range(9)]
+    index_pictures(encoder, store, pictures)
+    engine = Engine(store, encoder)
+    assert engine.info().examples == ()
+    long = "a red coat " * 40
+    # one sentence may fit every picture best: the next best ones stand beside it
+    table.index(encoder, [Sentence(text, str(pictures[0])) for text in (*TEXTS, long)])
+    chosen = engine.info().examples
+    assert len(set(chosen)) == len(chosen) == 3
+    assert set(chosen) <= set(TEXTS)
+    assert Engine(StoreFiles.open(store.folder), FakeEncoder()).info().examples == chosen
+    table.index(encoder, [Sentence(long, str(pictures[0]))])
+    assert engine.info().examples == ()

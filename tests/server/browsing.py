@@ -79,7 +79,7 @@ def searched(page: "Page", act: Callable[[], object]) -> JSON:
 
 def search(page: "Page", text: str = TEXT) -> JSON:
     page.goto("/")
-    page.wait_for_selector(".example, .notice")
+    page.wait_for_selector(".welcome, .notice")
     page.fill("#text", text)
     return searched(page, lambda: page.press("#text", "Enter"))
 

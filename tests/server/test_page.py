@@ -29,12 +29,22 @@ else:
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
 
 
-def test_first_visit_offers_examples(page: "Page") -> None:
+def test_first_visit_offers_sentences_of_the_store(page: "Page") -> None:
+    change(page, "info", lambda info: info.update(sentences=9, examples=[TEXT, "a red coat"]))
     page.goto("/")
-    text = page.inner_text(".example >> nth=0")
+    page.wait_for_selector(".example")
+    assert page.locator(".example").all_inner_texts() == [TEXT, "a red coat"]
     asked = searched(page, lambda: page.click(".example >> nth=0"))
-    assert asked["text"] == text == page.input_value("#text")
+    assert asked["text"] == TEXT == page.input_value("#text")
     assert shown(page)
+
+
+def test_a_store_without_sentences_has_no_examples(page: "Page") -> None:
+    assert api(page, "/v1/info")["examples"] == []
+    page.goto("/")
+    page.wait_for_selector(".starts img")
+    assert page.locator(".example").count() == 0
+    assert page.locator(".welcome h2").all_inner_texts() == ["Start from a picture of the store"]
 
 
 def test_results_are_those_of_the_server_in_rank_order(page: "Page") -> None:
@@ -61,7 +71,7 @@ def test_the_address_restores_the_query(page: "Page", page_url: str) -> None:
     page.reload()
     assert shown(page) == ids
     page.go_back()
-    page.wait_for_selector(".example")
+    page.wait_for_selector(".welcome")
     assert page.input_value("#text") == ""
     page.go_forward()
     assert shown(page) == ids
@@ -106,7 +116,7 @@ def test_a_picture_of_each_identity(page: "Page") -> None:
 
 def test_a_dropped_picture_alone_and_beside_words(page: "Page") -> None:
     page.goto("/")
-    page.wait_for_selector(".example")
+    page.wait_for_selector(".welcome")
     asked = searched(page, lambda: drop(page, a_picture()))
     assert asked["text"] is None
     assert base64.b64decode(asked["image"]) == a_picture()

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is install
 
 def test_a_file_that_is_no_picture(page: "Page") -> None:
     page.goto("/")
-    page.wait_for_selector(".example")
+    page.wait_for_selector(".welcome")
     drop(page, b"words", "words.txt", "text/plain")
     assert "words.txt is not a picture" in page.inner_text("#notice [role=alert]")
 
@@ -77,7 +77,7 @@ def test_too_many_searches_may_be_tried_again_later(page: "Page") -> None:
 
 def test_a_server_that_cannot_be_reached(page: "Page") -> None:
     page.goto("/")
-    page.wait_for_selector(".example")
+    page.wait_for_selector(".welcome")
     page.route("**/v1/**", lambda route: route.abort())
     page.fill("#text", TEXT)
     page.press("#text", "Enter")
@@ -125,7 +125,7 @@ def test_a_late_answer_does_not_replace_a_newer_one(page: "Page") -> None:
             route.continue_()
 
     page.goto("/")
-    page.wait_for_selector(".example")
+    page.wait_for_selector(".welcome")
     page.route("**/v1/search", handle)
     page.fill("#text", "first")
     page.press("#text", "Enter")

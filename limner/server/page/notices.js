@@ -3,16 +3,10 @@
 import { isToken, showPicture } from "./api.js";
 import { count, h, percent } from "./elements.js";
 
-const EXAMPLES = [
-  "something red beside something white",
-  "dark colours with a bright spot in the middle",
-  "two of the same kind side by side",
-]; // where the store has no sentences of its own
-
 const notice = (kind, title, ...more) => h("div", { class: `notice ${kind}` }, h("h2", {}, title), ...more);
 const line = (text) => h("p", {}, text);
 
-/** First visit: what one can type, and some pictures to start from. */
+/** First visit: sentences of the store, if it has any, and some of its pictures to start from. */
 export function welcome(pictures, examples, { onText, onSimilar }) {
   const starts = pictures.map((picture) => {
     const image = h("img", { alt: `Picture ${picture.name}`, draggable: "false" });
@@ -27,10 +21,13 @@ export function welcome(pictures, examples, { onText, onSimilar }) {
   return h(
     "div",
     { class: "welcome" },
-    h("h2", {}, "For example"),
-    sentenceList(examples.length ? examples : EXAMPLES, onText),
+    // Never sentences of our own: they would find nothing sensible in a store of something else.
+    examples.length ? [h("h2", {}, "For example"), sentenceList(examples, onText)] : null,
     starts.length
-      ? [h("h2", {}, "Or start from a picture of the store"), h("ul", { class: "starts" }, starts)]
+      ? [
+          h("h2", {}, `${examples.length ? "Or start" : "Start"} from a picture of the store`),
+          h("ul", { class: "starts" }, starts),
+        ]
       : null,
     h(
       "p",
@@ -79,7 +76,7 @@ export function noGoodMatch(answer) {
     "quiet",
     "No good match",
     line(
-      `The first picture reaches ${percent(best)}; a match would have ${percent(answer.threshold ?? 0.5)} or more. Here are the nearest all the same.`,
+      `The first picture reaches ${percent(best)}; a match would have ${percent(answer.threshold)} or more. Here are the nearest all the same.`,
     ),
   );
 }
