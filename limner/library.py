@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from limner.data.readers import open_dataset
-from limner.data.records import Dataset, group_numbers, label_matrices
+from limner.data.records import Dataset, group_numbers, label_matrices, sentence_languages
 from limner.data.splits import split_source
 from limner.errors import DataError, SettingsError
 from limner.evaluation.arrays import Results
@@ -105,7 +105,8 @@ def evaluate(
     - `rerank`: how many of the first the model's reranker orders anew, in place of the recipe's number; 0 = none.
     - `progress`: called with what is done ("images", "sentences", …), how many, and their total.
 
-    Raises `DataError` for a split without sentences and for arrays that do not fit the dataset.
+    The report's `languages` has the measures of each language that sentences of the split have. Raises `DataError` for
+    a split without sentences and for arrays that do not fit the dataset.
     """
     wanted = parse_measures(measures) if isinstance(measures, str) else measures
     rules = find_protocol(protocol) if isinstance(protocol, str) else protocol
@@ -158,7 +159,12 @@ def _of_arrays(
     expect_fit(dataset, rules)
     # only if the protocol compares labels: they may be absent, and take a matrix of images × labels
     labels = label_matrices(dataset) if rules.match == "labels" else (None, None)
-    results = Results(image_groups, sentence_groups, images, sentences, None, *labels)
+    results = Results(
+        *(image_groups, sentence_groups, images, sentences),
+        image_labels=labels[0],
+        sentence_labels=labels[1],
+        sentence_languages=sentence_languages(dataset),
+    )
     drawn = split_source(dataset.source)[1]
     return rules.report(
         results,

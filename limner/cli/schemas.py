@@ -148,6 +148,19 @@ class Trained(Result):
     """True if the checkpoint that validation chose re-ranks."""
 
 
+class LanguageMeasures(Result):
+    """Measures of the sentences of one language, with all images of the split."""
+
+    counts: dict[str, int]
+    """Images, sentences of the language, groups, and queries without a match."""
+    image_to_text: dict[str, float]
+    """Value by measure; each image ranks the sentences of this language alone."""
+    text_to_image: dict[str, float]
+    """Value by measure; each sentence of this language ranks all images."""
+    problem: str = ""
+    """Why there are no values; empty if there are."""
+
+
 class EvaluationReport(Result):
     """Measures of both directions, with what a reader needs to trust or repeat them."""
 
@@ -163,6 +176,8 @@ class EvaluationReport(Result):
     """As `image_to_text`."""
     curves: dict[str, JsonValue] = {}
     """Curves by direction and name, if asked for."""
+    languages: dict[str, LanguageMeasures] = {}
+    """Measures by the language of the sentences, if the split's sentences have any."""
     provenance: dict[str, JsonValue]
     """Fingerprints of the split and the model, seed, versions, and the split that chose the checkpoint."""
 

@@ -19,7 +19,7 @@ from typing import Literal
 from limner.data.check_report import KINDS, Facts, Problem, Report, Severity, SplitFacts, render
 from limner.data.images import SUFFIXES, decode
 from limner.data.published import nearest_edition
-from limner.data.records import SPLITS, TRAINING_SPLITS, Dataset, Record
+from limner.data.records import SPLITS, TRAINING_SPLITS, Dataset, Record, sentence_languages
 from limner.data.splits import split_source
 from limner.data.words import words
 from limner.errors import ImageError
@@ -36,6 +36,7 @@ def caption_facts(dataset: Dataset, *, opened: bool) -> Facts:
     order = [name for name in (*SPLITS, "none") if name in by_split]
     counts = {name: _word_counts(by_split[name]) for name in order}
     train = counts.get("train", Counter())
+    languages = _languages(dataset.records) if sentence_languages(dataset) else {}
     edition, deviations = nearest_edition(dataset) or (None, ())
     lengths = sorted(len(words(text)) for record in dataset.records for text in record.sentences)
     return Facts(
@@ -43,7 +44,13 @@ def caption_facts(dataset: Dataset, *, opened: bool) -> Facts:
         pictures=len(dataset.records),
         sentences=len(lengths),
         groups=_groups(dataset.records),
-        splits={name: _split_facts(name, by_split[name], counts[name], train) for name in order},
+        splits={
+            name: replace(
+                _split_facts(name, by_split[name], counts[name], train),
+                languages=_languages(by_split[name]) if languages else {},
+            )
+            for name in order
+        },
         vocabulary=len(train),
         median_length=float(median(lengths)) if lengths else None,
         # The nearest rank, a length that occurs; `np.quantile` would interpolate between two.
@@ -51,6 +58,7 @@ def caption_facts(dataset: Dataset, *, opened: bool) -> Facts:
         opened=opened,
         edition=edition.name if edition else None,
         deviations=deviations,
+        languages=languages,
     )
 
 
@@ -123,6 +131,16 @@ def _split_facts(
         types = sum(word in train for word in counts) / len(counts)
     sentences = sum(len(record.sentences) for record in records)
     return SplitFacts(len(records), sentences, _groups(records), tokens, types)
+
+
+def _languages(records: Iterable[Record]) -> dict[str, int]:
+    """Sentences by language, most of them first."""
+    found = Counter(
+        language or "none"
+        for record in records
+        for language in record.languages or (None,) * len(record.sentences)
+    )
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _word_counts(records: Iterable[Record]) -> Counter[str]:

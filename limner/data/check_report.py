@@ -1,7 +1,7 @@
 """The dataset doctor's report: facts, and each problem once with a count and an example."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from limner.data.records import GroupKind
@@ -52,7 +52,8 @@ class SplitFacts:
     """The size of one split, and the shares (0 … 1) of its words that the training sentences have too.
 
     `known_tokens` counts a word as often as it occurs, `known_types` once. Both are None for the training
-    split itself and where there are no words to compare.
+    split itself and where there are no words to compare. `languages` counts sentences by language, "none" for those
+    without; it is empty if no sentence of the set has one.
     """
 
     pictures: int
@@ -60,6 +61,7 @@ class SplitFacts:
     groups: int
     known_tokens: float | None = None
     known_types: float | None = None
+    languages: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Facts:
     - `opened`: whether the pictures were opened; if not, none can be found unreadable or a duplicate.
     - `edition`: the published form that the counts come nearest to, None for the user's own pictures; `deviations`: the
       counts that are not its own. A part of a set, or its form with other pictures, is no fault.
+    - `languages`: sentences by language, as those of `SplitFacts`.
     """
 
     group_kind: GroupKind
@@ -86,6 +89,7 @@ class Facts:
     opened: bool
     edition: str | None = None
     deviations: tuple[str, ...] = ()
+    languages: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,9 @@ def render(report: Report) -> str:
             f"Sentences have {facts.median_length:g} words (median), 98% at most {facts.long_length}; "
             f"the training sentences hold {facts.vocabulary:,} different words."
         )
+    if facts.languages:
+        lines.append(f"Sentences by language: {_counted(facts.languages)}.")
+        lines += [f"  {name}: {_counted(split.languages)}" for name, split in facts.splits.items()]
     if facts.edition is not None:
         lines.append(_edition_line(facts.edition, facts.deviations))
     if not facts.opened:
@@ -150,6 +157,10 @@ def render(report: Report) -> str:
     if not report.problems:
         lines += ["", "No problem found."]
     return "\n".join(lines)
+
+
+def _counted(languages: Mapping[str, int]) -> str:
+    return ", ".join(f"{language} {count:,}" for language, count in languages.items()) or "none"
 
 
 def _edition_line(edition: str, deviations: Sequence[str]) -> str:

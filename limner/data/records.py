@@ -38,6 +38,8 @@ class Record:
     - `split`: "train", "val" or "test"; None where the source gives none.
     - `metadata`: anything else that the source says of it, JSON values only.
     - `labels`: names of the categories that it shows, where the source was read with them.
+    - `languages`: the language of each sentence, a tag such as "de", None where the source gives none; empty if it
+      gives none at all. Raises `DataError` for another number of them than of sentences.
     """
 
     image: Path
@@ -46,6 +48,15 @@ class Record:
     split: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
+    languages: tuple[str | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        # A reader of another package, or `replace` with other sentences, would give sentences a wrong language.
+        if self.languages and len(self.languages) != len(self.sentences):
+            raise DataError(
+                f"{self.image}: {len(self.sentences)} sentences have {len(self.languages)} languages; give one "
+                "of each sentence, or none"
+            )
 
 
 # No slots here: `cached_property` needs the instance's dict.
@@ -92,7 +103,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hex digest of names, groups, splits, sentences and labels, not of pixels: equal ones are the same set."""
+        """Hex digest of names, groups, splits, sentences, labels, languages, not of pixels; equal = the same set."""
         digest = hashlib.sha256()
         for record in self.records:
             # The bare name, so that a copy of the set in another folder has the same fingerprint.
@@ -102,6 +113,8 @@ class Dataset:
             # Only where there are labels: sets without any keep the fingerprint that they had before labels came.
             if record.labels:
                 digest.update("\x1f".join(record.labels).encode() + b"\x1d")
+            if any(record.languages):
+                digest.update("\x1f".join(tag or "" for tag in record.languages).encode() + b"\x1c")
         return digest.hexdigest()[:16]
 
     def __len__(self) -> int:
@@ -119,6 +132,16 @@ def group_numbers(
         group for group, record in zip(images, dataset.records, strict=True) for _ in record.sentences
     ]
     return np.array(images, np.int64), np.array(sentences, np.int64)
+
+
+def sentence_languages(dataset: Dataset) -> tuple[str | None, ...]:
+    """The language of each sentence of a split, in their order; empty if none has one."""
+    found = tuple(
+        language
+        for record in dataset.records
+        for language in record.languages or (None,) * len(record.sentences)
+    )
+    return found if any(found) else ()
 
 
 def label_matrices(

@@ -6,6 +6,7 @@ image_groups (n,)                   integers; images and sentences of one group 
 sentence_groups (m,)
 image_labels (n, l), sentence_labels (m, l)  0 and 1, where a protocol matches by shared labels
 image_names (n,), sentence_names (m,)        text, where there is any: names for TREC files
+sentence_languages (m,)             text, where there is any: tags of languages, "" where one is not known
 """
 
 import tokenize
@@ -25,7 +26,7 @@ from limner.evaluation.reranking import Reranking
 
 _NAMES = (
     *("images", "sentences", "scores", "image_groups", "sentence_groups"),
-    *("image_labels", "sentence_labels", "image_names", "sentence_names"),
+    *("image_labels", "sentence_labels", "image_names", "sentence_names", "sentence_languages"),
 )
 
 
@@ -33,7 +34,8 @@ _NAMES = (
 class Results:
     """Embeddings or scores with the true matches; `scores` are None if there are embeddings.
 
-    `reranking` orders the first of what embeddings find; it is not saved.
+    `reranking` orders the first of what embeddings find; it is not saved. `sentence_languages` are tags such as "de",
+    None or "" where one is not known, and empty where none is.
     """
 
     image_groups: Integer[np.ndarray, " images"]
@@ -45,11 +47,14 @@ class Results:
     sentence_labels: Shaped[np.ndarray, "sentences labels"] | None = None
     image_names: Sequence[str] = ()
     sentence_names: Sequence[str] = ()
+    sentence_languages: Sequence[str | None] = ()
     reranking: Reranking | None = None
 
     def save(self, path: Path) -> None:
         """Write the file, uncompressed. Raises `OSError` where the system refuses."""
         given = {name: getattr(self, name) for name in _NAMES}
+        # Text throughout: an array with None in it would be pickled.
+        given["sentence_languages"] = [tag or "" for tag in self.sentence_languages]
         # Without empty ones: missing names are an empty tuple, whose array would be refused on reading.
         arrays: dict[str, Any] = {
             name: np.asarray(value) for name, value in given.items() if value is not None and len(value)
@@ -67,6 +72,15 @@ class Results:
             raise DataError("scores are compared as they are; only embeddings can be normalised")
         images, sentences = _unit(self.images, "images"), _unit(self.sentences, "sentences")
         return replace(self, images=images, sentences=sentences)
+
+    @property
+    def languages(self) -> dict[str, Int[np.ndarray, " chosen"]]:
+        """The positions of the sentences of each language, by its tag in the order of the alphabet."""
+        tags = sorted({tag for tag in self.sentence_languages if tag})
+        return {
+            tag: np.flatnonzero([own == tag for own in self.sentence_languages]).astype(np.int64)
+            for tag in tags
+        }
 
     @property
     def labels(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -91,6 +105,9 @@ class Results:
             sentences=None if self.sentences is None else self.sentences[chosen],
             scores=None if self.scores is None else self.scores[:, chosen],
             sentence_names=[self.sentence_names[place] for place in chosen] if self.sentence_names else (),
+            sentence_languages=[self.sentence_languages[place] for place in chosen]
+            if self.sentence_languages
+            else (),
             sentence_labels=None if self.sentence_labels is None else self.sentence_labels[chosen],
             reranking=None if self.reranking is None else self.reranking.of_sentences(chosen),
         )
@@ -134,13 +151,14 @@ def read_results(path: Path) -> Results:
         "sentence_labels": (sentences,),
         "image_names": (images,),
         "sentence_names": (sentences,),
+        "sentence_languages": (sentences,),
     }
     if ("image_labels" in arrays) != ("sentence_labels" in arrays):
         raise DataError(f"{path}: expected both 'image_labels' and 'sentence_labels', or neither")
     for name, shape in expected.items():
         if name in arrays and arrays[name].shape[: len(shape)] != shape:
             raise DataError(f"{path}: '{name}' has shape {arrays[name].shape}, the groups say {shape}")
-    for side in ("image_names", "sentence_names"):
+    for side in ("image_names", "sentence_names", "sentence_languages"):
         if side in arrays:
             arrays[side] = _texts(path, side, arrays[side])
     for name in ("images", "sentences", "scores"):
@@ -161,7 +179,7 @@ _KINDS = {
     "scores": (2, "fiu", "numbers"),
     **dict.fromkeys(("image_groups", "sentence_groups"), (1, "iu", "integers")),
     **dict.fromkeys(("image_labels", "sentence_labels"), (2, "biu", "0 and 1")),
-    **dict.fromkeys(("image_names", "sentence_names"), (1, "US", "text")),
+    **dict.fromkeys(("image_names", "sentence_names", "sentence_languages"), (1, "US", "text")),
 }
 """Number of axes, numpy's kinds, and how they are called."""
 

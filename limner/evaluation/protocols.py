@@ -20,7 +20,7 @@ from limner.evaluation.arrays import Results
 from limner.evaluation.both_directions import evaluate, evaluate_scores
 from limner.evaluation.measures import STANDARD
 from limner.evaluation.names import AnyMeasure, parse_measures
-from limner.evaluation.report import Report
+from limner.evaluation.report import LanguageReport, Report
 from limner.evaluation.reranking import ClassReranking, PairReranking
 
 Texts = Literal["sentences", "one sentence an image", "class means"]
@@ -99,9 +99,53 @@ class Protocol:
     ) -> Report:
         """Both directions; `measures` and `folds` in place of the protocol's own.
 
-        `same` says what a group is, e.g. "image" or "identity", `splits` how they were drawn if limner drew them.
-        Raises `DataError` as `applied` and `evaluate`.
+        `same` says what a group is, e.g. "image" or "identity", `splits` how they were drawn if limner drew them. Where
+        the results have languages, the report has the measures of each (see `LanguageReport`). Raises `DataError` as
+        `applied` and `evaluate`.
         """
+        given: dict[str, Any] = {
+            "split": split,
+            "same": same,
+            "splits": splits,
+            "folds": folds,
+            "provenance": provenance,
+        }
+        report = self._report(results, measures, **given)
+        return replace(report, languages=self._languages(results, report, measures, given))
+
+    def _languages(
+        self, results: Results, whole: Report, measures: Sequence[AnyMeasure] | None, given: Mapping[str, Any]
+    ) -> dict[str, LanguageReport]:
+        """The measures of each language: those of the results without the sentences of all others."""
+        found: dict[str, LanguageReport] = {}
+        if not whole.image_to_text and not whole.text_to_image:  # curves alone were asked for
+            return found
+        for tag, sentences in results.languages.items():
+            # Ranked once more for each language, so not where there is nothing to leave out.
+            if len(sentences) == len(results.sentence_groups):
+                report = whole
+            else:
+                try:
+                    # Before the protocol forms classes, or draws a sentence of each image.
+                    report = self._report(results.with_sentences(sentences), measures, **given)
+                except DataError as error:
+                    # The whole was measured, perhaps after hours: one language must not take that along.
+                    found[tag] = LanguageReport({"sentences": len(sentences)}, problem=str(error))
+                    continue
+            found[tag] = LanguageReport(report.counts, report.image_to_text, report.text_to_image)
+        return found
+
+    def _report(
+        self,
+        results: Results,
+        measures: Sequence[AnyMeasure] | None,
+        *,
+        split: str,
+        same: str,
+        splits: str,
+        folds: int | None,
+        provenance: Mapping[str, Any] | None,
+    ) -> Report:
         ranked = self.applied(results)
         match = "shared label" if self.match == "labels" else f"same {same}"
         texts = "" if self.texts == "sentences" else self.texts
@@ -166,6 +210,8 @@ def _class_means(results: Results) -> Results:
         # Over columns, hence turned twice.
         scores=None if results.scores is None else mean(results.scores.T).T,
         sentence_names=[f"class{group}" for group in groups],
+        # A class has sentences of several.
+        sentence_languages=(),
         reranking=_of_classes(results, member, len(groups)),
     )
 

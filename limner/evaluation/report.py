@@ -1,10 +1,11 @@
 """The result of one evaluation: what was measured, on what, by which model; as JSON and as a table."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +22,33 @@ _SHARES = {"overlap-S"}
 
 
 @dataclass(frozen=True)
+class LanguageReport:
+    """Measures of the sentences of one language, with all images of the split.
+
+    Text→image: each of its sentences ranks all images. Image→text: each image ranks the sentences of this language
+    alone; images without one have no match and are not scored. These are the figures of the split with all other
+    sentences left out.
+
+    - `counts`, `image_to_text`, `text_to_image`: as in `Report`.
+    - `problem`: why there are no values, e.g. that a fold has no sentence of the language; "" where there are.
+    """
+
+    counts: Mapping[str, int]
+    image_to_text: Mapping[str, float] = field(default_factory=dict)
+    text_to_image: Mapping[str, float] = field(default_factory=dict)
+    problem: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `Report.to_dict`."""
+        return {
+            "counts": dict(self.counts),
+            "image_to_text": dict(self.image_to_text),
+            "text_to_image": dict(self.text_to_image),
+            **({"problem": self.problem} if self.problem else {}),
+        }
+
+
+@dataclass(frozen=True)
 class Report:
     """Measures of both directions with everything that a reader needs to trust or repeat them.
 
@@ -30,6 +58,7 @@ class Report:
     - `image_to_text`, `text_to_image`: value by the measure's name ("R@1" … "mAP" in percent, ranks from 1); under some
       protocols each direction has its own.
     - `curves`: by direction, then by name, where curves were asked for.
+    - `languages`: by the tag of each language that sentences of the split have, without curves.
     - `provenance`: what the caller knows, JSON values only: edition, split fingerprint, model fingerprint, the split
       that chose the checkpoint, seed, versions, checkpoint.
     """
@@ -41,6 +70,7 @@ class Report:
     text_to_image: Mapping[str, float]
     provenance: Mapping[str, Any] = field(default_factory=dict)
     curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
+    languages: Mapping[str, LanguageReport] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, in the order in which the JSON file has them."""
@@ -56,6 +86,11 @@ class Report:
             "text_to_image": dict(self.text_to_image),
             # Left out when empty: most reports have no curves.
             **({"curves": curves} if curves else {}),
+            **(
+                {"languages": {tag: own.to_dict() for tag, own in self.languages.items()}}
+                if self.languages
+                else {}
+            ),
             "provenance": dict(self.provenance),
         }
 
@@ -65,41 +100,60 @@ class Report:
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def render(report: Report) -> Table:
+def render(report: Report) -> Group:
     """The report as a table for the terminal: a row a direction, a column a measure, or the other way round if many.
 
     Percentages have one decimal; below it stand the counts, and queries without a match where there are any. Curves are
-    left out; a dash stands where a measure is of the other direction only.
+    left out; a dash stands where a measure is of the other direction only. A second table has the languages, if any.
     """
-    counts = report.counts
-    table = Table(
-        # A Text: rich would take "[…]" in a plain title for markup.
-        title=Text(f"{report.protocol} · {report.split}"),
-        caption=Text(_caption(counts)),
-        caption_justify="left",
-    )
     names = list(dict.fromkeys([*report.image_to_text, *report.text_to_image]))
-    rows = [["direction", "queries", *names]]
+    rows = _turned([["direction", "queries", *names], *_rows(report, names)], len(names))
+    title, caption = f"{report.protocol} · {report.split}", _caption(report.counts)
+    tables = [_table(title, caption, rows, left=1)]
+    if report.languages:
+        tables.append(_languages(report.languages, names))
+    return Group(*tables)
+
+
+def _rows(measured: Report | LanguageReport, names: Sequence[str]) -> list[list[str]]:
+    """Direction, queries and values of both directions."""
+    counts, rows = measured.counts, []
     for direction, kind, values in (
-        ("image → text", "images", report.image_to_text),
-        ("text → image", "sentences", report.text_to_image),
+        ("image → text", "images", measured.image_to_text),
+        ("text → image", "sentences", measured.text_to_image),
     ):
         # Those that are measured: the ones without a match are named below the table.
-        queries = counts[kind] - counts[f"{kind}_without_match"]
-        rows.append(
-            [
-                direction,
-                f"{queries:,}",
-                *(shown(name, values[name]) if name in values else "–" for name in names),
-            ]
-        )
+        queries = counts.get(kind, 0) - counts.get(f"{kind}_without_match", 0)
+        shown_values = (shown(name, values[name]) if name in values else "–" for name in names)
+        rows.append([direction, f"{queries:,}", *shown_values])
+    return rows
+
+
+def _turned(rows: list[list[str]], measures: int) -> list[list[str]]:
     # Turned round: nine columns of figures do not fit a terminal of 80.
-    if len(names) > _COLUMNS:
-        rows = [list(column) for column in zip(*rows, strict=True)]
+    return [list(column) for column in zip(*rows, strict=True)] if measures > _COLUMNS else rows
+
+
+def _languages(languages: Mapping[str, LanguageReport], names: Sequence[str]) -> Table:
+    rows: list[list[str]] = []
+    for tag, own in languages.items():
+        head, *values = _turned([["direction", "queries", *names], *_rows(own, names)], len(names))
+        rows = rows or [["language", *head]]
+        rows += [[tag, *row] for row in values]
+    problems = [f"{tag}: {own.problem}" for tag, own in languages.items() if own.problem]
+    # Said here: in image→text the gallery is another one in each row, so rows are no parts of the whole.
+    caption = "; ".join(["of images, the sentences of one language are ranked", *problems])
+    return _table("by language", caption, rows, left=2)
+
+
+def _table(title: str, caption: str, rows: Sequence[Sequence[str]], *, left: int) -> Table:
+    """A table whose first row is its head, the first `left` columns ragged right."""
+    # Texts: rich would take "[…]" in plain ones for markup.
+    table = Table(title=Text(title), caption=Text(caption), caption_justify="left")
     for number, head in enumerate(rows[0]):
-        table.add_column(head, justify="right" if number else "left")
+        table.add_column(Text(head), justify="left" if number < left else "right")
     for row in rows[1:]:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     return table
 
 

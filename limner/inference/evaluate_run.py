@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from limner.data.records import Dataset, group_numbers, label_matrices
+from limner.data.records import Dataset, group_numbers, label_matrices, sentence_languages
 from limner.data.splits import split_source
 from limner.errors import DataError
 from limner.evaluation.arrays import Results
@@ -40,8 +40,8 @@ def evaluate_run(
     `keep` is handed the embeddings before they are ranked. The report carries the split's fingerprint, the model's,
     what selected the checkpoint, seed, and the versions that trained and that evaluated. `progress` is called with what
     is done ("pictures", "sentences", for a reranker "regions" and "pairs"), how many of them are, and their total.
-    Raises `DataError` when the split has no sentence or the run was trained on other splits of the set, `ImageError`
-    for the first picture that cannot be read.
+    Where sentences have languages, the report has the measures of each. Raises `DataError` when the split has no
+    sentence or the run was trained on other splits of the set, `ImageError` for the first picture that cannot be read.
     """
     format_name = dataset.source.partition(":")[0]
     drawn = split_source(dataset.source)[1]
@@ -81,6 +81,7 @@ def evaluate_run(
             for name, record in zip(names, dataset.records, strict=True)
             for number in range(len(record.sentences))
         ],
+        sentence_languages=sentence_languages(dataset),
     )
     # before the protocol forms classes or folds of them: `limner score` must be able to do both anew
     if keep is not None:

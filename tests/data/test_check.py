@@ -45,6 +45,25 @@ def test_nothing_is_found_where_nothing_is_wrong(form: str, tmp_path: Path) -> N
     }
 
 
+def test_sentences_by_language(tmp_path: Path) -> None:
+    dataset = open_dataset(FORMS["csv"](tmp_path, ROWS))
+    assert check_dataset(dataset).facts.languages == {}
+    assert "by language" not in render(check_dataset(dataset))
+    records = [
+        replace(record, languages=("de", "en")[: len(record.sentences)]) if place else record
+        for place, record in enumerate(dataset.records)
+    ]
+    report = check_dataset(replace(dataset, records=tuple(records)))
+    whole = report.facts.languages
+    assert sum(whole.values()) == report.facts.sentences
+    assert list(whole.values()) == sorted(whole.values(), reverse=True)
+    assert set(whole) == {"de", "en", "none"}
+    for language, count in whole.items():
+        assert sum(split.languages.get(language, 0) for split in report.facts.splits.values()) == count
+    assert f"Sentences by language: de {whole['de']}, " in render(report)
+    assert report.to_json()["facts"]["languages"] == whole
+
+
 Plant = Callable[[Path], None]
 
 

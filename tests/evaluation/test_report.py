@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from limner.evaluation.curves import Curve
-from limner.evaluation.report import Report, render
+from limner.evaluation.report import LanguageReport, Report, render
 
 
 def report(**changes: object) -> Report:
@@ -95,6 +95,27 @@ def test_curves_are_in_the_json_and_not_in_the_table() -> None:
         "image_to_text": {"scope-curve": {"scope": [1, 2], "precision": [0.5, 0.25]}}
     }
     assert "scope" not in text(drawn)
+
+
+def test_a_second_table_has_the_languages() -> None:
+    own = LanguageReport({**report().counts, "sentences": 77}, {"R@1": 61.25}, {"R@1": 9.0})
+    spoken = report(languages={"de": own, "vi": LanguageReport({"sentences": 3}, problem="too [few]")})
+    assert list(spoken.to_dict())[-2:] == ["languages", "provenance"]
+    assert spoken.to_dict()["languages"]["de"] == own.to_dict()
+    assert "problem" not in own.to_dict()
+    lines = text(spoken).splitlines()
+    assert any("de" in line and "image → text" in line and "61.2" in line for line in lines)
+    assert any("de" in line and "text → image" in line and " 77 " in line and "9.0" in line for line in lines)
+    assert sum("vi" in line and "–" in line for line in lines) == 2
+    assert "vi: too [few]" in " ".join(text(spoken).split())
+    assert "by language" not in text(report())
+    many = {f"R@{k}": float(k) for k in range(1, 10)}
+    turned = text(
+        report(
+            image_to_text=many, text_to_image=many, languages={"de": LanguageReport(own.counts, many, many)}
+        )
+    ).splitlines()
+    assert any("de" in line and "R@9" in line and line.count("9.0") == 2 for line in turned)
 
 
 def test_table_says_what_was_not_scored() -> None:

@@ -21,6 +21,7 @@ from limner.data.readers.parsing import (
     parse_json,
     read_text,
     roots_of,
+    shown,
 )
 from limner.data.records import Dataset, Record
 from limner.errors import DataError
@@ -108,7 +109,7 @@ def _records(file: Path, labels: bool) -> list[Record]:
     for entry, path in zip(images, paths, strict=True):
         number = _number(entry, "id")
         if path_of.setdefault(number, path) != path:
-            entry.fail(f"'id' {number} is that of '{path_of[number]}', too")
+            entry.fail(f"'id' {number} is that of {shown(str(path_of[number]))}, too")
         # Also for pictures that no annotation names: they stay in the set, without a sentence.
         sentences[number] = []
     for entry in _entries(top, "annotations"):

@@ -1,13 +1,14 @@
 """Any pictures with a `captions.csv` or `captions.jsonl`.
 
-    file,caption,identity,split,labels,camera
-    a/1.jpg,"a man, in a red coat",7,train,coat;man,north
+    file,caption,language,identity,split,labels,camera
+    a/1.jpg,"a man, in a red coat",en,7,train,coat;man,north
 
     {"file": "a/1.jpg", "captions": ["a man, in a red coat"], "identity": 7, "split": "train", "labels": ["coat"]}
 
 `file` is relative to the captions file. `caption` is one sentence; several rows of a file give several, and
 JSON lines may hold `captions`, a list. `identity`, `split` and `labels` (with semicolons between them, in JSON a list)
-are optional; every other column becomes metadata.
+are optional; every other column becomes metadata. `language` is that of the row's sentences, a tag such as "de"; JSON
+lines may hold `languages`, one for each of `captions`.
 """
 
 import csv
@@ -28,7 +29,7 @@ FILES = ("captions.csv", "captions.jsonl")
 SPLIT_SEED = 0
 """Seed of the splits that a folder without any is given."""
 
-_KNOWN = ("file", "caption", "captions", "identity", "split", "labels")
+_KNOWN = ("file", "caption", "captions", "language", "languages", "identity", "split", "labels")
 
 
 def read_folder(path: Path, source: str) -> Dataset:
@@ -66,6 +67,7 @@ def _record(image: Path, name: str, rows: list[AnnotationEntry]) -> Record:
     identity = first.name("identity") if _given(first, "identity") else None
     labels = first.labels()
     split, metadata, sentences = split_name(first), _metadata(first), list(_sentences(first))
+    languages = list(_languages(first, len(sentences)))
     for row in rows[1:]:
         where = f"{shown(name)} at {first.place}"
         if identity is not None and row.name("identity") != identity:
@@ -81,11 +83,16 @@ def _record(image: Path, name: str, rows: list[AnnotationEntry]) -> Record:
             # The first difference: a message with all of them would not fit a line.
             key = next(key for key in {**metadata, **other} if metadata.get(key) != other.get(key))
             row.fail(f"{shown(key)} differs from that of {where}; a picture has one value a column")
-        sentences += _sentences(row)
+        more = _sentences(row)
+        sentences += more
+        languages += _languages(row, len(more))
     # A CSV file has no other way to name a picture that nobody described.
     if sentences == [""] and "captions" not in first.values:
-        sentences = []
-    return Record(image, tuple(sentences), identity or name, split, metadata, labels)
+        sentences, languages = [], []
+    return Record(
+        *(image, tuple(sentences), identity or name, split, metadata, labels),
+        languages=tuple(languages) if any(languages) else (),
+    )
 
 
 def _sentences(row: AnnotationEntry) -> tuple[str, ...]:
@@ -94,6 +101,17 @@ def _sentences(row: AnnotationEntry) -> tuple[str, ...]:
             row.fail("'caption' or 'captions' was expected, got both")
         return row.texts("captions")
     return (row.text("caption"),) if row.values.get("caption") is not None else ()
+
+
+def _languages(row: AnnotationEntry, sentences: int) -> tuple[str | None, ...]:
+    if "languages" not in row.values:
+        return (row.language(),) * sentences
+    if "language" in row.values:
+        row.fail("'language' or 'languages' was expected, got both")
+    found = row.languages()
+    if len(found) != sentences:
+        row.fail(f"'languages' must have one for each caption, got {len(found)} for {sentences}")
+    return found
 
 
 def _metadata(row: AnnotationEntry) -> dict[str, Any]:
@@ -148,6 +166,8 @@ def _header(entry: AnnotationEntry, cells: list[str]) -> list[str]:
             entry.fail(f"the column {shown(name)} stands twice in the header")
     if "captions" in names:
         entry.fail("the column 'caption' was expected, with one sentence a row, got 'captions'")
+    if "languages" in names:
+        entry.fail("the column 'language' was expected, with that of the row's sentence, got 'languages'")
     for name in ("file", "caption"):
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)

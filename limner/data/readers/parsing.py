@@ -20,6 +20,8 @@ from limner.errors import DataError
 # The byte order marks of UTF-16, which spreadsheets call "Unicode text".
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
 _DRIVE = re.compile(r"[A-Za-z]:")
+# BCP 47 as far as its form goes; which subtags are registered is not asked. 35 characters hold its longest examples.
+_LANGUAGE = re.compile(r"(?=.{2,35}$)[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8})*")
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -152,6 +154,30 @@ class AnnotationEntry:
         named = self.texts(key) if isinstance(whole, list) else self.text(key).split(";")
         return tuple(sorted({name.strip() for name in named} - {""}))
 
+    def language(self, key: str = "language") -> str | None:
+        """The tag of a language, such as "de"; None where it is missing or blank. Raises `DataError`."""
+        value = self.values.get(key)
+        return None if value is None else self._tag(value, f"'{key}'")
+
+    def languages(self, key: str = "languages") -> tuple[str | None, ...]:
+        """Tags of languages in a list, null where one is not known. Raises `DataError`."""
+        return tuple(
+            None if value is None else self._tag(value, f"{key}[{index}]")
+            for index, value in enumerate(self.items(key))
+        )
+
+    def _tag(self, value: object, what: str) -> str | None:
+        # CSV has no null: an empty cell is no language.
+        tag = value.strip() if isinstance(value, str) else value
+        if tag == "":
+            return None
+        if not isinstance(tag, str) or not _LANGUAGE.fullmatch(tag):
+            self.fail(
+                f"{what} must be the tag of a language, e.g. en, de or zh-Hant (letters, digits, hyphens), "
+                f"got {shown(value)}"
+            )
+        return _cased(tag)
+
     def path(self, *keys: str) -> PurePosixPath:
         """Required strings, joined to a file path inside the dataset folder; backslashes become slashes.
 
@@ -171,6 +197,18 @@ class AnnotationEntry:
         if not path.name or not parts[-1] or "\0" in str(path):
             self.fail(f"'{keys[-1]}' must name a picture file, got {shown(parts[-1])}")
         return path
+
+
+def _cased(tag: str) -> str:
+    """A tag in the usual case, which says nothing: "zh-hant-tw" and "ZH-Hant-TW" are one language (RFC 5646, 2.1.1)."""
+    first, *rest = tag.lower().split("-")
+    cased = [first]
+    for part in rest:
+        # Behind a single character (an extension such as "-x-") everything is in lower case.
+        if len(cased[-1]) > 1 and part.isalpha() and len(part) in (2, 4):
+            part = part.upper() if len(part) == 2 else part.title()
+        cased.append(part)
+    return "-".join(cased)
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -3,7 +3,8 @@
     [{"split": "train", "captions": ["A pedestrian with …", …], "file_path": "CUHK01/0363004.png", "id": 1,
       "processed_tokens": […]}, …]
 
-Ours of generated people have `labels` too, what can be seen on a picture. RSTPReid has `img_path` in place of
+Ours of generated people have `labels` too, what can be seen on a picture, and `languages`, one for each of `captions`,
+if any is not English. RSTPReid has `img_path` in place of
 `file_path`. The first release of CUHK-PEDES, `caption_all.json`, has no `split`. Which identities are for testing is
 known from `reid_raw.json` alone, so its records get none: training and evaluation then refuse the set and say so.
 ICFG-PEDES is published without a validation split, see `hold_out`.
@@ -45,7 +46,7 @@ FORMS: Mapping[str, Form] = {
     "rstpreid": Form(("data_captions.json",), "img_path"),
 }
 
-_READ = {"split", "captions", "id", "processed_tokens", "labels"}
+_READ = {"split", "captions", "id", "processed_tokens", "labels", "languages"}
 
 
 def read_pedestrians(path: Path, source: str, *, format_name: str) -> Dataset:
@@ -75,11 +76,23 @@ def read_pedestrians(path: Path, source: str, *, format_name: str) -> Dataset:
             metadata = {"folder": str(relative.parent), **metadata}
         group, sentences = f"id-{entry.name('id')}", entry.texts("captions")
         records.append(
-            Record(picture(relative), sentences, group, split_name(entry), metadata, entry.labels())
+            Record(
+                *(picture(relative), sentences, group, split_name(entry), metadata, entry.labels()),
+                languages=_languages(entry, len(sentences)),
+            )
         )
     dataset = Dataset(source, "identity", tuple(records))
     # Only here: the others publish a validation split, and a missing one is a fault to report.
     return hold_out(dataset) if format_name == "icfg-pedes" else dataset
+
+
+def _languages(entry: AnnotationEntry, sentences: int) -> tuple[str | None, ...]:
+    if entry.values.get("languages") is None:
+        return ()
+    found = entry.languages()
+    if len(found) != sentences:
+        entry.fail(f"'languages' must have one for each caption, got {len(found)} for {sentences}")
+    return found if any(found) else ()
 
 
 def _find(folder: Path, form: Form) -> Path:

@@ -1,11 +1,10 @@
-"""Noun phrases for single details, in several wordings each; all of them true of the detail."""
+"""English noun phrases for single details, in several wordings each; all of them true of the detail."""
 
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from limner.demo.people.attributes import Identity, Thing
+from limner.demo.people.telling import Voice
 
 NAMES: Final[dict[str, tuple[str, ...]]] = {
     "t-shirt": ("t-shirt", "t-shirt", "tee", "short-sleeved t-shirt"),
@@ -65,18 +64,8 @@ _UNCOUNTED: Final = (*_PAIRS, "glasses", "sunglasses")
 
 
 @dataclass(frozen=True)
-class Speaker:
-    """One way of speaking: which spelling of grey and which synonyms, drawn from `rng`."""
-
-    rng: np.random.Generator
-
-    def pick(self, *options: str) -> str:
-        """One of the wordings."""
-        return options[int(self.rng.integers(len(options)))]
-
-    def chance(self, share: float) -> bool:
-        """True with a probability of `share`."""
-        return bool(self.rng.random() < share)
+class Speaker(Voice):
+    """One way of speaking: which spelling of grey and which synonyms."""
 
     def name(self, kind: str) -> str:
         """A word for a kind of thing."""

@@ -1,4 +1,4 @@
-"""Descriptions of one view: what is mentioned, in which order and in which kind of sentence.
+"""English descriptions of one view: what is mentioned, in which order and in which kind of sentence.
 
 Only details that can be seen in the view are spoken of, some are left out, and nothing else is said of the
 person than what holds in every view, except whether they walk or stand.
@@ -20,6 +20,7 @@ from limner.demo.people.phrases import (
     shoes_phrase,
     upper_phrase,
 )
+from limner.demo.people.telling import Form, Telling, shuffled
 
 _MENTION: Final = {
     "upper": 0.99,
@@ -79,6 +80,9 @@ class _Facts:
     carried: str
     carried_kind: str
     walking: bool
+    told: frozenset[str]
+    flags: dict[str, bool]
+    """Which parts of hair and top are told, by their names in `Telling`."""
 
     def clothes(self) -> list[str]:
         return [phrase for phrase in (self.upper, self.lower, self.shoes, *self.extras) if phrase]
@@ -88,15 +92,24 @@ def describe(
     person: Person, visible: Collection[str], walking: bool, rng: np.random.Generator, count: int
 ) -> list[str]:
     """`count` different descriptions of one view in which the details `visible` can be seen."""
-    sentences: list[str] = []
+    return list(describe_and_tell(person, visible, walking, rng, count))
+
+
+def describe_and_tell(
+    person: Person, visible: Collection[str], walking: bool, rng: np.random.Generator, count: int
+) -> dict[str, Telling]:
+    """`describe`, with the content of each sentence, for other languages."""
+    sentences: dict[str, Telling] = {}
     while len(sentences) < count:
         say = Speaker(rng)
         facts = _choose(person, visible, walking, say)
         subject = _subject(person.identity, say)
-        pattern = _PATTERNS[int(rng.integers(len(_PATTERNS)))]
+        form, pattern = _PATTERNS[int(rng.integers(len(_PATTERNS)))]
         sentence = _finish(pattern(say, subject, facts))
         if sentence not in sentences:
-            sentences.append(sentence)
+            sentences[sentence] = Telling(
+                person.identity, form, facts.told, not subject.several, walking, **facts.flags
+            )
     return sentences
 
 
@@ -114,46 +127,53 @@ def _choose(person: Person, visible: Collection[str], walking: bool, say: Speake
     def mention(fact: str) -> bool:
         return say.chance(_MENTION[fact] * factor) or fact in deciding
 
-    mentioned = {fact for fact in _MENTION if mention(fact) and _can_tell(fact, visible) and _has(who, fact)}
-    if not mentioned & {"upper", "lower"}:
-        mentioned |= {"upper"}
+    told = {fact for fact in _MENTION if mention(fact) and _can_tell(fact, visible) and _has(who, fact)}
+    if not told & {"upper", "lower"}:
+        told |= {"upper"}
     # Two garments alone describe too many people, even in a short description.
     for fact in ("upper", "lower", "bag", "shoes", "hair", "headwear"):
-        if len(mentioned) < _FEWEST and _can_tell(fact, visible) and _has(who, fact):
-            mentioned.add(fact)
+        if len(told) < _FEWEST and _can_tell(fact, visible) and _has(who, fact):
+            told.add(fact)
     decides = person.detail == "pattern" and bool(deciding)
     extras, looks = [], []
-    if "headwear" in mentioned and who.headwear:
+    style = colour = False
+    if "headwear" in told and who.headwear:
         extras.append(say.thing(who.headwear))
-    if "worn" in mentioned and who.worn:
+    if "worn" in told and who.worn:
         extras.append(say.thing(who.worn))
-    if "hair" in mentioned:
+    if "hair" in told:
         style = "hair" in visible and (say.chance(0.9) or "hair" in deciding)
         colour = "hair_colour" in visible and (not style or say.chance(0.85) or "hair" in deciding)
         if style or colour:
             looks.append(hair_phrase(say, who, style=style, colour=colour))
-    if "beard" in mentioned:
+    if "beard" in told:
         looks.append("a beard")
     shows_pattern = "pattern" in visible and who.pattern is not None
+    pattern = inner = plain = False
+    if "upper" in told:
+        # In this order, which the draws of each seed have had from the start.
+        pattern = shows_pattern and (decides or say.chance(0.93))
+        inner = "inner" in visible and say.chance(0.85)
+        plain = "pattern" in visible and say.chance(0.6 if decides else 0.06)
     return _Facts(
-        upper=upper_phrase(
-            say,
-            who,
-            pattern=shows_pattern and (decides or say.chance(0.93)),
-            inner="inner" in visible and say.chance(0.85),
-            plain="pattern" in visible and say.chance(0.6 if decides else 0.06),
-        )
-        if "upper" in mentioned
-        else "",
-        lower=lower_phrase(say, who) if "lower" in mentioned else "",
-        shoes=shoes_phrase(say, who) if "shoes" in mentioned else "",
+        upper=upper_phrase(say, who, pattern=pattern, inner=inner, plain=plain) if "upper" in told else "",
+        lower=lower_phrase(say, who) if "lower" in told else "",
+        shoes=shoes_phrase(say, who) if "shoes" in told else "",
         extras=extras,
         looks=looks,
-        bag=say.thing(who.bag) if "bag" in mentioned and who.bag else "",
+        bag=say.thing(who.bag) if "bag" in told and who.bag else "",
         bag_kind=who.bag.kind if who.bag else "",
-        carried=say.thing(who.carried) if "carried" in mentioned and who.carried else "",
+        carried=say.thing(who.carried) if "carried" in told and who.carried else "",
         carried_kind=who.carried.kind if who.carried else "",
         walking=walking,
+        told=frozenset(told),
+        flags={
+            "hair_style": style,
+            "hair_colour": colour,
+            "pattern": pattern,
+            "inner": inner and who.inner is not None,
+            "plain": plain and who.pattern is None,
+        },
     )
 
 
@@ -179,7 +199,7 @@ def _wearing(say: Speaker, subject: _Subject, f: _Facts) -> str:
     verb = say.pick("wears", "is wearing", "is dressed in", "has on")
     load = _carrying(say, f, "carries", "holds")
     return (
-        f"{say.pick('a', 'a', 'the', 'this')} {subject.noun}{looks} {verb} {_join(_shuffled(say, f.clothes()))}"
+        f"{say.pick('a', 'a', 'the', 'this')} {subject.noun}{looks} {verb} {_join(shuffled(say, f.clothes()))}"
         + (f", and {load}" if load else "")
     )
 
@@ -204,17 +224,17 @@ def _starting_with_clothes(say: Speaker, subject: _Subject, f: _Facts) -> str:
     opening = say.pick("wearing", "dressed in", "in")
     load = _carrying(say, f, "carries", "holds") or _moving(f, "is ")
     who = f"{say.pick('a', 'this', 'the')} {subject.noun}{looks}"
-    return f"{opening} {_join(_shuffled(say, f.clothes()))}, {who} {load}"
+    return f"{opening} {_join(shuffled(say, f.clothes()))}, {who} {load}"
 
 
 def _listed(say: Speaker, subject: _Subject, f: _Facts) -> str:
     """Man, red t-shirt, blue jeans, backpack."""
     things = [*f.clothes(), *f.looks, *(phrase for phrase in (f.bag, f.carried) if phrase)]
-    bare = [_without_article(phrase) for phrase in _shuffled(say, things)]
+    bare = [_without_article(phrase) for phrase in shuffled(say, things)]
     if len(bare) == 1:
         return f"{subject.noun} with {things[0]}"
     return say.pick(
-        f"{subject.noun} with {_join(_shuffled(say, things))}", f"{subject.noun}, {', '.join(bare)}"
+        f"{subject.noun} with {_join(shuffled(say, things))}", f"{subject.noun}, {', '.join(bare)}"
     )
 
 
@@ -246,31 +266,31 @@ def _load_first(say: Speaker, subject: _Subject, f: _Facts) -> str:
         return _wearing(say, subject, f)
     looks = f". {subject.pronoun} {subject.verb('has', 'have')} {_join(f.looks)}" if f.looks else ""
     who = f"{say.pick('a', 'this', 'the')} {subject.noun}"
-    return f"with {_join(load)}, {who} in {_join(_shuffled(say, f.clothes()))} {_moving(f, 'is ')}{looks}"
+    return f"with {_join(load)}, {who} in {_join(shuffled(say, f.clothes()))} {_moving(f, 'is ')}{looks}"
 
 
 def _moving_in(say: Speaker, subject: _Subject, f: _Facts) -> str:
     """A man is walking in …; he has … and carries …."""
     first = (
-        f"{say.pick('a', 'the')} {subject.noun} {_moving(f, 'is ')} in {_join(_shuffled(say, f.clothes()))}"
+        f"{say.pick('a', 'the')} {subject.noun} {_moving(f, 'is ')} in {_join(shuffled(say, f.clothes()))}"
     )
     load = _carrying(say, f, subject.verb("carries", "carry"), subject.verb("holds", "hold"))
     more = ([f"{subject.verb('has', 'have')} {_join(f.looks)}"] if f.looks else []) + ([load] if load else [])
     if not more:
         return first
-    return f"{first}{say.pick('; ', '. ')}{subject.pronoun} {' and '.join(_shuffled(say, more))}"
+    return f"{first}{say.pick('; ', '. ')}{subject.pronoun} {' and '.join(shuffled(say, more))}"
 
 
 _Pattern = Callable[[Speaker, _Subject, _Facts], str]
-_PATTERNS: Final[tuple[_Pattern, ...]] = (
-    _wearing,
-    _wearing,
-    _in_clothes,
-    _starting_with_clothes,
-    _listed,
-    _his_clothes_are,
-    _load_first,
-    _moving_in,
+_PATTERNS: Final[tuple[tuple[Form, _Pattern], ...]] = (
+    ("wearing", _wearing),
+    ("wearing", _wearing),
+    ("in clothes", _in_clothes),
+    ("starting with clothes", _starting_with_clothes),
+    ("listed", _listed),
+    ("clothes are", _his_clothes_are),
+    ("load first", _load_first),
+    ("moving in", _moving_in),
 )
 
 
@@ -289,20 +309,13 @@ def _carrying(say: Speaker, f: _Facts, carries: str, holds: str) -> str:
             parts.append(f"{verb} {f.carried} on a {say.pick('lead', 'leash')}")
         else:
             parts.append(f"{verb} {f.carried}")
-    joined = " and ".join(_shuffled(say, parts))
+    joined = " and ".join(shuffled(say, parts))
     # "is carrying … and is holding …" reads badly.
     return joined.replace(" and is ", " and ")
 
 
 def _moving(f: _Facts, auxiliary: str) -> str:
     return f"{auxiliary}walking" if f.walking else f"{auxiliary}standing"
-
-
-def _shuffled(say: Speaker, phrases: list[str]) -> list[str]:
-    """The usual order (top, bottom, shoes, …) more often than another."""
-    if say.chance(0.65):
-        return phrases
-    return [phrases[int(index)] for index in say.rng.permutation(len(phrases))]
 
 
 def _join(phrases: list[str]) -> str:

@@ -1,10 +1,11 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from limner.data.readers import open_dataset
-from limner.data.records import Dataset
+from limner.data.records import Dataset, Record, sentence_languages
 from limner.data.splits import assign_splits
 from limner.errors import DataError
 
@@ -79,6 +80,45 @@ def test_labels_that_are_none_or_disagree(tmp_path: Path) -> None:
             read(tmp_path, lines({"file": "a.jpg", "caption": "x", "labels": labels}), "captions.jsonl")
 
 
+def test_languages_of_sentences(tmp_path: Path) -> None:
+    rows = "a.jpg,x,EN\na.jpg,y,zh-hant-tw\nb.jpg,z, de \na.jpg,w,\nc.jpg,v,\nd.jpg,,vi\n"
+    dataset = read(tmp_path, f"file,caption,Language\n{rows}")
+    assert [record.languages for record in dataset.records] == [("en", "zh-Hant-TW", None), ("de",), (), ()]
+    assert [record.metadata for record in dataset.records] == [{}, {}, {}, {}]
+    assert sentence_languages(dataset) == ("en", "zh-Hant-TW", None, "de", None)
+    (tmp_path / "captions.csv").unlink()
+    text = lines(
+        {"file": "a.jpg", "captions": ["x", "y"], "language": "de-x-VERY"},
+        {"file": "a.jpg", "captions": ["z", "w"], "languages": ["vi", None]},
+        {"file": "b.jpg", "caption": "v", "language": None},
+    )
+    first, second = read(tmp_path, text, "captions.jsonl").records
+    assert (first.languages, second.languages) == (("de-x-very", "de-x-very", "vi", None), ())
+
+
+def test_languages_travel_through_splits_and_count_in_the_fingerprint(tmp_path: Path) -> None:
+    rows = "".join(f"{n}.jpg,x,{'de' if n % 2 else 'en'}\n{n}.jpg,y,vi\n" for n in range(60))
+    dataset = read(tmp_path, "file,caption,language\n" + rows)
+    source = f"folder:{tmp_path}"
+    for own in (dataset, open_dataset(f"{source}#seed=2"), open_dataset(f"{source}#fold=1/3")):
+        for split in own.split_counts:
+            for record in own.split(split).records:
+                assert record.languages == ("de" if int(record.image.stem) % 2 else "en", "vi")
+    assert read(tmp_path, "file,caption,language\n" + rows).fingerprint == dataset.fingerprint
+    assert (
+        read(tmp_path, "file,caption,language\n" + rows.replace("de", "fr")).fingerprint
+        != dataset.fingerprint
+    )
+    without = read(tmp_path, "file,caption\n" + re.sub(",[a-z]+\n", "\n", rows))
+    assert without.fingerprint != dataset.fingerprint
+    assert sentence_languages(without) == ()
+
+
+def test_a_record_has_a_language_for_each_sentence_or_none(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.jpg: 2 sentences have 1 languages; give one of each"):
+        Record(tmp_path / "a.jpg", ("x", "y"), "a", languages=("de",))
+
+
 def test_raw_line_separators_inside_json_do_not_end_a_row(tmp_path: Path) -> None:
     text = '{"file": "a.jpg", "caption": "one\u2028two"}\r\n{"file": "b.jpg", "caption": "c"}\r\n'
     assert [record.sentences for record in read(tmp_path, text, "captions.jsonl").records] == [
@@ -146,6 +186,15 @@ def test_with_some_splits_the_rest_stay_without(tmp_path: Path) -> None:
         ),
         ("file,caption,split\na.jpg,x,trial\n", "line 2: 'split' must be one of"),
         (
+            "file,caption,language\na.jpg,x,en_US\n",
+            "line 2: 'language' must be the tag of a language, e.g. en",
+        ),
+        (
+            "file,caption,language\na.jpg,x,en\na.jpg,y,1\n",
+            "line 3: 'language' must be the tag of a language",
+        ),
+        ("file,caption,languages\na.jpg,x,en\n", "line 1: the column 'language' was expected"),
+        (
             "file,caption,hat\na.jpg,x,red\na.jpg,y,blue\n",
             "line 3: 'hat' differs from that of 'a.jpg' at line 2",
         ),
@@ -176,6 +225,15 @@ def test_a_malformed_csv_is_refused_with_its_line(content: str | bytes, says: st
         ),
         ('{"file": "a.jpg", "identity": true}', "'identity' must be a number or a name, got True"),
         ('{"file": "a.jpg", "split": 1}', "'split' must be one of"),
+        ('{"file": "a.jpg", "caption": "x", "language": 1}', "'language' must be the tag of a language"),
+        ('{"file": "a.jpg", "caption": "x", "language": "é"}', "digits, hyphens), got 'é'"),
+        ('{"file": "a.jpg", "captions": ["x"], "languages": "en"}', "'languages' must be a list"),
+        ('{"file": "a.jpg", "captions": ["x"], "languages": ["-"]}', "languages[0] must be the tag"),
+        ('{"file": "a.jpg", "captions": ["x"], "languages": []}', "one for each caption, got 0 for 1"),
+        (
+            '{"file": "a.jpg", "captions": ["x"], "languages": ["en"], "language": "en"}',
+            "'language' or 'languages' was expected, got both",
+        ),
         ('{"file": "a.jpg", "size": NaN}', "line 1: JSON was expected, got NaN"),
     ],
 )

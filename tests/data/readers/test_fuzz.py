@@ -27,7 +27,7 @@ FILES = {
 KEYS = (
     *("images", "filename", "filepath", "split", "sentences", "raw", "imgid", "cocoid"),
     *("file_path", "id", "captions", "file", "caption", "identity", "camera"),
-    *("img_path", "file_name", "image_id", "annotations"),
+    *("img_path", "file_name", "image_id", "annotations", "language", "languages"),
 )
 STRINGS = st.one_of(
     st.sampled_from(["a.jpg", "b/a.jpg", "../a.jpg", "train", "val", "dev", "1", "", "a dog"]),

@@ -45,6 +45,18 @@ def test_keys_beyond_the_published_ones_become_metadata(tmp_path: Path) -> None:
     assert record.metadata == {"folder": "cam_a", "camera": 3, "attributes": {"coat": "red"}}
 
 
+def test_languages_of_captions(tmp_path: Path) -> None:
+    write(
+        tmp_path, [entry(languages=["DE"]), entry("2.png", languages=[None]), entry("3.png", languages=None)]
+    )
+    dataset = open_dataset(f"cuhk-pedes:{tmp_path}")
+    assert [record.languages for record in dataset.records] == [("de",), (), ()]
+    assert "languages" not in dataset.records[0].metadata
+    write(tmp_path, [entry(languages=["de", "en"])])
+    with pytest.raises(DataError, match=r"\[0\]: 'languages' must have one for each caption, got 2 for 1"):
+        open_dataset(f"cuhk-pedes:{tmp_path}")
+
+
 def test_the_first_release_has_no_splits_and_says_so_when_one_is_wanted(tmp_path: Path) -> None:
     first = entry()
     del first["split"]
