@@ -291,7 +291,8 @@ def save_chinese_clip(folder: Path) -> Any:
 
 def _saved(folder: Path, model: Any, dtype: torch.dtype = torch.float32) -> Any:
     draw_weights(model)
-    model.eval().to(dtype).save_pretrained(folder)
+    model.eval()
+    model.to(dtype).save_pretrained(folder)
     save_preprocessor(folder)
     return model.float()
 
@@ -317,7 +318,7 @@ def save_open_clip(folder: Path, *, quick_gelu: bool = False, custom_text: bool 
     tower["intermediate_size"] = 4 * width
     model = CLIPModel(CLIPConfig(text_config=text, vision_config=tower, projection_dim=dim))
     draw_weights(model)
-    model.eval()
+    model.eval()  # type: ignore[no-untyped-call]
     config = {
         "model_cfg": {
             "embed_dim": dim,

@@ -32,6 +32,16 @@ COMMANDS: dict[str, Listed] = {
         "Draw people, train both stages, evaluate, index, and search three times.",
         goes_on=_AGAIN,
     ),
+    "models": Listed(
+        "limner.cli.models",
+        _START,
+        "List pretrained models that `limner import` and `limner index` take.",
+    ),
+    "import": Listed(
+        "limner.cli.models",
+        _START,
+        "Make a run of a pretrained pair of encoders, such as CLIP or SigLIP 2.",
+    ),
     "recipes": Listed(
         "limner.cli.recipes", _START, "List and show the recipes that `limner train` knows.", group=True
     ),

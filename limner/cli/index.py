@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from limner.data.records import Dataset
+    from limner.inference import TrainedModel
     from limner.search.sentences import Sentence
     from limner.search.store_files import StoreFiles
     from limner.types import Encoder
@@ -30,7 +31,12 @@ _SHOWN = 20
 
 @command(app, "index")
 def index_command(
-    run: Annotated[Path, typer.Argument(help="Run folder of the model.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="Run folder of the model, or hf:ORG/NAME of the hub, which is imported into the store.",
+        ),
+    ],
     store: StoreFolder,
     pictures: Annotated[
         list[Path] | None, typer.Argument(help="Picture files and folders of them; or --data.")
@@ -51,6 +57,13 @@ def index_command(
             help="Of pictures: CSV or JSONL with a column 'file', optionally 'identity', and any others."
         ),
     ] = None,
+    regions: Annotated[
+        bool | None,
+        typer.Option(
+            "--regions/--no-regions",
+            help="A new store keeps region features to re-rank from; if not given, where the model re-ranks of itself.",
+        ),
+    ] = None,
     batch: Batch = 256,
     stage: Stage = None,
     engine: Engine = "torch",
@@ -62,6 +75,7 @@ def index_command(
     """
     from limner.data.readers import open_dataset
     from limner.inference import load_model
+    from limner.inference.import_model import is_hub_name
     from limner.search.index import check_arguments, index_pictures
     from limner.search.metadata import read_metadata
     from limner.search.store_files import store_for
@@ -72,9 +86,14 @@ def index_command(
     if dataset is not None and split is not None:
         dataset.split(split)
     notes = read_metadata(metadata) if metadata is not None else None
-    encoder = load_model(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
-    # a store notes what to load when it is opened: of a stage that is not the best, the checkpoint itself
-    opened = store_for(encoder, run if stage is None else encoder.path, store)
+    if is_hub_name(str(run)):
+        if stage is not None:
+            raise SettingsError("--stage: a model of the hub has no stages")
+        encoder, opened = _of_the_hub(str(run), store, regions, device(cpu), engine)
+    else:
+        encoder = load_model(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
+        # a store notes what to load when it is opened: of a stage that is not the best, the checkpoint itself
+        opened = store_for(encoder, run if stage is None else encoder.path, store, regions=regions)
     if dataset is not None:
         summary = _index_dataset(encoder, opened, dataset, split, batch)
     else:
@@ -90,6 +109,14 @@ def index_command(
             f"{summary.unused_metadata[0]}; paths are relative to the file's own folder"
         )
     return _indexed(summary, store, len(opened))
+
+
+def _of_the_hub(
+    source: str, store: Any, regions: bool | None, where: str | None, engine: Engine
+) -> "tuple[TrainedModel, StoreFiles]":
+    from limner.search.with_model import store_with_model
+
+    return store_with_model(source, store, regions=regions, device=where, engine=chosen_engine(engine))
 
 
 def _index_dataset(

@@ -226,6 +226,58 @@ class FigureFiles(Result):
     """Its files."""
 
 
+class ModelListed(Result):
+    """A pretrained model as `limner models` has it."""
+
+    name: str
+    """What `limner import` and `limner index` take."""
+    parameters: int
+    """Millions, of both towers."""
+    dim: int
+    """Width of the embedding."""
+    side: int
+    """Pixels of the square that its image tower reads."""
+    languages: str
+    """As its authors state them."""
+    licence: str
+    """As its authors state it; read the model's own card before use."""
+    flickr30k: tuple[float, float] | None
+    """Zero-shot R@1 on Flickr30k's test set in per cent, image→text and text→image."""
+    mscoco: tuple[float, float] | None
+    """The same on MSCOCO's 5K test set."""
+    source: str
+    """Where the figures stand."""
+    here: bool
+    """True if it is in the local cache."""
+
+
+class ModelsListed(Many[list[ModelListed]]):
+    """The result of `limner models`."""
+
+
+class Imported(Result):
+    """The result of `limner import`."""
+
+    run: str
+    """The run folder."""
+    source: str
+    """What it was made from."""
+    dim: int
+    """Width of the embedding."""
+    height: int
+    """Pixels of an image as the model reads it."""
+    width: int
+    """The same."""
+    words: int
+    """Tokens of a sentence that are read."""
+    tokens: int
+    """Size of the tokenizer."""
+    parameters: int
+    """Weights of both towers."""
+    fingerprint: str
+    """Digest of the model."""
+
+
 class Indexed(IndexReport):
     """The result of `limner index`, counted in images."""
 

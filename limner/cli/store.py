@@ -29,7 +29,7 @@ def info_command(store: StoreFolder) -> StoreFacts:
     opened = StoreFiles.open(store)
     facts = StoreFacts(
         pictures=len(opened),
-        run=opened.manifest.run,
+        run=opened.run,
         fingerprint=opened.fingerprint,
         created=opened.manifest.created,
         dim=opened.dim,

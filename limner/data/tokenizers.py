@@ -307,7 +307,9 @@ def _lower_cased(content: str) -> str:
     values = json.loads(content)
     before, lower = values.get("normalizer"), {"type": "Lowercase"}
     if lower not in (before, *((before or {}).get("normalizers") or ())):
-        values["normalizer"] = lower if before is None else {"type": "Sequence", "normalizers": [lower, before]}
+        values["normalizer"] = (
+            lower if before is None else {"type": "Sequence", "normalizers": [lower, before]}
+        )
     return json.dumps(values)
 
 

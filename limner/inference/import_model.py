@@ -41,8 +41,8 @@ def import_model(
     processor gives. `size` is another (height, width) of images, for which positions are interpolated; `words` a
     shorter length of sentences in tokens. The run needs its source no more.
 
-    Raises `CheckpointError` for a source that cannot be read or is no pair, `SettingsError` for its tokenizer, and for a
-    folder `out` that is not empty.
+    Raises `CheckpointError` for a source that cannot be read or is no pair, `SettingsError` for its tokenizer, and for
+    a folder `out` that is not empty.
     """
     folder = Path(out)
     # before minutes of reading and a gigabyte of downloads
@@ -184,7 +184,7 @@ def _transform(values: Mapping[str, Any], config: Any) -> ImageSettings:
     else:
         common |= {"resize": (int(wanted["height"]), int(wanted["width"]))}
     if crops:
-        crop = values.get("crop_size") or wanted.get("shortest_edge")
+        crop: Any = values.get("crop_size") or wanted["shortest_edge"]
         sides = (crop, crop) if isinstance(crop, int) else (crop["height"], crop["width"])
         return ImageSettings(**common, crop=(int(sides[0]), int(sides[1])))
     return ImageSettings(**common, crop=common["resize"])

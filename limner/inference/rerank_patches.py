@@ -1,7 +1,7 @@
 """Where the words of a sentence point in an image: patches of a vision tower against words, in the shared space.
 
-Source: the states of single patches are taken through the tower's last layers and compared with the embeddings of words,
-as Zhou et al., "Extract Free Dense Labels from CLIP", ECCV 2022, do with the names of classes.
+Source: the states of single patches are taken through the tower's last layers and compared with the embeddings of
+words, as Zhou et al., "Extract Free Dense Labels from CLIP", ECCV 2022, do with the names of classes.
 """
 
 import math
@@ -23,7 +23,7 @@ from limner.models.pretrained import Pretrained
 from limner.types import PairScorer, RegionFeatures, RerankScores, Tokenizer
 
 PLACES = 49
-"""The most regions that are kept of an image: 7 × 7 of 768 numbers are 75 kB in half precision, 14 × 14 would be 300."""
+"""The most regions kept of an image: 7 × 7 of 768 numbers are 75 kB in half precision, 14 × 14 would be 300 kB."""
 
 _SCALE = 100.0
 """Cosines times this are what the attention's softmax reads: the highest temperature that CLIP allows itself."""

@@ -58,7 +58,7 @@ def read_description(path: Path | None, source: str) -> dict[str, Any] | None:
         return None
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
-        content["model_cfg"]["vision_cfg"], content["model_cfg"]["text_cfg"]  # noqa: B018 - KeyError where missing
+        content["model_cfg"]["vision_cfg"], content["model_cfg"]["text_cfg"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(
             f"model '{source}': its {CONFIG_FILE} cannot be used ({type(error).__name__}: {error}); fetch it again"

@@ -1,7 +1,7 @@
-"""A pair of pretrained towers as a system: CLIP, SigLIP, AltCLIP, Chinese CLIP, or any two encoders of one's own choice.
+"""A pair of pretrained towers as a system: CLIP, SigLIP, AltCLIP, Chinese CLIP, or any two encoders.
 
-Sources: Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021 (CLIP); Zhai et
-al., "Sigmoid Loss for Language Image Pre-Training", ICCV 2023 (SigLIP). The networks themselves are transformers'.
+Sources: Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021 (CLIP);
+Zhai et al., "Sigmoid Loss for Language Image Pre-Training", ICCV 2023 (SigLIP). The networks are transformers'.
 """
 
 from typing import ClassVar, Literal
@@ -29,9 +29,7 @@ class PretrainedSettings(DualEncoderSettings):
     """The system."""
     backbone: BackboneSettings = BackboneSettings(name="auto", auto_model=DEFAULT_MODEL)
     """The image tower, or any image backbone."""
-    text: TextTowerSettings = TextTowerSettings(
-        words=64, model=DEFAULT_MODEL, filled="right", masked=False
-    )
+    text: TextTowerSettings = TextTowerSettings(words=64, model=DEFAULT_MODEL, filled="right", masked=False)
     """The text tower."""
     dim: int = Field(default=768, ge=1)
     """Width of the embedding; that of the pair where its projections are kept."""

@@ -59,7 +59,9 @@ def read_config(source: str) -> Any:
     """The configuration of a source, made from open_clip's file where it has only that. Raises `CheckpointError`."""
     expect_folder(source)
     transformers = transformers_library(f"model '{source}'")
-    if (described := open_clip.read_description(find_file(source, open_clip.CONFIG_FILE), source)) is not None:
+    if (
+        described := open_clip.read_description(find_file(source, open_clip.CONFIG_FILE), source)
+    ) is not None:
         return transformers.CLIPConfig.from_dict(open_clip.to_config(described, source))
     # transformers lets through what its own libraries raise: OSError, ValueError, KeyError, SafetensorError …
     try:
@@ -258,7 +260,7 @@ def _model_class(config: Any) -> Any:
     transformers = transformers_library()
     try:
         mapping = transformers.MODEL_MAPPING
-        return mapping[type(config)] if type(config) in mapping else None
+        return mapping.get(type(config), None)
     except Exception as error:
         # the import of the model's file, which a broken torchvision stops
         if (blocked := _torchvision_trouble(error)) is not None:

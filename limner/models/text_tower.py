@@ -36,7 +36,7 @@ class TextTowerSettings(TextSettings):
     model: str | None = None
     """A folder, or a name on the hub; None = a BERT that starts at random, of the sizes below."""
     filled: Literal["no", "right", "left"] = "no"
-    """Side on which sentences are filled to `words` tokens, as SigLIP needs it; "no" = as long as the batch's longest."""
+    """Side on which sentences are filled to `words` tokens, as SigLIP needs it; "no" = to the batch's longest."""
     masked: bool = True
     """True where the tower is told which tokens are padding."""
     padding_id: int = Field(default=0, ge=0)
@@ -147,7 +147,7 @@ class TextTower(TextEncoder):
         if self.settings.feature == "own":
             own: Tensor = output.pooler_output
             return own
-        states = output.last_hidden_state
+        states: Tensor = output.last_hidden_state
         if self.settings.feature == "first":
             return states[torch.arange(len(states), device=states.device), present.long().argmax(1)]
         # sums in float32: half precision of a long sentence loses its last digits
@@ -163,9 +163,8 @@ class TextTower(TextEncoder):
         SigLIP's last layer of sentences lies within its tower and is applied to each token.
         """
         output, present = self._run(token_ids)
-        states = output.last_hidden_state
         head = getattr(getattr(self.tower, "text_model", None), "head", None)
-        states = states if head is None else head(states)
+        states: Tensor = output.last_hidden_state if head is None else head(output.last_hidden_state)
         found = states.new_zeros(*token_ids.shape, states.shape[2])
         # both sides hold the tokens of a row in the same order, so the masks pair them up
         found[token_ids != PADDING] = states[present]
@@ -189,9 +188,7 @@ class TextTower(TextEncoder):
         length = self.settings.words if self.settings.filled != "no" else max(1, int(counts.max()))
         place = torch.arange(length, device=token_ids.device)
         read = (
-            place >= (length - counts)[:, None]
-            if self.settings.filled == "left"
-            else place < counts[:, None]
+            place >= (length - counts)[:, None] if self.settings.filled == "left" else place < counts[:, None]
         )
         tokens = token_ids.new_full((len(token_ids), length), self.settings.padding_id)
         # token ids count from 1, so that 0 is padding in every tokenizer; the tower's own count from 0

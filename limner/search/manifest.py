@@ -16,6 +16,11 @@ FILE = "store.json"
 FORMAT = 3
 """Version of the layout: 3 holds thumbnails and capture times; stores of formats 1 and 2 must be indexed anew."""
 
+MODEL_FOLDER = "model"
+"""Where a store keeps a model of its own."""
+IN_STORE = "{store}/" + MODEL_FOLDER
+"""How a manifest names the model in its store's folder, wherever that is moved to."""
+
 
 class StoreManifest(Settings):
     """The store's model and layout, written once when the store is made."""
@@ -31,7 +36,7 @@ class StoreManifest(Settings):
     ) = None
     """Height, width and channels of the region features that are kept for re-ranking; None = none are kept."""
     run: str
-    """Path of the model's run folder as it was given, relative or absolute."""
+    """Path of the model's run folder as it was given, relative or absolute; `{store}/model` = within the store."""
     created: str
     """Time when it was made: ISO 8601, UTC."""
     id: str = ""

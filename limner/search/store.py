@@ -290,7 +290,7 @@ def open_store(
     # a model that is loaded already may serve several stores
     if not isinstance(run, TrainedModel):
         try:
-            run = load_model(run or files.manifest.run, device=device)
+            run = load_model(run or files.run, device=device)
         except CheckpointError as error:
             raise StoreError(
                 f"{folder}: the model of this store cannot be loaded: {error}; name it with run="

@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from limner.errors import DataError, SettingsError, StoreError, UnknownPictureError
 from limner.search.entry import FIELDS, StoredImage, schema, sentence_schema
 from limner.search.lock import LEASE_FILE, LOCK_FILE, Lease, WriterLock
-from limner.search.manifest import FILE, StoreManifest, read_manifest, write_manifest
+from limner.search.manifest import FILE, IN_STORE, MODEL_FOLDER, StoreManifest, read_manifest, write_manifest
 from limner.search.snapshot import Snapshot
 from limner.search.store_path import StorePath, is_remote, reached, store_path
 from limner.search.table import Table, matrix_of, with_vectors
@@ -83,10 +83,11 @@ class StoreFiles:
         with reached(folder):
             if isinstance(folder, Path):
                 folder.mkdir(parents=True, exist_ok=True)
-            check_empty(folder)  # before the lock leaves a file in it
+            besides = MODEL_FOLDER if manifest.run == IN_STORE else None
+            check_empty(folder, besides=besides)  # before the lock leaves a file in it
             with lock_of(folder).held():
                 # again: another process may have made a store between the two
-                check_empty(folder)
+                check_empty(folder, besides=besides)
                 write_manifest(folder, manifest)
         return cls(folder, manifest)
 
@@ -110,6 +111,12 @@ class StoreFiles:
         return self.manifest.dim
 
     @property
+    def run(self) -> str:
+        """Path of the model's run folder."""
+        run = self.manifest.run
+        return str(Path(str(self.folder)) / MODEL_FOLDER) if run == IN_STORE else run
+
+    @property
     def region_shape(self) -> tuple[int, int, int] | None:
         """Height, width and channels of the region features it keeps; None = it keeps none."""
         return self.manifest.map
@@ -123,7 +130,7 @@ class StoreFiles:
         """Raise `StoreError` unless the store was built with this model."""
         if fingerprint != self.fingerprint:
             raise StoreError(
-                f"{self.folder}: built with model {self.fingerprint[:12]} (run {self.manifest.run}), this is "
+                f"{self.folder}: built with model {self.fingerprint[:12]} (run {self.run}), this is "
                 f"model {fingerprint[:12]}; use that run, or index again with this one into a new folder"
             )
         if dim != self.dim:
@@ -312,7 +319,7 @@ class StoreFiles:
         if query.shape != (self.dim,):
             raise StoreError(
                 f"{self.folder}: expected a query of width {self.dim} from model {self.fingerprint[:12]}, "
-                f"got shape {query.shape}; encode it with run {self.manifest.run}"
+                f"got shape {query.shape}; encode it with run {self.run}"
             )
         if not np.isfinite(query).all():
             raise DataError("the query's embedding holds NaN or infinite values")
@@ -348,9 +355,7 @@ class StoreFiles:
         return len(self._table)
 
 
-def store_for(
-    encoder: Encoder, run: Path, folder: StorePath, *, regions: bool | None = None
-) -> StoreFiles:
+def store_for(encoder: Encoder, run: Path, folder: StorePath, *, regions: bool | None = None) -> StoreFiles:
     """Open the store in a folder, or make one there, to index into it with the model of a run.
 
     `regions`: a new store keeps region features to re-rank from; None = where the model re-ranks of itself.
@@ -370,7 +375,7 @@ def store_for(
             fingerprint=encoder.fingerprint,
             dim=encoder.dim,
             # absolute: the store is opened from other working directories
-            run=run.resolve(),
+            run=run if str(run) == IN_STORE else run.resolve(),
             region_shape=reranker.region_shape if reranker is not None and keeps else None,
         )
     files = StoreFiles.open(folder)
@@ -383,10 +388,13 @@ def lock_of(folder: StorePath) -> WriterLock | Lease:
     return WriterLock(folder) if isinstance(folder, Path) else Lease(folder)
 
 
-def check_empty(folder: StorePath) -> None:
-    """Raise `StoreError` for a folder that holds anything but the remains of a create that was killed."""
+def check_empty(folder: StorePath, *, besides: str | None = None) -> None:
+    """Raise `StoreError` for a folder that holds anything but the remains of a create that was killed.
+
+    `besides` may be there too.
+    """
     if is_remote(folder) and not folder.is_dir():
         return  # an object storage has no empty folders
-    others = {path.name for path in folder.iterdir()} - _LEFT_BEHIND
+    others = {path.name for path in folder.iterdir()} - _LEFT_BEHIND - {besides}
     if others:
         raise StoreError(f"{folder}: not empty (holds {min(others)!a}); choose a new folder for the store")

@@ -180,7 +180,9 @@ def build_tokenizer(
     )
     columns = len(next(iter(vectors.values())))
     if columns != width:
-        raise SettingsError(f"setting 'model.text.word_dim': {width}, but {chosen.vectors} has {columns} columns")
+        raise SettingsError(
+            f"setting 'model.text.word_dim': {width}, but {chosen.vectors} has {columns} columns"
+        )
     # Words without a vector are dropped (dual-path, section 3.2).
     tokenizer = WordTokenizer.build(sentences, min_count=chosen.min_count, known=vectors)
     return tokenizer, _scaled(np.stack([vectors[word] for word in tokenizer.entries]))

@@ -53,7 +53,7 @@ def pictures() -> list[Image.Image]:
 
 
 def sentences(tokenizer: Any) -> list[str]:
-    more = ["zebra", "PASSPORT office", "dog"] if not hasattr(tokenizer, "cls_token_id") else []
+    more = ["zebra", "PASSPORT office", "dog"] if tokenizer.cls_token is None else []
     return [*towers.SENTENCES, *more, " ".join(towers.SENTENCES)]
 
 
@@ -257,7 +257,9 @@ def test_a_run_is_never_written_over(tmp_path: Path) -> None:
 
 def test_a_torchvision_that_does_not_fit_is_named() -> None:
     cause = RuntimeError("operator torchvision::nms does not exist")
-    error = ModuleNotFoundError("Could not import module 'CLIPModel'. Are this object's requirements defined?")
+    error = ModuleNotFoundError(
+        "Could not import module 'CLIPModel'. Are this object's requirements defined?"
+    )
     error.__cause__ = cause
     found = str(unusable("any", "its weights cannot be read", error))
     assert "torchvision" in found

@@ -1,0 +1,112 @@
+"""`limner models` and `limner import`: pretrained pairs to choose from, and one of them as a run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from limner.cli.console import err, out
+from limner.cli.contract import command, group
+from limner.cli.schemas import Imported, ModelListed, ModelsListed
+from limner.errors import SettingsError
+
+app = group("Models.")
+
+
+@command(app, "models")
+def models_command() -> ModelsListed:
+    """List pretrained models that `limner import` and `limner index` take.
+
+    "here" says whether a model is in the local cache and can be used offline.
+    """
+    from limner.models.known import KNOWN
+
+    found = [
+        ModelListed(
+            name=f"hf:{model.name}",
+            parameters=model.parameters,
+            dim=model.dim,
+            side=model.side,
+            languages=model.languages,
+            licence=model.licence,
+            flickr30k=model.flickr30k,
+            mscoco=model.mscoco,
+            source=model.source,
+            here=_is_here(model.name),
+        )
+        for model in KNOWN
+    ]
+    for model in found:
+        reached = (
+            "" if model.flickr30k is None else f", Flickr30k {model.flickr30k[0]} | {model.flickr30k[1]}"
+        )
+        out.print(model.name)
+        out.print(
+            f"    {model.parameters} million weights, {model.side}×{model.side} pixels, {model.languages}, "
+            f"{model.licence}{reached}; {'here' if model.here else 'not in the local cache'}"
+        )
+    out.print(
+        "\nAny other pair of the same kinds works too, by hf:ORG/NAME or as a folder. The figures are published "
+        "zero-shot R@1, image→text | text→image (docs/models.md)."
+    )
+    return ModelsListed(found)
+
+
+def _is_here(name: str) -> bool:
+    try:
+        # transformers' own import takes seconds; this library is what it asks
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return False
+    return isinstance(try_to_load_from_cache(name, "config.json"), str)
+
+
+@command(app, "import")
+def import_command(
+    source: Annotated[
+        str, typer.Argument(help="hf:ORG/NAME of the Hugging Face hub, or a folder with the model's files.")
+    ],
+    run: Annotated[Path, typer.Argument(help="New run folder.")],
+    size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HEIGHTxWIDTH", help="Another size of images in pixels; positions are interpolated."
+        ),
+    ] = None,
+    words: Annotated[int | None, typer.Option(help="A shorter length of sentences in tokens.")] = None,
+) -> Imported:
+    """Make a run of a pretrained pair of encoders, such as CLIP or SigLIP 2.
+
+    The run is used like a trained one, and needs the source no more.
+    """
+    from limner.inference.import_model import import_model, is_hub_name
+
+    if not is_hub_name(source) and not Path(source).is_dir():
+        raise SettingsError(f"{source}: no such folder; a model of the hub is written hf:ORG/NAME")
+    sides = None if size is None else _sides(size)
+    err.print(f"reading {source}")
+    model = import_model(source, run, size=sides, words=words)
+    height, width = model.images.crop
+    out.print(
+        f"{run}: {model.description['data']['source']}, embeddings of {model.dim} numbers, images of "
+        f"{height}×{width} pixels, sentences of {model.model.settings.text.words} tokens"
+    )
+    out.print(f"next: limner index {run} STORE PICTURES")
+    return Imported(
+        run=str(run),
+        source=model.description["data"]["source"],
+        dim=model.dim,
+        height=height,
+        width=width,
+        words=model.model.settings.text.words,
+        tokens=model.tokenizer.size,
+        parameters=sum(weight.numel() for weight in model.model.parameters()),
+        fingerprint=model.fingerprint,
+    )
+
+
+def _sides(text: str) -> tuple[int, int]:
+    height, cross, width = text.partition("x")
+    if not cross or not height.isdecimal() or not width.isdecimal():
+        raise SettingsError(f"--size: expected HEIGHTxWIDTH in pixels, such as 384x128, got {text!r}")
+    return int(height), int(width)
