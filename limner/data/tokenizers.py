@@ -186,6 +186,38 @@ class PretrainedTokenizer(_RowTokenizer):
         return cls.of(load_fast(source), source, special_tokens=special_tokens)
 
     @classmethod
+    def learn(cls, sentences: Sequence[str], pieces: int) -> "PretrainedTokenizer":
+        """Learn a tokenizer of bytes and of the most frequent pieces of words in the sentences.
+
+        It can spell every text in every script. Capitals are read as small letters, and each Chinese character stands
+        alone (byte-pair encoding: Sennrich et al., ACL 2016). `pieces` is the size with the 256 bytes.
+        """
+        try:
+            from tokenizers import Tokenizer as Fast
+            from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
+        except ImportError:
+            raise SettingsError(
+                f"learning pieces of words needs the tokenizers library: {install_hint('transformers')}"
+            ) from None
+        fast = Fast(models.BPE())
+        # Accents stay: in Vietnamese they are the word.
+        fast.normalizer = normalizers.Sequence(
+            [normalizers.NFC(), normalizers.BertNormalizer(strip_accents=False, lowercase=True)]
+        )
+        fast.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+        fast.post_processor = processors.ByteLevel(trim_offsets=True)
+        trainer = trainers.BpeTrainer(
+            vocab_size=pieces,
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
+        )
+        # Sorted: ties between pairs are broken by their order of arrival, and a resumed run must find the same pieces.
+        fast.train_from_iterator(sorted(sentences), trainer)
+        return cls(fast.to_str())
+
+    @classmethod
     def of(
         cls, fast: Any, source: str, *, special_tokens: bool = False, lower_case: bool = False
     ) -> "PretrainedTokenizer":

@@ -62,10 +62,13 @@ def read_config(source: str) -> Any:
     if (
         described := open_clip.read_description(find_file(source, open_clip.CONFIG_FILE), source)
     ) is not None:
-        return transformers.CLIPConfig.from_dict(open_clip.to_config(described, source))
+        with quiet(transformers):
+            return transformers.CLIPConfig.from_dict(open_clip.to_config(described, source))
     # transformers lets through what its own libraries raise: OSError, ValueError, KeyError, SafetensorError …
     try:
-        return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
+        # it warns of the defaults that a small vocabulary leaves as they are
+        with quiet(transformers):
+            return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
     except Exception as error:
         raise unusable(source, "its config.json cannot be read", error) from None
 
@@ -113,7 +116,7 @@ def empty(config: Any, **options: Any) -> Any:
     from transformers.initialization import no_init_weights
 
     # random values of a tower of 100 million parameters take seconds, and would be overwritten
-    with no_init_weights():
+    with quiet(transformers_library()), no_init_weights():
         model: Any = _expected_class(config)(config, **_accepted(config, options))
     return model.float()
 

@@ -48,6 +48,11 @@ class TextSettings(Settings):
         """Width of a table of word vectors that may start from given ones; None without such a table."""
         return None
 
+    @property
+    def tokenizer(self) -> str | None:
+        """The folder or name of the tokenizer that the encoder was pretrained with; None = it reads any token."""
+        return None
+
     def further_words(self) -> Sequence[str]:
         """The words that the encoder knows without a training sentence, such as a pretrained BERT's."""
         return ()

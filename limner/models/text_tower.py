@@ -58,6 +58,11 @@ class TextTowerSettings(TextSettings):
             raise ValueError("feature='own' needs a pretrained pair; take 'mean' or 'first'")
         return self
 
+    @property
+    def tokenizer(self) -> str | None:
+        """That of the pretrained model."""
+        return self.model
+
     def with_folder(self, folder: Path) -> "TextTowerSettings":
         """With the model whose configuration lies in the folder."""
         return self.replace(model=str(folder))

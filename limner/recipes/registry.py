@@ -47,6 +47,16 @@ RECIPES: dict[str, RecipeEntry] = {
         PICTURES,
         "The network and losses on Flickr8k, with the training changed to suit 6,000 pictures and two cores.",
     ),
+    "fine-tune": RecipeEntry(
+        "limner.recipes.pretrained:fine_tune",
+        PICTURES,
+        "An imported pair tuned on your own pictures and captions, by SDM and the instance loss.",
+    ),
+    "minilm-flickr8k": RecipeEntry(
+        "limner.recipes.pretrained:minilm_flickr8k",
+        PICTURES,
+        "MiniLM and MobileNetV2 on Flickr8k: it reads words that no training caption has.",
+    ),
     "identity-aware-birds": RecipeEntry(
         "limner.recipes.identity_aware:identity_aware_birds",
         PICTURES,
@@ -71,6 +81,11 @@ RECIPES: dict[str, RecipeEntry] = {
         "limner.recipes.dual_path:dual_path_people",
         PERSONS,
         "Generated people from nothing but themselves: small enough for two cores, what `limner demo` trains.",
+    ),
+    "pieces-people": RecipeEntry(
+        "limner.recipes.pretrained:pieces_people",
+        PERSONS,
+        "Generated people described in any language: pieces of words and a small text tower, learnt from nothing.",
     ),
     "identity-aware-people": RecipeEntry(
         "limner.recipes.identity_aware:identity_aware_people",

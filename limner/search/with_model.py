@@ -38,8 +38,8 @@ def store_with_model(
     if has_manifest:
         return _opened(source, folder, device, engine)
     with reached(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        check_empty(folder, besides=MODEL_FOLDER)
+        if folder.exists():
+            check_empty(folder, besides=MODEL_FOLDER)
         model = folder / MODEL_FOLDER
         if not (model / RUN_FILE).is_file() and model.is_dir():
             # only what an interrupted import leaves: a folder of the user's own keeps its files and is refused below

@@ -164,6 +164,10 @@ def build_tokenizer(
 ) -> tuple[Tokenizer, Float[np.ndarray, "vocabulary word_dim"] | None]:
     """The tokenizer of a recipe, and the word vectors that the network's table starts from, if any."""
     chosen, width = recipe.vocabulary, recipe.model.text.table_width
+    if (source := recipe.model.text.tokenizer) is not None:
+        return PretrainedTokenizer.read(source, special_tokens=True), None
+    if chosen.pieces is not None:
+        return PretrainedTokenizer.learn(sentences, chosen.pieces), None
     if chosen.tokenizer is not None:
         return PretrainedTokenizer.read(chosen.tokenizer, special_tokens=chosen.special_tokens), None
     if chosen.vectors in ("random", "captions") or width is None:

@@ -220,16 +220,21 @@ class VocabularySettings(Settings):
     Hugging Face hub. Its tokens' vectors start at random."""
     special_tokens: bool = False
     """Put the pretrained tokenizer's special tokens, such as [CLS], around each sentence."""
+    pieces: int | None = Field(default=None, ge=300)
+    """Learn so many pieces of words from the training captions, in any script; None = whole words."""
 
     @model_validator(mode="after")
     def _of_words_or_of_a_tokenizer(self) -> "VocabularySettings":
         # Whether the network learns a table of word vectors at all is checked in `Recipe._network_fits`.
         if self.tokenizer is None and self.special_tokens:
             raise ValueError("special_tokens are those of a pretrained tokenizer; set vocabulary.tokenizer")
-        if self.tokenizer is not None and (self.min_count > 1 or self.vectors != "random"):
+        if self.tokenizer is not None and self.pieces is not None:
+            raise ValueError("tokenizer brings its own pieces; leave one of tokenizer and pieces out")
+        of_pieces = self.tokenizer is not None or self.pieces is not None
+        if of_pieces and (self.min_count > 1 or self.vectors != "random"):
             raise ValueError(
-                "min_count and vectors are of the captions' words, whose place tokenizer takes; set min_count=1 and "
-                "vectors=random"
+                "min_count and vectors are of the captions' words, whose place tokenizer and pieces take; set "
+                "min_count=1 and vectors=random"
             )
         return self
 
@@ -284,6 +289,9 @@ class Recipe(Settings):
             raise ValueError(
                 "vocabulary.vectors starts a table of word vectors, and the network brings its own; set it to random"
             )
+        # Its word table has a row for each of its own tokenizer's pieces, and no other tokenizer's.
+        if self.model.text.tokenizer is not None and self.vocabulary != VocabularySettings():
+            raise ValueError("the text tower brings its own tokenizer; leave the settings of vocabulary out")
         for stage in self.stages:
             # A cross-encoder needs nothing of the losses; `_rerank_stages_fit` checks it.
             if stage.reranker_pairs is not None:

@@ -1,0 +1,120 @@
+"""Recipes with pretrained text towers, with pieces of words, and for fine-tuning an imported pair."""
+
+from limner.data.transforms import ImageSettings
+from limner.losses.instance import Instance
+from limner.losses.ranking import Ranking
+from limner.losses.sdm import SDM
+from limner.models.image import BackboneSettings
+from limner.models.pretrained import PretrainedSettings
+from limner.models.text_tower import TextTowerSettings
+from limner.recipes.dual_path import dual_path_people
+from limner.training.recipe import (
+    OptimiserSettings,
+    Recipe,
+    ScheduleSettings,
+    StageSettings,
+    VocabularySettings,
+)
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def minilm_flickr8k() -> Recipe:
+    """MiniLM and MobileNetV2 on Flickr8k: it reads words that no training caption has.
+
+    Both towers come pretrained, each for itself (MiniLM: Wang et al., NeurIPS 2020, tuned on a billion pairs of
+    sentences); a linear layer above each leads into one space. Two stages as in `dual-path-flickr8k-strong`: the
+    instance loss above a fixed CNN, then the ranking loss alone (hardest negative of the batch, margin 0.2) while the
+    last four layers of the CNN learn.
+    `limner train minilm-flickr8k --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`, and where no hub can
+    be reached `--set model.text.model=FOLDER` (docs/models.md).
+    """
+    # MiniLM has 22 million weights that know what words mean: they move a twentieth as fast as the new layers.
+    optimiser = OptimiserSettings(
+        name="adamw", rate=0.001, weight_decay=0.1, clip=2.0, multipliers={"text": 0.05, "words": 0.05}
+    )
+    first = StageSettings(
+        name="stage-1",
+        epochs=4,
+        batch=128,
+        sentences="all",
+        position_shift=False,
+        frozen=("backbone",),
+        views=5,
+        losses=(Instance(dropout=0.3, scale=20.0, initial="images"),),
+        optimiser=optimiser,
+        schedule=ScheduleSettings(kind="cosine", warmup=0.5),
+    )
+    return Recipe(
+        name="minilm-flickr8k",
+        model=PretrainedSettings(
+            backbone=BackboneSettings(name="mobilenet-v2", weights="imagenet"),
+            text=TextTowerSettings(model=MINILM, words=32, feature="mean"),
+            dim=512,
+            projection="new",
+        ),
+        images=ImageSettings(resize=(224, 224), train_crop="scaled"),
+        rerank=0,
+        stages=(
+            first,
+            first.replace(
+                name="stage-2",
+                epochs=5,
+                frozen=(),
+                backbone_from="features.15",
+                backbone_statistics="fixed",
+                losses=(Ranking(margin=0.2),),
+            ),
+        ),
+    )
+
+
+def pieces_people() -> Recipe:
+    """Generated people described in any language: pieces of words and a small text tower, learnt from nothing.
+
+    The image path and the stages of `dual-path-people`; the text path is a BERT of two layers above 1,000 pieces that
+    are learnt from the training captions of all languages together, so that Chinese needs no blanks between its words.
+    After `limner data people PEOPLE --language en,de,zh,vi`: `limner train pieces-people --data cuhk-pedes:PEOPLE --out
+    RUN`
+    """
+    base = dual_path_people()
+    return base.replace(
+        name="pieces-people",
+        model=PretrainedSettings(
+            backbone=base.model.backbone,
+            text=TextTowerSettings(words=64, feature="mean", width=192, layers=2, heads=4),
+            dim=base.model.dim,
+            projection="new",
+        ),
+        vocabulary=VocabularySettings(pieces=1000),
+        rerank=0,
+    )
+
+
+def fine_tune() -> Recipe:
+    """An imported pair tuned on your own pictures and captions, by SDM and the instance loss.
+
+    SDM (similarity distribution matching) and the rate are those of IRRA (Jiang and Ye, CVPR 2023), whose CLIP ViT-B/16
+    they tune. Of the four systems' losses any other fits as well, by `--set`.
+    `limner import hf:ORG/NAME START`, then `limner train fine-tune --from START --data folder:PICTURES --out RUN`
+    """
+    return Recipe(
+        name="fine-tune",
+        model=PretrainedSettings(),
+        rerank=0,
+        stages=(
+            StageSettings(
+                name="tune",
+                epochs=10,
+                batch=64,
+                position_shift=False,
+                views=0,
+                losses=(SDM(), Instance(visual=0.5, textual=0.5, dropout=0.0)),
+                # The new classifier's rate is not that of weights that only need a touch: five times it, as IRRA has.
+                optimiser=OptimiserSettings(
+                    name="adamw", rate=1e-5, weight_decay=0.01, clip=1.0, multipliers={"classifier": 5.0}
+                ),
+                schedule=ScheduleSettings(kind="cosine", warmup=1.0),
+            ),
+        ),
+    )
