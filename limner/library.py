@@ -23,7 +23,7 @@ from limner.inference.evaluate_run import evaluate_run, expect_fit
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel, load_model
 from limner.recipes import get_recipe
-from limner.recipes.change import change
+from limner.recipes.change import change, start_from
 from limner.training.log import Listener, silent
 from limner.training.loop import train as run_stages
 from limner.training.recipe import Recipe
@@ -38,6 +38,7 @@ def train(
     data: str | Dataset,
     out: str | Path,
     *,
+    start: str | Path | None = None,
     resume: bool = False,
     settings: Iterable[str] | Mapping[str, Any] = (),
     cpu: bool = False,
@@ -48,6 +49,7 @@ def train(
     - `recipe`: a recipe, its name (`limner recipes list`), or a JSON file of one.
     - `data`: FORMAT:PATH, e.g. "folder:pictures", or a dataset. Its test split is not handed to the training loop.
     - `out`: the run's folder. One that holds a run is refused unless `resume` is set, which goes on with it.
+    - `start`: a run, imported or trained, whose network and tokenizer training starts from, in place of the recipe's.
     - `settings`: changes of the recipe: `["seed=1", "stages.stage-1.epochs=5"]` or `{"seed": 1}`.
     - `cpu`: use the CPU even where there is an accelerator.
     - `listener`: called with each event of `limner.training.log`, e.g. to draw a progress bar.
@@ -55,6 +57,8 @@ def train(
     Raises `LimnerError` for what the caller can mend.
     """
     chosen = recipe if isinstance(recipe, Recipe) else get_recipe(str(recipe))
+    if start is not None:
+        chosen = start_from(chosen, start)
     chosen = change(chosen, _written(settings))
     dataset = open_dataset(data) if isinstance(data, str) else data
     folder = run_stages(

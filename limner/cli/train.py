@@ -22,6 +22,13 @@ def train_command(
     ],
     data: DataSource,
     out_folder: Annotated[Path, typer.Option("--out", help="Folder of the run.")],
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Start from the network of this run, imported or trained, in place of the recipe's.",
+        ),
+    ] = None,
     settings: SetOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
     cpu: Cpu = False,
@@ -35,13 +42,16 @@ def train_command(
     from limner.data.readers import open_dataset
     from limner.inference.checkpoint import read_description
     from limner.inference.trained import checkpoint_path
-    from limner.recipes.change import change
+    from limner.recipes.change import change, start_from
     from limner.recipes.registry import get_recipe
     from limner.training.log import Event, StageEnded
     from limner.training.loop import train
 
     # settings first: a misspelt key is found before a dataset is read
-    chosen = change(get_recipe(recipe), settings or [])
+    chosen = get_recipe(recipe)
+    if start is not None:
+        chosen = start_from(chosen, start)
+    chosen = change(chosen, settings or [])
     # `train` would meet this only when it makes the folder, after the dataset
     if out_folder.exists() and not out_folder.is_dir():
         raise SettingsError(f"{out_folder}: a folder for the run was expected, this is a file")

@@ -205,7 +205,10 @@ class PretrainedTokenizer(_RowTokenizer):
             [normalizers.NFC(), normalizers.BertNormalizer(strip_accents=False, lowercase=True)]
         )
         fast.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+            [
+                pre_tokenizers.BertPreTokenizer(),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
         )
         fast.post_processor = processors.ByteLevel(trim_offsets=True)
         trainer = trainers.BpeTrainer(

@@ -36,6 +36,11 @@ class DualEncoderSettings(Settings):
     dim: int = Field(ge=1)
     """Width of the embedding."""
 
+    @property
+    def starts_from_run(self) -> bool:
+        """True for a network that only a run can bring, with its tokenizer and its preprocessing."""
+        return False
+
     def parts(self) -> frozenset[str]:
         """The names of the network's parts, which stages freeze and scale rates by."""
         return frozenset({"backbone", "image_projection", "words", "text", "text_projection"})

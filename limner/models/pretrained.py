@@ -36,6 +36,11 @@ class PretrainedSettings(DualEncoderSettings):
     projection: Literal["pretrained", "new"] = "pretrained"
     """The layers into the shared space: the pair's own, or a new linear layer above each tower."""
 
+    @property
+    def starts_from_run(self) -> bool:
+        """A pair comes with its tokenizer and preprocessing, which `limner import` reads."""
+        return self.projection == "pretrained"
+
 
 class Pretrained(DualEncoder):
     """Two towers and their projections; with `projection="pretrained"` both are those of one pair.

@@ -13,9 +13,12 @@ import difflib
 import itertools
 import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from limner.errors import SettingsError
+from limner.inference.checkpoint import read_description
+from limner.inference.trained import checkpoint_path
 from limner.losses.registry import LOSSES, all_kinds, loss_settings
 from limner.training.recipe import Recipe
 
@@ -36,6 +39,25 @@ def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
         if not equals or not key:
             raise SettingsError(f"setting '{setting}': expected key=value, e.g. seed=1")
         _put(values, key.split("."), _value(setting, text), key)
+    return Recipe.parse(values)
+
+
+def start_from(recipe: Recipe, run: str | Path) -> Recipe:
+    """The same recipe for the network of a run, imported or trained: its settings, tokenizer and size of images.
+
+    How training crops stays the recipe's. Raises `CheckpointError` for a folder without a run, and `SettingsError`
+    where the stages do not fit the network.
+    """
+    described = read_description(checkpoint_path(Path(run), None))
+    values: dict[str, Any] = json.loads(recipe.model_dump_json())
+    crops = {name: values["images"][name] for name in ("train_crop", "pad")}
+    values |= {
+        "model": described["model"],
+        "images": {**described["images"], **crops},
+        # the tokenizer is the run's
+        "vocabulary": {},
+        "start": str(run),
+    }
     return Recipe.parse(values)
 
 

@@ -16,6 +16,7 @@ from limner.data.tokenizers import PretrainedTokenizer, WordTokenizer
 from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.data.words import words
 from limner.errors import DataError, SettingsError
+from limner.inference.trained import TrainedModel, load_model
 from limner.models.dual_encoder import DualEncoder
 from limner.models.registry import build_network
 from limner.training.objective import Objective
@@ -30,7 +31,8 @@ class Prepared:
     """A recipe with its data. The test split is not part of it.
 
     `train_labels`, and `val_labels` of the pictures and the sentences, exist if a stage learns from labels;
-    `val_tokens` has phrases where the network reads them.
+    `val_tokens` has phrases where the network reads them; `start` is the fingerprint of the run that training starts
+    from, if any.
     """
 
     recipe: Recipe
@@ -46,6 +48,7 @@ class Prepared:
     val_sentence_groups: Int64[np.ndarray, " sentences"]
     train_labels: UInt8[np.ndarray, "train_images labels"] | None = None
     val_labels: tuple[UInt8[np.ndarray, "images names"], UInt8[np.ndarray, "sentences names"]] | None = None
+    start: str | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -54,6 +57,8 @@ class Prepared:
             # Through JSON, as the state keeps it: tuples and lists would differ in a comparison.
             "recipe": json.loads(self.recipe.model_dump_json()),
             "tokenizer": _digest(self.tokenizer),
+            # Only where there is one, so that runs from before can be resumed.
+            **({} if self.start is None else {"start": self.start}),
             "data": {
                 "source": self.train.source,
                 "train": self.train.fingerprint,
@@ -77,9 +82,19 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
         raise DataError(f"{train.source}: training was handed pictures of the test split")
     # The training sentences alone: validation words that training never saw stay unknown, as they will be in use.
     sentences = [sentence for record in train.records for sentence in record.sentences]
-    tokenizer, table = build_tokenizer(recipe, sentences)
+    if recipe.start is None and recipe.model.starts_from_run:
+        raise SettingsError(
+            "the recipe tunes an imported pair, and no run is named; make one with `limner import hf:ORG/NAME START` "
+            "and give --from START"
+        )
+    started = None if recipe.start is None else _started(recipe, recipe.start)
     # Before `TrainingPairs`: whether phrases are read is the network's to say.
-    model = _network(recipe, tokenizer, table)
+    if started is None:
+        tokenizer, table = build_tokenizer(recipe, sentences)
+        model = _network(recipe, tokenizer, table)
+    else:
+        tokenizer, model = started.tokenizer, started.model
+        _expect_layers(recipe, model)
     length, by_phrase = recipe.model.text.words, "phrases" in model.needs_of_text
     pairs = TrainingPairs.of(train, tokenizer, length, phrases=by_phrase)
     # "images" counts pictures, a number is taken as it is, None means the groups.
@@ -110,7 +125,23 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
         sentence_groups,
         _train_labels(train) if by_label else None,
         label_matrices(val) if by_label else None,
+        None if started is None else started.fingerprint,
     )
+
+
+def _started(recipe: Recipe, run: str) -> TrainedModel:
+    """The run that training starts from, on the CPU, ready to learn."""
+    found = load_model(run, device="cpu")
+    if found.model.settings.identity() != recipe.model.identity():
+        raise SettingsError(
+            f"setting 'model': the network is that of {run}, which training starts from; leave its settings as they are"
+        )
+    # A cross-encoder learns above the embedding as it will be, and begins anew.
+    found.model.cross_encoder = None
+    # As where the network is built: what is drawn next, such as a classifier, depends on the seed alone.
+    torch.manual_seed(recipe.seed)
+    found.model.train().requires_grad_(True)
+    return found
 
 
 def _network(
@@ -127,6 +158,12 @@ def _network(
     _expect_readable(model, tokenizer)
     # An encoder with pieces of its own, such as BERT, takes those of each word of the tokenizer here.
     model.text.read_tokenizer(tokenizer)
+    _expect_layers(recipe, model)
+    return model
+
+
+def _expect_layers(recipe: Recipe, model: DualEncoder) -> None:
+    """Raise `SettingsError` for a stage that names a layer which the backbone has not."""
     for stage in recipe.stages:
         if stage.backbone_from is not None:
             try:
@@ -134,7 +171,6 @@ def _network(
             except SettingsError as error:
                 # With the stage's name, which `find_layer` does not know.
                 raise SettingsError(f"setting 'stages.{stage.name}.backbone_from': {error}") from None
-    return model
 
 
 def _expect_own_sentences(train: Dataset) -> None:

@@ -259,6 +259,8 @@ class Recipe(Settings):
     rerank: Annotated[int, Field(ge=0)] | Literal["all"] = 20
     """How many of the first are re-ranked at testing, by a cross-encoder (identity-aware, section 4.2: 20) or by HGAN's
     words and phrases; or "all"; 0 = none."""
+    start: str | None = None
+    """A run whose network and tokenizer training starts from (`limner train --from`); None = a network of its own."""
     stages: tuple[StageSettings, ...] = Field(min_length=1)
     """The stages, each starting from the best weights of the one before; those of the embedding come first."""
     select: Selection = "rsum"
