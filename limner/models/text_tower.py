@@ -28,6 +28,10 @@ from limner.models.text_encoder import TextEncoder, TextSettings
 from limner.types import PADDING
 
 
+TOGETHER = 32
+"""Sentences that go through a tower at once where they are not filled to one length."""
+
+
 class TextTowerSettings(TextSettings):
     """The settings of a text tower of transformers."""
 
@@ -147,7 +151,18 @@ class TextTower(TextEncoder):
         return {} if self.settings.model is None else {"config.json": portable(self.config)}
 
     def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
-        """Features of sentences."""
+        """Features of sentences.
+
+        Where nothing is filled, sentences of like length go through the tower together.
+        """
+        if self.settings.filled != "no" or len(token_ids) <= TOGETHER:
+            return self._features(token_ids)
+        # of 128 captions the longest has twice the tokens of the mean, and all would be padded to it
+        order = (token_ids != PADDING).sum(1).argsort(stable=True)
+        rows = torch.cat([self._features(part) for part in token_ids[order].split(TOGETHER)])
+        return rows[order.argsort()]
+
+    def _features(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
         output, present = self._run(token_ids)
         if self.settings.feature == "own":
             own: Tensor = output.pooler_output

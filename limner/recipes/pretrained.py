@@ -2,7 +2,6 @@
 
 from limner.data.transforms import ImageSettings
 from limner.losses.instance import Instance
-from limner.losses.ranking import Ranking
 from limner.losses.sdm import SDM
 from limner.models.image import BackboneSettings
 from limner.models.pretrained import PretrainedSettings
@@ -37,11 +36,10 @@ def minilm_flickr8k() -> Recipe:
         name="stage-1",
         epochs=4,
         batch=128,
-        sentences="all",
         position_shift=False,
         frozen=("backbone",),
         views=5,
-        losses=(Instance(dropout=0.3, scale=20.0, initial="images"),),
+        losses=(SDM(),),
         optimiser=optimiser,
         schedule=ScheduleSettings(kind="cosine", warmup=0.5),
     )
@@ -59,11 +57,10 @@ def minilm_flickr8k() -> Recipe:
             first,
             first.replace(
                 name="stage-2",
-                epochs=5,
+                epochs=6,
                 frozen=(),
                 backbone_from="features.15",
                 backbone_statistics="fixed",
-                losses=(Ranking(margin=0.2),),
             ),
         ),
     )
