@@ -27,7 +27,6 @@ from limner.models.pretrained_source import (
 from limner.models.text_encoder import TextEncoder, TextSettings
 from limner.types import PADDING
 
-
 TOGETHER = 32
 """Sentences that go through a tower at once where they are not filled to one length."""
 
