@@ -104,7 +104,8 @@ def _of_dataset(
         made = calibrate_run(run, dataset, split, threshold=threshold, rerank=rerank, progress=progress)
     # what it is worth is printed before it is written, so that a full disk does not take the figures along
     out.print(_table(split, "by cross-validation", len(dataset), made.threshold, made.reliability))
-    _say_unusable(made)
+    if made.remark is not None:
+        err.print(made.remark)
     _say_what_is_replaced(run)
     written = write_calibration(run.path.parent, made)
     out.print(f"written to {written}")
@@ -122,7 +123,8 @@ def _of_store(
     out.print(_table(str(store.folder), "by cross-validation", made.images, made.threshold, made.reliability))
     if found.left_out:
         err.print(f"{found.left_out:,} sentences of the splits train and test took no part")
-    _say_unusable(made)
+    if made.remark is not None:
+        err.print(made.remark)
     written = write_store_calibration(store.folder, made)
     out.print(f"written to {written}")
     return _result(made, made.reliability, written)
@@ -160,16 +162,6 @@ def _result(
         unusable={str(kind): reason for kind, reason in calibration.unusable.items()},
         file=None if file is None else str(file),
     )
-
-
-def _say_unusable(calibration: "RunCalibration") -> None:
-    """Say in one line that a threshold is not used, and why."""
-    if calibration.unusable:
-        reasons = "; ".join(f"by {kind} {reason}" for kind, reason in calibration.unusable.items())
-        err.print(
-            f"searches will not say 'no good match': {reasons}, fewer than half; choose a lower --threshold, or train "
-            "the model further"
-        )
 
 
 def _say_what_is_replaced(run: "TrainedModel") -> None:

@@ -86,6 +86,17 @@ class RunCalibration(Settings):
         """The threshold for answers whose first hit has this kind of score; None if it is not used."""
         return None if kind in self.unusable else self.threshold
 
+    @property
+    def remark(self) -> str | None:
+        """One line that says that a threshold is not used, and why; None if it is."""
+        if not self.unusable:
+            return None
+        reasons = "; ".join(f"by {kind} {reason}" for kind, reason in self.unusable.items())
+        return (
+            f"searches will not say 'no good match': {reasons}, fewer than half; choose a lower --threshold, or train "
+            "the model further"
+        )
+
 
 def write_calibration(run: Path, calibration: RunCalibration) -> Path:
     """Write the file into the run folder (or beside the checkpoint) atomically. Raises `CheckpointError`."""

@@ -1,5 +1,6 @@
 """A store is calibrated on its own images and sentences, as a split of the same would be, without encoding any."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError, StoreError
 from limner.inference.calibration import FILE, RunCalibration, calibrate_run, write_calibration
 from limner.inference.trained import TrainedModel
-from limner.search.calibration import calibrate_store, write_store_calibration
+from limner.search.calibration import calibrate_store, load_store_calibration, write_store_calibration
 from limner.search.index import index_pictures
 from limner.search.index_dataset import index_dataset
 from limner.search.sentences import Sentence, SentenceTable
@@ -169,3 +170,42 @@ def test_what_cannot_be_fitted_is_refused_in_one_line(
     other = StoreFiles.create(tmp_path / "other", fingerprint="b" * 64, dim=run.dim, run="run")
     with pytest.raises(StoreError, match="built with model"):
         calibrate_store(run, other)
+
+
+class Remote:
+    """A folder of an object storage, as far as a calibration is concerned."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    def __truediv__(self, name: str) -> "Remote":
+        return Remote(self.folder / name)
+
+    def is_dir(self) -> bool:
+        return self.folder.is_dir()
+
+    def exists(self) -> bool:
+        return self.folder.exists()
+
+    def iterdir(self) -> Iterator["Remote"]:
+        return map(Remote, self.folder.iterdir())
+
+    def read_text(self, encoding: str | None = None) -> str:
+        return self.folder.read_text(encoding)
+
+    def write_text(self, data: str, encoding: str | None = None) -> int:
+        return self.folder.write_text(data, encoding)
+
+
+def test_it_is_kept_on_an_object_storage_too(run: TrainedModel, val: Dataset, tmp_path: Path) -> None:
+    made, there = calibrate_run(run, val, "val"), Remote(tmp_path)
+    assert load_store_calibration(there, run.fingerprint) is None
+    write_store_calibration(there, made)
+    assert load_store_calibration(there, run.fingerprint) == made
+    assert load_store_calibration(there, "xyz") is None
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_store_calibration(Remote(tmp_path / "nowhere"), made)
