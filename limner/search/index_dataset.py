@@ -107,7 +107,7 @@ def _tells_split(encoder: Encoder, dataset: Dataset) -> bool:
     drawn = assign_splits(dataset, SPLIT_SEED).records == dataset.records or split_source(dataset.source)[1]
     if not drawn:
         return True
-    # an encoder of another package may have no description
-    trained_on = getattr(encoder, "description", {}).get("data", {}).get("train")
+    # an encoder of another package may have no description, and one that was not trained here no data
+    trained_on = (getattr(encoder, "description", {}).get("data") or {}).get("train")
     train = [record for record in dataset.records if record.split == "train"]
     return bool(train) and dataset.split("train").fingerprint == trained_on
