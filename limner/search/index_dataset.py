@@ -6,6 +6,7 @@ It leaves the store as `index_pictures` with the same facts does, followed by `S
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from limner.data.readers.folder import SPLIT_SEED
@@ -108,6 +109,16 @@ def _tells_split(encoder: Encoder, dataset: Dataset) -> bool:
     if not drawn:
         return True
     # an encoder of another package may have no description, and one that was not trained here no data
-    trained_on = (getattr(encoder, "description", {}).get("data") or {}).get("train")
+    learnt = getattr(encoder, "description", {}).get("data") or {}
+    # a folder that has grown since has other records, whose splits are those that training drew all the same
+    if _place(dataset.source) == _place(learnt.get("source", "")):
+        return True
     train = [record for record in dataset.records if record.split == "train"]
-    return bool(train) and dataset.split("train").fingerprint == trained_on
+    return bool(train) and dataset.split("train").fingerprint == learnt.get("train")
+
+
+def _place(source: str) -> tuple[str, str, Path]:
+    """What a source names, so that a relative and an absolute path of one set are equal: format, splits, path."""
+    named, drawn = split_source(source)
+    format_name, _, path = named.partition(":")
+    return format_name, drawn, Path(path).resolve()
