@@ -334,7 +334,8 @@ class Reliability(Settings):
 
 
 # Below it, a right answer stands under "no good match" more often than not: whoever believes the message is misled by
-# most of the answers that are right. It is measured, not asked of the maximum: one lucky hit is no use to anybody.
+# most of the answers that are right. It is measured, not asked of the maximum: one lucky hit is no use to anybody
+# (docs/log/2026-11-24.md).
 ENOUGH = 0.5
 """Share of right first hits that must reach a threshold; one that fewer reach is not used."""
 

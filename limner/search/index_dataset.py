@@ -118,7 +118,7 @@ def _tells_split(encoder: Encoder, dataset: Dataset) -> bool:
 
 
 def _place(source: str) -> tuple[str, str, Path]:
-    """What a source names, so that a relative and an absolute path of one set are equal: format, splits, path."""
+    """Format, drawn splits and absolute path of a source: equal for one set, however its path is written."""
     named, drawn = split_source(source)
     format_name, _, path = named.partition(":")
     return format_name, drawn, Path(path).resolve()
