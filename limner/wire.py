@@ -145,10 +145,10 @@ class Answer(ResponseModel):
     """Pictures that meet the conditions."""
 
     threshold: float | None
-    """Match probability from which an answer is called good."""
+    """Match probability from which an answer is called good; null without one that can be used."""
 
     good: bool | None
-    """True if the best reaches the threshold; null without calibration."""
+    """True if the best reaches the threshold; null without one that can be used."""
 
     # said in each answer: a search for "red xylophone" by a model without the second word finds anything red
     unknown: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""`limner calibrate`: probabilities of a run's scores, fitted on validation."""
+"""`limner calibrate`: probabilities of a run's scores, fitted on validation or on a store."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -6,7 +6,7 @@ import typer
 
 from limner.cli.console import counting_each, err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Cpu, DataSource, Rerank, RunFolder, Stage, device, first
+from limner.cli.options import Cpu, Rerank, RunFolder, Stage, device, first, store_folder
 from limner.cli.schemas import CalibrationReport
 from limner.errors import CheckpointError, SettingsError
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from limner.evaluation.calibration import Reliability
+    from limner.evaluation.reranking import First
     from limner.inference import TrainedModel
-    from limner.inference.calibration import Kind
+    from limner.inference.calibration import Kind, RunCalibration
+    from limner.search.store_files import StoreFiles
 
 app = group("Calibrate.")
 
@@ -28,9 +30,22 @@ _THRESHOLD = 0.5
 @command(app, "calibrate")
 def calibrate_command(
     run: RunFolder,
-    data: DataSource,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="FORMAT:PATH", help="Fit on this dataset (docs/data-formats.md)."),
+    ] = None,
+    store: Annotated[
+        Any,
+        typer.Option(
+            metavar="STORE",
+            parser=store_folder,
+            help="Fit on the pictures and sentences of this store instead, for its own searches.",
+        ),
+    ] = None,
     # None and not "val": --check has to tell a split that was given from the default
-    split: Annotated[str | None, typer.Option(help="Split to fit on; never test; val if not given.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of --data to fit on; never test; val if not given.")
+    ] = None,
     stage: Stage = None,
     threshold: Annotated[
         float | None,
@@ -47,58 +62,105 @@ def calibrate_command(
 ) -> CalibrationReport:
     """Fit probabilities to a run's scores, on validation.
 
-    Writes them into the run's folder, with what they are worth.
+    Writes them into the run's folder, with what they are worth; with --store into the store's.
     """
-    from limner.data.readers import open_dataset
     from limner.inference import load_model
-    from limner.inference.calibration import (
-        FILE,
-        THRESHOLD,
-        calibrate_run,
-        check_calibration,
-        read_calibration,
-        write_calibration,
-    )
+    from limner.inference.calibration import THRESHOLD
 
     # options that would do nothing are refused: a user believes that they did something
     if check is not None and (threshold is not None or rerank is not None or split is not None):
         raise SettingsError(
             "--check measures the calibration of a run; --split, --threshold and --rerank fit one"
         )
-    fit_on = split or "val"
+    if (data is None) == (store is None):
+        raise SettingsError("expected either --data FORMAT:PATH or --store STORE to fit on")
+    chosen = THRESHOLD if threshold is None else threshold
+    if store is not None:
+        if check is not None or split is not None:
+            raise SettingsError(
+                "--check and --split go with --data; a store knows its splits by its metadata"
+            )
+        from limner.search.store_files import StoreFiles
+
+        # before the model: a store that is not there costs no loading
+        files = StoreFiles.open(store)
+        loaded = load_model(run, stage=stage, device=device(cpu))
+        return _of_store(loaded, files, chosen, first(rerank))
+    assert data is not None
     loaded = load_model(run, stage=stage, device=device(cpu))
-    # read_ and not load_calibration: of another model's file a user is told whose it is
-    fitted = None if check is None else read_calibration(loaded.path.parent)
-    if check is not None and fitted is None:
-        raise CheckpointError(f"{run}: has no {FILE} to measure; fit it first, without --check")
-    dataset = open_dataset(data).split(check or fit_on)
+    if check is not None:
+        return _check(loaded, run, data, check)
+    return _of_dataset(loaded, data, split or "val", chosen, first(rerank))
+
+
+def _of_dataset(
+    run: "TrainedModel", data: str, split: str, threshold: float, rerank: "First | None"
+) -> CalibrationReport:
+    from limner.data.readers import open_dataset
+    from limner.inference.calibration import calibrate_run, write_calibration
+
+    dataset = open_dataset(data).split(split)
     with counting_each("pictures") as progress:
-        if check is not None and fitted is not None:
-            found = check_calibration(loaded, dataset, fitted, progress=progress)
-            out.print(_table(check, "fitted on " + fitted.split, len(dataset), fitted.threshold, found))
-            return _result(check, len(dataset), fitted.threshold, found)
-        chosen = THRESHOLD if threshold is None else threshold
-        made = calibrate_run(
-            loaded, dataset, fit_on, threshold=chosen, rerank=first(rerank), progress=progress
-        )
+        made = calibrate_run(run, dataset, split, threshold=threshold, rerank=rerank, progress=progress)
     # what it is worth is printed before it is written, so that a full disk does not take the figures along
-    out.print(_table(fit_on, "by cross-validation", len(dataset), made.threshold, made.reliability))
-    _say_what_is_replaced(loaded)
-    written = write_calibration(loaded.path.parent, made)
+    out.print(_table(split, "by cross-validation", len(dataset), made.threshold, made.reliability))
+    if made.remark is not None:
+        err.print(made.remark)
+    _say_what_is_replaced(run)
+    written = write_calibration(run.path.parent, made)
     out.print(f"written to {written}")
-    return _result(fit_on, len(dataset), made.threshold, made.reliability, written)
+    return _result(made, made.reliability, written)
+
+
+def _of_store(
+    run: "TrainedModel", store: "StoreFiles", threshold: float, rerank: "First | None"
+) -> CalibrationReport:
+    from limner.search.calibration import calibrate_store, write_store_calibration
+
+    with counting_each("pairs") as progress:
+        found = calibrate_store(run, store, threshold=threshold, rerank=rerank, progress=progress)
+    made = found.calibration
+    out.print(_table(str(store.folder), "by cross-validation", made.images, made.threshold, made.reliability))
+    if found.left_out:
+        err.print(f"{found.left_out:,} sentences of the splits train and test took no part")
+    if made.remark is not None:
+        err.print(made.remark)
+    written = write_store_calibration(store.folder, made)
+    out.print(f"written to {written}")
+    return _result(made, made.reliability, written)
+
+
+def _check(run: "TrainedModel", folder: object, data: str, split: str) -> CalibrationReport:
+    from limner.data.readers import open_dataset
+    from limner.inference.calibration import FILE, check_calibration, read_calibration
+
+    # read_ and not load_calibration: of another model's file a user is told whose it is
+    fitted = read_calibration(run.path.parent)
+    if fitted is None:
+        raise CheckpointError(f"{folder}: has no {FILE} to measure; fit it first, without --check")
+    dataset = open_dataset(data).split(split)
+    with counting_each("pictures") as progress:
+        found = check_calibration(run, dataset, fitted, progress=progress)
+    out.print(_table(split, "fitted on " + fitted.split, len(dataset), fitted.threshold, found))
+    return _result(fitted, found, split=split, gallery=len(dataset))
 
 
 def _result(
-    split: str, gallery: int, threshold: float, measured: "Mapping[Kind, Reliability]", file: Any = None
+    calibration: "RunCalibration",
+    measured: "Mapping[Kind, Reliability]",
+    file: Any = None,
+    *,
+    split: str | None = None,
+    gallery: int | None = None,
 ) -> CalibrationReport:
     return CalibrationReport(
-        split=split,
-        pictures=gallery,
-        threshold=threshold,
+        split=split or calibration.split,
+        pictures=gallery or calibration.images,
+        threshold=calibration.threshold,
         # plain values: `schemas` is imported for help, and imports nothing of `limner.evaluation`
         reliability={kind: reliability.model_dump() for kind, reliability in measured.items()},
-        file=file,
+        unusable={str(kind): reason for kind, reason in calibration.unusable.items()},
+        file=None if file is None else str(file),
     )
 
 
@@ -133,7 +195,7 @@ def _table(
     for kind in measured:
         table.add_column(kind, justify="right")
     every = list(measured.values())
-    shares = [reliability.good_right for reliability in every]
+    shares, reaching = [one.good_right for one in every], [one.right_good for one in every]
     for name, values in (
         ("sentences", [f"{reliability.queries:,}" for reliability in every]),
         ("right (R@1)", [f"{reliability.right:.1%}" for reliability in every]),
@@ -143,6 +205,7 @@ def _table(
         (f"of probability {threshold:g} or more", [f"{reliability.good:.1%}" for reliability in every]),
         # None where no first hit reaches the threshold: neither 0 % nor 100 %
         ("of these right", ["–" if share is None else f"{share:.1%}" for share in shares]),
+        ("right ones that reach it", ["–" if share is None else f"{share:.1%}" for share in reaching]),
         ("wrong ones that reach it*", [f"{reliability.good_astray:.1%}" for reliability in every]),
     ):
         table.add_row(name, *values)

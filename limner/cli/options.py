@@ -11,7 +11,8 @@ from limner.errors import SettingsError
 InferenceEngine = Literal["torch", "openvino"]
 
 
-def _store_folder(given: str) -> Any:
+def store_folder(given: str) -> Any:
+    """Parse the folder of a store."""
     # only where a store is named: s3:// needs libraries that are an extra
     from limner.search.store_path import store_path
 
@@ -23,12 +24,12 @@ Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where there i
 # Any: a folder is a `Path`, one of an object storage a `UPath`, which is an extra
 StoreFolder = Annotated[
     Any,
-    typer.Argument(metavar="STORE", parser=_store_folder, help="Folder of the store, or s3://BUCKET/FOLDER."),
+    typer.Argument(metavar="STORE", parser=store_folder, help="Folder of the store, or s3://BUCKET/FOLDER."),
 ]
 NewStoreFolder = Annotated[
     Any,
     typer.Argument(
-        metavar="NEW", parser=_store_folder, help="Folder of the new store, or s3://BUCKET/FOLDER."
+        metavar="NEW", parser=store_folder, help="Folder of the new store, or s3://BUCKET/FOLDER."
     ),
 ]
 

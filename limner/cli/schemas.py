@@ -203,14 +203,16 @@ class CalibrationReport(Result):
     """The reliability of a run's probabilities of first hits."""
 
     split: str
-    """The split that was measured."""
+    """The split that was measured, or "store"."""
     pictures: int
-    """Pictures of the split."""
+    """Pictures that were searched."""
     threshold: float
     """Probability from which a first hit counts as good."""
     reliability: dict[str, dict[str, float | None]]
     """By kind of score: queries, share right, calibration error, Brier score, and what the threshold does."""
-    file: Path | None
+    unusable: dict[str, str]
+    """By kind of score, why searches do not say "no good match" by the threshold, where they do not."""
+    file: str | None
     """The file that was written; null with `--check`."""
 
 

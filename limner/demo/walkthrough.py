@@ -31,6 +31,7 @@ from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.manifest import FILE as MANIFEST
 from limner.search.manifest import read_manifest
+from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
 from limner.search.store_files import check_empty, store_for
 from limner.training.log import Event
@@ -89,7 +90,7 @@ def run_demo(folder: Path, settings: Sequence[str], identities: int, screen: Scr
     write_text(folder / "report.json", report.to_json())
     _calibrate(run, run_folder, dataset.split("val"), screen)
 
-    screen.say("4. Indexing the test people's pictures")
+    screen.say("4. Indexing the test people's pictures and sentences")
     store = store_for(run, run_folder, store_folder)
     facts = {
         str(record.image.resolve()): {"identity": record.group, "camera": record.image.parent.name}
@@ -97,6 +98,11 @@ def run_demo(folder: Path, settings: Sequence[str], identities: int, screen: Scr
     }
     with screen.counting("pictures") as progress:
         index_pictures(run, store, list(facts), metadata=facts, progress=progress)
+    # the page's examples, and what a picture that is dropped onto it finds
+    SentenceTable(store).index(
+        run,
+        [Sentence(text, str(record.image.resolve())) for record in test.records for text in record.sentences],
+    )
 
     screen.say("5. Searching")
     sentence = _search(
@@ -170,7 +176,10 @@ def _calibrate(run: TrainedModel, folder: Path, val: Dataset, screen: Screen) ->
     """Fit match probabilities on the validation people, like the choice of the epoch."""
     try:
         with screen.counting_each("pictures") as count:
-            write_calibration(folder, calibrate_run(run, val, "val", progress=count))
+            made = calibrate_run(run, val, "val", progress=count)
+        write_calibration(folder, made)
+        if made.remark is not None:
+            screen.say(f"   {made.remark}")
     except DataError as error:  # too few people, as with a small --identities
         screen.say(f"   searches have no match probability: {error}")
 

@@ -289,6 +289,8 @@ class Reliability(Settings):
     """Share of first hits that reach the threshold."""
     good_right: float | None = Field(ge=0, le=1)
     """Share of these that match; None without any."""
+    right_good: float | None = Field(ge=0, le=1)
+    """Share of the right first hits that reach the threshold; None if no first hit is right."""
     good_astray: float = Field(ge=0, le=1)
     """Share that would reach it, all of them wrongly, with the right pictures taken out of the gallery."""
 
@@ -308,6 +310,8 @@ class Reliability(Settings):
         >>> measured = Reliability.of(probabilities, right, np.array([0.1, 0.1, 0.3, 0.6]), 0.5)
         >>> round(measured.ece, 3), round(measured.brier, 3), measured.good, measured.good_right, measured.good_astray
         (0.35, 0.195, 0.5, 1.0, 0.25)
+        >>> measured.right_good  # two of the three right ones
+        0.6666666666666666
         """
         if not len(probabilities):
             raise DataError("reliability is measured over queries, and there are none")
@@ -324,8 +328,36 @@ class Reliability(Settings):
             brier=float(np.mean((right - probabilities) ** 2)),
             good=float(good.mean()),
             good_right=float(right[good].mean()) if good.any() else None,
+            right_good=float(good[right].mean()) if right.any() else None,
             good_astray=float((astray >= threshold).mean()),
         )
+
+
+# Below it, a right answer stands under "no good match" more often than not: whoever believes the message is misled by
+# most of the answers that are right. It is measured, not asked of the maximum: one lucky hit is no use to anybody
+# (docs/log/2026-11-24.md).
+ENOUGH = 0.5
+"""Share of right first hits that must reach a threshold; one that fewer reach is not used."""
+
+
+def why_unusable(reliability: Reliability, threshold: float) -> str | None:
+    """The reason why no answer should be called good or not by this threshold; None if it can be used.
+
+    **Decided**: "no good match" is said only where at least half of the right first hits escape it (`ENOUGH`), measured
+    on held-out sentences. How many wrong ones it catches does not count: a message that is nearly always there says
+    nothing of the answer below it.
+
+    >>> probabilities, right = np.array([0.9, 0.4, 0.3, 0.2]), np.array([True, True, True, False])
+    >>> measured = Reliability.of(probabilities, right, np.zeros(4), 0.5)
+    >>> why_unusable(measured, 0.5)
+    'only 33% of the right first hits reach 0.5'
+    >>> why_unusable(Reliability.of(probabilities, right, np.zeros(4), 0.4), 0.4) is None
+    True
+    """
+    share = reliability.right_good
+    if share is None:
+        return "no first hit is right"
+    return None if share >= ENOUGH else f"only {share:.0%} of the right first hits reach {threshold:g}"
 
 
 def measured(hits: FirstHits, calibration: Calibration, threshold: float) -> Reliability:
@@ -339,8 +371,9 @@ def cross_validated(hits: FirstHits, threshold: float) -> Reliability:
 
     Raises `DataError` for queries of one fold, and as `limner.evaluation.calibration.fit` does.
     """
-    # Groups are numbered from 0 without gaps, so folds have about as many groups each.
-    folds = hits.groups % FOLDS
+    # By the rank of a group among those that have a query: pictures without a sentence leave gaps in the numbers, and
+    # the groups of a few others could all fall into one fold.
+    folds = np.unique(hits.groups, return_inverse=True)[1] % FOLDS
     if len(np.unique(folds)) < 2:
         raise DataError("a calibration is measured by cross-validation, for which one group is not enough")
     likely, astray = np.zeros(len(folds)), np.zeros(len(folds))

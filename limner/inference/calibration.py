@@ -1,7 +1,8 @@
 """Calibrate a run on a split of a dataset: encode, score, fit; and measure a calibration on another split."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +15,15 @@ from pydantic import Field
 from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.arrays import Results
-from limner.evaluation.calibration import Calibration, FirstHits, Reliability, cross_validated, fit, measured
+from limner.evaluation.calibration import (
+    Calibration,
+    FirstHits,
+    Reliability,
+    cross_validated,
+    fit,
+    measured,
+    why_unusable,
+)
 from limner.evaluation.protocols import protocol_of
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.reranking import First, shortlist
@@ -24,9 +33,13 @@ from limner.inference.evaluate_run import expect_same_splits
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
 from limner.settings import Settings
+from limner.types import RegionFeatures
 
 FILE = "calibration.json"
-FORMAT = 2
+FORMAT = 3
+"""Version of the file's layout: 3 says whether its threshold can be used. Files of format 2 are read, too."""
+
+_OLDEST = 2
 
 THRESHOLD = 0.5
 """Lowest probability of the first hit of a good answer, by default."""
@@ -64,8 +77,25 @@ class RunCalibration(Settings):
     """Of the reranker's scores, where the model has one."""
     reliability: dict[Kind, Reliability]
     """Worth of the first hits' probabilities on the split, by cross-validation."""
+    unusable: dict[Kind, str] = Field(default_factory=dict)
+    """Why the threshold is not used for answers by this kind of score, where it is not (`why_unusable`)."""
     versions: dict[str, str]
     """Versions that it was fitted with."""
+
+    def threshold_of(self, kind: Kind) -> float | None:
+        """The threshold for answers whose first hit has this kind of score; None if it is not used."""
+        return None if kind in self.unusable else self.threshold
+
+    @property
+    def remark(self) -> str | None:
+        """One line that says that a threshold is not used, and why; None if it is."""
+        if not self.unusable:
+            return None
+        reasons = "; ".join(f"by {kind} {reason}" for kind, reason in self.unusable.items())
+        return (
+            f"searches will not say 'no good match': {reasons}, fewer than half; choose a lower --threshold, or train "
+            "the model further"
+        )
 
 
 def write_calibration(run: Path, calibration: RunCalibration) -> Path:
@@ -89,13 +119,22 @@ def read_calibration(run: Path) -> RunCalibration | None:
     """
     file = _place(run)
     try:
-        values: Any = json.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
     # a path below a file raises NotADirectoryError; there is no calibration there either
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise CheckpointError(f"{file}: cannot be read ({error.strerror}); check your rights") from None
-    # text that is not UTF-8 is a ValueError, JSON that is nested too deep a RecursionError
+    except UnicodeDecodeError:
+        text = ""  # which is called damaged
+    return parse_calibration(text, file)
+
+
+def parse_calibration(text: str, file: object) -> RunCalibration:
+    """Read the text of such a file, which errors name. Raises `CheckpointError` as `read_calibration` does."""
+    try:
+        values: Any = json.loads(text)
+    # JSON that is nested too deep is a RecursionError
     except (ValueError, RecursionError):
         raise CheckpointError(f"{file}: damaged, not JSON; {_AGAIN}") from None
     if not isinstance(values, dict):
@@ -106,12 +145,36 @@ def read_calibration(run: Path) -> RunCalibration | None:
         raise CheckpointError(
             f"{file}: format {version} is newer than this limner's {FORMAT}; upgrade limner"
         )
-    if isinstance(version, int) and version < FORMAT:
+    if isinstance(version, int) and version < _OLDEST:
         raise CheckpointError(f"{file}: format {version} is older than this limner's {FORMAT}; {_AGAIN}")
     try:
-        return RunCalibration.parse(values)
+        return _of_format_2(values) if version == 2 else RunCalibration.parse(values)
     except SettingsError as error:
         raise CheckpointError(f"{file}: damaged, {error}; {_AGAIN}") from None
+
+
+def _of_format_2(values: Mapping[str, Any]) -> RunCalibration:
+    """Read a file of format 2, whose figures tell whether its threshold can be used, though it does not say so."""
+    measured = values.get("reliability")
+    if isinstance(measured, dict):
+        measured = {kind: _with_right_good(one) for kind, one in measured.items()}
+    found = RunCalibration.parse({**values, "format": FORMAT, "reliability": measured})
+    return found.replace(unusable=_unusable(found.reliability, found.threshold))
+
+
+def _with_right_good(one: Any) -> Any:
+    try:
+        # of the hits that are right, those that are also good: both shares are of all hits
+        share = one["good"] * (one["good_right"] or 0) / one["right"] if one["right"] else None
+        return {**one, "right_good": None if share is None else min(1.0, share)}
+    # left as it is, which the fields then call damaged
+    except (KeyError, TypeError):
+        return one
+
+
+def _unusable(measured: Mapping[Kind, Reliability], threshold: float) -> dict[Kind, str]:
+    reasons = {kind: why_unusable(one, threshold) for kind, one in measured.items()}
+    return {kind: reason for kind, reason in reasons.items() if reason is not None}
 
 
 _AGAIN = "fit it anew with `limner calibrate`, or remove it"
@@ -157,26 +220,71 @@ def calibrate_run(
     that no probability can be made of; `SettingsError` for a threshold that is none; else as `evaluate_run`.
     """
     # first of all, so that a mistyped number does not cost the encoding of a split
-    if not 0 <= threshold <= 1:
-        raise SettingsError(f"threshold: expected a probability from 0 to 1, got {threshold:g}")
+    expect_probability(threshold)
     _expect_unseen(run, dataset, split)
     first = run.rerank if rerank is None else rerank
-    gathered = _gather(run, dataset, first, progress)
-    return RunCalibration(
-        fingerprint=run.fingerprint,
-        checkpoint=run.path.name,
+    encoded = _encode(run, dataset, first, progress)
+    return fit_encoded(
+        run,
+        encoded,
+        first,
         data=dataset.source,
         split=split,
         split_fingerprint=dataset.fingerprint,
-        images=len(dataset),
-        sentences=sum(len(record.sentences) for record in dataset.records),
+        threshold=threshold,
+        progress=progress,
+    )
+
+
+def expect_probability(threshold: float) -> None:
+    """Raise `SettingsError` for a threshold that is no probability."""
+    if not 0 <= threshold <= 1:
+        raise SettingsError(f"threshold: expected a probability from 0 to 1, got {threshold:g}")
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedGallery:
+    """A gallery and the sentences that search it, encoded; their groups say what matches.
+
+    - `results`: embeddings and groups of both.
+    - `sentences`: their text; `regions`: reads the region features of the images, for a reranker.
+    """
+
+    results: Results
+    sentences: Sequence[str]
+    regions: Callable[[], RegionFeatures]
+
+
+def fit_encoded(
+    run: TrainedModel,
+    encoded: EncodedGallery,
+    first: First,
+    *,
+    data: str,
+    split: str,
+    split_fingerprint: str,
+    threshold: float,
+    progress: ProgressCallback | None = None,
+) -> RunCalibration:
+    """Fit the probabilities to a gallery that is encoded; `first` images are re-ranked. Raises what `fit` raises."""
+    gathered = _gather(run, encoded, first, progress)
+    # by cross-validation: figures on the sentences of the fit itself would flatter it
+    reliability = {kind: cross_validated(one, threshold) for kind, one in gathered.items()}
+    return RunCalibration(
+        fingerprint=run.fingerprint,
+        checkpoint=run.path.name,
+        data=data,
+        split=split,
+        split_fingerprint=split_fingerprint,
+        images=len(encoded.results.image_groups),
+        sentences=len(encoded.sentences),
         # kept with the fit: a score's lead is measured within a ranking of this depth
         reranked=first,
         threshold=threshold,
         embedding=fit(gathered["embedding"]),
         reranker=fit(gathered["reranker"]) if "reranker" in gathered else None,
-        # by cross-validation: figures on the sentences of the fit itself would flatter it
-        reliability={kind: cross_validated(hits, threshold) for kind, hits in gathered.items()},
+        reliability=reliability,
+        unusable=_unusable(reliability, threshold),
         versions=versions(),
     )
 
@@ -201,7 +309,8 @@ def check_calibration(
         )
     fitted = {"embedding": calibration.embedding, "reranker": calibration.reranker}
     # as deep as the fit's rankings, whatever the recipe says: the probabilities hold for that depth
-    gathered = _gather(run, dataset, calibration.reranked, progress)
+    encoded = _encode(run, dataset, calibration.reranked, progress)
+    gathered = _gather(run, encoded, calibration.reranked, progress)
     found: dict[Kind, Reliability] = {}
     for kind, hits in gathered.items():
         if (curve := fitted[kind]) is not None:
@@ -224,14 +333,11 @@ def _expect_unseen(run: TrainedModel, dataset: Dataset, split: str) -> None:
         )
 
 
-def _gather(
+def _encode(
     run: TrainedModel, dataset: Dataset, first: First, progress: ProgressCallback | None
-) -> dict[Kind, FirstHits]:
-    """First hits of the sentences among the images; the reranker's only if it scores any."""
-    if first != "all" and first < 0:
-        raise SettingsError(f"rerank: expected at least 0 or 'all', got {first}")
-    if first != 0:
-        run.expect_reranker()  # before hours of encoding
+) -> EncodedGallery:
+    """Encode all pictures and sentences of a split; their regions if they are asked for."""
+    expect_depth(run, first)  # before hours of encoding
     # with other drawn splits, validation would hold pictures that the run has learnt
     expect_same_splits(dataset, run.description)
     groups = group_numbers(dataset)
@@ -246,16 +352,39 @@ def _gather(
     # unchecked: a sentence of unknown words is a query that fails, and counts as one
     texts = run.encode_texts(sentences, check=False, progress=progress and partial(progress, "sentences"))
     results = Results(*groups, images, texts, image_labels=labels[0], sentence_labels=labels[1])
-    gathered: dict[Kind, FirstHits] = {"embedding": _of_embedding(results, images, texts)}
+    regions = partial(run.encode_regions, paths, progress=progress and partial(progress, "regions"))
+    return EncodedGallery(results, sentences, regions)
+
+
+def expect_depth(run: TrainedModel, first: First) -> None:
+    """Raise `SettingsError` for a number of re-ranked images that a run cannot re-rank."""
+    if first != "all" and first < 0:
+        raise SettingsError(f"rerank: expected at least 0 or 'all', got {first}")
     if first != 0:
-        gathered["reranker"] = _of_reranker(run, paths, sentences, results, images, texts, first, progress)
+        run.expect_reranker()
+
+
+def _gather(
+    run: TrainedModel, encoded: EncodedGallery, first: First, progress: ProgressCallback | None
+) -> dict[Kind, FirstHits]:
+    """First hits of the sentences among the images; the reranker's only if it scores any."""
+    gathered: dict[Kind, FirstHits] = {"embedding": _of_embedding(encoded.results)}
+    if first != 0:
+        gathered["reranker"] = _of_reranker(run, encoded, first, progress)
     return gathered
 
 
-def _of_embedding(
-    results: Results, images: Float[np.ndarray, "images dim"], texts: Float[np.ndarray, "sentences dim"]
-) -> FirstHits:
+def _embeddings(
+    results: Results,
+) -> tuple[Float[np.ndarray, "images dim"], Float[np.ndarray, "sentences dim"]]:
+    assert results.images is not None
+    assert results.sentences is not None
+    return results.images, results.sentences
+
+
+def _of_embedding(results: Results) -> FirstHits:
     """By cosine, in blocks."""
+    images, texts = _embeddings(results)
     relevance, parts = results.relevance()[1], []
     # sentences as queries alone: a search shows probabilities for those
     similarities = of_embeddings(texts, images)
@@ -271,19 +400,13 @@ def _of_embedding(
 
 
 def _of_reranker(
-    run: TrainedModel,
-    paths: Sequence[Path],
-    sentences: Sequence[str],
-    results: Results,
-    images: Float[np.ndarray, "images dim"],
-    texts: Float[np.ndarray, "sentences dim"],
-    first: First,
-    progress: ProgressCallback | None,
+    run: TrainedModel, encoded: EncodedGallery, first: First, progress: ProgressCallback | None
 ) -> FirstHits:
     """First hits of what is re-ranked, by the reranker's scores."""
-    regions = run.encode_regions(paths, progress=progress and partial(progress, "regions"))
-    score = run.expect_reranker().pair_scorer(images, texts, regions, sentences)
-    count = len(paths) if first == "all" else min(first, len(paths))
+    results = encoded.results
+    images, texts = _embeddings(results)
+    score = run.expect_reranker().pair_scorer(images, texts, encoded.regions(), encoded.sentences)
+    count = len(images) if first == "all" else min(first, len(images))
     # a fixed seed, so that two fits agree; sorted, so that each group's sentences stay together
     chosen = np.sort(np.random.default_rng(0).permutation(len(texts))[: max(1, _MOST // count)])
     relevance, parts = results.with_sentences(chosen).relevance()[1], []

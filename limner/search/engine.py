@@ -260,7 +260,7 @@ class Engine:
             hits = with_attention(self.encoder, reranker, self.files, query.text, hits)
         unknown = () if query.text is None else tuple(self.encoder.unknown_words(query.text))
         best = hits[0].probability if hits else None
-        threshold = None if self.calibration is None else self.calibration.threshold
+        threshold = self._threshold(reranked=count > 0)
         return Answer(
             hits=tuple(hits),
             total=len(snapshot.matrix),
@@ -295,6 +295,14 @@ class Engine:
             return 0
         # otherwise the first hit's probability rose as `rerank` fell: 0.97 at 1 where it is 0.23 now
         return AROUND if self.calibration.reranked == "all" else min(AROUND, self.calibration.reranked)
+
+    def _threshold(self, *, reranked: bool) -> float | None:
+        """The threshold for an answer; None without one that can be used."""
+        if self.calibration is None:
+            return None
+        # that of the first hit's kind of score: the other kind's may be of no use
+        by_reranker = reranked and self.calibration.reranker is not None
+        return self.calibration.threshold_of("reranker" if by_reranker else "embedding")
 
     def _reranking(self, query: Query) -> tuple[Reranker | None, int | Literal["all"]]:
         """Return the reranker, and how many of the first images it re-ranks for a query."""

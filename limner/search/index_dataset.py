@@ -6,6 +6,7 @@ It leaves the store as `index_pictures` with the same facts does, followed by `S
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from limner.data.readers.folder import SPLIT_SEED
@@ -107,7 +108,17 @@ def _tells_split(encoder: Encoder, dataset: Dataset) -> bool:
     drawn = assign_splits(dataset, SPLIT_SEED).records == dataset.records or split_source(dataset.source)[1]
     if not drawn:
         return True
-    # an encoder of another package may have no description
-    trained_on = getattr(encoder, "description", {}).get("data", {}).get("train")
+    # an encoder of another package may have no description, and one that was not trained here no data
+    learnt = getattr(encoder, "description", {}).get("data") or {}
+    # a folder that has grown since has other records, whose splits are those that training drew all the same
+    if _place(dataset.source) == _place(learnt.get("source", "")):
+        return True
     train = [record for record in dataset.records if record.split == "train"]
-    return bool(train) and dataset.split("train").fingerprint == trained_on
+    return bool(train) and dataset.split("train").fingerprint == learnt.get("train")
+
+
+def _place(source: str) -> tuple[str, str, Path]:
+    """Format, drawn splits and absolute path of a source: equal for one set, however its path is written."""
+    named, drawn = split_source(source)
+    format_name, _, path = named.partition(":")
+    return format_name, drawn, Path(path).resolve()

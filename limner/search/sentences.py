@@ -119,6 +119,13 @@ class SentenceTable:
             for rank, (place, row) in enumerate(zip(best, rows, strict=True), start=1)
         ]
 
+    def describing(self) -> tuple[list[Sentence], Float[np.ndarray, "sentences dim"]]:
+        """Return the sentences that have an image, ordered by text, and their vectors."""
+        snapshot = self._current()
+        rows = snapshot.table.select(["text", "path"]).to_pylist()
+        places = [place for place, row in enumerate(rows) if row["path"] is not None]
+        return [Sentence(**rows[place]) for place in places], snapshot.vectors.matrix[places]
+
     def _add(self, sentences: Sequence[Sentence], vectors: Float[np.ndarray, "sentences dim"]) -> None:
         # one NaN in a row makes each of its scores NaN, which no later search could rank
         if not np.isfinite(vectors).all():

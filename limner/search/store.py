@@ -17,6 +17,7 @@ from typing import Any, Literal
 from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
 from limner.inference.calibration import load_calibration
 from limner.inference.trained import TrainedModel, load_model
+from limner.search.calibration import load_store_calibration
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage, key_of
@@ -281,9 +282,9 @@ def open_store(
     """Open a store together with the model that it was built with.
 
     The model is the run that the store names, or `run` if it has moved; hits have match probabilities if
-    `limner calibrate` has been run for it. Stores of `approximate_from` images and more are searched by a graph (see
-    `limner.search.engine.Engine`). Raises `StoreError` for a folder that is no store, a run that cannot be found, and
-    a model that the store was not built with.
+    `limner calibrate` has been run for the store or for the run. Stores of `approximate_from` images and more are
+    searched by a graph (see `limner.search.engine.Engine`). Raises `StoreError` for a folder that is no store, a run
+    that cannot be found, and a model that the store was not built with.
     """
     # the store before the model: a wrong folder is told at once, where loading takes seconds
     files = StoreFiles.open(folder)
@@ -295,6 +296,9 @@ def open_store(
             raise StoreError(
                 f"{folder}: the model of this store cannot be loaded: {error}; name it with run="
             ) from None
-    # by the fingerprint, too: probabilities that were fitted to other weights would be wrong without a sign
-    calibration = load_calibration(run.path, run.fingerprint)
+    # by the fingerprint, too: probabilities that were fitted to other weights would be wrong without a sign.
+    # The store's own first: it was fitted to these images and sentences
+    calibration = load_store_calibration(files.folder, run.fingerprint) or load_calibration(
+        run.path, run.fingerprint
+    )
     return Store(Engine(files, run, calibration, approximate_from=approximate_from))

@@ -44,7 +44,7 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
     assert f"written to {run / 'calibration.json'}" in made.out
     written = (run / "calibration.json").read_bytes()
     values = json.loads(written)
-    assert (values["format"], values["split"], values["threshold"]) == (2, "val", 0.5)
+    assert (values["format"], values["split"], values["threshold"]) == (3, "val", 0.5)
     assert values["reranker"] is None
     checked = limner("calibrate", run, *data, "--check", "test")
     assert checked.code == 0, checked.err
@@ -87,3 +87,44 @@ def test_a_calibration_is_of_one_checkpoint(
     assert other.code == 0, other.err
     assert "replaces the calibration of stage-2.safetensors" in other.err
     assert "replaces" not in limner("calibrate", run, *data, "--stage", "stage-1").err
+
+
+def test_a_store_is_calibrated_on_its_own_sentences(
+    limner: Limner, toys: Dataset, toy_run: Path, tmp_path: Path
+) -> None:
+    run, store, query = shutil.copytree(toy_run, tmp_path / "run"), tmp_path / "store", "a red square"
+    source, cpu = _written(load_model(run, device="cpu"), toys, tmp_path / "set")[1], "--cpu"
+    refused(limner("calibrate", run, "--store", store, cpu), "no such store")
+    assert limner("index", run, store, "--data", source, "--split", "val", cpu).code == 0
+    before = limner("search", store, query, cpu)
+    # without any calibration nothing is said
+    assert "no good match" not in before.err
+    assert "p=" not in before.out
+    told = limner("calibrate", run, "--store", store, cpu, "--threshold", "0")
+    assert told.code == 0, told.err
+    assert f"written to {store / 'calibration.json'}" in told.out
+    assert "right ones that reach it" in told.out
+    assert not (run / "calibration.json").exists()
+    good = json.loads(limner("search", store, query, cpu, "--json").out)
+    assert (good["threshold"], good["good"]) == (0.0, True)
+    # a threshold that no first hit reaches is stored, and not used
+    useless = limner("calibrate", run, "--store", store, cpu, "--threshold", "1")
+    assert useless.code == 0
+    [line] = useless.err.splitlines()
+    assert line.startswith("searches will not say 'no good match': by embedding only 0% of the right")
+    values = json.loads((store / "calibration.json").read_text(encoding="utf-8"))
+    assert values["unusable"] == {"embedding": "only 0% of the right first hits reach 1"}
+    report = CalibrationReport.model_validate_json(
+        limner("calibrate", run, "--store", store, cpu, "--threshold", "1", "--json").out
+    )
+    assert (report.split, report.pictures, report.unusable) == ("store", 36, values["unusable"])
+    after = limner("search", store, query, cpu)
+    assert "no good match" not in after.err
+    assert "p=" in after.out
+    answer = json.loads(limner("search", store, query, cpu, "--json").out)
+    assert (answer["threshold"], answer["good"]) == (None, None)
+    command = ("calibrate", run, cpu)
+    refused(limner(*command), "either --data FORMAT:PATH or --store STORE")
+    refused(limner(*command, "--data", source, "--store", store), "either --data")
+    refused(limner(*command, "--store", store, "--check", "val"), "go with --data")
+    refused(limner(*command, "--store", store, "--split", "val"), "go with --data")

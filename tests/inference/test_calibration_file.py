@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,18 +8,30 @@ from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.calibration import Calibration, Reliability
 from limner.inference.calibration import (
     FILE,
+    FORMAT,
     RunCalibration,
     load_calibration,
     read_calibration,
     write_calibration,
 )
 
+FILES = Path(__file__).parent / "calibrations"
+"""A file of each format, which must be readable for ever."""
+
 
 @pytest.fixture
 def made() -> RunCalibration:
     fitted = Calibration(of_score=1, of_lead=4, offset=-2.5, floor=0.1, right=5, wrong=45)
     worth = Reliability(
-        queries=5, right=0.6, probability=0.5, ece=0.1, brier=0.2, good=0.4, good_right=None, good_astray=0
+        queries=5,
+        right=0.6,
+        probability=0.5,
+        ece=0.1,
+        brier=0.2,
+        good=0.4,
+        good_right=None,
+        right_good=0.4,
+        good_astray=0,
     )
     return RunCalibration(
         fingerprint="abc",
@@ -32,6 +45,7 @@ def made() -> RunCalibration:
         embedding=fitted,
         reranker=fitted.replace(of_lead=2),
         reliability={"embedding": worth, "reranker": worth},
+        unusable={"embedding": "only 40% of the right first hits reach 0.5"},
         versions={"limner": "0"},
     )
 
@@ -64,7 +78,7 @@ def test_a_search_with_another_model_has_none(made: RunCalibration, tmp_path: Pa
         ("[" * 100_000, "not JSON"),
         ("[1]", "expected a JSON object"),
         ("{}", "damaged, setting 'fingerprint'"),
-        ('{"format": 3}', "format 3 is newer"),
+        ('{"format": 4}', "format 4 is newer"),
         ('{"format": 1}', "format 1 is older than this limner"),
     ],
 )
@@ -84,6 +98,10 @@ def test_no_value_can_be_missing_or_nonsense(made: RunCalibration, tmp_path: Pat
         {"embedding": {}},
         {"reranked": -1},
         {"colour": 1},
+        {"unusable": {"colour": "x"}},
+        {"format": 2, "reliability": {"embedding": {}}},
+        {"format": 2, "reliability": {"embedding": {"right": "x", "good": 1, "good_right": 1}}},
+        {"format": 2, "reliability": 7},
     ]
     for wrong in nonsense:
         (tmp_path / FILE).write_text(json.dumps({**values, **wrong}), encoding="utf-8")
@@ -102,3 +120,37 @@ def test_what_cannot_be_opened_or_written_is_refused(made: RunCalibration, tmp_p
         load_calibration(tmp_path, "abc")
     with pytest.raises(CheckpointError, match="cannot be written"):
         write_calibration(tmp_path / "nowhere", made)
+
+
+def test_each_format_has_a_file() -> None:
+    # formats before 2 were never released
+    assert sorted(file.stem for file in FILES.iterdir()) == [f"format-{n}" for n in range(2, FORMAT + 1)]
+
+
+@pytest.mark.parametrize("file", sorted(FILES.iterdir()), ids=lambda file: file.stem)
+def test_a_file_of_any_format_says_whether_its_threshold_is_used(file: Path, tmp_path: Path) -> None:
+    """One kind of score reaches the threshold by 20% of its right first hits, the other by 90%."""
+    shutil.copy(file, tmp_path / FILE)
+    found = load_calibration(tmp_path, "abc")
+    assert found is not None
+    assert found.format == FORMAT
+    assert found.unusable == {"embedding": "only 20% of the right first hits reach 0.5"}
+    assert (found.threshold_of("embedding"), found.threshold_of("reranker")) == (None, 0.5)
+    shares = {kind: one.right_good for kind, one in found.reliability.items()}
+    assert shares == {"embedding": pytest.approx(0.2), "reranker": pytest.approx(0.9)}
+    # written again it is of the present format, and says the same
+    write_calibration(tmp_path, found)
+    assert load_calibration(tmp_path, "abc") == found
+
+
+def test_a_format_2_file_without_a_right_or_a_good_hit(tmp_path: Path) -> None:
+    values = json.loads((FILES / "format-2.json").read_text(encoding="utf-8"))
+    values["reliability"]["embedding"] |= {"good": 0.0, "good_right": None}
+    values["reliability"]["reranker"] |= {"right": 0.0, "good_right": 0.0}
+    (tmp_path / FILE).write_text(json.dumps(values), encoding="utf-8")
+    found = load_calibration(tmp_path, "abc")
+    assert found is not None
+    assert found.unusable == {
+        "embedding": "only 0% of the right first hits reach 0.5",
+        "reranker": "no first hit is right",
+    }

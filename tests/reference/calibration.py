@@ -66,3 +66,18 @@ def calibration_error(probabilities: Sequence[float], right: Sequence[bool], bin
             share = sum(right[place] for place in inside) / len(inside)
             total += len(inside) / len(right) * abs(share - mean)
     return total
+
+
+def threshold_is_used(
+    probabilities: Sequence[float], right: Sequence[bool], threshold: float, enough: float
+) -> bool:
+    """True if at least a share of the right first hits would be shown without "no good match"."""
+    shown, hidden = 0, 0
+    for probability, matches in zip(probabilities, right, strict=True):
+        if not matches:
+            continue
+        if probability < threshold:
+            hidden += 1
+        else:
+            shown += 1
+    return shown + hidden > 0 and shown >= enough * (shown + hidden)

@@ -313,6 +313,18 @@ def test_probabilities_of_a_calibrated_model(engine: Engine, pictures: list[Path
     assert all(hit.probability is None for hit in of_picture.hits)
 
 
+def test_without_a_usable_threshold_nothing_is_called_good_or_not(engine: Engine) -> None:
+    useless = calibration(1.0).replace(unusable={"embedding": "only 0% of the right first hits reach 1"})
+    found = Engine(engine.files, engine.encoder, useless).answer(Query(text="a red coat"))
+    assert (found.good, found.threshold) == (None, None)
+    # the probabilities are as right as before
+    of_usable = Engine(engine.files, engine.encoder, calibration(1.0)).answer(Query(text="a red coat"))
+    assert (of_usable.good, of_usable.threshold) == (False, 1.0)
+    assert found.hits == of_usable.hits
+    without = engine.answer(Query(text="a red coat"))
+    assert (without.good, without.threshold) == (None, None)
+
+
 @pytest.mark.parametrize(
     "asked",
     [

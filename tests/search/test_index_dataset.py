@@ -148,6 +148,11 @@ def test_a_split_that_the_reader_drew_is_told_only_of_what_the_model_learnt(tmp_
     assert [entry.metadata for entry in first.entries().values()] == [{}] * 30
     assert {str(entry.metadata) for entry in second.entries().values()} == {"{'split': 'val'}"}
     assert {entry.identity for entry in first.entries().values()} == {None}
+    # of a folder that has grown since, named in another way
+    own.description = {"data": {"train": "older", "source": f"folder:{root}/../set"}}  # type: ignore[attr-defined]
+    grown = new_store(tmp_path, "grown")
+    index_dataset(own, grown, dataset)
+    assert {entry.metadata["split"] for entry in grown.entries().values()} == {"train", "val", "test"}
     drawn = open_dataset(f"folder:{root}#seed=5")
     index_dataset(other, first, drawn)
     assert [entry.metadata for entry in first.entries().values()] == [{}] * 30

@@ -240,6 +240,18 @@ def test_good_is_what_the_best_answer_says(engine: Engine, run: TrainedModel) ->
     assert not found.good
 
 
+@pytest.mark.parametrize(("useless", "used"), [("embedding", "reranker"), ("reranker", "embedding")])
+def test_the_threshold_is_that_of_the_first_hits_kind_of_score(
+    useless: Literal["embedding", "reranker"], used: str, engine: Engine, run: TrainedModel
+) -> None:
+    fitted = calibration(run, 5).replace(unusable={useless: "only 9% of the right first hits reach 0.5"})
+    calibrated = Store(Engine(engine.files, run, fitted))
+    by = {"embedding": calibrated.search(QUERY, rerank=0), "reranker": calibrated.search(QUERY)}
+    assert (by[useless].threshold, by[useless].good) == (None, None)
+    assert by[used].threshold == 0.5
+    assert by[used].good is not None
+
+
 def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: TrainedModel) -> None:
     fitted = calibration(run, 5)
     cosines, reranked = fitted.embedding, fitted.reranker

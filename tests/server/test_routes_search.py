@@ -17,6 +17,7 @@ from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from limner.wire import Answer, Attention, Explanation, Hit
 from tests.search.fake import answer_of, hit_of
+from tests.search.test_engine import calibration
 from tests.server.serving import COUNT, HOME, base64_of, problem
 
 
@@ -328,3 +329,19 @@ def test_attention_says_of_which_part_it_is(engine: Engine, monkeypatch: pytest.
     assert body["attention"]["crop"] == list(crop)
     body = client.post("/v1/search", json={"text": "a", "explain": True}).json()
     assert body["hits"][0]["attention"]["crop"] == list(crop)
+
+
+@pytest.mark.parametrize(
+    ("unusable", "told"), [({}, [False, 1.0]), ({"embedding": "too few reach it"}, [None, None])]
+)
+def test_a_threshold_that_cannot_be_used_is_not_told(
+    unusable: dict[str, str], told: list[float | None], engine: Engine
+) -> None:
+    # a calibrated model; without any, `test_http_answers_as_the_library` has null for both
+    engine.calibration = calibration(1.0).replace(unusable=unusable)
+    with TestClient(create_app(Store(engine))) as client:
+        answer = client.post("/v1/search", json={"text": "a red coat"}).json()
+        assert [answer["good"], answer["threshold"]] == told
+        assert answer["hits"][0]["probability"] < 1
+        assert client.get("/v1/info").json()["calibrated"]
+        assert Answer.read(answer).good is told[0]

@@ -1,0 +1,178 @@
+"""Calibrate a run on a store's own images and sentences, from the vectors that the store holds.
+
+STORE/calibration.json   for searches of this store; goes before that of the run
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64
+
+from limner.errors import DataError
+from limner.evaluation.arrays import Results
+from limner.evaluation.reranking import First
+from limner.inference.calibration import (
+    FILE,
+    THRESHOLD,
+    EncodedGallery,
+    ProgressCallback,
+    RunCalibration,
+    expect_depth,
+    expect_probability,
+    fit_encoded,
+    parse_calibration,
+    read_calibration,
+    write_calibration,
+)
+from limner.inference.trained import TrainedModel
+from limner.search.index_dataset import SPLIT
+from limner.search.sentences import SentenceTable
+from limner.search.snapshot import Snapshot
+from limner.search.store_files import StoreFiles
+from limner.search.store_path import StorePath, reached
+from limner.types import RegionFeatures
+
+# the model has learnt the ones by heart, and the figures of the others would then say nothing
+_NOT_FITTED_ON = ("train", "test")
+"""Splits whose sentences take no part."""
+
+# the fit has three parameters and gains little from more; their products with 100,000 images take half a minute
+_MOST = 20_000
+"""Sentences that take part; of more they are drawn at random."""
+
+_BLOCK = 256
+"""Number of images whose region features are read at once."""
+
+
+@dataclass(frozen=True)
+class StoreCalibration:
+    """A calibration for searches of a store."""
+
+    calibration: RunCalibration
+    left_out: int
+    """Sentences that took no part, because their images are of the training or the test split."""
+
+
+def calibrate_store(
+    run: TrainedModel,
+    store: StoreFiles,
+    *,
+    threshold: float = THRESHOLD,
+    rerank: First | None = None,
+    progress: ProgressCallback | None = None,
+) -> StoreCalibration:
+    """Fit the probabilities of a run's scores on a store's images, searched by the sentences that describe them.
+
+    Each sentence searches all images of the store. Right are those of the same identity as the image that it describes;
+    for an image without identity, itself alone. Nothing is encoded: vectors and region features are those of the store.
+    Where the metadata `split` of an image is "train" or "test", as `limner index --data` writes it, its sentences take
+    no part. A reranker scores the first of the embedding's ranking if the store keeps region features, `rerank` of them
+    in place of the recipe's number.
+
+    Raises `StoreError` for another model's store, `DataError` for a store without such sentences, and what
+    `limner.inference.calibration.calibrate_run` raises for what cannot be fitted.
+    """
+    expect_probability(threshold)
+    store.check_model(run.fingerprint, run.dim)
+    first = run.rerank if rerank is None else rerank
+    # without region features the embedding alone ranks, in a search too; a number that was asked for is refused below
+    if rerank is None and store.region_shape is None:
+        first = 0
+    expect_depth(run, first)
+    snapshot = store.snapshot()
+    rows = {path: row for row, path in enumerate(snapshot.columns["path"].to_pylist())}
+    sentences, vectors = SentenceTable(store).describing()
+    # a sentence may be there before its image
+    present = [place for place, one in enumerate(sentences) if one.path in rows]
+    if not present:
+        raise DataError(
+            f"{store.folder}: holds no sentence of its pictures to calibrate with; index them with `limner index "
+            "--data`, or add some with `limner index-sentences`"
+        )
+    unseen = _unseen(snapshot)
+    kept = np.array([place for place in present if unseen[rows[sentences[place].path or ""]]], np.int64)
+    if not len(kept):
+        raise DataError(
+            f"{store.folder}: all of its sentences are of the splits {' and '.join(_NOT_FITTED_ON)}, which a "
+            "calibration is never fitted on; index pictures of val with their captions, too, or use --data"
+        )
+    left_out = len(present) - len(kept)
+    # a fixed seed, so that two fits agree; sorted, so that they stay in the order of their texts
+    kept = np.sort(np.random.default_rng(0).permutation(kept)[:_MOST])
+    chosen = [sentences[place] for place in kept]
+    groups = _groups(snapshot)
+    of_sentences = groups[[rows[one.path or ""] for one in chosen]]
+    encoded = EncodedGallery(
+        Results(groups, of_sentences, snapshot.matrix, vectors[kept]),
+        [one.text for one in chosen],
+        lambda: _regions(store, snapshot),
+    )
+    digest = hashlib.sha256("".join([*snapshot.keys, *(one.id for one in chosen)]).encode())
+    made = fit_encoded(
+        run,
+        encoded,
+        first,
+        data=str(store.folder),
+        split="store",
+        split_fingerprint=digest.hexdigest()[:16],
+        threshold=threshold,
+        progress=progress,
+    )
+    return StoreCalibration(made, left_out)
+
+
+def write_store_calibration(folder: StorePath, calibration: RunCalibration) -> StorePath:
+    """Write the file into a store's folder. Raises `CheckpointError` or `StoreError` if it cannot be written."""
+    if isinstance(folder, Path):
+        return write_calibration(folder, calibration)
+    # an object storage makes an object whole or not at all
+    with reached(folder):
+        (folder / FILE).write_text(calibration.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return folder / FILE
+
+
+def load_store_calibration(folder: StorePath, fingerprint: str) -> RunCalibration | None:
+    """The calibration in a store's folder; None without a file, and for one of another model.
+
+    Raises `CheckpointError` for a damaged file.
+    """
+    if isinstance(folder, Path):
+        found = read_calibration(folder)
+    else:
+        with reached(folder, "read"):
+            try:
+                text = (folder / FILE).read_text(encoding="utf-8")
+            except FileNotFoundError:
+                return None
+        found = parse_calibration(text, folder / FILE)
+    return found if found is not None and found.fingerprint == fingerprint else None
+
+
+def _unseen(snapshot: Snapshot) -> list[bool]:
+    """For each image, False if it is of a split that nothing is fitted on."""
+    metadata = snapshot.columns["metadata"].to_pylist()
+    return [json.loads(one).get(SPLIT) not in _NOT_FITTED_ON for one in metadata]
+
+
+def _groups(snapshot: Snapshot) -> Int64[np.ndarray, " images"]:
+    """Numbers of what images show: the identity, or the image itself."""
+    numbers: dict[str | int, int] = {}
+    return np.array(
+        [
+            # a row is an int, which no identity is
+            numbers.setdefault(row if identity is None else identity, len(numbers))
+            for row, identity in enumerate(snapshot.identities)
+        ],
+        np.int64,
+    )
+
+
+def _regions(store: StoreFiles, snapshot: Snapshot) -> RegionFeatures:
+    shape = store.region_shape or (0, 0, 0)
+    features = np.empty((len(snapshot.keys), *shape), np.float16)
+    for places, block in store.region_blocks(snapshot.keys, _BLOCK):
+        features[places] = block
+    return features

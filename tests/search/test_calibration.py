@@ -1,0 +1,211 @@
+"""A store is calibrated on its own images and sentences, as a split of the same would be, without encoding any."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import limner
+from limner.data.records import Dataset
+from limner.errors import CheckpointError, DataError, SettingsError, StoreError
+from limner.inference.calibration import FILE, RunCalibration, calibrate_run, write_calibration
+from limner.inference.trained import TrainedModel
+from limner.search.calibration import calibrate_store, load_store_calibration, write_store_calibration
+from limner.search.index import index_pictures
+from limner.search.index_dataset import index_dataset
+from limner.search.sentences import Sentence, SentenceTable
+from limner.search.store_files import StoreFiles, store_for
+from tests.agreeing import agreeing
+
+
+@pytest.fixture(scope="module")
+def run(toy_run: Path) -> TrainedModel:
+    return limner.load(toy_run, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def val(toys: Dataset, run: TrainedModel) -> Dataset:
+    return agreeing(run, toys, "val")
+
+
+def store_of(run: TrainedModel, dataset: Dataset, folder: Path) -> StoreFiles:
+    store = store_for(run, run.path, folder)
+    index_dataset(run, store, dataset)
+    return store
+
+
+def check_same(found: RunCalibration, expected: RunCalibration) -> None:
+    """Equal but for the order of the sentences, which moves the last digits, and for their source."""
+    for one, other in ((found.embedding, expected.embedding), (found.reranker, expected.reranker)):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            assert (one.right, one.wrong) == (other.right, other.wrong)
+            assert one.of_lead == pytest.approx(other.of_lead, rel=1e-3)
+            assert one.offset == pytest.approx(other.offset, rel=1e-3)
+    for kind, worth in expected.reliability.items():
+        assert found.reliability[kind].right == pytest.approx(worth.right)
+    assert (found.images, found.sentences) == (expected.images, expected.sentences)
+    assert (found.fingerprint, found.reranked) == (expected.fingerprint, expected.reranked)
+
+
+def test_it_is_the_calibration_of_the_same_pictures_as_a_split(
+    run: TrainedModel, val: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_of(run, val, tmp_path / "store")
+    # a sentence without an image, and one of an image that the store does not hold, search for nothing
+    SentenceTable(store).index(run, [Sentence("a red bar"), Sentence("a red bar", "/gone.png")])
+    monkeypatch.setattr(TrainedModel, "encode_images", None)
+    monkeypatch.setattr(TrainedModel, "encode_texts", None)
+    found = calibrate_store(run, store)
+    monkeypatch.undo()
+    check_same(found.calibration, calibrate_run(run, val, "val"))
+    assert (found.calibration.split, found.calibration.data, found.left_out) == (
+        "store",
+        str(tmp_path / "store"),
+        0,
+    )
+    assert calibrate_store(run, store, threshold=0.0).calibration.unusable == {}
+    # no first hit has a probability of 1
+    assert calibrate_store(run, store, threshold=1.0).calibration.unusable == {
+        "embedding": "only 0% of the right first hits reach 1"
+    }
+
+
+@pytest.mark.parametrize("system", ["cross", "hgan"])
+def test_a_reranker_reads_the_stores_region_features(
+    system: str, toys: Dataset, reranking_run: Path, hgan_run: Path, tmp_path: Path
+) -> None:
+    run = (
+        limner.load(hgan_run, device="cpu")
+        if system == "hgan"
+        else limner.load(reranking_run, stage="stage-2", device="cpu")
+    )
+    val = agreeing(run, toys, "val")
+    if len({record.group for record in val.records if record.sentences}) < 2:
+        pytest.skip("the toy takes all sentences for those of one picture")
+    store = store_of(run, val, tmp_path / "store")
+    found = calibrate_store(run, store)
+    check_same(found.calibration, calibrate_run(run, val, "val"))
+    assert found.calibration.reranker is not None
+    assert calibrate_store(run, store, rerank=0).calibration.reranker is None
+
+
+def test_pictures_of_an_identity_are_right_and_others_only_themselves(
+    run: TrainedModel, val: Dataset, tmp_path: Path
+) -> None:
+    pairs = tuple(replace(record, group=f"pair {place // 2}") for place, record in enumerate(val.records))
+    shown = store_of(run, replace(val, records=pairs), tmp_path / "identities")
+    check_same(
+        calibrate_store(run, shown).calibration, calibrate_run(run, replace(val, records=pairs), "val")
+    )
+    alone = store_of(run, replace(val, records=pairs, group_kind="image"), tmp_path / "alone")
+    check_same(calibrate_store(run, alone).calibration, calibrate_run(run, val, "val"))
+
+
+def test_sentences_of_training_and_test_pictures_take_no_part(
+    run: TrainedModel, val: Dataset, tmp_path: Path
+) -> None:
+    silent = [place for place, one in enumerate(val.records) if not one.sentences]
+    records = list(val.records)
+    for place, split in zip(silent, ("train", "train", "test"), strict=False):
+        records[place] = replace(records[place], sentences=("a red bar", f"a {split} set"), split=split)
+    store = store_of(run, replace(val, records=tuple(records)), tmp_path / "store")
+    found = calibrate_store(run, store)
+    assert found.left_out == 6
+    # all pictures are searched all the same
+    assert found.calibration.images == 36
+    check_same(found.calibration, calibrate_run(run, val, "val"))
+
+
+def test_of_many_sentences_some_are_drawn(
+    run: TrainedModel, val: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_of(run, val, tmp_path / "store")
+    monkeypatch.setattr("limner.search.calibration._MOST", 60)
+    one, other = (calibrate_store(run, store).calibration for _ in range(2))
+    assert one.sentences == 60
+    assert one == other
+
+
+def test_the_stores_own_goes_before_that_of_the_run(
+    run: TrainedModel, val: Dataset, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_of(run, val, tmp_path / "store")
+    assert limner.open_store(tmp_path / "store", run=run).engine.calibration is None
+    answer = limner.open_store(tmp_path / "store", run=run).search("a red bar")
+    assert (answer.threshold, answer.good, answer[0].probability) == (None, None, None)
+    of_run = calibrate_run(run, val, "val", threshold=0.3)
+    of_store = calibrate_store(run, store, threshold=0.2).calibration
+    monkeypatch.setattr("limner.search.store.load_calibration", lambda path, fingerprint: of_run)
+    assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_run
+    assert write_store_calibration(store.folder, of_store) == tmp_path / "store" / FILE
+    assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_store
+    assert limner.open_store(tmp_path / "store", run=run).search("a red bar")[0].probability is not None
+    # of weights that are gone
+    write_calibration(tmp_path / "store", of_store.replace(fingerprint="xyz"))
+    assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_run
+    (tmp_path / "store" / FILE).write_text("{", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="damaged"):
+        limner.open_store(tmp_path / "store", run=run)
+
+
+def test_what_cannot_be_fitted_is_refused_in_one_line(
+    run: TrainedModel, val: Dataset, toys: Dataset, tmp_path: Path
+) -> None:
+    store = store_for(run, run.path, tmp_path / "store")
+    with pytest.raises(DataError, match="holds no sentence of its pictures"):
+        calibrate_store(run, store)
+    index_pictures(run, store, [record.image for record in toys.records])
+    with pytest.raises(DataError, match="holds no sentence of its pictures"):
+        calibrate_store(run, store)
+    index_dataset(run, store, toys, split="train")
+    with pytest.raises(DataError, match="of the splits train and test"):
+        calibrate_store(run, store)
+    for threshold in (-0.1, 1.1, float("nan")):
+        with pytest.raises(SettingsError, match="expected a probability"):
+            calibrate_store(run, store, threshold=threshold)
+    with pytest.raises(SettingsError, match="has no reranker"):
+        calibrate_store(run, store, rerank=3)
+    other = StoreFiles.create(tmp_path / "other", fingerprint="b" * 64, dim=run.dim, run="run")
+    with pytest.raises(StoreError, match="built with model"):
+        calibrate_store(run, other)
+
+
+class Remote:
+    """A folder of an object storage, as far as a calibration is concerned."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    def __truediv__(self, name: str) -> "Remote":
+        return Remote(self.folder / name)
+
+    def is_dir(self) -> bool:
+        return self.folder.is_dir()
+
+    def exists(self) -> bool:
+        return self.folder.exists()
+
+    def iterdir(self) -> Iterator["Remote"]:
+        return map(Remote, self.folder.iterdir())
+
+    def read_text(self, encoding: str | None = None) -> str:
+        return self.folder.read_text(encoding)
+
+    def write_text(self, data: str, encoding: str | None = None) -> int:
+        return self.folder.write_text(data, encoding)
+
+
+def test_it_is_kept_on_an_object_storage_too(run: TrainedModel, val: Dataset, tmp_path: Path) -> None:
+    made, there = calibrate_run(run, val, "val"), Remote(tmp_path)
+    assert load_store_calibration(there, run.fingerprint) is None
+    write_store_calibration(there, made)
+    assert load_store_calibration(there, run.fingerprint) == made
+    assert load_store_calibration(there, "xyz") is None
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_store_calibration(Remote(tmp_path / "nowhere"), made)
