@@ -5,7 +5,7 @@ same and draws its own wordings.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -73,7 +73,10 @@ class Telling:
         return "wearing" if self.form == "load first" and not self.moves else self.form
 
 
-def shuffled(say: Voice, phrases: list[str]) -> list[str]:
+T = TypeVar("T")
+
+
+def shuffled(say: Voice, phrases: list[T]) -> list[T]:
     """The usual order (top, bottom, shoes, …) more often than another."""
     if say.chance(0.65):
         return phrases
