@@ -49,7 +49,7 @@ def people_command(
         typer.Option(
             "--language",
             metavar="en|de|zh|vi",
-            help="Language of the sentences (default: en); may be repeated, or several with commas between them.",
+            help="Language of the sentences (default: en); several with commas between them.",
         ),
     ] = None,
     # 0, since the help in docs/cli.md is generated, and shows defaults: no machine's number of cores

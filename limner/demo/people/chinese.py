@@ -234,9 +234,9 @@ def _top(say: Voice, telling: Telling, counted: bool) -> str:
         text = say.pick(f"纯色的{text}", f"没有图案的{text}")
     if telling.inner and who.inner is not None:
         under = COLOURS[who.inner]
-        text = say.pick(
-            f"敞开的内搭{under}T恤的{text}", f"里面是{under}T恤的{text}", f"敞开露出{under}上衣的{text}"
-        )
+        # Two modifiers are parted by a comma of lists: with 的 the second would belong to the first.
+        link = "、" if telling.pattern else "的"
+        text = say.pick(f"内搭{under}T恤", f"里面是{under}T恤", f"敞开露出{under}上衣") + link + text
     return f"{'一' + measure if counted else ''}{text}"
 
 

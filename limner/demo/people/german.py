@@ -181,13 +181,13 @@ def tell(telling: Telling, say: Voice) -> str:
         case "in clothes":
             action = _doing(f) or say.pick(*_STILL_OR_WALKING[telling.walking])
             more = [f"hat {_join(_all(f.looks, 'accusative'))}"] if f.looks else []
-            if rest := _all([*f.shoes, *f.extras], "accusative"):
-                more.append(f"trägt {_join(rest)}")
+            if others := _all([*f.shoes, *f.extras], "accusative"):
+                more.append(f"trägt {_join(others)}")
             text = f"{f.article} {f.noun} in {_join(_all(f.main, 'dative'))} {action}"
             text += f". {f.pronoun} {' und '.join(more)}" if more else ""
         case "starting with clothes":
-            verb, rest, *others = _parts(f)
-            text = f"{_dressed(say, f)} {verb} {f.subject} {rest}".strip() + "".join(others)
+            verb, rest, last = _parts(f)
+            text = f"{_dressed(say, f)} {verb} {f.subject} {rest}".strip() + last
         case "listed":
             text = _listed(say, f)
         case "clothes are":
@@ -334,12 +334,12 @@ def _doing(f: _Facts) -> str:
     return " und ".join(f"{verb} {rest}" for verb, rest in f.load)
 
 
-def _parts(f: _Facts) -> list[str]:
+def _parts(f: _Facts) -> tuple[str, str, str]:
     """The first verb, what follows it, and the rest: the subject stands behind the first verb."""
     if not f.load:
-        return [f.moving, ""]
-    (verb, rest), *others = f.load
-    return [verb, rest, *(f" und {more} {what}" for more, what in others)]
+        return f.moving, "", ""
+    (verb, what), *others = f.load
+    return verb, what, "".join(f" und {more} {further}" for more, further in others)
 
 
 def _dressed(say: Voice, f: _Facts, *, inside: bool = False) -> str:

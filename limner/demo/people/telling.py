@@ -55,7 +55,7 @@ class Telling:
 
     @property
     def things(self) -> dict[str, Thing]:
-        """What is worn and carried beside clothes and shoes, by the names of `Identity`."""
+        """Headwear, bag and the like that the sentence tells, by the names of `Identity`."""
         found = {name: getattr(self.who, name) for name in ("headwear", "worn", "bag", "carried")}
         return {name: thing for name, thing in found.items() if name in self.told and thing is not None}
 

@@ -134,43 +134,44 @@ class _Facts:
 def tell(telling: Telling, say: Voice) -> str:
     """The sentence in Vietnamese."""
     f = _facts(telling, say, counted=telling.form != "listed" or say.chance(0.4))
-    acting = _join(f.load) if f.load else f.moving
+    acting = _clauses(f.load) if f.load else f.moving
     match telling.shown_form:
         case "wearing":
-            text = f"{f.who} {_join([*f.looks, *f.worn(say), *f.load])}"
+            text = f"{f.who} {_clauses([*f.looks, *f.worn(say), *f.load])}"
         case "in clothes":
             more = [*f.looks, *([f"{say.pick('đi', 'mang')} {f.shoes[0]}"] if f.shoes else []), *f.extras]
             action = f"đang {acting}" if f.load else acting
             text = f"{f.who} mặc {_join(f.main)} {action}"
-            text += f". {f.pronoun} {_join(more)}" if more else ""
+            text += f". {f.pronoun} {_clauses(more)}" if more else ""
         case "starting with clothes":
-            looks = f" {_join(f.looks)}" if f.looks else ""
+            looks = f" {_clauses(f.looks)}" if f.looks else ""
             action = f"đang {acting}" if f.load else acting
-            text = f"{_join(f.worn(say))}, {f.who}{looks} {action}"
+            text = f"{_clauses(f.worn(say))}, {f.who}{looks} {action}"
         case "listed":
             text = _listed(say, f)
         case "clothes are":
-            first = f"{f.who} {_join(f.looks)}. {f.pronoun}" if f.looks else f.who
-            text = f"{first} {_join([f'mặc {_join(f.main)}', *f.extras])}"
+            first = f"{f.who} {_clauses(f.looks)}. {f.pronoun}" if f.looks else f.who
+            text = f"{first} {_clauses([f'mặc {_join(f.main)}', *f.extras])}"
             if f.shoes:
                 text += f". dưới chân {f.pronoun} {say.pick('là', 'đi')} {f.shoes[0]}"
             if f.load:
-                text += f". {f.pronoun} {_join(f.load)}"
+                text += f". {f.pronoun} {_clauses(f.load)}"
         case "load first":
-            text = f"{_join(f.load)}, {f.who} {_join([*f.worn(say), f.moving])}"
-            text += f". {f.pronoun} {_join(f.looks)}" if f.looks else ""
+            text = f"{_clauses(f.load)}, {f.who} {_clauses([*f.worn(say), f.moving])}"
+            text += f". {f.pronoun} {_clauses(f.looks)}" if f.looks else ""
         case "moving in":
-            text = f"{f.who} {f.moving}, {_join(f.worn(say))}"
+            text = f"{f.who} {f.moving}, {_clauses(f.worn(say))}"
             if more := shuffled(say, [*f.looks, *f.load]):
-                text += f"{say.pick('; ', '. ')}{f.pronoun} {_join(more)}"
+                text += f"{say.pick('; ', '. ')}{f.pronoun} {_clauses(more)}"
     return ". ".join(part[:1].upper() + part[1:] for part in text.split(". ")) + "."
 
 
 def _listed(say: Voice, f: _Facts) -> str:
     """Người đàn ông, áo thun đỏ, quần bò xanh dương, đeo ba lô."""
+    noun = "một người" if f.noun == "người" else f.noun
     if say.chance(0.5):
-        return f"{f.noun}, {', '.join([*shuffled(say, [*f.main, *f.shoes]), *f.extras, *f.looks, *f.load])}"
-    return f"{f.noun}, {', '.join([*f.looks, *f.worn(say), *f.load])}"
+        return f"{noun}, {', '.join([*shuffled(say, [*f.main, *f.shoes]), *f.extras, *f.looks, *f.load])}"
+    return f"{noun}, {', '.join([*f.looks, *f.worn(say), *f.load])}"
 
 
 def _facts(telling: Telling, say: Voice, *, counted: bool) -> _Facts:
@@ -204,8 +205,8 @@ def _facts(telling: Telling, say: Voice, *, counted: bool) -> _Facts:
 
 
 def _coloured(say: Voice, colour: str) -> str:
-    # "màu" (colour) may be left out; "be" alone would be read as another word.
-    return colour if colour != "be" and say.chance(0.4) else f"màu {colour}"
+    # "màu" (colour) may be left out; alone, "be" and "cam" (orange) would be read as other words.
+    return colour if colour not in ("be", "cam") and say.chance(0.4) else f"màu {colour}"
 
 
 def _named(say: Voice, kind: str, counted: bool) -> str:
@@ -242,6 +243,11 @@ def _looks(say: Voice, telling: Telling) -> list[str]:
     if "beard" in telling.told:
         found.append(say.pick("để râu", "có râu"))
     return found
+
+
+def _clauses(clauses: list[str]) -> str:
+    """Predicates of one subject; commas alone where one of them has an "and" of its own."""
+    return _join(clauses) if not any(" và " in clause for clause in clauses) else ", ".join(clauses)
 
 
 def _join(phrases: list[str]) -> str:
