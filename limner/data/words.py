@@ -22,7 +22,7 @@ _UNSPACED = re.compile(
 _LETTER = re.compile(r"[^\W\d_]")
 
 _LETTERS_A_BLANK = 8
-"""Text with blanks between its words has fewer letters of such scripts for each blank: Chinese about 2, Thai about 4."""
+"""Text that has blanks between its words has fewer of such letters for each: Chinese about 2, Thai about 4."""
 
 
 class WordSpan(NamedTuple):
