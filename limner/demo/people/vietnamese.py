@@ -43,7 +43,7 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "coffee cup": ("cốc cà phê/", "ly cà phê/", "cốc giấy/chiếc"),
     "umbrella": ("ô/chiếc", "dù/chiếc", "ô đang mở/chiếc"),
     "dog": ("chó/con",),
-    "glasses": ("kính mắt/chiếc", "kính đeo mắt/chiếc"),
+    "glasses": ("kính/cặp", "kính mắt/chiếc"),
     "sunglasses": ("kính râm/chiếc", "kính mát/chiếc"),
     "scarf": ("khăn quàng/chiếc", "khăn quàng cổ/chiếc"),
     "tie": ("cà vạt/chiếc",),
@@ -216,7 +216,13 @@ def _named(say: Voice, kind: str, counted: bool) -> str:
 
 def _thing(say: Voice, thing: Thing, counted: bool) -> str:
     named = _named(say, thing.kind, counted)
-    return named if thing.colour is None else f"{named} {_coloured(say, COLOURS[thing.colour])}"
+    if thing.colour is None:
+        return named
+    # After "open" or "large" the bare colour would be one adjective too many.
+    long = len(named.split()) > (4 if counted else 2)
+    return (
+        f"{named} màu {COLOURS[thing.colour]}" if long else f"{named} {_coloured(say, COLOURS[thing.colour])}"
+    )
 
 
 def _top(say: Voice, telling: Telling, counted: bool) -> str:

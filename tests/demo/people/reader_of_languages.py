@@ -155,7 +155,7 @@ KIND_OF = {
             "dog": "chó",
         },
         "worn": {
-            "glasses": "kính mắt|kính đeo mắt",
+            "glasses": "kính mắt|kính",
             "sunglasses": "kính râm|kính mát",
             "scarf": "khăn quàng cổ|khăn quàng",
             "tie": "cà vạt",
