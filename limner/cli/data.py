@@ -44,6 +44,14 @@ def people_command(
     # None: the shares depend on how many people there are
     val: Annotated[int | None, typer.Option(help="People for validation (default: a tenth).")] = None,
     test: Annotated[int | None, typer.Option(help="People for testing (default: a fifth).")] = None,
+    language: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--language",
+            metavar="en|de|zh|vi",
+            help="Language of the sentences (default: en); several with commas between them.",
+        ),
+    ] = None,
     # 0, since the help in docs/cli.md is generated, and shows defaults: no machine's number of cores
     workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
 ) -> PeopleDrawn:
@@ -57,6 +65,7 @@ def people_command(
             seed,
             val=val,
             test=test,
+            languages=language or ("en",),
             workers=workers or os.cpu_count() or 1,
             progress=progress,
         )

@@ -21,7 +21,7 @@ from limner.data.images import SUFFIXES, decode
 from limner.data.published import nearest_edition
 from limner.data.records import SPLITS, TRAINING_SPLITS, Dataset, Record, sentence_languages
 from limner.data.splits import split_source
-from limner.data.words import words
+from limner.data.words import is_unspaced, words
 from limner.errors import ImageError
 
 # The paper chose its 32 words as what about 98% of the sentences fit into (TOMM 2020, section 3.2).
@@ -63,7 +63,7 @@ def caption_facts(dataset: Dataset, *, opened: bool) -> Facts:
 
 
 def caption_problems(dataset: Dataset) -> Iterator[Problem]:
-    """Sentences without a word, images and groups without a sentence, and sentences that several groups share."""
+    """Sentences without a word or blanks between words, groups without a sentence, and sentences that groups share."""
     empty = [
         f"{record.image.name}, sentence {number} of {len(record.sentences)}: {text[:40]!r}"
         for record in dataset.records
@@ -72,6 +72,13 @@ def caption_problems(dataset: Dataset) -> Iterator[Problem]:
     ]
     if empty:
         yield Problem("empty-caption", "error", len(empty), empty[0])
+    unspaced = [
+        (record, text) for record in dataset.records for text in record.sentences if is_unspaced(text)
+    ]
+    if unspaced:
+        # No error: a model with a sub-word tokenizer reads them.
+        record, text = unspaced[0]
+        yield Problem("unspaced-caption", "warning", len(unspaced), f"{record.image.name}: {text[:40]!r}")
     yield from _without_sentence(dataset.records)
     groups: dict[str, set[str]] = {}
     for record in dataset.records:

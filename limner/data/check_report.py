@@ -22,6 +22,7 @@ KINDS = {
     "no-split": "pictures without a split",
     "split-missing": "splits without a picture",
     "empty-caption": "captions without a word",
+    "unspaced-caption": "captions without blanks between words, which need a sub-word tokenizer",
     "split-without-caption": "splits without a caption",
     "group-without-caption": "training groups without a caption",
     "no-caption": "pictures without a caption",

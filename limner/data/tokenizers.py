@@ -17,9 +17,12 @@ import numpy as np
 
 from limner.data.noun_phrases import noun_phrases, phrase_numbers
 from limner.data.token_rows import token_batch
-from limner.data.words import word_spans, words
+from limner.data.words import has_unspaced_letter, is_unspaced, word_spans, words
 from limner.errors import DataError, SettingsError, install_hint
 from limner.types import TokenBatch, TokenizedSentence, Tokenizer, Word
+
+_UNSPACED_SHARE = 0.05
+"""Share of captions without blanks between words from which a word vocabulary is refused; fewer are strays."""
 
 
 class _RowTokenizer(Tokenizer):
@@ -50,6 +53,12 @@ class _RowTokenizer(Tokenizer):
         """Say what the model can read, at the end of that error."""
 
 
+_INSTEAD = (
+    "train a recipe with a sub-word tokenizer ('limner recipes list', or --set vocabulary.tokenizer=FOLDER), or put "
+    "blanks between the words"
+)
+
+
 class WordTokenizer(_RowTokenizer):
     """A token for each known word; others are left out, at test time as well (section 3.2).
 
@@ -69,8 +78,16 @@ class WordTokenizer(_RowTokenizer):
 
         `min_count` drops words seen less often; `known`, the dictionary of pre-trained word vectors, drops the words
         it lacks (the paper's filter for rare words). Equal counts are ordered alphabetically.
-        Raises `DataError` when no word is left.
+        Raises `DataError` when no word is left, and when more than a twentieth of the sentences are written without
+        blanks between words (`limner.data.words.is_unspaced`): their "words" would be whole clauses.
         """
+        sentences = list(sentences)
+        unspaced = [sentence for sentence in sentences if is_unspaced(sentence)]
+        if len(unspaced) > _UNSPACED_SHARE * len(sentences):
+            raise DataError(
+                f"{len(unspaced)} of {len(sentences)} training captions are written without blanks between words, "
+                f"e.g. {' '.join(unspaced[0].split())[:40]!r}; a vocabulary of whole words cannot read them: {_INSTEAD}"
+            )
         # Sorted by count, then by letter: the ids, and with them the table's start, depend on no order of records.
         counts = Counter(word for sentence in sentences for word in words(sentence))
         kept = [
@@ -85,6 +102,16 @@ class WordTokenizer(_RowTokenizer):
                 "check the captions"
             )
         return cls(kept)
+
+    def check(self, sentence: str) -> None:
+        """Also refuse a sentence without blanks between words, of which no word in its own script is known."""
+        # A Latin brand name among Chinese would be searched for alone.
+        if is_unspaced(sentence) and not any(map(has_unspaced_letter, self.known_words(sentence))):
+            raise DataError(
+                f"the query {sentence!r} is written without blanks between words, and the model reads whole words; "
+                f"{self._knows()}; for such a language: {_INSTEAD}"
+            )
+        super().check(sentence)
 
     @property
     def entries(self) -> tuple[str, ...]:

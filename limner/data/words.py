@@ -13,6 +13,17 @@ from typing import NamedTuple
 # `\w` counts the underscore among the letters, so it is taken out again: "red_coat" is two words.
 _WORD = re.compile(r"[^\W_]+")
 
+# Letters of scripts without blanks between words: Thai, Lao, Myanmar, Khmer, kana, bopomofo, Han. Korean has blanks.
+_UNSPACED = re.compile(
+    r"(?=[^\W\d_])[\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff"
+    r"\u3041-\u312f\u31a0-\u31bf\u31f0-\u31ff\uff66-\uff9f\U0001b000-\U0001b16f"
+    r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]"
+)
+_LETTER = re.compile(r"[^\W\d_]")
+
+_LETTERS_A_BLANK = 8
+"""Text that has blanks between its words has fewer of such letters for each: Chinese about 2, Thai about 4."""
+
 
 class WordSpan(NamedTuple):
     """A word in its folded form, and the characters `start` to `stop` - 1 of the text that it stands for."""
@@ -53,6 +64,28 @@ def fold(text: str) -> str:
     """The form in which words are compared: lower case, composed characters (Unicode's NFC)."""
     # NFC comes last: `lower()` may take characters apart ("İ" becomes "i" and a dot).
     return unicodedata.normalize("NFC", text.lower())
+
+
+def is_unspaced(text: str) -> bool:
+    """True for text without blanks between its words, which `words` takes for one word up to the next comma.
+
+    **Decided**: more than half of its letters are of scripts that are written so (Chinese, Japanese, Thai, Lao, Khmer,
+    Myanmar), and more than eight of them stand for each blank. A few such characters in an English sentence do not
+    count, nor does text that somebody has split into words by blanks.
+
+    >>> is_unspaced("一个穿红衣服的女人"), is_unspaced("一个 穿 红 衣服 的 女人"), is_unspaced("a man, 男人")
+    (True, False, False)
+    """
+    if text.isascii():
+        return False
+    letters = len(_UNSPACED.findall(text))
+    blanks = max(0, len(text.split()) - 1)
+    return 2 * letters > len(_LETTER.findall(text)) and letters > _LETTERS_A_BLANK * blanks
+
+
+def has_unspaced_letter(word: str) -> bool:
+    """True for a word with a letter of a script that puts no blanks between words."""
+    return _UNSPACED.search(word) is not None
 
 
 def _pattern(folded: str) -> re.Pattern[str]:

@@ -109,7 +109,7 @@ def render(report: Report) -> Group:
     names = list(dict.fromkeys([*report.image_to_text, *report.text_to_image]))
     rows = _turned([["direction", "queries", *names], *_rows(report, names)], len(names))
     title, caption = f"{report.protocol} · {report.split}", _caption(report.counts)
-    tables = [_table(title, caption, rows, left=1)]
+    tables = [_table(title, caption, rows)]
     if report.languages:
         tables.append(_languages(report.languages, names))
     return Group(*tables)
@@ -138,20 +138,21 @@ def _languages(languages: Mapping[str, LanguageReport], names: Sequence[str]) ->
     rows: list[list[str]] = []
     for tag, own in languages.items():
         head, *values = _turned([["direction", "queries", *names], *_rows(own, names)], len(names))
-        rows = rows or [["language", *head]]
-        rows += [[tag, *row] for row in values]
+        # In one column with the direction or measure: with one more, seven measures do not fit 80 characters.
+        rows = rows or [head]
+        rows += [[f"{tag} {row[0]}", *row[1:]] for row in values]
     problems = [f"{tag}: {own.problem}" for tag, own in languages.items() if own.problem]
     # Said here: in image→text the gallery is another one in each row, so rows are no parts of the whole.
     caption = "; ".join(["of images, the sentences of one language are ranked", *problems])
-    return _table("by language", caption, rows, left=2)
+    return _table("by language", caption, rows)
 
 
-def _table(title: str, caption: str, rows: Sequence[Sequence[str]], *, left: int) -> Table:
-    """A table whose first row is its head, the first `left` columns ragged right."""
+def _table(title: str, caption: str, rows: Sequence[Sequence[str]]) -> Table:
+    """A table whose first row is its head."""
     # Texts: rich would take "[…]" in plain ones for markup.
     table = Table(title=Text(title), caption=Text(caption), caption_justify="left")
     for number, head in enumerate(rows[0]):
-        table.add_column(Text(head), justify="left" if number < left else "right")
+        table.add_column(Text(head), justify="right" if number else "left")
     for row in rows[1:]:
         table.add_row(*map(Text, row))
     return table

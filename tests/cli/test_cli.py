@@ -78,6 +78,15 @@ def test_data_people(limner: Limner, tmp_path: Path) -> None:
     assert limner("data", "check", f"cuhk-pedes:{folder}").code == 0
     refused(limner(*command, "--seed", 1), "seed 0 there, 1 asked for")
     refused(limner("data", "people", tmp_path / "x", "--identities", 0), "identities must be 1 or more")
+    spoken = tmp_path / "spoken"
+    command = ("data", "people", spoken, *command[3:])
+    assert limner(*command, "--language", "vi,de", "--language", "zh").code == 0
+    checked = limner("data", "check", f"cuhk-pedes:{spoken}")
+    assert re.search(r"Sentences by language: de (\d+), vi \1, zh \1\.", checked.out)
+    refused(
+        limner("data", "people", tmp_path / "x", "--language", "dee"),
+        "unknown name 'dee'; did you mean 'de'?",
+    )
 
 
 def test_train_resume_evaluate(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> None:

@@ -122,6 +122,7 @@ def test_mistakes_in_queries(limner: Limner, store: Path, pictures: Path, tmp_pa
     refused(limner("search", store, ""), "the query is empty")
     refused(limner("search", store, " "), "the query is empty")
     refused(limner("search", store, "zebra crossing"), "knows no word of the query 'zebra crossing'")
+    refused(limner("search", store, "สี่เหลี่ยมสีแดง"), "is written without blanks between words")
     refused(limner("search", store, "--image", broken), r"broken\.jpg: not a picture")
     refused(limner("search", store, "--image", tmp_path / "none.jpg"), "there is no such file")
     refused(limner("search", store, "red", "-k", 0), "k: expected at least 1, got 0")

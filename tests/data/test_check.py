@@ -133,6 +133,7 @@ def test_each_fault_of_a_file_is_found_and_nothing_else(
             "warning",
             '"a woman in a blue dress" (2 groups)',
         ),
+        (3, {"captions": ("穿红色大衣的男人",)}, "unspaced-caption", "warning", "c1.jpg: '穿红色大衣的男人'"),
         (4, {"split": "val"}, "split-missing", "warning", "test"),
         (3, {"split": "test"}, "split-missing", "error", "val"),
     ],

@@ -193,6 +193,10 @@ def test_a_query_without_a_known_word_is_refused(run: TrainedModel) -> None:
         DataError, match=r"knows no word of the query 'zebra crossing'; it has learnt \d+ words"
     ):
         run.check_query("zebra crossing")
+    with pytest.raises(
+        DataError, match=r"'红色的圆' is written without blanks between words, and the model reads whole"
+    ):
+        run.check_query("红色的圆")
     with pytest.raises(DataError, match="the query is empty"):
         run.check_query(" \n")
 

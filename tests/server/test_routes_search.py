@@ -8,6 +8,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from limner.data.tokenizers import WordTokenizer
 from limner.errors import SearchTimeoutError, StoreError, UnknownPictureError
 from limner.search.engine import Engine
 from limner.search.query import Query
@@ -153,6 +154,17 @@ def test_bodies_that_are_no_json(
 )
 def test_what_this_store_cannot_answer(client: TestClient, body: dict[str, Any]) -> None:
     problem(client.post("/v1/search", json=body), 409)
+
+
+def test_a_query_without_blanks_between_words_is_answered_as_one_without_known_words(
+    client: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine.encoder, "check_query", WordTokenizer.build(["a red coat"]).check)
+    unknown = problem(client.post("/v1/search", json={"text": "zebra"}), 409)
+    unspaced = problem(client.post("/v1/search", json={"text": "红色大衣"}), 409)
+    assert unspaced["type"] == unknown["type"]
+    assert "written without blanks between words" in unspaced["detail"]
+    assert client.post("/v1/search", json={"text": "a red coat 大衣"}).status_code == 200
 
 
 def test_pictures_that_are_not_there(client: TestClient) -> None:

@@ -14,7 +14,7 @@ and interruptions change nothing.
 import json
 import multiprocessing
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,7 +25,8 @@ import numpy as np
 
 from limner.demo.people.camera import take_view
 from limner.demo.people.cast import Person, sample_people
-from limner.demo.people.sentences import describe, words_of
+from limner.demo.people.languages import ENGLISH, chosen_languages, in_language, split_words
+from limner.demo.people.sentences import describe_and_tell
 from limner.errors import DataError, SettingsError
 
 DRAWING: Final = 1
@@ -57,6 +58,15 @@ class _Options:
     views: tuple[int, int]
     size: tuple[int, int]
     drawing: int = DRAWING
+    languages: tuple[str, ...] = ENGLISH
+
+    def as_json(self) -> dict[str, Any]:
+        """The options as the set keeps them."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        # Left out where it is English alone, as before there were others: such sets stay the same to the byte.
+        if self.languages == ENGLISH:
+            del values["languages"]
+        return values
 
     def people(self) -> list[Person]:
         train = self.identities - self.val - self.test
@@ -72,13 +82,16 @@ def generate_people(
     test: int | None = None,
     views: tuple[int, int] = (3, 5),
     size: tuple[int, int] = (192, 96),
+    languages: Sequence[str] = ENGLISH,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> PeopleSummary:
     """Draw `identities` people from `seed` into `folder` and describe them.
 
     - `val`, `test`: identities of these splits (defaults: a tenth and a fifth); the rest train.
-    - `views`: fewest and most pictures of an identity; each has two or three sentences.
+    - `views`: fewest and most pictures of an identity; each has two or three sentences of each language.
+    - `languages`: of "en", "de", "zh" and "vi". The sentences of a picture tell the same details in each; the pictures
+      are the same whatever the languages. Sets of other languages than English alone say which a sentence is in.
     - `size`: height and width of the pictures in pixels.
     - `workers`: processes; more than one needs the usual `if __name__ == "__main__"` guard in a script.
     - `progress`: called with (identities done, all) as they are finished.
@@ -88,7 +101,7 @@ def generate_people(
     """
     val = round(identities / 10) if val is None else val
     test = round(identities / 5) if test is None else test
-    options = _Options(identities, seed, val, test, views, size)
+    options = _Options(identities, seed, val, test, views, size, languages=chosen_languages(languages))
     _check(options, workers)
     folder = Path(folder)
     try:
@@ -156,7 +169,7 @@ def _claim(folder: Path, options: _Options) -> None:
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file; name a folder for the generated people")
     marker = folder / OPTIONS_FILE
-    wanted = json.loads(json.dumps(asdict(options)))
+    wanted = options.as_json()
     if marker.is_file():
         try:
             found = json.loads(marker.read_text(encoding="utf-8"))
@@ -177,6 +190,8 @@ def _claim(folder: Path, options: _Options) -> None:
 def _differences(found: object, wanted: dict[str, Any]) -> str:
     if not isinstance(found, dict):
         return f"{OPTIONS_FILE} cannot be read"
+    english = {"languages": list(ENGLISH)}
+    found, wanted = {**english, **found}, {**english, **wanted}
     names = [name for name in wanted if found.get(name) != wanted[name]]
     return (
         ", ".join(f"{name} {found.get(name)} there, {wanted[name]} asked for" for name in names)
@@ -217,17 +232,23 @@ def _draw_one(person: Person, folder: Path, options: _Options) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(view.jpeg)
         how_many = 3 if rng.random() < 0.2 else 2
-        captions = describe(person, view.visible, bool(view.notes["walking"]), rng, how_many)
-        records.append(
-            {
-                "split": person.split,
-                "captions": captions,
-                "file_path": path,
-                "processed_tokens": [words_of(caption) for caption in captions],
-                "id": person.number,
-                "labels": person.identity.seen(view.visible),
-            }
-        )
+        described = describe_and_tell(person, view.visible, bool(view.notes["walking"]), rng, how_many)
+        captions = [
+            (language, caption)
+            for language in options.languages
+            for caption in in_language(described, language, [options.seed, person.number, index])
+        ]
+        record = {
+            "split": person.split,
+            "captions": [caption for _, caption in captions],
+            "file_path": path,
+            "processed_tokens": [split_words(caption, language) for language, caption in captions],
+            "id": person.number,
+            "labels": person.identity.seen(view.visible),
+        }
+        if options.languages != ENGLISH:
+            record["languages"] = [language for language, _ in captions]
+        records.append(record)
         views.append({"file_path": path, "visible": sorted(view.visible), **view.notes})
     about = {
         "id": person.number,
@@ -242,7 +263,7 @@ def _draw_one(person: Person, folder: Path, options: _Options) -> None:
 
 def _merge(folder: Path, people: Iterable[Person], options: _Options) -> None:
     loaded = [json.loads(_part(folder / _PARTS, person).read_text(encoding="utf-8")) for person in people]
-    about = {"options": asdict(options), "identities": [part["about"] for part in loaded]}
+    about = {"options": options.as_json(), "identities": [part["about"] for part in loaded]}
     _write_json(folder / _ATTRIBUTES, about)
     _write_json(folder / _RECORDS, [record for part in loaded for record in part["records"]])
 

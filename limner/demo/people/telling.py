@@ -5,7 +5,7 @@ same and draws its own wordings.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Telling:
 
     @property
     def things(self) -> dict[str, Thing]:
-        """What is worn and carried beside clothes and shoes, by the names of `Identity`."""
+        """Headwear, bag and the like that the sentence tells, by the names of `Identity`."""
         found = {name: getattr(self.who, name) for name in ("headwear", "worn", "bag", "carried")}
         return {name: thing for name, thing in found.items() if name in self.told and thing is not None}
 
@@ -73,7 +73,10 @@ class Telling:
         return "wearing" if self.form == "load first" and not self.moves else self.form
 
 
-def shuffled(say: Voice, phrases: list[str]) -> list[str]:
+T = TypeVar("T")
+
+
+def shuffled(say: Voice, phrases: list[T]) -> list[T]:
     """The usual order (top, bottom, shoes, …) more often than another."""
     if say.chance(0.65):
         return phrases
