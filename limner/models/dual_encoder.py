@@ -12,8 +12,7 @@ from limner.errors import SettingsError
 from limner.models.co_attention import CoAttentionSettings, CrossEncoder
 from limner.models.image import BackboneSettings, ImageEncoder
 from limner.models.local_matching import LocalMatch
-from limner.models.text_bert import BertWords
-from limner.models.text_encoder import PartedNetwork, TextEncoder, TextSettings
+from limner.models.text_encoder import FixedText, PartedNetwork, TextEncoder, TextSettings
 from limner.settings import Settings
 from limner.types import TextNeed, TokenBatch, Tokenizer
 
@@ -193,8 +192,8 @@ class DualEncoder(PartedNetwork):
         pooled = self.pool_cached(images) if images.is_floating_point() else self.pool_images(images)
         return self.embed_images(pooled), self.encode_texts(token_ids), {}
 
-    def kept_words(self, frozen: Collection[str]) -> BertWords | None:
-        """The layer whose features of words never change while these parts are frozen; None without such a layer."""
+    def kept_words(self, frozen: Collection[str]) -> FixedText | None:
+        """The layer whose features of sentences never change while these parts are frozen; None without such a layer."""
         return None
 
     def anneal(self, done: float) -> None:

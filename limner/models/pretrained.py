@@ -4,8 +4,10 @@ Sources: Radford et al., "Learning Transferable Visual Models From Natural Langu
 Zhai et al., "Sigmoid Loss for Language Image Pre-Training", ICCV 2023 (SigLIP). The networks are transformers'.
 """
 
+from collections.abc import Collection, Mapping
 from typing import ClassVar, Literal
 
+import torch
 from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
@@ -15,6 +17,8 @@ from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
 from limner.models.image.encoder import PixelBatch
 from limner.models.image.tower import ImageTower
+from limner.models.local_matching import LocalMatch
+from limner.models.text_encoder import FixedText
 from limner.models.text_tower import TextTower, TextTowerSettings
 from limner.types import PADDING
 
@@ -93,6 +97,29 @@ class Pretrained(DualEncoder):
     def reranked_by(self) -> str | None:
         """The patches of a vision tower show where words point."""
         return super().reranked_by if self.tower is None else "patches"
+
+    def kept_words(self, frozen: Collection[str]) -> FixedText | None:
+        """The text tower, while it is frozen with its table of tokens."""
+        return self.text if {"words", "text"} <= set(frozen) else None
+
+    def embed_pairs(
+        self,
+        images: Tensor,
+        token_ids: Int64[Tensor, "rows words"],
+        phrases: Int64[Tensor, "rows words"] | None = None,
+        words_below: Float[Tensor, "kept 1 channels"] | None = None,
+        *,
+        local: bool = False,
+    ) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "texts dim"], Mapping[str, LocalMatch]]:
+        """As every network does; `words_below` are what the fixed tower gave for the first of the sentences."""
+        if words_below is None:
+            return super().embed_pairs(images, token_ids, phrases)
+        pooled = self.pool_cached(images) if images.is_floating_point() else self.pool_images(images)
+        texts = self.text_projection(words_below[:, 0].float())
+        # rows beside the batch, of mined negatives, are not in the cache
+        if len(texts) < len(token_ids):
+            texts = torch.cat([texts, self.encode_texts(token_ids[len(texts) :])])
+        return self.embed_images(pooled), texts, {}
 
     def modules_of_parts(self) -> dict[str, list[nn.Module]]:
         """As of every network; the table of tokens lies within the tower, whose other modules are "text"."""

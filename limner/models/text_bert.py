@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from limner.errors import CheckpointError, install_hint
 from limner.models.pretrained_source import portable, quiet
+from limner.models.text_encoder import FixedText
 from limner.settings import Settings
 from limner.types import PADDING
 
@@ -52,7 +53,7 @@ class BertSettings(Settings):
         return self
 
 
-class BertWords(nn.Module):
+class BertWords(FixedText):
     """Token ids of words to the chosen hidden layers, the mean over the pieces of each word.
 
     Words are those of limner's vocabulary, so that phrases and explanations speak of whole words; `pieces` holds what
@@ -61,6 +62,8 @@ class BertWords(nn.Module):
     cannot be had or is no BERT.
     """
 
+    of_sentences = False
+    settings: BertSettings
     pieces: Tensor
 
     def __init__(self, settings: BertSettings, vocabulary_size: int, *, load_weights: bool = True) -> None:

@@ -78,6 +78,18 @@ class WordTableSettings(TextSettings):
         return self.word_dim
 
 
+class FixedText(nn.Module, ABC):
+    """A layer whose features of training sentences are computed once where it is held fixed.
+
+    - `channels`: width of a feature; `settings`: what it was built from.
+    - `of_sentences`: True where it gives one feature a sentence, False for one a word.
+    """
+
+    channels: int
+    of_sentences: bool
+    settings: Settings
+
+
 class TextEncoder(nn.Module, ABC):
     """A text encoder up to its feature: a word table, and what is learnt on top of it.
 

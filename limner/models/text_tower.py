@@ -24,7 +24,7 @@ from limner.models.pretrained_source import (
     read_weights,
     transformers_library,
 )
-from limner.models.text_encoder import TextEncoder, TextSettings
+from limner.models.text_encoder import FixedText, TextEncoder, TextSettings
 from limner.types import PADDING
 
 TOGETHER = 32
@@ -75,13 +75,16 @@ class TextTowerSettings(TextSettings):
         return {**super().identity(), "model": None}
 
 
-class TextTower(TextEncoder):
+class TextTower(TextEncoder, FixedText):
     """Token ids to the feature of a text tower below its projection.
 
     `projection` is the pair's own layer into the shared space, `nn.Identity` where it has none; the network above holds
     it. `load_weights=False` leaves the values undefined, for a checkpoint to fill. Raises `CheckpointError` for a
     model that cannot be had.
     """
+
+    of_sentences = True
+    settings: TextTowerSettings
 
     def __init__(
         self, settings: TextTowerSettings, vocabulary_size: int, *, load_weights: bool = True
@@ -158,7 +161,7 @@ class TextTower(TextEncoder):
             return self._features(token_ids)
         # of 128 captions the longest has twice the tokens of the mean, and all would be padded to it
         order = (token_ids != PADDING).sum(1).argsort(stable=True)
-        rows = torch.cat([self._features(part) for part in token_ids[order].split(TOGETHER)])
+        rows = torch.cat([self._features(part) for part in torch.split(token_ids[order], TOGETHER)])
         return rows[order.argsort()]
 
     def _features(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
