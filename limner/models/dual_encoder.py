@@ -193,7 +193,7 @@ class DualEncoder(PartedNetwork):
         return self.embed_images(pooled), self.encode_texts(token_ids), {}
 
     def kept_words(self, frozen: Collection[str]) -> FixedText | None:
-        """The layer whose features of sentences never change while these parts are frozen; None without such a layer."""
+        """The layer whose features of sentences never change while these parts are frozen; None = there is none."""
         return None
 
     def anneal(self, done: float) -> None:

@@ -158,3 +158,19 @@ def test_a_run_of_the_four_systems_may_be_the_start(toys: Dataset, toy_run: Path
     train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
     found, start = (limner.load(folder, device="cpu") for folder in (tmp_path / "run", toy_run))
     assert found.tokenizer.entries == start.tokenizer.entries
+
+
+def test_a_fixed_tower_gives_the_same_from_the_cache(pair: Path) -> None:
+    model = limner.load(pair, device="cpu").model
+    assert model.kept_words(("words", "text", "backbone")) is model.text
+    assert model.kept_words(("text",)) is None
+    tokenizer = limner.load(pair, device="cpu").tokenizer
+    ids = torch.from_numpy(model.tokenize(towers.SENTENCES, tokenizer).token_ids)
+    pixels = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
+    with torch.no_grad():
+        kept = model.text(ids[:4])[:, None]
+        images, texts, _ = model.embed_pairs(pixels, ids)
+        # the last three stand beside the batch, as mined negatives do
+        same_images, same_texts, _ = model.embed_pairs(pixels, ids, words_below=kept)
+    torch.testing.assert_close(same_texts, texts, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(same_images, images)

@@ -100,7 +100,7 @@ def test_more_than_the_cache_may_hold_is_refused(
     bert: BertWords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LIMNER_CACHE_GB", "0.0000001")
-    with pytest.raises(DataError, match=r"BERT's features of 10 words take .* the stage's views to 0"):
+    with pytest.raises(DataError, match=r"features of 10 words take .* the stage's views to 0"):
         kept(bert, tmp_path)
 
 
