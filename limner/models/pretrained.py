@@ -125,7 +125,7 @@ class Pretrained(DualEncoder):
         """As of every network; the table of tokens lies within the tower, whose other modules are "text"."""
         return {**super().modules_of_parts(), "text": _beside(self.text.tower, self.text.table)}
 
-    def embed_patches(self, pixels: PixelBatch) -> Float[Tensor, "batch height width dim"]:
+    def embed_patches(self, pixels: PixelBatch) -> Float[Tensor, "batch rows columns dim"]:
         """Each patch of raw pixels in the shared space, not normalised. Raises `SettingsError` without a tower."""
         if self.tower is None:
             raise SettingsError("the image backbone is no vision tower, and has no patches")

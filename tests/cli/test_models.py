@@ -53,7 +53,6 @@ def test_an_imported_run_goes_through_every_command(
     assert (made["source"], made["dim"], made["words"]) == ("tiny", 24, towers.LENGTH)
     data = f"folder:{pictures}"
     assert limner("index", run, store, "--data", data).code == 0
-    assert limner("calibrate", run, "--data", data, "--split", "val").code == 0
     report = json.loads(limner("evaluate", run, "--data", data, "--split", "test", "--json").out)
     assert report["text_to_image"]["R@10"] > 0
     # a word that no caption has, in a script that no caption has
@@ -67,6 +66,25 @@ def test_an_imported_run_goes_through_every_command(
     for word in attention["of_regions"]:
         assert [len(row) for row in word] == [4, 4, 4, 4]
         assert sum(map(sum, word)) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_pair_is_tuned_and_calibrated(
+    limner: Limner, imported: Path, pictures: Path, tmp_path: Path
+) -> None:
+    data, run = f"folder:{pictures}", tmp_path / "tuned"
+    settings = ("stages.tune.epochs=12", "stages.tune.batch=12", "stages.tune.optimiser.rate=0.003")
+    options = [part for setting in settings for part in ("--set", setting)]
+    result = limner("train", "fine-tune", "--from", imported, "--data", data, "--out", run, *options)
+    assert result.code == 0, result.err
+    again = limner("train", "fine-tune", "--from", imported, "--data", data, "--out", run, *options)
+    assert again.code == 2
+    assert "--resume" in again.err
+    # on the training pictures, the only ones that so small a pair tells apart; never so in earnest
+    store = tmp_path / "store"
+    assert limner("index", run, store, "--data", data, "--split", "train").code == 0
+    fitted = limner("calibrate", run, "--data", data, "--split", "val")
+    # a calibration, or the refusal of scores that tell nothing
+    assert fitted.code == 0 or "no probability can be made" in fitted.err
 
 
 def test_explanations_read_the_patches_that_a_store_keeps(

@@ -95,7 +95,7 @@ class ImageTower(ImageEncoder):
             )
         return super().pool(feature_map)
 
-    def patches(self, pixels: PixelBatch) -> Float[Tensor, "batch height width {self.channels}"]:
+    def patches(self, pixels: PixelBatch) -> Float[Tensor, "batch rows columns {self.channels}"]:
         """The features of single patches, channels last: what the tower would give of an image of that patch's state.
 
         CLIP's last norm is taken over each patch, SigLIP's attention pooling over each patch alone.
