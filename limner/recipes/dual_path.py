@@ -230,7 +230,7 @@ def dual_path_people() -> Recipe:
     No pretrained weights exist here that stage I could freeze, so stage I (instance loss alone) trains the image
     path as well: a departure, as are the small widths, AdamW, the cosine logits, and stage II by the ranking loss
     alone (hardest negative of the batch, margin 0.2), where the paper has both.
-    Five minutes on two cores; text→image R@1 55.9 on 200 test people of the demo's 1,800
+    Five minutes on two cores; text→image R@1 54.7 on 200 test people of the demo's 1,800
     (mean of seeds 0, 1, 2).
     After `limner data people PEOPLE`: `limner train dual-path-people --data cuhk-pedes:PEOPLE --out RUN`
     """
