@@ -45,6 +45,10 @@ def _is_none(value: Any) -> bool:
     return value is None
 
 
+def _is_empty(value: tuple[str, ...]) -> bool:
+    return not value
+
+
 class ResponseModel(BaseModel):
     """The base of answers: frozen, documented, and strict about names."""
 
@@ -153,6 +157,9 @@ class Answer(ResponseModel):
     # said in each answer: a search for "red xylophone" by a model without the second word finds anything red
     unknown: tuple[str, ...]
     """Words of the text that the model does not know; the search ignores them."""
+
+    unread: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
+    """Words at the end of a text that is longer than the model reads; the search ignores them, too."""
 
     took_ms: float | None = Field(default=None, exclude_if=_is_none)
     """Milliseconds from the request to the answer, waiting included; a server's answers only."""
@@ -391,6 +398,9 @@ class SentencesReport(ResponseModel):
 
     removed: int
     """Other sentences of the same pictures, which were removed."""
+
+    cut: int = 0
+    """Added ones that are longer than the model reads, and were embedded without their end."""
 
 
 class IndexReport(ResponseModel):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from limner.cli.console import counting_each, out
+from limner.cli.console import counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import (
     Cpu,
@@ -74,6 +74,11 @@ def evaluate_command(
         )
     # printed first: a report that cannot be written must not take the figures along
     out.print(render(report))
+    if cut := report.provenance["sentences_cut"]:
+        err.print(
+            f"{cut} sentences are longer than the {loaded.model.settings.text.words} tokens that the model reads, and "
+            "lost their end"
+        )
     if report_file is not None:
         write_text(report_file, report.to_json())
     return of_report(report)

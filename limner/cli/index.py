@@ -14,14 +14,12 @@ from limner.cli.schemas import Indexed, SentencesIndexed
 from limner.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from limner.data.records import Dataset
     from limner.inference import TrainedModel
     from limner.search.sentences import Sentence
     from limner.search.store_files import StoreFiles
     from limner.types import Encoder
-    from limner.wire import IndexReport
+    from limner.wire import IndexReport, SentencesReport
 
 app = group("Index.")
 
@@ -152,7 +150,7 @@ def index_sentences_command(
     opened = SentenceTable(store_for(encoder, run, store))
     with counting("sentences") as progress:
         summary = opened.index(encoder, sentences, progress=progress)
-    _say_unknown(summary.unknown)
+    _say_left_out(summary)
     out.print(
         f"{store}: {len(opened)} sentences; {summary.added} added, {summary.unchanged} unchanged, "
         f"{len(summary.unknown)} left out, {summary.removed} removed"
@@ -164,6 +162,7 @@ def index_sentences_command(
         unchanged=summary.unchanged,
         unknown=summary.unknown,
         removed=summary.removed,
+        cut=summary.cut,
     )
 
 
@@ -226,7 +225,7 @@ def _say(summary: "IndexReport", folder: object, pictures: int) -> None:
         err.print(f"… and {len(summary.skipped) - _SHOWN} more skipped")
     sentences = summary.sentences
     if sentences is not None:
-        _say_unknown(sentences.unknown)
+        _say_left_out(sentences)
     out.print(
         f"{folder}: {pictures} pictures; {summary.added} added, {summary.updated} updated, "
         f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped"
@@ -238,10 +237,12 @@ def _say(summary: "IndexReport", folder: object, pictures: int) -> None:
         )
 
 
-def _say_unknown(sentences: "Sequence[str]") -> None:
+def _say_left_out(report: "SentencesReport") -> None:
     # a line of a text file may be as long as the file, hence the cut
-    for text in sentences[:_SHOWN]:
+    for text in report.unknown[:_SHOWN]:
         err.print(f"left out, the model knows no word of it: {text[:120]}")
+    if report.cut:
+        err.print(f"{report.cut} sentences are longer than the model reads, and lost their end")
 
 
 def _indexed(summary: "IndexReport", folder: object, pictures: int) -> Indexed:

@@ -121,6 +121,8 @@ def search_command(
     _print(found, store)
     # on stderr, like every remark: hits may be piped into another program
     _say_unknown(found.unknown)
+    if found.unread:
+        err.print(f"longer than the model reads, and left out: {', '.join(found.unread)}")
     # a misspelt field is no error, it only meets no picture: so name the fields that exist
     if not found.matching and found.total:
         err.print(_known_fields(engine, query))

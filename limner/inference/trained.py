@@ -230,6 +230,17 @@ class TrainedModel:
         assert aligned is not None
         return [word.text for word in aligned[0] if word.tokens and word.text in known]
 
+    def unread_words(self, sentence: str) -> list[str]:
+        """The known words of a sentence behind the most that the model reads, in order."""
+        known = set(self.tokenizer.known_words(sentence))
+        aligned = self.tokenize([sentence], words=True).words
+        assert aligned is not None
+        return [word.text for word in aligned[0] if not word.tokens and word.text in known]
+
+    def count_truncated(self, sentences: Sequence[str]) -> int:
+        """How many sentences are longer than the model reads, and lose their end."""
+        return int(self.tokenize(sentences).truncated.sum())
+
     def unknown_words(self, sentence: str) -> list[str]:
         """The words of a sentence that the model does not know and leaves out, each once and in order."""
         return self.tokenizer.unknown_words(sentence)

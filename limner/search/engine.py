@@ -259,6 +259,9 @@ class Engine:
             assert query.text is not None
             hits = with_attention(self.encoder, reranker, self.files, query.text, hits)
         unknown = () if query.text is None else tuple(self.encoder.unknown_words(query.text))
+        # an encoder of another package may not say what it cuts
+        cut = getattr(self.encoder, "unread_words", None)
+        unread = () if query.text is None or cut is None else tuple(cut(query.text))
         best = hits[0].probability if hits else None
         threshold = self._threshold(reranked=count > 0)
         return Answer(
@@ -268,6 +271,7 @@ class Engine:
             threshold=threshold,
             good=None if best is None or threshold is None else best >= threshold,
             unknown=unknown,
+            unread=unread,
         )
 
     def _is_approximate(self, query: Query, rows: Int[np.ndarray, " rows"], snapshot: Snapshot) -> bool:

@@ -96,8 +96,14 @@ class SentenceTable:
             if len(known) > 8 * batch_size:
                 self._table.compact()
         unknown = tuple(sentence.text for sentence in fresh if not encoder.known_words(sentence.text))
+        # an encoder of another package may not say what it cuts
+        count = getattr(encoder, "count_truncated", None)
         return SentencesReport(
-            added=len(known), unchanged=len(wanted) - len(fresh), unknown=unknown, removed=len(gone)
+            added=len(known),
+            unchanged=len(wanted) - len(fresh),
+            unknown=unknown,
+            removed=len(gone),
+            cut=0 if count is None else count([sentence.text for sentence in known]),
         )
 
     def search(self, query: Float[np.ndarray, " dim"], k: int) -> list[FoundSentence]:

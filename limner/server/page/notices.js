@@ -85,6 +85,10 @@ export function noGoodMatch(answer) {
 export const leftOut = (words) =>
   notice("quiet", "Not all words are known", line(`The model does not know, and left out: ${words.join(", ")}.`));
 
+/** Words at the end of a query that is longer than the model reads. */
+export const cutOff = (words) =>
+  notice("quiet", "The end was not read", line(`Longer than the model reads, and left out: ${words.join(", ")}.`));
+
 export const pictureLost = () =>
   notice(
     "quiet",
