@@ -94,7 +94,7 @@ def _command(path: str, built: Any, *, about: bool = True) -> str:
             usage.append(written if param.required else f"[{written}]")
             arguments.append(f"| `{written}` | {default} | {param.help} |")
         elif not set(param.opts) & {"--json", "--quiet", "--verbose"}:
-            flags = ", ".join([*param.opts, *param.secondary_opts])
+            flags = "`, `".join([*param.opts, *param.secondary_opts])
             value = "" if param.is_flag else f" {param.metavar or 'TEXT'}"
             if param.required:
                 usage.append(f"{param.opts[0]}{value}")

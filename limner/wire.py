@@ -5,6 +5,7 @@ Each is defined here and nowhere else. `model_dump(mode="json")` is the JSON of 
 """
 
 import json
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -43,10 +44,6 @@ LocalTime = Annotated[datetime, WithJsonSchema({"type": "string"})]
 
 def _is_none(value: Any) -> bool:
     return value is None
-
-
-def _is_empty(value: tuple[str, ...]) -> bool:
-    return not value
 
 
 class ResponseModel(BaseModel):
@@ -158,7 +155,7 @@ class Answer(ResponseModel):
     unknown: tuple[str, ...]
     """Words of the text that the model does not know; the search ignores them."""
 
-    unread: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
+    unread: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     """Words at the end of a text that is longer than the model reads; the search ignores them, too."""
 
     took_ms: float | None = Field(default=None, exclude_if=_is_none)

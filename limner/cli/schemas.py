@@ -232,7 +232,7 @@ class ModelListed(Result):
     """A pretrained model as `limner models` has it."""
 
     name: str
-    """What `limner import` and `limner index` take."""
+    """The name that `limner import` and `limner index` take."""
     parameters: int
     """Millions, of both towers."""
     dim: int
@@ -263,7 +263,7 @@ class Imported(Result):
     run: str
     """The run folder."""
     source: str
-    """What it was made from."""
+    """The source that it was made from."""
     dim: int
     """Width of the embedding."""
     height: int

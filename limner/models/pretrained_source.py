@@ -156,7 +156,7 @@ def read_weights(source: str, config: Any, **options: Any) -> Any:
 
 
 def find_file(source: str, name: str) -> Path | None:
-    """A file of a source: in the folder, in the hub's cache, or fetched; None where there is none."""
+    """A file of a source: in the folder, in the hub's cache, or fetched; None if the source has none."""
     if Path(source).is_dir():
         path = Path(source) / name
         return path if path.is_file() else None
@@ -171,7 +171,7 @@ def find_file(source: str, name: str) -> Path | None:
 
 
 def read_json(source: str, name: str) -> dict[str, Any] | None:
-    """A JSON file of a source; None where there is none. Raises `CheckpointError` for a damaged one."""
+    """A JSON file of a source; None if it has none. Raises `CheckpointError` for a damaged one."""
     path = find_file(source, name)
     if path is None:
         return None

@@ -95,7 +95,7 @@ def fine_tune() -> Recipe:
 
     SDM (similarity distribution matching) and the rate are those of IRRA (Jiang and Ye, CVPR 2023), whose CLIP ViT-B/16
     they tune. Of the four systems' losses any other fits as well, by `--set`.
-    `limner import hf:ORG/NAME START`, then `limner train fine-tune --from START --data folder:PICTURES --out RUN`
+    `limner import hf:ORG/NAME START`, then `limner train fine-tune --data folder:PICTURES --out RUN --from START`
     """
     return Recipe(
         name="fine-tune",

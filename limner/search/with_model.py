@@ -23,7 +23,7 @@ def store_with_model(
     device: str | None = None,
     engine: InferenceEngine = "torch",
 ) -> tuple[TrainedModel, StoreFiles]:
-    """Open a store and its own model; where there is none yet, import `hf:ORG/NAME` into the folder and make one.
+    """Open a store and its own model; a new store is made, and `hf:ORG/NAME` imported into its folder.
 
     An import that was interrupted is begun anew. Raises `StoreError` for a folder with anything else, and a store of
     another model; otherwise as `import_model`.

@@ -28,6 +28,8 @@ _FITTING = [
     for recipe, make in ((name, entry.load()) for name, entry in RECIPES.items())
     if (len(make().stages) > 1 and (make().cross_encoder is not None) == TABLES[table].matching)
     and TABLES[table].system in (None, make().model.system)
+    # Table 6 is about what a table of word vectors starts from
+    and (table != "dual-path-table-6" or make().model.text.table_width is not None)
 ]
 
 
