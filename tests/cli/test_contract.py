@@ -20,6 +20,7 @@ from limner.cli.contract import command, first_line, group, schema_of
 from limner.cli.schemas import ErrorReport, Result
 from limner.errors import SettingsError
 from limner.recipes.registry import RECIPES, RecipeEntry
+from tests import towers
 from tests.cli.command import Limner, sets
 from tests.toy import toy_recipe
 
@@ -129,7 +130,12 @@ def toys_of(
     text.write_text("a red bar\na blue circle on black\n", encoding="utf-8")
     figure = ("--out", tmp_path / "figure.png")
     arrays, report = tmp_path / "ours.npz", tmp_path / "report.json"
+    pair = tmp_path / "pair"
+    pair.mkdir()
+    towers.save_clip(pair)
     return {
+        "models": [],
+        "import": [pair, tmp_path / "imported"],
         "demo": ["--out", tmp_path / "demo"],
         "recipes list": [],
         "recipes show": ["dual-path"],
