@@ -9,6 +9,7 @@ import pytest
 
 import limner as library
 from limner.inference.import_model import import_model
+from limner.models.known import KNOWN
 from limner.search.manifest import IN_STORE
 from tests import towers
 from tests.cli.command import Limner, refused
@@ -41,6 +42,20 @@ def test_models_are_listed_without_the_network_and_torch(limner: Limner) -> None
     listed = json.loads(limner("models", "--json").out)
     assert {model["name"] for model in listed} >= {"hf:openai/clip-vit-base-patch32"}
     assert all(model["licence"] and model["source"] for model in listed)
+
+
+def test_the_docs_say_what_the_list_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    for model in KNOWN:
+        row = next(line for line in page.splitlines() if line.startswith(f"| `hf:{model.name}`"))
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        reached = [
+            "–" if pair is None else f"{pair[0]} / {pair[1]}" for pair in (model.flickr30k, model.mscoco)
+        ]
+        assert cells[1:7] == [
+            *(f"{model.parameters} M", f"{model.side}²", model.languages, model.licence),
+            *reached,
+        ]
 
 
 def test_an_imported_run_goes_through_every_command(

@@ -55,6 +55,9 @@ class ImageEncoder(nn.Module, ABC):
     classifier_keys: ClassVar[tuple[str, ...]] = ()
     """Beginnings of the names that published files hold beyond the feature part."""
 
+    can_fold: ClassVar[bool] = True
+    """False for a network without batch norm whose copy for inference shares its weights (`folded`)."""
+
     pixel_mean: Tensor
     pixel_std: Tensor
 
@@ -249,6 +252,12 @@ def folded(encoder: ImageEncoder) -> ImageEncoder:
     how pairs are found; where none is found (VGG, most of transformers) the copy is just a copy in eval mode. Outputs
     differ from the original's by rounding only. The weights lie channels-last, so the copy cannot be saved.
     """
+    if not encoder.can_fold:
+        # the modules alone are copied, for their eval mode: a tower of 400 MB would be in memory twice
+        shared: dict[int, Any] = {
+            id(weight): weight for weight in (*encoder.parameters(), *encoder.buffers())
+        }
+        return copy.deepcopy(encoder, shared).eval()
     copied = copy.deepcopy(encoder).requires_grad_(False).eval()
     # lists, since what is walked over is replaced on the way
     for module in list(copied.modules()):

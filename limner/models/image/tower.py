@@ -26,6 +26,8 @@ class ImageTower(ImageEncoder):
     of the sides. The embeddings equal transformers' for images of that size.
     """
 
+    can_fold = False
+
     def __init__(
         self,
         tower: nn.Module,

@@ -7,8 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from limner.errors import CheckpointError
-from limner.models.image import AutoEncoder, BackboneSettings, build_backbone
+from limner.errors import CheckpointError, SettingsError
+from limner.models.image import AutoEncoder, BackboneSettings, build_backbone, folded
+from tests import towers
 
 transformers = pytest.importorskip("transformers")
 
@@ -128,3 +129,63 @@ def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(CheckpointError, match=r"limner\[transformers\]"):
         build_backbone(BackboneSettings(name="auto", auto_model="any"))
+
+
+def one_tower(kind: str, folder: Path) -> Any:
+    sizes = towers.vision()
+    if kind == "vit":
+        model = transformers.ViTModel(transformers.ViTConfig(**sizes))
+    elif kind == "clip":
+        model = transformers.CLIPVisionModel(transformers.CLIPVisionConfig(**sizes))
+    else:
+        model = transformers.SiglipVisionModel(transformers.SiglipVisionConfig(**sizes))
+    towers.draw_weights(model)
+    model.eval().save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["vit", "clip", "siglip"])
+def test_a_vision_transformer_alone_is_a_backbone(kind: str, tmp_path: Path) -> None:
+    model = one_tower(kind, tmp_path)
+    encoder = build_backbone(BackboneSettings(name="auto", auto_model=str(tmp_path))).eval()
+    pixels = torch.randint(0, 256, (2, 3, towers.SIDE, towers.SIDE), dtype=torch.uint8)
+    mean, std = (
+        torch.tensor(values).view(3, 1, 1) for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    )
+    with torch.no_grad():
+        states = model((pixels / 255 - mean) / std).last_hidden_state
+        # a class token stands before CLIP's and ViT's patches; CLIP's last norm is applied to it alone
+        patches = states if kind == "siglip" else states[:, 1:]
+        patches = model.post_layernorm(patches) if kind == "clip" else patches
+        assert encoder.forward_map(pixels).shape == (2, 32, 4, 4)
+        torch.testing.assert_close(
+            encoder.forward_map(pixels).flatten(2).transpose(1, 2), patches, atol=1e-4, rtol=1e-4
+        )
+        torch.testing.assert_close(encoder(pixels), patches.mean(1), atol=1e-4, rtol=1e-4)
+    # every weight learns: a pooler that nothing reads would be left behind in several processes
+    encoder.train()(pixels).square().sum().backward()
+    without = [name for name, weight in encoder.named_parameters() if weight.grad is None]
+    assert without == []
+    # another size, by interpolated positions
+    assert encoder.forward_map(torch.zeros(1, 3, 48, 16)).shape == (1, 32, 6, 2)
+
+
+def test_the_tower_of_a_pair_is_a_backbone_that_pools_by_itself(tmp_path: Path) -> None:
+    model = towers.save_clip(tmp_path)
+    encoder = build_backbone(BackboneSettings(name="auto", auto_model=str(tmp_path))).eval()
+    pixels = torch.randint(0, 256, (2, 3, towers.SIDE, towers.SIDE), dtype=torch.uint8)
+    images = (pixels - encoder.pixel_mean) / encoder.pixel_std
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(pixels), model.vision_model(images).pooler_output)
+    with pytest.raises(SettingsError, match="pools by itself"):
+        encoder.pool(encoder.forward_map(pixels))
+
+
+def test_the_copy_for_inference_shares_a_towers_weights(tmp_path: Path) -> None:
+    one_tower("vit", tmp_path)
+    encoder = build_backbone(BackboneSettings(name="auto", auto_model=str(tmp_path))).train()
+    copied = folded(encoder)
+    assert encoder.training
+    assert not copied.training
+    assert all(weight is copy for weight, copy in zip(encoder.parameters(), copied.parameters(), strict=True))
+    assert all(weight.requires_grad for weight in encoder.parameters())
