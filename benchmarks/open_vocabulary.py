@@ -3,8 +3,8 @@
     python -m benchmarks.open_vocabulary FLICKR8K RUN [RUN …]
 
 FLICKR8K holds Karpathy's `dataset_flickr8k.json`, whose tokens say what a word is, and `images/`. A system that knows
-the training captions' words alone leaves such a word out; 551 of the 5,000 test sentences have one. Several runs are seeds
-of one system, of which the mean and the deviation are printed. It reads the test split: choose nothing by it.
+the training captions' words alone leaves such a word out; 551 of the 5,000 test sentences have one. Several runs are
+seeds of one system, of which the mean and the deviation are printed. It reads the test split: choose nothing by it.
 """
 
 import argparse

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from limner.data.readers import open_dataset
     from limner.data.records import Dataset, Record
     from limner.evaluation.arrays import Results
+    from limner.inference.import_model import import_model
     from limner.inference.trained import load_model as load
     from limner.library import evaluate, train
     from limner.recipes import get_recipe
@@ -37,6 +38,7 @@ __all__ = [
     "__version__",
     "evaluate",
     "get_recipe",
+    "import_model",
     "index",
     "load",
     "open_dataset",
@@ -53,6 +55,7 @@ _PLACES = {
     "Store": "limner.search.store:Store",
     "evaluate": "limner.library:evaluate",
     "get_recipe": "limner.recipes:get_recipe",
+    "import_model": "limner.inference.import_model:import_model",
     "index": "limner.search.index:index",
     "load": "limner.inference.trained:load_model",
     "open_dataset": "limner.data.readers:open_dataset",
