@@ -41,7 +41,7 @@ class TrainingBatch:
     mined: Mined | None = None
     sextuples: Sextuples | None = None
     phrases: Int64[Tensor, "text_rows words"] | None = None
-    words_below: Float[Tensor, "text_rows words width"] | None = None
+    words_below: Float[Tensor, "kept_rows kept_words width"] | None = None
 
     def to(self, device: torch.device) -> "TrainingBatch":
         """The same on a device."""

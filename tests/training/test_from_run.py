@@ -75,9 +75,6 @@ def test_a_trained_pair_is_a_run_like_the_imported_one(trained: Path, pair: Path
     assert model.images.replace(train_crop="random", pad=10) == start.images
     assert model.fingerprint != start.fingerprint
     assert model.description["recipe"]["start"] == str(pair)
-    lines = (trained / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    assert rows[1]["loss"] < rows[0]["loss"]
 
 
 @pytest.mark.parametrize("kill_at", [1, 4, 9, 12])

@@ -124,9 +124,9 @@ def test_noun_phrases_reach_hgan_on_sub_words(toys: Dataset, tmp_path: Path) -> 
 
 
 def test_settings_of_words_and_of_a_tokenizer_exclude_each_other() -> None:
-    with pytest.raises(SettingsError, match="whose place tokenizer takes"):
+    with pytest.raises(SettingsError, match="whose place tokenizer and pieces take"):
         VocabularySettings.parse({"tokenizer": "folder", "min_count": 2})
-    with pytest.raises(SettingsError, match="whose place tokenizer takes"):
+    with pytest.raises(SettingsError, match="whose place tokenizer and pieces take"):
         VocabularySettings.parse({"tokenizer": "folder", "vectors": "captions"})
     with pytest.raises(SettingsError, match=r"set vocabulary\.tokenizer"):
         VocabularySettings.parse({"special_tokens": True})
