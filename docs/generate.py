@@ -18,8 +18,8 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from docs.code_map import code_map
-from limner.cli import app
 from limner.cli.contract import schema_of
+from limner.cli.root import app
 from limner.cli.schemas import ErrorReport
 from limner.losses.loss import LossSettings
 from limner.losses.registry import LOSSES, loss_settings

@@ -10,9 +10,13 @@ def main() -> None:
     be a stack trace otherwise.
     """
     try:
-        from limner.cli.main import main as run
+        from limner.cli.interrupts import check, noted
 
-        run()
+        with noted():
+            from limner.cli.main import main as run
+
+            check()
+            run()
     except KeyboardInterrupt:
         # an interrupt that passed through `exec` of a text, as dataclasses and enums do it among imports, leaves a mark
         # by which Python ends with the signal and not with our exit code; another `exec` takes it away

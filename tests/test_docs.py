@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from docs import generate as generator
 from docs.code_map import READ_FIRST, WAYS, code_map
-from limner.cli import app
+from limner.cli.root import app
 from limner.data.check_report import KINDS
 from limner.data.readers import FORMATS
 from limner.data.records import Dataset

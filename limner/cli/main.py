@@ -3,17 +3,16 @@
 import errno
 import json
 import os
-import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from types import FrameType
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import typer
 
 from limner.cli.commands import COMMANDS
+from limner.cli.interrupts import noted, seen
 from limner.cli.root import app
 from limner.errors import LimnerError
 
@@ -41,8 +40,8 @@ def main() -> None:
     given = sys.argv[1:]
     try:
         # from before the first import of a command: imports are seconds in which people press Ctrl-C
-        with _interrupts() as seen:
-            code = _run(given, seen)
+        with noted():
+            code = _run(given)
     except BrokenPipeError:
         code = _unread()
     except SystemExit as stop:
@@ -54,7 +53,7 @@ def main() -> None:
         sys.exit(code)
 
 
-def _run(given: Sequence[str], seen: list[int]) -> int:
+def _run(given: Sequence[str]) -> int:
     try:
         # what a command gave to `typer.Exit`; 130 of a Ctrl-C, about which typer says nothing
         code = app(standalone_mode=False) or 0
@@ -63,7 +62,7 @@ def _run(given: Sequence[str], seen: list[int]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        if seen:
+        if seen():
             # an interrupt among imports comes out as an ImportError, or worse, of the library that it hit
             code = _STOPPED
         else:
@@ -129,27 +128,6 @@ def _stopped(given: Sequence[str]) -> str:
     """The message after Ctrl-C: whether anything is lost, and how to continue."""
     listed = COMMANDS.get(given[0]) if given else None
     return "; ".join(filter(None, ("stopped", "what was finished is kept", listed.goes_on if listed else "")))
-
-
-@contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """Notes each Ctrl-C, which is a `KeyboardInterrupt` as ever."""
-    seen: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGINT, note)
-    except ValueError:  # not in the main thread, which alone is interrupted
-        yield seen
-        return
-    try:
-        yield seen
-    finally:
-        # for programs and tests that call `main` in their own process
-        signal.signal(signal.SIGINT, before)
 
 
 def _refused_by_system(error: OSError) -> bool:

@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from limner.cli.commands import COMMANDS
+from limner.cli.interrupts import check
 
 
 class LazyGroup(TyperGroup):
@@ -27,7 +28,9 @@ class LazyGroup(TyperGroup):
         if listed is None:
             return None
         # a module may hold several commands (index, index-sentences, reindex): one import serves them
-        group = get_group(import_module(listed.module).app)
+        module = import_module(listed.module)
+        check()
+        group = get_group(module.app)
         if listed.group:
             group.name = cmd_name
             return group

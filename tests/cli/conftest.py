@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from limner.cli import app, main
+from limner.cli.main import main
+from limner.cli.root import app
 from limner.data.records import Dataset
 from tests.cli.command import Limner, Result, write_metadata
 

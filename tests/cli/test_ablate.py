@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from limner.cli import app
+from limner.cli.root import app
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError
 from limner.inference import load_model

@@ -13,10 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from limner.cli import app
 from limner.cli.commands import COMMANDS
 from limner.cli.console import out
 from limner.cli.contract import command, first_line, group, schema_of
+from limner.cli.root import app
 from limner.cli.schemas import ErrorReport, Result
 from limner.errors import SettingsError
 from limner.recipes.registry import RECIPES, RecipeEntry

@@ -51,7 +51,7 @@ def test_serve_and_stop(store: Path, tmp_path: Path, stop: signal.Signals) -> No
 _SLOW = """
 import sys, time
 import limner.cli.serve as serve
-from limner.cli import main
+from limner.cli.main import main
 from limner.search.engine import Engine
 Engine.answers = lambda self, queries, until: print("begun", flush=True) or time.sleep(120)
 serve._GRACE = 1

@@ -116,6 +116,35 @@ def test_ctrl_c_among_imports_is_one_line(module: str, arguments: tuple[str, ...
     assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
 
 
+_LOST = _INTERRUPTED.replace(
+    "            os.kill(os.getpid(), signal.SIGINT)",
+    """            Dying()  # as importlib's weak references do: Python drops what is raised there
+
+class Dying:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(100):  # the handler runs between two steps of Python's
+            pass
+""",
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "said"),
+    [
+        ("typer", ("recipes", "list"), "limner: stopped before it began\n"),
+        ("limner.cli.recipes", ("recipes", "list"), "limner: stopped; what was finished is kept\n"),
+    ],
+)
+def test_an_interrupt_that_python_drops_is_not_lost(
+    module: str, arguments: tuple[str, ...], said: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _LOST, module, *arguments], capture_output=True, text=True, env=_environment()
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
+
+
 def test_ctrl_c_in_the_first_second_is_one_line() -> None:
     """From outside, at some moment of the imports, as a terminal sends it."""
     command = [
