@@ -60,6 +60,7 @@ COMMANDS: dict[str, Listed] = {
         "limner.cli.calibrate", _TRAIN, "Fit probabilities to a run's scores, on validation."
     ),
     "score": Listed("limner.cli.score", _TRAIN, "Measure somebody else's embeddings, scores or TREC run."),
+    "compare": Listed("limner.cli.compare", _TRAIN, "Test whether systems differ on the same queries."),
     "ablate": Listed(
         "limner.cli.ablate", _TRAIN, "Train and measure the rows of a paper's table.", goes_on=_AGAIN
     ),

@@ -12,6 +12,7 @@ from limner.cli.options import (
     DataSource,
     Folds,
     Measures,
+    PerQuery,
     ProtocolName,
     Report,
     Rerank,
@@ -21,6 +22,7 @@ from limner.cli.options import (
     first,
 )
 from limner.cli.schemas import EvaluationReport, of_report
+from limner.errors import SettingsError
 
 app = group("Evaluate.")
 
@@ -42,18 +44,25 @@ def evaluate_command(
             help="Write the embeddings (before any re-ranking) to this .npz file, for `limner score`."
         ),
     ] = None,
+    per_query: PerQuery = None,
     report_file: Report = None,
     cpu: Cpu = False,
 ) -> EvaluationReport:
     """Measure a run in both directions."""
     from limner.data.readers import open_dataset
     from limner.evaluation.names import parse_measures
+    from limner.evaluation.per_query import expect_writable, write_queries
     from limner.evaluation.protocols import find_protocol
     from limner.evaluation.report import render
     from limner.inference import load_model
     from limner.inference.checkpoint import write_text
     from limner.inference.evaluate_run import evaluate_run
 
+    # before hours of encoding
+    if report_file is not None and not report_file.parent.is_dir():
+        raise SettingsError(f"{report_file.parent}: there is no such folder to write the report to")
+    if per_query is not None:
+        expect_writable(per_query)
     # names first: a misspelt measure is found before the model is loaded
     chosen = None if measures is None else parse_measures(measures)
     rules = None if protocol is None else find_protocol(protocol)
@@ -81,4 +90,6 @@ def evaluate_command(
         )
     if report_file is not None:
         write_text(report_file, report.to_json())
+    if per_query is not None:
+        write_queries(per_query, report.queries)
     return of_report(report)

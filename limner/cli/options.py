@@ -46,6 +46,12 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe; may be repeated."),
 ]
 Report = Annotated[Path | None, typer.Option("--report", help="Write the report to this JSON file, too.")]
+PerQuery = Annotated[
+    Path | None,
+    typer.Option(
+        "--per-query", help="Write each query's values to this .parquet or .csv file, for `compare`."
+    ),
+]
 
 Batch = Annotated[int, typer.Option("--batch", help="Pictures encoded and committed at once.")]
 Engine = Annotated[

@@ -174,12 +174,45 @@ class EvaluationReport(Result):
     """Value by measure: recalls and precisions in percent, ranks from 1."""
     text_to_image: dict[str, float]
     """As `image_to_text`."""
+    intervals: dict[str, dict[str, tuple[float, float]]] = {}
+    """95 % interval by direction and measure, over clusters of queries; absent for fewer than two clusters."""
     curves: dict[str, JsonValue] = {}
     """Curves by direction and name, if asked for."""
     languages: dict[str, LanguageMeasures] = {}
     """Measures by the language of the sentences, if the split's sentences have any."""
     provenance: dict[str, JsonValue]
     """Fingerprints of the split and the model, seed, versions, and the split that chose the checkpoint."""
+
+
+class Comparison(Result):
+    """One measure of two systems on the same queries."""
+
+    direction: str
+    """"image_to_text", "text_to_image", or "as given" of a file without directions."""
+    measure: str
+    """A column of the files."""
+    first: str
+    """The system that the other is compared with: its files."""
+    second: str
+    """The other system."""
+    values: tuple[float, float]
+    """Values of both, in the measure's unit."""
+    difference: float
+    """Second minus first."""
+    interval: tuple[float, float] | None
+    """95 % interval of the difference over clusters of queries; null below two clusters."""
+    p: float
+    """Two-sided p-value of a randomisation test that exchanges whole clusters."""
+    p_holm: float
+    """The same adjusted for the number of comparisons of this call (Holm)."""
+    queries: int
+    """Queries that both have."""
+    clusters: int
+    """Clusters of them."""
+
+
+class Comparisons(Many[list[Comparison]]):
+    """The result of `limner compare`."""
 
 
 class TrecReport(Result):

@@ -11,7 +11,7 @@ import typer
 
 from limner.cli.console import out, working
 from limner.cli.contract import command, group
-from limner.cli.options import Folds, Measures, ProtocolName, Report
+from limner.cli.options import Folds, Measures, PerQuery, ProtocolName, Report
 from limner.cli.schemas import EvaluationReport, TrecReport, of_report
 from limner.errors import SettingsError
 
@@ -40,12 +40,14 @@ def score_command(
     ] = None,
     # 1,000 is what TREC's tracks take
     depth: Annotated[int, typer.Option(min=1, help="Items a query in these runs.")] = 1000,
+    per_query: PerQuery = None,
     report_file: Report = None,
 ) -> EvaluationReport | TrecReport:
     """Measure somebody else's embeddings, scores or TREC run."""
     from limner.evaluation.arrays import read_results
     from limner.evaluation.measures import STANDARD
     from limner.evaluation.names import parse_measures
+    from limner.evaluation.per_query import expect_writable, write_queries
     from limner.evaluation.protocols import find_protocol
     from limner.evaluation.report import render
     from limner.evaluation.scores import Overlap
@@ -57,6 +59,8 @@ def score_command(
     # before the ranking: 100,000 pictures and 500,000 sentences took twenty minutes (docs/log/2026-11-22.md)
     if report_file is not None and not report_file.parent.is_dir():
         raise SettingsError(f"{report_file.parent}: there is no such folder to write the report to")
+    if per_query is not None:
+        expect_writable(per_query)
     if qrels is not None:
         # a TREC run is ranked already, and holds no embeddings
         if trec is not None or folds is not None or cosine or protocol is not None:
@@ -67,6 +71,8 @@ def score_command(
             chosen = [measure for measure in chosen if not isinstance(measure, Overlap)]
         found = score_run(file, qrels, STANDARD if chosen is None else chosen)
         out.print(_table(found, file))
+        if per_query is not None:
+            write_queries(per_query, {"as given": found.per_query})
         measured = _result(found, file, qrels)
         if report_file is not None:
             write_text(report_file, json.dumps(measured.model_dump(), indent=2) + "\n")
@@ -91,6 +97,8 @@ def score_command(
     out.print(render(report))
     if report_file is not None:
         write_text(report_file, report.to_json())
+    if per_query is not None:
+        write_queries(per_query, report.queries)
     if trec is not None:
         # as the protocol ranks them, so that trec_eval finds the report's figures
         _write_trec(rules.applied(results), trec, depth)

@@ -202,8 +202,21 @@ def _texts(path: Path, name: str, array: np.ndarray) -> list[str]:
 
 
 def _unit(rows: Float[np.ndarray, "items dim"], name: str) -> Float[np.ndarray, "items dim"]:
-    # In half precision squares overflow from 256 on.
-    lengths = np.linalg.norm(rows.astype(np.float32), axis=1, keepdims=True)
-    if not lengths.all():
-        raise DataError(f"{name}: row {int((lengths == 0).argmax())} is zero and has no cosine with anything")
-    return np.asarray(rows / lengths)
+    # By each row's largest value first, in float64: squares leave float32 from 1e19 on and below 1e-23, half precision
+    # from 256 on, and rows of float64 may leave even that. A row would silently become zero, or tie with all others.
+    peaks = np.abs(rows).max(axis=1, keepdims=True).astype(np.float64)
+    if not np.isfinite(peaks).all():
+        bad = int((~np.isfinite(peaks)).argmax())
+        raise DataError(f"{name}: row {bad} holds NaN or infinite values; the model has diverged")
+    if not peaks.all():
+        raise DataError(f"{name}: row {int((peaks == 0).argmax())} is zero and has no cosine with anything")
+    found = np.empty(rows.shape, np.promote_types(rows.dtype, np.float32))
+    step = max(1, _CHUNK // rows.shape[1])
+    for start in range(0, len(rows), step):
+        scaled = rows[start : start + step] / peaks[start : start + step]
+        found[start : start + step] = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
+    return found
+
+
+_CHUNK = 1 << 20
+"""Values that are normalised at once, 8 MiB in float64."""

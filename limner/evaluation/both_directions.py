@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from limner.errors import DataError
 from limner.evaluation.curves import Curve, CurveMeasure
+from limner.evaluation.intervals import intervals
 from limner.evaluation.measures import STANDARD, Measure
 from limner.evaluation.names import AnyMeasure
+from limner.evaluation.per_query import QueryValues
 from limner.evaluation.ranking import RankingResult, rank_embeddings, rank_scores
 from limner.evaluation.relevance import Relevance, group_codes
 from limner.evaluation.report import Report
@@ -69,8 +71,13 @@ def evaluate(
             rescored=lambda scores: reranked(scores, reranking, to_text, query_places, gallery_places),
         )
 
-    measured = _Both(rank, image_groups, sentence_groups, labels, measures).measured(folds)
-    return Report(protocol, split, **vars(measured), provenance=dict(extra or {}))
+    return _reported(
+        _Both(rank, image_groups, sentence_groups, labels, measures).measured(folds),
+        protocol,
+        split,
+        measures,
+        extra,
+    )
 
 
 def evaluate_scores(
@@ -101,8 +108,33 @@ def evaluate_scores(
         # A view: blocks of its rows are copied as they are ranked.
         return rank_scores(part if to_text else part.T, relevance, taken, block=block)
 
-    measured = _Both(rank, image_groups, sentence_groups, labels, measures).measured(folds)
-    return Report(protocol, split, **vars(measured), provenance=dict(extra or {}))
+    return _reported(
+        _Both(rank, image_groups, sentence_groups, labels, measures).measured(folds),
+        protocol,
+        split,
+        measures,
+        extra,
+    )
+
+
+def _reported(
+    measured: "_Measured",
+    protocol: str,
+    split: str,
+    measures: Sequence[AnyMeasure],
+    extra: Mapping[str, Any] | None,
+) -> Report:
+    named = {str(measure): measure for measure in measures if isinstance(measure, Measure)}
+    return Report(
+        protocol,
+        split,
+        **vars(measured),
+        provenance=dict(extra or {}),
+        intervals={
+            direction: intervals(queries, named) if named else {}
+            for direction, queries in measured.queries.items()
+        },
+    )
 
 
 @dataclass(frozen=True)
@@ -113,6 +145,7 @@ class _Measured:
     image_to_text: dict[str, float]
     text_to_image: dict[str, float]
     curves: dict[str, dict[str, Curve]]
+    queries: dict[str, QueryValues]
 
 
 class _Both:
@@ -154,6 +187,10 @@ class _Both:
                     name: _mean_curve([part.curves[direction][name] for part in parts]) for name in curves
                 }
                 for direction, curves in parts[0].curves.items()
+            },
+            queries={
+                direction: QueryValues.joined([part.queries[direction] for part in parts])
+                for direction in parts[0].queries
             },
         )
 
@@ -207,6 +244,28 @@ class _Both:
                 for measure in self.values
             },
             curves=curves if self.drawn else {},
+            queries={
+                "image_to_text": self._queries(to_text, _places(len(self.of_images), images), of_images),
+                "text_to_image": self._queries(
+                    to_image, _places(len(self.of_sentences), sentences), of_sentences
+                ),
+            },
+        )
+
+    def _queries(
+        self, ranking: RankingResult, places: Int[np.ndarray, " queries"], groups: Int[np.ndarray, " queries"]
+    ) -> QueryValues:
+        found = np.flatnonzero(ranking.matched)
+        return QueryValues(
+            places[found],
+            groups[found],
+            np.zeros(len(found), np.int64),
+            ranking.first_ranks[found],
+            {
+                str(measure): ranking.each(measure)[found]
+                for measure in self.measures
+                if isinstance(measure, Measure)
+            },
         )
 
     def _curves(self, ranking: RankingResult) -> dict[str, Curve]:

@@ -169,6 +169,11 @@ class Protocol:
             assert ranked.images is not None
             assert ranked.sentences is not None
             report = evaluate(ranked.images, ranked.sentences, *groups, **given, reranking=ranked.reranking)
+        names = {"image_to_text": ranked.image_names, "text_to_image": ranked.sentence_names}
+        report = replace(
+            report,
+            queries={way: replace(queries, names=names[way]) for way, queries in report.queries.items()},
+        )
         # Measures that a user asked for by name are shown both ways.
         return report if self.to_image is None or measures is not None else self._by_direction(report)
 
@@ -179,6 +184,21 @@ class Protocol:
             report,
             image_to_text={name: report.image_to_text[name] for name in to_text},
             text_to_image={name: report.text_to_image[name] for name in to_image},
+            intervals={
+                way: {name: ends for name, ends in named.items() if name in self.by_direction[way]}
+                for way, named in report.intervals.items()
+            },
+            queries={
+                way: replace(
+                    queries,
+                    values={
+                        name: values
+                        for name, values in queries.values.items()
+                        if name in self.by_direction[way]
+                    },
+                )
+                for way, queries in report.queries.items()
+            },
         )
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from limner.evaluation.curves import Curve
+from limner.evaluation.per_query import QueryValues
 
 _RANKS = {"MedR", "MeanR"}
 """Measures that are ranks; most of these are whole numbers."""
@@ -58,6 +59,9 @@ class Report:
     - `image_to_text`, `text_to_image`: value by the measure's name ("R@1" … "mAP" in percent, ranks from 1); under some
       protocols each direction has its own.
     - `curves`: by direction, then by name, where curves were asked for.
+    - `intervals`: 95 % interval of each measure that is made of queries, by direction and name, in the measure's unit
+      (`limner.evaluation.intervals`).
+    - `queries`: the values of each query by direction; not in the JSON.
     - `languages`: by the tag of each language that sentences of the split have, without curves.
     - `provenance`: what the caller knows, JSON values only: edition, split fingerprint, model fingerprint, the split
       that chose the checkpoint, seed, versions, checkpoint.
@@ -71,6 +75,8 @@ class Report:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
     languages: Mapping[str, LanguageReport] = field(default_factory=dict)
+    intervals: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
+    queries: Mapping[str, QueryValues] = field(default_factory=dict, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, in the order in which the JSON file has them."""
@@ -78,12 +84,17 @@ class Report:
             direction: {name: curve.to_dict() for name, curve in drawn.items()}
             for direction, drawn in self.curves.items()
         }
+        intervals = {
+            direction: {name: list(ends) for name, ends in named.items()}
+            for direction, named in self.intervals.items()
+        }
         return {
             "protocol": self.protocol,
             "split": self.split,
             "counts": dict(self.counts),
             "image_to_text": dict(self.image_to_text),
             "text_to_image": dict(self.text_to_image),
+            **({"intervals": intervals} if any(intervals.values()) else {}),
             # Left out when empty: most reports have no curves.
             **({"curves": curves} if curves else {}),
             **(
@@ -103,8 +114,9 @@ class Report:
 def render(report: Report) -> Group:
     """The report as a table for the terminal: a row a direction, a column a measure, or the other way round if many.
 
-    Percentages have one decimal; below it stand the counts, and queries without a match where there are any. Curves are
-    left out; a dash stands where a measure is of the other direction only. A second table has the languages, if any.
+    Percentages have one decimal. Under a direction stand half the widths of its 95 % intervals, under the table the
+    counts, and queries without a match where there are any. Curves are left out; a dash stands where a measure is of
+    the other direction only. A second table has the languages, if any.
     """
     names = list(dict.fromkeys([*report.image_to_text, *report.text_to_image]))
     rows = _turned([["direction", "queries", *names], *_rows(report, names)], len(names))
@@ -118,15 +130,23 @@ def render(report: Report) -> Group:
 def _rows(measured: Report | LanguageReport, names: Sequence[str]) -> list[list[str]]:
     """Direction, queries and values of both directions."""
     counts, rows = measured.counts, []
-    for direction, kind, values in (
-        ("image → text", "images", measured.image_to_text),
-        ("text → image", "sentences", measured.text_to_image),
+    for direction, key, kind, values in (
+        ("image → text", "image_to_text", "images", measured.image_to_text),
+        ("text → image", "text_to_image", "sentences", measured.text_to_image),
     ):
         # Those that are measured: the ones without a match are named below the table.
         queries = counts.get(kind, 0) - counts.get(f"{kind}_without_match", 0)
         shown_values = (shown(name, values[name]) if name in values else "–" for name in names)
         rows.append([direction, f"{queries:,}", *shown_values])
+        ends = {} if isinstance(measured, LanguageReport) else measured.intervals.get(key, {})
+        if ends:
+            # Half the width: both ends of six measures do not fit a terminal of 80; the JSON has them.
+            rows.append(["± 95 %", "", *(_half(name, ends.get(name)) for name in names)])
     return rows
+
+
+def _half(name: str, ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f"±{shown(name, (ends[1] - ends[0]) / 2)}"
 
 
 def _turned(rows: list[list[str]], measures: int) -> list[list[str]]:

@@ -15,6 +15,7 @@ from limner.errors import DataError, SettingsError
 from limner.evaluation.curves import Curve, CurveMeasure
 from limner.evaluation.measures import STANDARD, VOID, Matches, Measure
 from limner.evaluation.names import AnyMeasure
+from limner.evaluation.per_query import QueryValues
 from limner.evaluation.ranking import RankingAccumulator
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.scores import Overlap, Scores
@@ -25,12 +26,16 @@ _BLOCK = 1 << 22
 
 @dataclass(frozen=True)
 class RunMeasures:
-    """Values and curves of a run by name, over `queries`; the `without_match` others that it lists do not count."""
+    """Values and curves of a run by name, over `queries`; the `without_match` others that it lists do not count.
+
+    `per_query` has the values of each query, which is its own cluster: a run does not say what belongs together.
+    """
 
     queries: int
     without_match: int
     values: dict[str, float]
     curves: dict[str, Curve]
+    per_query: QueryValues
 
 
 def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD) -> RunMeasures:
@@ -80,6 +85,11 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
         curves={
             str(measure): ranking.curve(measure) for measure in measures if isinstance(measure, CurveMeasure)
         },
+        per_query=QueryValues(
+            *(places := np.arange(len(rows)), places, np.zeros_like(places), ranking.first_ranks),
+            {str(measure): ranking.each(measure) for measure in values},
+            list(relevant),
+        ),
     )
 
 

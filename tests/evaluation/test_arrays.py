@@ -141,3 +141,27 @@ def test_damaged_archives_are_refused(tmp_path: Path) -> None:
 def test_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'image_names' is not text in UTF-8"):
         read_results(_written(tmp_path, **GROUPS, **ROWS, image_names=np.array([b"\xff"] * 4)))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("factor", [1e-300, 1e-40, 1e-30, 1e-5, 1.0, 3e4, 1e25, 1e37, 1e300])
+def test_cosines_do_not_depend_on_the_length_of_rows(kind: type, factor: float) -> None:
+    rows = np.random.default_rng(0).uniform(0.1, 1, (20, 16)) * np.random.default_rng(1).choice(
+        [-1, 1], (20, 16)
+    )
+    with np.errstate(over="ignore", under="ignore"):
+        scaled = (rows * factor).astype(kind)
+    if not np.isfinite(scaled).all() or np.abs(scaled).min() < np.finfo(kind).tiny:
+        pytest.skip("the type does not hold such numbers")
+    found = Results(np.arange(20), np.arange(20), scaled, scaled).unit()
+    assert found.images is not None
+    expected = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    np.testing.assert_allclose(found.images, expected, atol=2e-3 if kind is np.float16 else 1e-6)
+
+
+def test_rows_without_a_direction_are_refused() -> None:
+    rows = np.ones((3, 4), np.float32)
+    for value, message in ((0.0, "row 1 is zero"), (np.inf, "row 1 holds NaN or infinite")):
+        rows[1] = value
+        with pytest.raises(DataError, match=message):
+            Results(np.arange(3), np.arange(3), rows, rows).unit()

@@ -1,0 +1,209 @@
+"""The values of each query, which intervals and paired tests are made of, and the file that holds them.
+
+A file is a table in Parquet, or in CSV by its ending, a row a query:
+
+direction    "image_to_text" or "text_to_image"; absent in others' files that have one direction
+query        name of the query, once in each direction
+cluster      what belongs together, e.g. the image or identity that a sentence describes; absent = each query by itself
+first_rank   rank of the first true match, from 1
+R@1, mAP, …  a column a measure by its name: shares from 0 to 1, ranks from 1
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from limner.errors import DataError
+
+_KEYS = ("direction", "query", "cluster", "first_rank")
+
+
+@dataclass(frozen=True, eq=False)
+class QueryValues:
+    """The values of the queries of one direction that have a true match.
+
+    - `places`: position of each query among the images or sentences that were ranked.
+    - `clusters`: group code of each; queries of one group (an image's sentences, a person's pictures) are not
+      independent of each other.
+    - `folds`: number of the fold in which each was ranked; a measure is the mean over folds.
+    - `first_ranks`: rank of the first true match, from 1.
+    - `values`: by the measure's name, a share from 0 to 1 or a rank.
+    - `names`: names of all images or sentences, which `places` count; empty = they have none.
+    """
+
+    places: Int[np.ndarray, " queries"]
+    clusters: Int[np.ndarray, " queries"]
+    folds: Int[np.ndarray, " queries"]
+    first_ranks: Int[np.ndarray, " queries"]
+    values: Mapping[str, Float[np.ndarray, " queries"]]
+    names: Sequence[str] = ()
+
+    @classmethod
+    def joined(cls, parts: Sequence["QueryValues"]) -> "QueryValues":
+        """The queries of several folds, which are numbered by their place in the sequence."""
+        return cls(
+            np.concatenate([part.places for part in parts]),
+            np.concatenate([part.clusters for part in parts]),
+            np.repeat(np.arange(len(parts)), [len(part.places) for part in parts]),
+            np.concatenate([part.first_ranks for part in parts]),
+            {name: np.concatenate([part.values[name] for part in parts]) for name in parts[0].values},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class NamedValues:
+    """The queries of one direction of a file, in the order of their names.
+
+    `names` are unique; `clusters` are numbered from 0; `values` are by the column's name.
+    """
+
+    names: tuple[str, ...]
+    clusters: Int[np.ndarray, " queries"]
+    values: Mapping[str, Float[np.ndarray, " queries"]]
+
+
+def write_queries(path: Path, directions: Mapping[str, QueryValues]) -> None:
+    """Write the queries of each direction, in the order of the images and sentences; those without a match are absent.
+
+    The ending of `path` chooses the form. Raises `DataError` for another ending and for names that are there twice,
+    `OSError` where the system refuses.
+    """
+    import pyarrow as pa
+
+    tables = []
+    for direction, queries in directions.items():
+        order = np.argsort(queries.places)
+        places = queries.places[order].tolist()
+        names = [queries.names[place] for place in places] if queries.names else list(map(str, places))
+        if len(set(names)) < len(names):
+            raise DataError(f"{path}: two queries of {direction} have one name; give each its own")
+        columns: dict[str, Any] = {
+            "direction": [direction] * len(order),
+            "query": names,
+            "cluster": [str(code) for code in queries.clusters[order]],
+            "first_rank": queries.first_ranks[order],
+            **{name: values[order] for name, values in queries.values.items()},
+        }
+        tables.append(pa.table(columns))
+    # Under some protocols each direction has measures of its own: the other's rows have none.
+    _write(path, pa.concat_tables(tables, promote_options="default"))
+
+
+def read_queries(path: Path) -> dict[str, NamedValues]:
+    """Read such a file, ours or somebody else's, by direction; "as given" is a file without directions.
+
+    Columns that hold no numbers are left alone. Raises `DataError` for a file that is missing or damaged, without
+    queries or values, for a query that is there twice, and for values that are missing or not finite.
+    """
+    table = _read(path)
+    columns = {name: table.column(name).to_pylist() for name in _KEYS if name in table.column_names}
+    if not table.num_rows or "query" not in columns:
+        raise DataError(f"{path}: expected a row a query and a column 'query' with their names")
+    numbers = {
+        field.name: table.column(field.name).to_numpy().astype(np.float64)
+        for field in table.schema
+        if field.name not in _KEYS and _is_number(field.type)
+    }
+    if not numbers:
+        raise DataError(f"{path}: no column of numbers; expected one a measure, e.g. 'R@1'")
+    directions = columns.get("direction") or ["as given"] * table.num_rows
+    found = {}
+    for direction in dict.fromkeys(directions):
+        rows = np.array([row for row, of_row in enumerate(directions) if of_row == direction])
+        names = [str(columns["query"][row]) for row in rows]
+        order = np.argsort(names)
+        rows = rows[order]
+        names = [names[place] for place in order]
+        if twice := next((name for name, after in pairwise(names) if name == after), None):
+            raise DataError(f"{path}: query '{twice}' is there twice in {direction}")
+        clusters = [str(columns["cluster"][row]) for row in rows] if "cluster" in columns else names
+        values = {name: column[rows] for name, column in numbers.items()}
+        # A measure of the other direction alone is empty here.
+        values = {name: column for name, column in values.items() if not np.isnan(column).all()}
+        for name, column in values.items():
+            if not np.isfinite(column).all():
+                raise DataError(f"{path}: '{name}' has queries of {direction} without a finite value")
+        found[str(direction)] = NamedValues(tuple(names), np.unique(clusters, return_inverse=True)[1], values)
+    return found
+
+
+def mean_of(files: Sequence[Path]) -> dict[str, NamedValues]:
+    """The mean over several files of the same queries, e.g. of a recipe's seeds, by direction and measure.
+
+    Raises `DataError` as `read_queries`, and for files whose queries are others.
+    """
+    parts = [read_queries(path) for path in files]
+    directions = [name for name in parts[0] if all(name in part for part in parts)]
+    if not directions:
+        raise DataError(f"{files[0]} and {files[1]} have no direction in common")
+    merged = {}
+    for direction in directions:
+        first = parts[0][direction]
+        for path, part in zip(files, parts, strict=True):
+            expect_same(first, part[direction], files[0], path)
+        names = [name for name in first.values if all(name in part[direction].values for part in parts)]
+        values = {name: np.mean([part[direction].values[name] for part in parts], axis=0) for name in names}
+        merged[direction] = NamedValues(first.names, first.clusters, values)
+    return merged
+
+
+def expect_same(first: NamedValues, other: NamedValues, path: Path, other_path: Path) -> None:
+    """Raise `DataError` unless both hold the same queries."""
+    if first.names != other.names:
+        lone = sorted(set(first.names) ^ set(other.names))[0]
+        raise DataError(
+            f"{path} and {other_path} are of different queries, e.g. '{lone}' is in one alone; only values of the same "
+            "queries can be paired"
+        )
+
+
+def expect_writable(path: Path) -> None:
+    """Raise `DataError` for a file that `write_queries` could not write: another ending, or no such folder."""
+    if path.suffix not in _ENDINGS:
+        raise DataError(f"{path}: expected a name that ends in {' or '.join(_ENDINGS)}")
+    if not path.parent.is_dir():
+        raise DataError(f"{path.parent}: there is no such folder to write to")
+
+
+_ENDINGS = (".parquet", ".csv")
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
+
+
+def _write(path: Path, table: Any) -> None:
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    expect_writable(path)
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path)
+    else:
+        pyarrow.csv.write_csv(table, path)
+
+
+def _read(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    try:
+        if path.suffix == ".csv":
+            # Names may be numbers, which would lose zeros in front.
+            texts = dict.fromkeys(("direction", "query", "cluster"), pa.string())
+            return pyarrow.csv.read_csv(path, convert_options=pyarrow.csv.ConvertOptions(column_types=texts))
+        return pyarrow.parquet.read_table(path)
+    # pyarrow's own errors are of ValueError, OSError, KeyError and NotImplementedError
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        line = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise DataError(f"{path}: not a table of queries in Parquet or CSV, or damaged ({line})") from None
