@@ -33,7 +33,7 @@ def compare_command(
         typer.Option(help="Columns to compare, e.g. 'R@1 mAP' (default: all that the files share)."),
     ] = None,
 ) -> Comparisons:
-    """Compare systems on the same queries: a paired test of each measure."""
+    """Test whether systems differ on the same queries."""
     from rich.table import Table
 
     from limner.evaluation.intervals import difference, holm

@@ -144,8 +144,9 @@ def toys_of(
         "data people": [tmp_path / "people", "--identities", 4, "--val", 1, "--test", 1, "--workers", 1],
         "evaluate": [
             *(toy_run, "--data", data, "--cpu", "--save", arrays, "--report", report),
-            *("--measures", "R@1 PR-curve scope-curve"),
+            *("--measures", "R@1 PR-curve scope-curve", "--per-query", tmp_path / "queries.csv"),
         ],
+        "compare": [tmp_path / "queries.csv", tmp_path / "queries.csv"],
         "score": [arrays],
         "ablate": [
             *("dual-path-table-4", "--recipe", "toy", "--data", data, "--out", tmp_path / "table", "--cpu"),
