@@ -61,6 +61,9 @@ COMMANDS: dict[str, Listed] = {
     ),
     "score": Listed("limner.cli.score", _TRAIN, "Measure somebody else's embeddings, scores or TREC run."),
     "compare": Listed("limner.cli.compare", _TRAIN, "Test whether systems differ on the same queries."),
+    "summarise": Listed(
+        "limner.cli.summarise", _TRAIN, "Mean and deviation of runs that differ in the seed or the split."
+    ),
     "ablate": Listed(
         "limner.cli.ablate", _TRAIN, "Train and measure the rows of a paper's table.", goes_on=_AGAIN
     ),

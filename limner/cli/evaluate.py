@@ -88,6 +88,10 @@ def evaluate_command(
             f"{cut} sentences are longer than the {loaded.model.settings.text.words} tokens that the model reads, and "
             "lost their end"
         )
+    looks = report.provenance["evaluations_of_split"]
+    if split == "test" and looks is not None and looks > 1:
+        # said, since a recipe that is changed after each look is chosen on the test split
+        err.print(f"this run was evaluated on this split {looks} times; choose nothing by it")
     if report_file is not None:
         write_text(report_file, report.to_json())
     if per_query is not None:

@@ -184,6 +184,29 @@ class EvaluationReport(Result):
     """Fingerprints of the split and the model, seed, versions, and the split that chose the checkpoint."""
 
 
+class RunsSummary(Result):
+    """One configuration over its runs."""
+
+    recipe: str
+    """Name of the recipe."""
+    protocol: str
+    """The rules under which the runs were evaluated."""
+    runs: tuple[str, ...]
+    """Run folders."""
+    seeds: tuple[int | None, ...]
+    """Seeds of the runs, in their order; null for an imported model."""
+    splits: int
+    """Different splits among them; above 1 for repeated draws."""
+    looks: int
+    """How often these runs have evaluated the split in all."""
+    values: dict[str, dict[str, tuple[float, float | None]]]
+    """Mean and sample standard deviation by direction and measure; null for a single run."""
+
+
+class RunsSummaries(Many[list[RunsSummary]]):
+    """The result of `limner summarise`: a configuration each."""
+
+
 class Comparison(Result):
     """One measure of two systems on the same queries."""
 

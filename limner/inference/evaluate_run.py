@@ -17,6 +17,7 @@ from limner.evaluation.names import AnyMeasure
 from limner.evaluation.protocols import Protocol, protocol_of
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First, PairReranking, remembered
+from limner.inference.evaluations import noted
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
 
@@ -40,7 +41,8 @@ def evaluate_run(
     `keep` is handed the embeddings before they are ranked. The report carries the split's fingerprint, the model's,
     what selected the checkpoint, seed, and the versions that trained and that evaluated. `progress` is called with what
     is done ("pictures", "sentences", for a reranker "regions" and "pairs"), how many of them are, and their total.
-    Where sentences have languages, the report has the measures of each. Raises `DataError` when the split has no
+    Where sentences have languages, the report has the measures of each. The run's folder keeps a line of it
+    (`limner.inference.evaluations`). Raises `DataError` when the split has no
     sentence or the run was trained on other splits of the set, `ImageError` for the first picture that cannot be read.
     """
     format_name = dataset.source.partition(":")[0]
@@ -86,7 +88,7 @@ def evaluate_run(
     # before the protocol forms classes or folds of them: `limner score` must be able to do both anew
     if keep is not None:
         keep(results)
-    return protocol.report(
+    report = protocol.report(
         results,
         measures,
         folds=folds,
@@ -113,6 +115,7 @@ def evaluate_run(
             "versions": versions(),
         },
     )
+    return noted(report, run.path)
 
 
 def reranking_of(

@@ -146,6 +146,7 @@ def toys_of(
             *(toy_run, "--data", data, "--cpu", "--save", arrays, "--report", report),
             *("--measures", "R@1 PR-curve scope-curve", "--per-query", tmp_path / "queries.csv"),
         ],
+        "summarise": [toy_run],
         "compare": [tmp_path / "queries.csv", tmp_path / "queries.csv"],
         "score": [arrays],
         "ablate": [

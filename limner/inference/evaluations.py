@@ -1,0 +1,145 @@
+"""The evaluations of a run, kept in its folder: how often a split was looked at, and what seeds add up to.
+
+    RUN/evaluations.jsonl   one line an evaluation: date, split, protocol, fingerprints, measures, intervals
+
+A test split that is measured again and again while a recipe is changed becomes a validation split. Nobody can forbid
+that, but a report can say how often it was done.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from limner.errors import DataError
+from limner.evaluation.report import Report
+from limner.inference.checkpoint import read_description
+
+FILE = "evaluations.jsonl"
+"""The log of evaluations in a run's folder."""
+
+_KEPT = ("split_fingerprint", "model_fingerprint", "checkpoint", "recipe", "seed", "reranked", "versions")
+"""What a line keeps of a report's provenance."""
+
+
+def noted(report: Report, run: Path) -> Report:
+    """Add a report to the log of its run, and return it with how often this split was evaluated with the run.
+
+    `run` is the checkpoint. The report's `evaluations_of_split` counts this one; it is None where the folder cannot be
+    written, as that of a shared model.
+    """
+    kept = {name: report.provenance.get(name) for name in _KEPT}
+    line = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "split": report.split,
+        "protocol": report.protocol,
+        **kept,
+        "image_to_text": dict(report.image_to_text),
+        "text_to_image": dict(report.text_to_image),
+    }
+    count: int | None = None
+    # The figures are what the user waited for: a log that cannot be written must not take them along.
+    with suppress(OSError, ValueError):
+        path = run.parent / FILE
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        count = sum(1 for one in _lines(path) if one.get("split_fingerprint") == kept["split_fingerprint"])
+    return replace(report, provenance={**report.provenance, "evaluations_of_split": count})
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One configuration over its runs.
+
+    - `recipe`: its name; `runs`: folders; `seeds`: of the runs, in their order.
+    - `splits`: number of different splits that were measured: above 1 for repeated draws.
+    - `looks`: how often these runs have evaluated the split in all.
+    - `values`: by direction and measure, mean and sample standard deviation over the runs; the deviation is None for
+      one run.
+    """
+
+    recipe: str
+    protocol: str
+    runs: tuple[str, ...]
+    seeds: tuple[Any, ...]
+    splits: int
+    looks: int
+    values: Mapping[str, Mapping[str, tuple[float, float | None]]]
+
+
+def summarise(runs: Sequence[Path], split: str = "test", protocol: str | None = None) -> list[Summary]:
+    """Mean and deviation over seeds or repeated splits, for each configuration among these run folders.
+
+    Runs are of one configuration if their recipes differ in the seed alone. Of each run the last evaluation of the
+    split counts, under `protocol` (the beginning of its name, e.g. "flickr8k") if one is given.
+
+    Raises `DataError` for a folder without an evaluation of the split, `CheckpointError` for one that is no run.
+    """
+    found: dict[tuple[str, str], list[tuple[Path, dict[str, Any], int]]] = {}
+    for run in runs:
+        lines = [line for line in _lines(run / FILE) if line.get("split") == split]
+        lines = [line for line in lines if protocol is None or str(line["protocol"]).startswith(protocol)]
+        if not lines:
+            raise DataError(
+                f"{run}: no evaluation of split '{split}'{f' by {protocol}' if protocol else ''} is noted; run "
+                f"`limner evaluate` first"
+            )
+        last = lines[-1]
+        key = (_configuration(run, last), str(last["protocol"]))
+        found.setdefault(key, []).append((run, last, len(lines)))
+    return [_summary(protocol, listed) for (_, protocol), listed in found.items()]
+
+
+def _summary(protocol: str, listed: Sequence[tuple[Path, dict[str, Any], int]]) -> Summary:
+    lines = [line for _, line, _ in listed]
+    values = {
+        direction: {
+            name: _spread([line[direction][name] for line in lines])
+            for name in lines[0][direction]
+            if all(name in line[direction] for line in lines)
+        }
+        for direction in ("image_to_text", "text_to_image")
+    }
+    return Summary(
+        recipe=str(lines[0]["recipe"]),
+        protocol=protocol,
+        runs=tuple(str(run) for run, _, _ in listed),
+        seeds=tuple(line["seed"] for line in lines),
+        splits=len({line["split_fingerprint"] for line in lines}),
+        looks=sum(count for _, _, count in listed),
+        values=values,
+    )
+
+
+def _spread(values: Iterable[float]) -> tuple[float, float | None]:
+    listed = list(values)
+    return mean(listed), stdev(listed) if len(listed) > 1 else None
+
+
+def _configuration(run: Path, line: Mapping[str, Any]) -> str:
+    """The recipe of a run as text, without its seed."""
+    recipe = dict(read_description(run / str(line["checkpoint"]))["recipe"])
+    recipe.pop("seed", None)
+    return json.dumps(recipe, sort_keys=True)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a log; half a line, of a process that was killed, is left out."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in text.splitlines():
+        with suppress(ValueError):
+            value = json.loads(line)
+            if isinstance(value, dict):
+                found.append(value)
+    return found

@@ -1,0 +1,88 @@
+"""The log of evaluations in a run's folder, and what seeds add up to."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from limner.errors import DataError
+from limner.evaluation.report import Report
+from limner.inference.checkpoint import write_checkpoint
+from limner.inference.evaluations import FILE, noted, summarise
+
+
+def _report(value: float, seed: int, split: str = "test", fingerprint: str = "ab") -> Report:
+    return Report(
+        "flickr8k, same image",
+        split,
+        {},
+        {"R@1": value},
+        {"R@1": value / 2},
+        provenance={
+            "split_fingerprint": fingerprint,
+            "checkpoint": "s.safetensors",
+            "recipe": "toy",
+            "seed": seed,
+        },
+    )
+
+
+def _run(folder: Path, seed: int, **settings: object) -> Path:
+    folder.mkdir()
+    recipe = {"name": "toy", "seed": seed, "rate": 0.1, **settings}
+    write_checkpoint(folder / "s.safetensors", {"weight": torch.ones(1)}, {"recipe": recipe})
+    return folder / "s.safetensors"
+
+
+def test_each_look_at_a_split_is_counted(tmp_path: Path) -> None:
+    checkpoint = _run(tmp_path / "run", 0)
+    looks = [
+        noted(_report(1.0, 0, fingerprint=split), checkpoint).provenance["evaluations_of_split"]
+        for split in ("ab", "ab", "other", "ab")
+    ]
+    assert looks == [1, 2, 1, 3]
+    # a process that was killed leaves half a line
+    with (tmp_path / "run" / FILE).open("a") as file:
+        file.write('{"split": "te')
+    assert len((tmp_path / "run" / FILE).read_text().splitlines()) == 5
+    assert summarise([tmp_path / "run"])[0].looks == 4
+
+
+def test_a_folder_that_cannot_be_written_keeps_the_figures(tmp_path: Path) -> None:
+    report = noted(_report(1.0, 0), tmp_path / "none" / "s.safetensors")
+    assert report.provenance["evaluations_of_split"] is None
+    assert report.image_to_text == {"R@1": 1}
+
+
+def test_seeds_of_one_configuration_are_one_row(tmp_path: Path) -> None:
+    values = {0: 20.0, 1: 23.0, 2: 26.0}
+    for seed, value in values.items():
+        checkpoint = _run(tmp_path / f"run{seed}", seed)
+        noted(_report(value - 5, seed), checkpoint)  # an earlier look, which the last one replaces
+        noted(_report(value, seed), checkpoint)
+        noted(_report(99.0, seed, split="val"), checkpoint)
+    other = _run(tmp_path / "other", 0, rate=0.2)
+    noted(_report(30.0, 0), other)
+    rows = summarise([*(tmp_path / f"run{seed}" for seed in values), tmp_path / "other"])
+    assert [(row.seeds, row.looks, row.splits) for row in rows] == [((0, 1, 2), 6, 1), ((0,), 1, 1)]
+    assert rows[0].values["image_to_text"]["R@1"] == pytest.approx((23.0, 3.0))
+    assert rows[0].values["text_to_image"]["R@1"] == pytest.approx((11.5, 1.5))
+    assert rows[1].values["image_to_text"]["R@1"] == (30.0, None)
+
+
+def test_a_run_without_an_evaluation_is_told(tmp_path: Path) -> None:
+    _run(tmp_path / "run", 0)
+    with pytest.raises(DataError, match="no evaluation of split 'test' is noted"):
+        summarise([tmp_path / "run"])
+    noted(_report(1.0, 0), tmp_path / "run" / "s.safetensors")
+    with pytest.raises(DataError, match="by mscoco"):
+        summarise([tmp_path / "run"], protocol="mscoco")
+
+
+def test_lines_are_plain_json(tmp_path: Path) -> None:
+    checkpoint = _run(tmp_path / "run", 3)
+    noted(_report(12.5, 3), checkpoint)
+    line = json.loads((tmp_path / "run" / FILE).read_text())
+    assert (line["seed"], line["split"], line["image_to_text"]) == (3, "test", {"R@1": 12.5})
+    assert line["date"].endswith("+00:00")
