@@ -415,6 +415,10 @@ class IndexReport(ResponseModel):
     skipped: tuple[tuple[str, str], ...] = ()
     """Path and reason of each unreadable file; its old row stays."""
 
+    # a folder of two HEIC and one JPEG would be told as one picture added, and nothing skipped
+    passed_over: dict[str, int] = {}
+    """Files in searched folders that were not tried, counted by ending: pictures without a reader here first."""
+
     # told, because a misspelt path in the metadata is otherwise seen only when a condition finds nothing
     unused_metadata: tuple[str, ...] = ()
     """Paths in the metadata that are none of the pictures."""
@@ -425,7 +429,7 @@ class IndexReport(ResponseModel):
 
     def __repr__(self) -> str:
         counts = f"{self.added} added, {self.updated} updated, {self.unchanged} unchanged"
-        return f"IndexReport({counts}, {len(self.skipped)} skipped)"
+        return f"IndexReport({counts}, {len(self.skipped)} skipped, {sum(self.passed_over.values())} passed over)"
 
 
 class Finding(ResponseModel):

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from limner.errors import DataError
-from limner.search.index import find_pictures
+from limner.search.find_pictures import find_pictures
 
 
 def test_folders_are_searched_and_files_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +17,7 @@ def test_folders_are_searched_and_files_taken(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "set" / "circle").symlink_to(tmp_path / "set")
     explicit = tmp_path / "set" / "notes.txt"
     monkeypatch.chdir(tmp_path)
-    found, skipped = find_pictures(["set", explicit, "set/a.png", Path("set/deep/..") / "f.bmp"])
+    found, skipped, _ = find_pictures(["set", explicit, "set/a.png", Path("set/deep/..") / "f.bmp"])
     assert sorted(found) == sorted(str(tmp_path / "set" / name) for name in [*names, "notes.txt"])
     assert len(found) == len(set(found))
     assert not skipped
@@ -44,6 +44,6 @@ def test_folders_that_cannot_be_listed_are_reported(tmp_path: Path, monkeypatch:
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    found, skipped = find_pictures([tmp_path])
+    found, skipped, _ = find_pictures([tmp_path])
     assert found == [str(tmp_path / "a.png")]
     assert skipped == [(str(closed), "folder cannot be listed (Permission denied)")]
