@@ -3,7 +3,7 @@
 import io
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 from PIL import Image
 
@@ -45,7 +45,7 @@ def has_heif() -> bool:
     return True
 
 
-def open_heif(file: BinaryIO, most: int) -> Image.Image:
+def open_heif(file: io.BytesIO | io.BufferedReader, most: int) -> Image.Image:
     """Read the header of a HEIC file; its pixels are decoded when they are asked for.
 
     Raises `MissingHeifError`, Pillow's `DecompressionBombError` if any picture in it has more than `most` pixels, and
@@ -53,7 +53,7 @@ def open_heif(file: BinaryIO, most: int) -> Image.Image:
     """
     plugin = _plugin()
     content = file.read()
-    # the size that pillow-heif tells is that after cropping: 81 million pixels in 19 kB were called 16 × 16, and decoded
+    # the size that pillow-heif tells is that after cropping: 81 million pixels in 19 kB were called 16 × 16
     if any(width * height > most for width, height in _coded_sizes(content)):
         raise Image.DecompressionBombError(f"more than {most:,} pixels")
     # its class itself: registered with Pillow it would open files for the whole process, also those of others
@@ -80,7 +80,7 @@ def _coded_sizes(content: bytes) -> Iterator[tuple[int, int]]:
         at = end
 
 
-def begins_heif(file: BinaryIO) -> bool:
+def begins_heif(file: io.BytesIO | io.BufferedReader) -> bool:
     """True if an open file is HEIC or HEIF; it is then where it was."""
     at = file.tell()
     beginning = file.read(_BEGINNING)

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -97,7 +96,7 @@ def is_picture_name(name: str) -> bool:
     return ending in SUFFIXES or (ending in heif.SUFFIXES and heif.has_heif())
 
 
-def open_header(file: BinaryIO, most: int = MAX_PIXELS) -> Image.Image:
+def open_header(file: io.BytesIO | io.BufferedReader, most: int = MAX_PIXELS) -> Image.Image:
     """Read the header of a picture file: its pixels are decoded when they are asked for.
 
     Raises `limner.data.heif.MissingHeifError` for HEIC without the extra, Pillow's `DecompressionBombError` for HEIC of
@@ -131,7 +130,7 @@ def _of_pillow(image: Image.Image, named: str) -> Image.Image:
         raise ImageError(f"{named}: cut off or damaged ({_reason(error)})") from None
 
 
-def _read(file: BinaryIO, named: str, short_side: int | None) -> Image.Image:
+def _read(file: io.BytesIO | io.BufferedReader, named: str, short_side: int | None) -> Image.Image:
     try:
         # Pillow's own limit raises from 178,956,970 pixels on only, twice its MAX_IMAGE_PIXELS.
         with quiet():
