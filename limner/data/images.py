@@ -96,7 +96,7 @@ def is_picture_name(name: str) -> bool:
     return ending in SUFFIXES or (ending in heif.SUFFIXES and heif.has_heif())
 
 
-def open_header(file: io.BytesIO | io.BufferedReader, most: int = MAX_PIXELS) -> Image.Image:
+def open_header(file: io.BytesIO | io.BufferedReader, most: int) -> Image.Image:
     """Read the header of a picture file: its pixels are decoded when they are asked for.
 
     Raises `limner.data.heif.MissingHeifError` for HEIC without the extra, Pillow's `DecompressionBombError` for HEIC of
@@ -135,7 +135,7 @@ def _read(file: io.BytesIO | io.BufferedReader, named: str, short_side: int | No
         # Pillow's own limit raises from 178,956,970 pixels on only, twice its MAX_IMAGE_PIXELS.
         with quiet():
             # Opening reads the header alone, so the size is known before memory is taken.
-            image = open_header(file)
+            image = open_header(file, MAX_PIXELS)
             width, height = image.size
             # `draft` changes `image.size`, which is why the size was taken before. That of HEIC takes a small picture
             # in the file, which may show something else.
@@ -258,7 +258,7 @@ def capture_time(path: str | Path) -> datetime | None:
     None if the image has none or it cannot be read: damaged EXIF data are common and no reason to refuse an image.
     """
     try:
-        with Path(path).open("rb") as file, quiet(), open_header(file) as image:
+        with Path(path).open("rb") as file, quiet(), open_header(file, MAX_PIXELS) as image:
             # The time of the shot lies in the EXIF folder, not in the main one. `DateTime`, which does, is that of
             # the last change, so an edited picture would seem to be of another day.
             facts = image.getexif().get_ifd(_EXIF)

@@ -37,7 +37,8 @@ def keep_model(encoder: TrainedModel, folder: Path) -> None:
     """
     partial = folder.with_name(PARTIAL_MODEL)
     try:
-        _remove_kept(folder)
+        # the run itself may lie there, and is no remains of ours
+        _remove_kept(folder, besides=encoder.path)
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         try:
@@ -126,7 +127,7 @@ def _listing(encoder: TrainedModel) -> dict[str, Any]:
     }
 
 
-def _remove_kept(folder: Path) -> None:
+def _remove_kept(folder: Path, besides: Path) -> None:
     """Remove a model that a killed call kept for a store that was never made; leave anything else alone."""
     if not folder.exists():
         return
@@ -135,7 +136,11 @@ def _remove_kept(folder: Path) -> None:
         ours = {RUN_FILE, CALIBRATION, listing["best"]} if listing[_MARK] is True else set()
     except (OSError, ValueError, KeyError, TypeError):
         ours = set()
-    if not ours or any(path.name not in ours for path in folder.iterdir()):
+    if (
+        not ours
+        or besides.resolve().parent == folder.resolve()
+        or any(path.name not in ours for path in folder.iterdir())
+    ):
         raise StoreError(
             f"{folder.parent}: not empty (holds {folder.name!a}); choose a new folder for the store"
         )
