@@ -106,7 +106,7 @@ def told(passed_over: dict[str, int], most: int = 10) -> str:
 
 
 def hint(passed_over: dict[str, int]) -> str | None:
-    """The next step for pictures that were passed over; None if there are none."""
+    """The next step for pictures that were passed over; None if none were."""
     unread = {ending: count for ending, count in passed_over.items() if is_picture_ending(ending)}
     if not unread:
         return None
