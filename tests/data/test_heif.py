@@ -2,6 +2,7 @@
 
 import io
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from limner.errors import ImageError
 
 pillow_heif = pytest.importorskip("pillow_heif")
 
-TURNS = {
+TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     1: lambda pixels: pixels,
     2: lambda pixels: pixels[:, ::-1],
     3: lambda pixels: pixels[::-1, ::-1],
