@@ -42,7 +42,7 @@ def found(store: Path) -> list[tuple[str, float]]:
 
 
 def best(run: Path) -> Path:
-    return run / json.loads((run / "run.json").read_text(encoding="utf-8"))["best"]
+    return run / str(json.loads((run / "run.json").read_text(encoding="utf-8"))["best"])
 
 
 def replace_best(run: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_run_may_be_replaced_moved_and_deleted(
 ) -> None:
     store = tmp_path / "store"
     if not links:
-        monkeypatch.setattr(kept_model.os, "link", lambda *_: (_ for _ in ()).throw(OSError("no links here")))
+        monkeypatch.setattr("os.link", lambda *_: (_ for _ in ()).throw(OSError("no links here")))
     limner.index(run, store, pictures)
     kept = store / "model" / best(run).name
     assert kept.samefile(best(run)) == links
@@ -137,8 +137,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(kept_model.os, "link", full)
-    monkeypatch.setattr(kept_model.shutil, "copyfile", full)
+    monkeypatch.setattr("os.link", full)
+    monkeypatch.setattr("shutil.copyfile", full)
     with pytest.raises(
         StoreError, match=r"cannot be kept in the store .No space left on device.; .*--no-model"
     ):
