@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.measuring import RESULTS, machine
 from limner.errors import StoreError
-from limner.search.index import find_pictures
+from limner.search.find_pictures import find_pictures
 from limner.search.store_files import StoreFiles
 
 BATCH = 64

@@ -414,18 +414,19 @@ class IndexReport(ResponseModel):
 
     skipped: tuple[tuple[str, str], ...] = ()
     """Path and reason of each unreadable file; its old row stays."""
+    passed_over: dict[str, int] = {}
+    """Files in searched folders that were not tried, counted by ending: pictures without a reader here first."""
 
     # told, because a misspelt path in the metadata is otherwise seen only when a condition finds nothing
     unused_metadata: tuple[str, ...] = ()
     """Paths in the metadata that are none of the pictures."""
 
-    # left out if it is None: indexing pictures alone says nothing of sentences
     sentences: SentencesReport | None = Field(default=None, exclude_if=_is_none)
     """The sentences of a dataset; absent if none was indexed."""
 
     def __repr__(self) -> str:
-        counts = f"{self.added} added, {self.updated} updated, {self.unchanged} unchanged"
-        return f"IndexReport({counts}, {len(self.skipped)} skipped)"
+        counts = f"{self.added} added, {self.updated} updated, {self.unchanged} unchanged, {len(self.skipped)} skipped"
+        return f"IndexReport({counts}, {sum(self.passed_over.values())} passed over)"
 
 
 class Finding(ResponseModel):

@@ -8,7 +8,7 @@ import typer
 
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Batch, Cpu, Engine, NewStoreFolder, Stage, StoreFolder, device
+from limner.cli.options import Batch, Cpu, Engine, NewStoreFolder, NoModel, Stage, StoreFolder, device
 from limner.cli.options import engine as chosen_engine
 from limner.cli.schemas import Indexed, SentencesIndexed
 from limner.errors import DataError, SettingsError
@@ -62,6 +62,7 @@ def index_command(
             help="A new store keeps region features to re-rank from; if not given, where the model re-ranks of itself.",
         ),
     ] = None,
+    no_model: NoModel = False,
     batch: Batch = 256,
     stage: Stage = None,
     engine: Engine = "torch",
@@ -69,14 +70,14 @@ def index_command(
 ) -> Indexed:
     """Add pictures or a dataset to a store.
 
-    Running it again adds only what is new; what cannot be read is skipped and listed.
+    Running it again adds only what is new; what cannot be read is skipped and listed. A new store holds the model, in
+    STORE/model, unless --no-model is given.
     """
     from limner.data.readers import open_dataset
     from limner.inference import load_model
     from limner.inference.import_model import is_hub_name
     from limner.search.index import check_arguments, index_pictures
     from limner.search.metadata import read_metadata
-    from limner.search.store_files import store_for
 
     check_arguments(bool(pictures), data is not None, split is not None, metadata is not None)
     # before the model is loaded: a file with a wrong column is refused within the second
@@ -87,11 +88,17 @@ def index_command(
     if is_hub_name(str(run)):
         if stage is not None:
             raise SettingsError("--stage: a model of the hub has no stages")
+        if no_model:
+            raise SettingsError(
+                "--no-model: a model of the hub lies in the store; for a store without it import the model first, "
+                f"`limner import {run} RUN`, and index with the run"
+            )
         encoder, opened = _of_the_hub(str(run), store, regions, device(cpu), engine)
     else:
         encoder = load_model(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
         # a store notes what to load when it is opened: of a stage that is not the best, the checkpoint itself
-        opened = store_for(encoder, run if stage is None else encoder.path, store, regions=regions)
+        named = run if stage is None else encoder.path
+        opened = _of_run(encoder, named, store, keep_model=not no_model, regions=regions)
     if dataset is not None:
         summary = _index_dataset(encoder, opened, dataset, split, batch)
     else:
@@ -117,6 +124,19 @@ def _of_the_hub(
     return store_with_model(source, store, regions=regions, device=where, engine=chosen_engine(engine))
 
 
+def _of_run(
+    encoder: "TrainedModel", run: Path, store: Any, *, keep_model: bool, regions: bool | None = None
+) -> "StoreFiles":
+    from limner.search.store_path import is_remote
+    from limner.search.with_model import store_of_run
+
+    opened = store_of_run(encoder, run, store, regions=regions, keep_model=keep_model)
+    if keep_model and is_remote(store) and not opened.has_table:
+        # told once, when the store is new: on a disk it would hold the model
+        err.print(f"{store}: an object storage holds no model; the store needs the run {run} where it is")
+    return opened
+
+
 def _index_dataset(
     encoder: "Encoder", store: "StoreFiles", dataset: "Dataset", split: str | None, batch: int
 ) -> "IndexReport":
@@ -134,6 +154,7 @@ def index_sentences_command(
         str, typer.Argument(help="A dataset (FORMAT:PATH), or a text file with one sentence a line.")
     ],
     split: Annotated[str | None, typer.Option(help="Only the sentences of this split.")] = None,
+    no_model: NoModel = False,
     cpu: Cpu = False,
 ) -> SentencesIndexed:
     """Add sentences to a store, for searches by a picture.
@@ -142,12 +163,11 @@ def index_sentences_command(
     """
     from limner.inference import load_model
     from limner.search.sentences import SentenceTable
-    from limner.search.store_files import store_for
 
     # before the model: a file that is not there costs no loading
     sentences = _sentences(data, split)
     encoder = load_model(run, device=device(cpu))
-    opened = SentenceTable(store_for(encoder, run, store))
+    opened = SentenceTable(_of_run(encoder, run, store, keep_model=not no_model))
     with counting("sentences") as progress:
         summary = opened.index(encoder, sentences, progress=progress)
     _say_left_out(summary)
@@ -194,6 +214,7 @@ def reindex_command(
     store: StoreFolder,
     run: Annotated[Path, typer.Argument(help="Run folder of the other model.")],
     new: NewStoreFolder,
+    no_model: NoModel = False,
     batch: Batch = 256,
     engine: Engine = "torch",
     cpu: Cpu = False,
@@ -204,13 +225,13 @@ def reindex_command(
     """
     from limner.inference import load_model
     from limner.search.index import reindex
-    from limner.search.store_files import StoreFiles, store_for
+    from limner.search.store_files import StoreFiles
 
     # before the model: a store that is not there costs no loading
     old = StoreFiles.open(store)
     encoder = load_model(run, device=device(cpu), engine=chosen_engine(engine))
     # a new folder: vectors of two models cannot be compared, so a store holds one model's
-    opened = store_for(encoder, run, new)
+    opened = _of_run(encoder, run, new, keep_model=not no_model)
     with counting("pictures") as progress:
         summary = reindex(old, encoder, opened, batch_size=batch, progress=progress)
     _say(summary, new, len(opened))
@@ -228,13 +249,22 @@ def _say(summary: "IndexReport", folder: object, pictures: int) -> None:
         _say_left_out(sentences)
     out.print(
         f"{folder}: {pictures} pictures; {summary.added} added, {summary.updated} updated, "
-        f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped"
+        f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped{_passed_over(summary)}"
     )
     if sentences is not None:
         out.print(
             f"sentences: {sentences.added} added, {sentences.unchanged} unchanged, "
             f"{len(sentences.unknown)} left out, {sentences.removed} removed"
         )
+
+
+def _passed_over(summary: "IndexReport") -> str:
+    from limner.search.find_pictures import hint, told
+
+    passed = dict(summary.passed_over)
+    if (step := hint(passed)) is not None:
+        err.print(step)
+    return f", {sum(passed.values())} passed over ({told(passed)})" if passed else ""
 
 
 def _say_left_out(report: "SentencesReport") -> None:
@@ -253,6 +283,7 @@ def _indexed(summary: "IndexReport", folder: object, pictures: int) -> Indexed:
         updated=summary.updated,
         unchanged=summary.unchanged,
         skipped=summary.skipped,
+        passed_over=summary.passed_over,
         unused_metadata=summary.unused_metadata,
         sentences=summary.sentences,
     )

@@ -54,6 +54,10 @@ PerQuery = Annotated[
 ]
 
 Batch = Annotated[int, typer.Option("--batch", help="Pictures encoded and committed at once.")]
+NoModel = Annotated[
+    bool,
+    typer.Option("--no-model", help="A new store does not hold the model; it needs the run where it is."),
+]
 Engine = Annotated[
     str,
     typer.Option(

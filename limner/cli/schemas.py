@@ -386,6 +386,10 @@ class StoreFacts(Result):
     """How many it holds."""
     run: str
     """Run folder of its model."""
+    kept_from: str | None
+    """Run that the model in the store's folder was kept from; null without one."""
+    model_bytes: int
+    """Part of `bytes` that the model in the store's folder takes, also where it is linked from its run; 0 without."""
     fingerprint: str
     """Digest of the model."""
     created: str

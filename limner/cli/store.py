@@ -23,13 +23,17 @@ app = group("List, delete, verify and compact the pictures of a store.")
 @command(app, "info")
 def info_command(store: StoreFolder) -> StoreFacts:
     """Describe a store: its model, number of pictures, and size on disk."""
+    from limner.search.manifest import IN_STORE, MODEL_FOLDER
     from limner.search.store_files import StoreFiles
     from limner.search.store_path import size_of
 
     opened = StoreFiles.open(store)
+    is_kept = opened.manifest.run == IN_STORE
     facts = StoreFacts(
         pictures=len(opened),
         run=opened.run,
+        kept_from=opened.manifest.kept_from,
+        model_bytes=size_of(store / MODEL_FOLDER) if is_kept else 0,
         fingerprint=opened.fingerprint,
         created=opened.manifest.created,
         dim=opened.dim,
@@ -39,6 +43,12 @@ def info_command(store: StoreFolder) -> StoreFacts:
     regions = "" if facts.map is None else f", with region features of {' × '.join(map(str, facts.map))}"
     out.print(f"{store}: {facts.pictures} pictures, {facts.bytes / 1e6:.1f} MB{regions}")
     out.print(f"model {facts.fingerprint[:12]} of run {facts.run}, made {facts.created}")
+    if is_kept:
+        # a link to a file of the run takes no room twice, but stays when the run goes
+        origin = "" if facts.kept_from is None else f", from {facts.kept_from}"
+        out.print(f"holds the model, {facts.model_bytes / 1e6:.1f} MB of its size{origin}")
+    else:
+        out.print("does not hold the model: it needs the run where it is")
     return facts
 
 

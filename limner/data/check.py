@@ -17,7 +17,7 @@ from statistics import median
 from typing import Literal
 
 from limner.data.check_report import KINDS, Facts, Problem, Report, Severity, SplitFacts, render
-from limner.data.images import SUFFIXES, decode
+from limner.data.images import decode, is_picture_name
 from limner.data.published import nearest_edition
 from limner.data.records import SPLITS, TRAINING_SPLITS, Dataset, Record, sentence_languages
 from limner.data.splits import split_source
@@ -304,7 +304,7 @@ def _pictures_in(folder: Path) -> Iterator[Path]:
             for entry in entries:
                 # macOS leaves "._photo.jpg" beside each photo.
                 hidden = entry.name.startswith(".")
-                if not hidden and Path(entry.name).suffix.lower() in SUFFIXES and entry.is_file():
+                if not hidden and is_picture_name(entry.name) and entry.is_file():
                     yield folder / entry.name
     # A folder that is not there: its pictures are reported as missing already.
     except OSError:

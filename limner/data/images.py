@@ -2,7 +2,7 @@
 
 Everything a camera, a scanner or a phone may leave in a folder ends as one kind of array. Colour profiles are
 ignored, as the networks' own training did. Only formats of pictures are tried: Pillow would also start
-Ghostscript for a PostScript file that calls itself a photo.
+Ghostscript for a PostScript file that calls itself a photo. HEIC needs an extra (`limner.data.heif`).
 """
 
 import io
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from limner.data import heif
 from limner.errors import ImageError
 from limner.types import ImageSource, Pixels
 
@@ -31,7 +32,7 @@ SUFFIXES = frozenset(
         *(".webp", ".avif", ".jp2", ".j2k", ".ppm", ".pgm", ".pbm", ".pnm"),
     }
 )
-"""Lower-case endings by which a file counts as a picture when a folder is listed."""
+"""Lower-case endings by which a file counts as a picture when a folder is listed; see `is_picture_name`."""
 
 # "MPO", as phones write it, is missing on purpose: Pillow's JPEG reader finds and opens it itself.
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "DIB", "TIFF", "WEBP", "AVIF", "JPEG2000", "PPM")
@@ -89,6 +90,23 @@ def open_rgb(source: ImageSource, *, short_side: int | None = None, name: str | 
         raise ImageError(f"{named}: cannot be opened ({_reason(error)})") from None
 
 
+def is_picture_name(name: str) -> bool:
+    """True for a file that counts as a picture when a folder is listed, by its ending; HEIC counts with the extra."""
+    ending = Path(name).suffix.lower()
+    return ending in SUFFIXES or (ending in heif.SUFFIXES and heif.has_heif())
+
+
+def open_header(file: io.BytesIO | io.BufferedReader, most: int) -> Image.Image:
+    """Read the header of a picture file: its pixels are decoded when they are asked for.
+
+    Raises `limner.data.heif.MissingHeifError` for HEIC without the extra, Pillow's `DecompressionBombError` for HEIC of
+    more than `most` pixels and others of more than twice Pillow's own limit, and nearly anything for damaged headers.
+    """
+    if heif.begins_heif(file):
+        return heif.open_heif(file, most)
+    return Image.open(file, formats=formats())
+
+
 def _of_pixels(pixels: np.ndarray, named: str) -> Image.Image:
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
         raise ImageError(
@@ -117,11 +135,14 @@ def _read(file: io.BytesIO | io.BufferedReader, named: str, short_side: int | No
         # Pillow's own limit raises from 178,956,970 pixels on only, twice its MAX_IMAGE_PIXELS.
         with quiet():
             # Opening reads the header alone, so the size is known before memory is taken.
-            image: Image.Image = Image.open(file, formats=formats())
+            image = open_header(file, MAX_PIXELS)
             width, height = image.size
-            # `draft` changes `image.size`, which is why the size was taken before. Only JPEG's decoder has it.
-            if width * height <= MAX_PIXELS and short_side is not None:
+            # `draft` changes `image.size`, which is why the size was taken before. That of HEIC takes a small picture
+            # in the file, which may show something else.
+            if width * height <= MAX_PIXELS and short_side is not None and image.format in ("JPEG", "MPO"):
                 image.draft(None, (short_side, short_side))
+    except heif.MissingHeifError as error:
+        raise ImageError(f"{named}: {error}") from None
     except Image.DecompressionBombError:
         raise ImageError(f"{named}: more than {MAX_PIXELS:,} pixels; scale it down first") from None
     except UnidentifiedImageError:
@@ -237,7 +258,7 @@ def capture_time(path: str | Path) -> datetime | None:
     None if the image has none or it cannot be read: damaged EXIF data are common and no reason to refuse an image.
     """
     try:
-        with quiet(), Image.open(path, formats=formats()) as image:
+        with Path(path).open("rb") as file, quiet(), open_header(file, MAX_PIXELS) as image:
             # The time of the shot lies in the EXIF folder, not in the main one. `DateTime`, which does, is that of
             # the last change, so an edited picture would seem to be of another day.
             facts = image.getexif().get_ifd(_EXIF)

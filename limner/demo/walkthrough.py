@@ -33,7 +33,7 @@ from limner.search.manifest import FILE as MANIFEST
 from limner.search.manifest import read_manifest
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
-from limner.search.store_files import check_empty, store_for
+from limner.search.store_files import check_empty
 from limner.training.log import Event
 from limner.training.loop import train
 
@@ -91,7 +91,7 @@ def run_demo(folder: Path, settings: Sequence[str], identities: int, screen: Scr
     _calibrate(run, run_folder, dataset.split("val"), screen)
 
     screen.say("4. Indexing the test people's pictures and sentences")
-    store = store_for(run, run_folder, store_folder)
+    store = store_of_run(run, run_folder, store_folder)
     facts = {
         str(record.image.resolve()): {"identity": record.group, "camera": record.image.parent.name}
         for record in test.records

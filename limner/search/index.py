@@ -19,11 +19,12 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from limner.data.images import SUFFIXES, capture_time, local_time, thumbnail
+from limner.data.images import capture_time, local_time, thumbnail
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.errors import DataError, ImageError, SettingsError
 from limner.search.entry import StoredImage, to_json
+from limner.search.find_pictures import find_pictures
 from limner.search.metadata import read_metadata
 from limner.search.store_files import StoreFiles, store_for
 from limner.search.store_path import StorePath, store_path
@@ -75,6 +76,7 @@ def index(
     data: str | Dataset | None = None,
     split: str | None = None,
     metadata: Mapping[str, Mapping[str, Any]] | str | Path | None = None,
+    keep_model: bool = True,
     batch_size: int = 64,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -87,6 +89,7 @@ def index(
     - `data`: in place of `images` and `metadata`, a dataset or its FORMAT:PATH; its identities, metadata and sentences
       go into the store, too (`limner.search.index_dataset`). `split`: only the records of this split.
     - `metadata`: facts by path, or a CSV or JSON Lines file (`limner.search.metadata`).
+    - `keep_model`: a new store holds the model's checkpoint (`limner.search.kept_model`); otherwise it needs the run.
 
     The other arguments and the errors are those of `index_pictures`; `SettingsError` for arguments that exclude each
     other.
@@ -110,7 +113,7 @@ def index(
             path, encoder = Path(model), load_model(model)
     else:
         path, encoder = getattr(model, "path", None), model
-    files = _opened(store, encoder, path)
+    files = _opened(store, encoder, path, keep_model)
     if dataset is not None:
         # here: that module imports this one
         from limner.search.index_dataset import index_dataset
@@ -161,7 +164,7 @@ def check_arguments(images: bool, data: bool, split: bool, metadata: bool) -> No
 
 
 def _opened(
-    store: OpenStore | StoreFiles | StorePath | str, encoder: Encoder, path: Path | None
+    store: OpenStore | StoreFiles | StorePath | str, encoder: Encoder, path: Path | None, keep_model: bool
 ) -> StoreFiles:
     if isinstance(store, StoreFiles):
         return store
@@ -169,7 +172,14 @@ def _opened(
         return store.files
     if path is None:
         raise SettingsError("a model without a path cannot make a store; make it with StoreFiles.create")
-    return store_for(encoder, path, store_path(store))
+    from limner.inference.trained import TrainedModel
+
+    # an encoder of another package has no checkpoint that could be kept
+    if not isinstance(encoder, TrainedModel):
+        return store_for(encoder, path, store_path(store))
+    from limner.search.with_model import store_of_run
+
+    return store_of_run(encoder, path, store_path(store), keep_model=keep_model)
 
 
 def index_pictures(
@@ -203,13 +213,14 @@ def index_pictures(
     notes = _notes(metadata or {})
     # before the first look: a second writer is refused at once, not after an hour of encoding
     with store.writing():
-        pictures, unlisted = find_pictures(paths)
+        found = find_pictures(paths)
+        pictures = found.pictures
         stored = store.entries()
 
         def look(path: str) -> _Seen | str:
             return _look(path, stored.get(path), notes.get(path), encoder.prepare_image)
 
-        skipped = list(unlisted)
+        skipped = list(found.unlisted)
         # one thread encodes: a second batch at the same time would share its cores with the first one
         with ThreadPoolExecutor(workers) as threads, ThreadPoolExecutor(1) as encoding:
             writer = _Writer(encoder, store, batch_size, encoding)
@@ -224,7 +235,9 @@ def index_pictures(
             writer.finish()
     # told, not refused: one file of metadata may serve several folders
     unused = tuple(sorted(notes.keys() - set(pictures)))
-    return IndexReport(**writer.counts, skipped=tuple(skipped), unused_metadata=unused)
+    return IndexReport(
+        **writer.counts, skipped=tuple(skipped), passed_over=found.passed_over, unused_metadata=unused
+    )
 
 
 @dataclass(frozen=True)
@@ -461,37 +474,3 @@ def index_files(
         encoder, store, present, metadata=facts, batch_size=batch_size, workers=workers, progress=progress
     )
     return summary.model_copy(update={"skipped": (*summary.skipped, *sorted(gone)), "unused_metadata": ()})
-
-
-def find_pictures(paths: Iterable[str | Path]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Find the absolute paths of the images, each once, and the folders that cannot be listed, with the reason.
-
-    A file is taken whatever its name; a folder is searched, in the order of names, for files with the ending of an
-    image. Hidden files and folders in it are left out, and links to folders are not followed (they may lead in
-    circles). Links stay as they are, so that a path is the one that the user knows.
-
-    Raises `DataError` for a path that does not exist and when there is no image at all.
-    """
-    found: dict[str, None] = {}
-    skipped: list[tuple[str, str]] = []
-    given = [Path(path) for path in paths]
-
-    def unlisted(error: OSError) -> None:
-        skipped.append((str(error.filename), f"folder cannot be listed ({error.strerror})"))
-
-    for path in given:
-        if not path.is_dir():
-            if not path.exists():
-                raise DataError(f"{path}: no such file or folder")
-            found[os.path.abspath(path)] = None  # noqa: PTH100 - resolve() would follow links
-            continue
-        for folder, folders, names in os.walk(os.path.abspath(path), onerror=unlisted):  # noqa: PTH100
-            # in place: os.walk goes down into what the list still holds, in its order
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            for name in sorted(names):
-                if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
-                    found[str(Path(folder) / name)] = None
-    if not found and not skipped:
-        where = ", ".join(map(str, given[:3])) or "an empty list"
-        raise DataError(f"no pictures in {where}; looked for {', '.join(sorted(SUFFIXES))}")
-    return list(found), skipped

@@ -20,6 +20,8 @@ MODEL_FOLDER = "model"
 """Where a store keeps a model of its own."""
 IN_STORE = "{store}/" + MODEL_FOLDER
 """How a manifest names the model in its store's folder, wherever that is moved to."""
+PARTIAL_MODEL = f".{MODEL_FOLDER}.partial"
+"""Where a model is put together before its folder gets its name."""
 
 
 class StoreManifest(Settings):
@@ -37,6 +39,8 @@ class StoreManifest(Settings):
     """Height, width and channels of the region features that are kept for re-ranking; None = none are kept."""
     run: str
     """Path of the model's run folder as it was given, relative or absolute; `{store}/model` = within the store."""
+    kept_from: str | None = None
+    """Absolute path of the run whose model is in the store's folder; None = the store names a run, or imported one."""
     created: str
     """Time when it was made: ISO 8601, UTC."""
     id: str = ""

@@ -15,17 +15,17 @@ from types import TracebackType
 from typing import Any, Literal
 
 from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
-from limner.inference.calibration import load_calibration
 from limner.inference.trained import TrainedModel, load_model
-from limner.search.calibration import load_store_calibration
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage, key_of
 from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.index import index_pictures
+from limner.search.kept_model import calibration_for
+from limner.search.manifest import IN_STORE
 from limner.search.query import Query
 from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath
+from limner.search.store_path import StorePath, is_remote
 from limner.wire import (
     Answer,
     Explanation,
@@ -281,7 +281,7 @@ def open_store(
 ) -> Store:
     """Open a store together with the model that it was built with.
 
-    The model is the run that the store names, or `run` if it has moved; hits have match probabilities if
+    The model is that in the store's folder, or the run that the store names, or `run`; hits have match probabilities if
     `limner calibrate` has been run for the store or for the run. Stores of `approximate_from` images and more are
     searched by a graph (see `limner.search.engine.Engine`). Raises `StoreError` for a folder that is no store, a run
     that cannot be found, and a model that the store was not built with.
@@ -290,15 +290,17 @@ def open_store(
     files = StoreFiles.open(folder)
     # a model that is loaded already may serve several stores
     if not isinstance(run, TrainedModel):
+        if run is None and files.manifest.run == IN_STORE and is_remote(files.folder):
+            raise StoreError(
+                f"{folder}: holds its model, which is read from a disk only; copy {files.run} to this machine and name "
+                "it with run="
+            )
         try:
             run = load_model(run or files.run, device=device)
         except CheckpointError as error:
             raise StoreError(
                 f"{folder}: the model of this store cannot be loaded: {error}; name it with run="
             ) from None
-    # by the fingerprint, too: probabilities that were fitted to other weights would be wrong without a sign.
-    # The store's own first: it was fitted to these images and sentences
-    calibration = load_store_calibration(files.folder, run.fingerprint) or load_calibration(
-        run.path, run.fingerprint
-    )
+    # by the fingerprint, too: probabilities that were fitted to other weights would be wrong without a sign
+    calibration = calibration_for(files, run)
     return Store(Engine(files, run, calibration, approximate_from=approximate_from))

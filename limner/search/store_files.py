@@ -12,7 +12,7 @@ number may read.
 
 import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,15 @@ from jaxtyping import Float, Int
 from limner.errors import DataError, SettingsError, StoreError, UnknownPictureError
 from limner.search.entry import FIELDS, StoredImage, schema, sentence_schema
 from limner.search.lock import LEASE_FILE, LOCK_FILE, Lease, WriterLock
-from limner.search.manifest import FILE, IN_STORE, MODEL_FOLDER, StoreManifest, read_manifest, write_manifest
+from limner.search.manifest import (
+    FILE,
+    IN_STORE,
+    MODEL_FOLDER,
+    PARTIAL_MODEL,
+    StoreManifest,
+    read_manifest,
+    write_manifest,
+)
 from limner.search.snapshot import Snapshot
 from limner.search.store_path import StorePath, is_remote, reached, store_path
 from limner.search.table import Table, matrix_of, with_vectors
@@ -32,7 +40,7 @@ from limner.types import Encoder, RegionFeatures
 from limner.wire import Hit
 
 _MANY = 4  # if one image in four or more is looked up, the table is read from first to last
-_LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE, LEASE_FILE}  # of a create that was killed
+_LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE, LEASE_FILE, PARTIAL_MODEL}  # of a create that was killed
 
 
 class StoreFiles:
@@ -60,10 +68,12 @@ class StoreFiles:
         dim: int,
         run: str | Path,
         region_shape: tuple[int, int, int] | None = None,
+        keep: Callable[[Path], None] | None = None,
     ) -> "StoreFiles":
         """Make an empty store for the model of this fingerprint and width; `run` is kept as given.
 
         With `region_shape` (height, width, channels) it keeps the region features of each image for re-ranking.
+        `keep` puts the model into the folder that it is called with, and `run` is then where that model came from.
 
         The folder may exist if it is empty. Raises `StoreError` for one that holds anything, or that
         cannot be written.
@@ -74,7 +84,8 @@ class StoreFiles:
             "fingerprint": fingerprint,
             "dim": dim,
             "map": region_shape,
-            "run": str(run),
+            "run": str(run) if keep is None else IN_STORE,
+            "kept_from": None if keep is None else str(run),
             "created": created,
             "id": secrets.token_hex(16),
         }
@@ -88,6 +99,9 @@ class StoreFiles:
             with lock_of(folder).held():
                 # again: another process may have made a store between the two
                 check_empty(folder, besides=besides)
+                # before the manifest: a store names a model that is there
+                if keep is not None:
+                    keep(Path(str(folder)) / MODEL_FOLDER)
                 write_manifest(folder, manifest)
         return cls(folder, manifest)
 
@@ -114,7 +128,7 @@ class StoreFiles:
     def run(self) -> str:
         """Path of the model's run folder."""
         run = self.manifest.run
-        return str(Path(str(self.folder)) / MODEL_FOLDER) if run == IN_STORE else run
+        return f"{self.folder}/{MODEL_FOLDER}" if run == IN_STORE else run
 
     @property
     def region_shape(self) -> tuple[int, int, int] | None:
@@ -131,7 +145,7 @@ class StoreFiles:
         if fingerprint != self.fingerprint:
             raise StoreError(
                 f"{self.folder}: built with model {self.fingerprint[:12]} (run {self.run}), this is "
-                f"model {fingerprint[:12]}; use that run, or index again with this one into a new folder"
+                f"model {fingerprint[:12]}; use that run, or make a store of this one with `limner reindex`"
             )
         if dim != self.dim:
             raise StoreError(f"{self.folder}: holds vectors of width {self.dim}, the model gives {dim}")
@@ -355,10 +369,18 @@ class StoreFiles:
         return len(self._table)
 
 
-def store_for(encoder: Encoder, run: Path, folder: StorePath, *, regions: bool | None = None) -> StoreFiles:
+def store_for(
+    encoder: Encoder,
+    run: Path,
+    folder: StorePath,
+    *,
+    regions: bool | None = None,
+    keep: Callable[[Path], None] | None = None,
+) -> StoreFiles:
     """Open the store in a folder, or make one there, to index into it with the model of a run.
 
-    `regions`: a new store keeps region features to re-rank from; None = where the model re-ranks of itself.
+    `regions`: a new store keeps region features to re-rank from; None = where the model re-ranks of itself. `keep`: as
+    `StoreFiles.create` has it.
 
     Raises `StoreError` for a folder that holds anything else, a damaged store, and another model's.
     """
@@ -377,6 +399,7 @@ def store_for(encoder: Encoder, run: Path, folder: StorePath, *, regions: bool |
             # absolute: the store is opened from other working directories
             run=run if str(run) == IN_STORE else run.resolve(),
             region_shape=reranker.region_shape if reranker is not None and keeps else None,
+            keep=keep,
         )
     files = StoreFiles.open(folder)
     files.check_model(encoder.fingerprint, encoder.dim)

@@ -1,18 +1,65 @@
-"""A store that holds its model: a pretrained pair is imported into the store's own folder.
+"""A store that holds its model: that of a run is kept in the store's folder, a pretrained pair is imported into it.
 
-Moving or copying the folder moves the model with the pictures' vectors, and neither the hub nor a run is needed again.
+Moving or copying the folder moves the model with the pictures' vectors; neither the hub nor the run is needed again.
 """
 
+from functools import partial
 from pathlib import Path
 
 from limner.errors import SettingsError, StoreError
 from limner.inference.import_model import FILE, import_model
 from limner.inference.precision import InferenceEngine
 from limner.inference.trained import RUN_FILE, TrainedModel, load_model
+from limner.search.kept_model import keep_model as keep
 from limner.search.manifest import FILE as MANIFEST
 from limner.search.manifest import IN_STORE, MODEL_FOLDER
 from limner.search.store_files import StoreFiles, check_empty, store_for
-from limner.search.store_path import StorePath, reached
+from limner.search.store_path import StorePath, is_remote, reached
+
+
+def store_of_run(
+    encoder: TrainedModel,
+    run: Path,
+    folder: StorePath,
+    *,
+    regions: bool | None = None,
+    keep_model: bool = True,
+) -> StoreFiles:
+    """Open the store in a folder, or make one there that holds the model of a run.
+
+    A new store names the run by its path, and needs it there, if `keep_model` is False and on an object storage. Raises
+    `StoreError` as `limner.search.store_files.store_for` and `limner.search.kept_model.keep_model`.
+    """
+    with reached(folder, "read"):
+        is_there = (folder / MANIFEST).exists()
+    if is_there:
+        files = StoreFiles.open(folder)
+        _expect_model(files, encoder, run)
+        return files
+    # a model is read from a disk: of an object storage it would be fetched each time that the store is opened
+    kept = keep_model and not is_remote(folder)
+    return store_for(encoder, run, folder, regions=regions, keep=partial(keep, encoder) if kept else None)
+
+
+def _expect_model(files: StoreFiles, encoder: TrainedModel, run: Path) -> None:
+    source = files.manifest.kept_from
+    # refused, though the store's own model could go on: whoever names a run means that run's model
+    if (
+        source is not None
+        and encoder.fingerprint != files.fingerprint
+        and _run_folder(Path(source)) == _run_folder(run.resolve())
+    ):
+        raise StoreError(
+            f"{files.folder}: was built with another checkpoint of this run, model {files.fingerprint[:12]}, this is "
+            f"model {encoder.fingerprint[:12]}; add with the one that the store holds, `limner index {files.run} "
+            f"{files.folder} …`, or make a store of this one, `limner reindex {files.folder} {run} NEW`"
+        )
+    files.check_model(encoder.fingerprint, encoder.dim)
+
+
+def _run_folder(run: Path) -> Path:
+    # a run is named by its folder or by a checkpoint in it, which may be gone
+    return run.parent if run.suffix == ".safetensors" else run
 
 
 def store_with_model(
@@ -56,10 +103,10 @@ def _opened(
     source: str, folder: Path, device: str | None, engine: InferenceEngine
 ) -> tuple[TrainedModel, StoreFiles]:
     files = StoreFiles.open(folder)
-    if files.manifest.run != IN_STORE:
+    if files.manifest.run != IN_STORE or files.manifest.kept_from is not None:
         raise StoreError(
-            f"{folder}: built with run {files.run}, not with a model in its own folder; index with that run, or "
-            f"{source} into a new folder"
+            f"{folder}: built with run {files.manifest.kept_from or files.run}, not with {source}; index with run "
+            f"{files.run}, or {source} into a new folder"
         )
     encoder = load_model(files.run, device=device, engine=engine)
     _expect_source(encoder, source, folder)

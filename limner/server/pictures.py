@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from limner.data.images import as_jpeg, formats, open_rgb, quiet, thumbnail
+from limner.data.images import as_jpeg, open_header, open_rgb, quiet, thumbnail
 from limner.errors import ChangedPictureError
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage
@@ -142,10 +142,10 @@ def check_pixels(content: bytes, most: int) -> None:
     An image that cannot be read passes; it is refused when it is decoded.
     """
     try:
-        with quiet(), Image.open(io.BytesIO(content), formats=formats()) as image:
+        with quiet(), open_header(io.BytesIO(content), most) as image:
             # I and F: modes of more than eight bits; decoding them takes copies in 32 bits
             pixels, deep = image.width * image.height, image.mode[0] in "IF"
-    # Pillow itself refuses at twice its own limit, already when it reads the header
+    # Pillow itself refuses at twice its own limit, already when it reads the header, and HEIC is refused at `most`
     except Image.DecompressionBombError:
         pixels, deep = most + 1, False
     except Exception:  # damaged headers raise nearly anything

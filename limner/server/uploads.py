@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from limner.data.heif import is_heif
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage, key_of
@@ -65,8 +66,8 @@ class Changes:
         `StoreError` while another process writes and if the disk refuses; then no file is left.
         """
         assert self.folder is not None
-        # by the bytes, never by the client's name; what browsers do not show is TIFF, or fails to decode
-        ending = _ENDINGS.get(browser_type(content[:16]) or "", ".tif")
+        # by the bytes, never by the client's name; what browsers do not show is HEIC or TIFF, or fails to decode
+        ending = _ENDINGS.get(browser_type(content[:16]) or "", ".heic" if is_heif(content[:64]) else ".tif")
         path = self.folder / f"{hashlib.sha256(content).hexdigest()}{ending}"
         facts = {**metadata, NAME: name, **({} if identity is None else {"identity": identity})}
         # the name is the hash of the bytes: a file that is there already is the same image

@@ -1,10 +1,13 @@
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from limner.errors import DataError
-from limner.search.index import find_pictures
+from limner.search.find_pictures import find_pictures, hint, is_picture_ending, told
 
 
 def test_folders_are_searched_and_files_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,10 +20,34 @@ def test_folders_are_searched_and_files_taken(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "set" / "circle").symlink_to(tmp_path / "set")
     explicit = tmp_path / "set" / "notes.txt"
     monkeypatch.chdir(tmp_path)
-    found, skipped = find_pictures(["set", explicit, "set/a.png", Path("set/deep/..") / "f.bmp"])
+    found, skipped, passed_over = find_pictures(["set", explicit, "set/a.png", Path("set/deep/..") / "f.bmp"])
     assert sorted(found) == sorted(str(tmp_path / "set" / name) for name in [*names, "notes.txt"])
     assert len(found) == len(set(found))
     assert not skipped
+    # notes.txt was named, and is a picture then
+    assert passed_over == {"": 1}
+
+
+@given(
+    st.lists(
+        st.sampled_from([".jpg", ".HEIC", ".cr2", ".txt", ".mp4", "", ".a-very-long-ending", ".x\x1b[2J"])
+    )
+)
+def test_every_file_is_a_picture_or_counted(endings: list[str]) -> None:
+    with TemporaryDirectory() as above:
+        folder = Path(above) / "pictures"
+        for number, ending in enumerate([".png", *endings]):
+            path = folder / str(number % 3) / f"{number}{ending}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        # one folder within the other: no file counts twice
+        found, _, passed_over = find_pictures([folder, folder / "0"])
+    assert len(found) + sum(passed_over.values()) == 1 + len(endings)
+    assert passed_over.get(".cr2", 0) == endings.count(".cr2")
+    assert "\x1b" not in told(passed_over)
+    kinds = [is_picture_ending(ending) for ending in passed_over]
+    assert kinds == sorted(kinds, reverse=True)
+    assert (hint(passed_over) is None) == (True not in kinds)
 
 
 def test_nothing_to_find_is_an_error(tmp_path: Path) -> None:
@@ -44,6 +71,6 @@ def test_folders_that_cannot_be_listed_are_reported(tmp_path: Path, monkeypatch:
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    found, skipped = find_pictures([tmp_path])
+    found, skipped, _ = find_pictures([tmp_path])
     assert found == [str(tmp_path / "a.png")]
     assert skipped == [(str(closed), "folder cannot be listed (Permission denied)")]

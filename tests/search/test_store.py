@@ -251,7 +251,7 @@ def test_indexing_makes_a_store_or_adds_to_one(tmp_path: Path) -> None:
         progress=lambda done, total: seen.append((done, total)),
     )
     assert (report.added, report.skipped, seen[-1]) == (3, (), (3, 3))
-    assert repr(report) == "IndexReport(3 added, 0 updated, 0 unchanged, 0 skipped)"
+    assert repr(report) == "IndexReport(3 added, 0 updated, 0 unchanged, 0 skipped, 0 passed over)"
     store = Store(Engine(StoreFiles.open(tmp_path / "store"), Model()))
     assert store.files.manifest.run == str(tmp_path / "run")
     assert [item.name for item in store.items(where="camera=7")] == ["1.png"]

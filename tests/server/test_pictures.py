@@ -1,4 +1,5 @@
 import asyncio
+import base64
 import errno
 import io
 import os
@@ -11,12 +12,15 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from starlette.types import Message
 
+from limner.data.images import open_rgb
 from limner.search.engine import Engine
 from limner.search.image_files import browser_type
 from limner.search.index import index_pictures
 from limner.search.store import Store
 from limner.server.app import create_app
-from limner.server.pictures import Decoding, send_picture
+from limner.server.pictures import Decoding, check_pixels, send_picture
+from limner.server.problems import RefusedError
+from limner.server.settings import ServerSettings
 from tests.search.fake import draw
 from tests.server.serving import HOME, problem
 
@@ -94,6 +98,35 @@ def test_what_browsers_do_not_show_comes_as_jpeg(engine: Engine, tmp_path: Path,
     assert response.headers["content-type"] == "image/jpeg"
     with Image.open(io.BytesIO(response.content)) as image:
         assert (image.format, image.size) == ("JPEG", (30, 20))
+
+
+def test_heic_comes_as_jpeg(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pillow_heif = pytest.importorskip("pillow_heif")
+    monkeypatch.setattr(
+        engine.encoder, "prepare_image", lambda source: np.array(open_rgb(source).resize((8, 8)))
+    )
+    file = io.BytesIO()
+    pillow_heif.from_pillow(Image.new("RGB", (30, 20), (9, 99, 9))).save(file)
+    (tmp_path / "one.heic").write_bytes(file.getvalue())
+    index_pictures(engine.encoder, engine.files, [tmp_path / "one.heic"])
+    settings = ServerSettings(changes=True, uploads=tmp_path / "uploads")
+    client = TestClient(create_app(Store(engine), settings))
+    added = client.post(
+        "/v1/items", json={"name": "two.jpg", "image": base64.b64encode(file.getvalue()).decode()}
+    )
+    assert added.status_code == 201, added.text
+    (stored,) = (tmp_path / "uploads").glob("*.heic")
+    assert stored.read_bytes() == file.getvalue()
+    for name in ("one.heic", "two.jpg"):
+        for route in ("images", "thumbnails"):
+            response = client.get(f"/v1/{route}/{key_of(client, name)}")
+            assert response.headers["content-type"] == "image/jpeg"
+            with Image.open(io.BytesIO(response.content)) as image:
+                assert (image.format, image.size) == ("JPEG", (30, 20))
+    large = io.BytesIO()
+    pillow_heif.from_pillow(Image.new("RGB", (64, 64))).save(large)
+    with pytest.raises(RefusedError, match="at most 1,000 pixels"):
+        check_pixels(large.getvalue(), 1000)
 
 
 def test_thumbnails(client: TestClient) -> None:

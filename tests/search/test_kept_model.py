@@ -1,0 +1,250 @@
+"""A store holds the checkpoint that it was built with, whatever becomes of its run."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import limner
+from limner.data.records import Dataset
+from limner.errors import StoreError
+from limner.evaluation.calibration import Calibration
+from limner.inference.calibration import RunCalibration, write_calibration
+from limner.inference.checkpoint import read_checkpoint, write_checkpoint
+from limner.search import kept_model
+from limner.search.manifest import IN_STORE, read_manifest
+from limner.search.store import Store
+from limner.training.log import EpochEnded, Event
+from limner.training.loop import train
+from tests.toy import toy_recipe
+
+QUERY = "a red square on white"
+
+
+@pytest.fixture
+def run(toy_run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(toy_run, tmp_path / "run")
+
+
+@pytest.fixture
+def pictures(toys: Dataset, tmp_path: Path) -> list[Path]:
+    return [record.image for record in toys.records[:4]]
+
+
+def found(store: Path) -> list[tuple[str, float]]:
+    with limner.open_store(store, device="cpu") as opened:
+        return [(hit.name, hit.score) for hit in opened.search(QUERY, k=4)]
+
+
+def best(run: Path) -> Path:
+    return run / str(json.loads((run / "run.json").read_text(encoding="utf-8"))["best"])
+
+
+def replace_best(run: Path) -> None:
+    """A better epoch: written as training writes it."""
+    tensors, description = read_checkpoint(best(run))
+    description.pop("format")
+    changed = {name: one * 1.01 if one.is_floating_point() else one for name, one in tensors.items()}
+    write_checkpoint(best(run), changed, description)
+
+
+def test_a_better_epoch_later_leaves_the_store_as_it_is(
+    toys: Dataset, pictures: list[Path], tmp_path: Path
+) -> None:
+    run, store = tmp_path / "trained", tmp_path / "store"
+    recipe = toy_recipe()
+    # with this seed the second epoch is better than the first
+    recipe = recipe.replace(stages=(recipe.stages[0].replace(epochs=2),), seed=2)
+    before: list[object] = []
+
+    def indexing_meanwhile(event: Event) -> None:
+        if isinstance(event, EpochEnded) and not before:
+            assert limner.index(run, store, pictures).added == 4
+            before.append(found(store))
+            before.append(best(run).read_bytes())
+
+    train(recipe, toys.split("train"), toys.split("val"), run, listener=indexing_meanwhile, cpu=True)
+    # the point of this test: training has replaced the file of the same name
+    assert best(run).read_bytes() != before[1]
+    assert found(store) == before[0]
+    # whoever names the run means its model of now
+    with pytest.raises(
+        StoreError, match=r"another checkpoint of this run.*limner index .*store/model .*reindex"
+    ):
+        limner.index(run, store, pictures)
+    assert limner.index(store / "model", store, pictures).unchanged == 4
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_the_run_may_be_replaced_moved_and_deleted(
+    run: Path, pictures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    store = tmp_path / "store"
+    if not links:
+        monkeypatch.setattr("os.link", lambda *_: (_ for _ in ()).throw(OSError("no links here")))
+    limner.index(run, store, pictures)
+    kept = store / "model" / best(run).name
+    assert kept.samefile(best(run)) == links
+    assert (read_manifest(store).run, read_manifest(store).kept_from) == (IN_STORE, str(run))
+    before, content = found(store), kept.read_bytes()
+    replace_best(run)
+    assert (found(store), kept.read_bytes()) == (before, content)
+    run.rename(tmp_path / "moved")
+    assert found(store) == before
+    shutil.rmtree(tmp_path / "moved")
+    assert found(store) == before
+    # the store moves with its model
+    store.rename(tmp_path / "elsewhere")
+    assert found(tmp_path / "elsewhere") == before
+    assert limner.evaluate(
+        str(tmp_path / "elsewhere" / "model"), f"folder:{pictures[0].parent}"
+    ).text_to_image
+
+
+def test_without_a_model_the_store_needs_its_run(run: Path, pictures: list[Path], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    limner.index(run, store, pictures, keep_model=False)
+    assert not (store / "model").exists()
+    assert read_manifest(store).run == str(run)
+    before = found(store)
+    run.rename(tmp_path / "moved")
+    with pytest.raises(StoreError, match="cannot be loaded"):
+        found(store)
+    with limner.open_store(store, run=tmp_path / "moved", device="cpu") as opened:
+        assert [(hit.name, hit.score) for hit in opened.search(QUERY, k=4)] == before
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_kept_is_refused(
+    run: Path, pictures: list[Path], tmp_path: Path
+) -> None:
+    model = limner.load(run, device="cpu")
+    replace_best(run)
+    with pytest.raises(StoreError, match="no longer the checkpoint that was loaded"):
+        limner.index(model, tmp_path / "store", pictures)
+    assert {path.name for path in (tmp_path / "store").iterdir()} <= {".store.lock"}
+    limner.index(run, tmp_path / "store", pictures)
+    found(tmp_path / "store")
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    run: Path, pictures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.link", full)
+    monkeypatch.setattr("shutil.copyfile", full)
+    with pytest.raises(
+        StoreError, match=r"cannot be kept in the store .No space left on device.; .*--no-model"
+    ):
+        limner.index(run, tmp_path / "store", pictures)
+    assert {path.name for path in (tmp_path / "store").iterdir()} <= {".store.lock"}
+
+
+def test_a_folder_of_the_users_is_left_alone(run: Path, pictures: list[Path], tmp_path: Path) -> None:
+    mine = tmp_path / "store" / "model"
+    mine.parent.mkdir()
+    shutil.copytree(run, mine)
+    for named in (run, mine):
+        with pytest.raises(StoreError, match=r"not empty .holds 'model'."):
+            limner.index(named, tmp_path / "store", pictures)
+    assert best(mine).read_bytes() == best(run).read_bytes()
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+import limner
+from limner.search import kept_model, store_files
+
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def half(source, target):
+    Path(target).write_bytes(Path(source).read_bytes()[:2000])
+    kill()
+
+at, run, store, *pictures = sys.argv[1:]
+if at == "copying":
+    kept_model._link_or_copy = half
+elif at == "naming":
+    kept_model.write_text = kill
+else:
+    store_files.write_manifest = kill
+limner.index(run, store, pictures)
+"""
+
+
+@pytest.mark.parametrize("at", ["copying", "naming", "manifest"])
+def test_killed_while_the_model_is_kept(run: Path, pictures: list[Path], tmp_path: Path, at: str) -> None:
+    store = tmp_path / "store"
+    command = [sys.executable, "-c", _KILLED, at, str(run), str(store), *map(str, pictures)]
+    assert subprocess.run(command, check=False, capture_output=True).returncode == -signal.SIGKILL
+    # a folder of this name holds all of a model, and without a manifest there is no store yet
+    assert (store / "model" / "run.json").exists() == (store / "model").exists() == (at == "manifest")
+    with pytest.raises(StoreError, match="not a store"):
+        limner.open_store(store)
+    # meanwhile the run has trained on: the next call keeps what it builds with
+    replace_best(run)
+    assert limner.index(run, store, pictures).added == 4
+    assert (store / "model" / best(run).name).samefile(best(run))
+    assert not (store / ".model.partial").exists()
+    found(store)
+
+
+def calibration(store: Store, threshold: float) -> RunCalibration:
+    model = store.engine.encoder
+    return RunCalibration(
+        fingerprint=model.fingerprint,
+        checkpoint="stage-2.safetensors",
+        data="folder:toys",
+        split="val",
+        split_fingerprint="a",
+        images=7,
+        sentences=14,
+        reranked=0,
+        threshold=threshold,
+        embedding=Calibration(of_score=1.0, of_lead=0.0, offset=0.0, floor=0.0, right=9, wrong=9),
+        reliability={},
+        versions={},
+    )
+
+
+def threshold(store: Path) -> float | None:
+    made = limner.open_store(store, device="cpu").engine.calibration
+    return None if made is None else made.threshold
+
+
+def test_the_calibration_of_the_store_then_the_run_then_the_kept_one(
+    run: Path, pictures: list[Path], tmp_path: Path
+) -> None:
+    limner.index(run, tmp_path / "first", pictures)
+    opened = limner.open_store(tmp_path / "first", device="cpu")
+    assert threshold(tmp_path / "first") is None
+    write_calibration(run, calibration(opened, 0.1))
+    # of the run, which was calibrated after the store was made
+    assert threshold(tmp_path / "first") == 0.1
+    limner.index(run, tmp_path / "second", pictures)
+    write_calibration(run, calibration(opened, 0.2))
+    assert threshold(tmp_path / "second") == 0.2
+    shutil.rmtree(run)
+    # as it was when the store was made
+    assert (threshold(tmp_path / "first"), threshold(tmp_path / "second")) == (None, 0.1)
+    write_calibration(tmp_path / "second", calibration(opened, 0.3))
+    assert threshold(tmp_path / "second") == 0.3
+
+
+def test_what_was_loaded_is_compared_to_the_last_bit(run: Path, tmp_path: Path) -> None:
+    model = limner.load(run, device="cpu")
+    kept_model.keep_model(model, tmp_path / "model")
+    assert limner.load(tmp_path / "model", device="cpu").fingerprint == model.fingerprint
+    with torch.no_grad():
+        next(iter(model.model.parameters())).view(-1)[0] += 1e-3
+    with pytest.raises(StoreError, match="no longer the checkpoint"):
+        kept_model.keep_model(model, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
