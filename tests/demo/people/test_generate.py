@@ -46,6 +46,7 @@ def test_form_of_cuhk_pedes(made: Path) -> None:
         "reid_raw.json",
         "attributes.json",
         "people.json",
+        "terms.json",
         "imgs",
     }
 
