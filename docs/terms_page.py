@@ -18,26 +18,26 @@ def terms_page(note: str) -> str:
         "where limner is developed. limner brings none of them. **Unknown** means that nothing that was read says it: "
         "it is no permission. The last column says what was read; no page of a set's authors could be opened, "
         "so read the set's own page and licence before you use it. This is no legal advice.",
-        "`limner data check` prints a set's line and `limner recipes show` that of the data a recipe is for. A run keeps "
-        "those of everything that its weights have learnt from: under `terms` of `run.json` and of "
+        "`limner data check` prints a set's line and `limner recipes show` that of the data a recipe is for. A run "
+        "keeps those of everything that its weights have learnt from: under `terms` of `run.json` and of "
         "[the checkpoint](files.md#checkpoint), those of a run that it was started from included.",
         "## Datasets",
         _table(TERMS, formats=True),
-        "A set that is made of others' pictures has their terms as well, and goes where they go: whether one of them was "
-        "withdrawn is unknown here and must be looked up.",
+        "A set that is made of others' pictures has their terms as well, and goes where they go: whether one of them "
+        "was withdrawn is unknown here and must be looked up.",
         "## Weights",
         _table({**WEIGHTS, **{model.name: weight_terms(model.name) for model in KNOWN}}),
-        "The licence of weights says nothing of the pictures that they learnt from. What the pairs were trained on is in "
-        "their own cards; whether people are in it is unknown here, and likely for pictures of the web.",
+        "The licence of weights says nothing of the pictures that they learnt from. What the pairs were trained on is "
+        "in their own cards; whether people are in it is unknown here, and likely for pictures of the web.",
         "## Your own data",
-        "The terms of a `folder:` dataset are unknown until its owner states them, in a file `terms.json` in the folder "
-        "that you name, or beside the annotation file if you name that:",
-        '```json\n{"name": "Shop 2026", "licence": "consent of everybody shown, until 2027-12-31", "people": "yes"}\n```',
+        "The terms of a `folder:` dataset are unknown until its owner states them, in a file `terms.json` in the "
+        "folder that you name, or beside the annotation file if you name that:",
+        '```json\n{"name": "Shop 2026", "licence": "consent of everybody shown, until 2027", "people": "yes"}\n```',
         "It may hold the columns of the first table: "
         + ", ".join(f"`{name}`" for name in TermsOfUse.model_fields)
-        + '; `people` and `withdrawn` are "yes", "no" or "unknown", `people` also "some". Without one, the first line of '
-        "`LICENSE`, `LICENCE` or the same with `.txt` or `.md` is taken as the licence. In the folder of a published "
-        "format, `terms.json` replaces what limner says, for another set in the same form; a licence file does not, "
+        + '; `people` and `withdrawn` are "yes", "no" or "unknown", `people` also "some". Without one, the first line '
+        "of `LICENSE`, `LICENCE` or the same with `.txt` or `.md` is taken as the licence. In the folder of a "
+        "published format, `terms.json` replaces what limner says, for another set in the same form; a licence file does not, "
         "since copies of sets hold licences of somebody's code. Generated people have a `terms.json`: nobody is shown.",
     ]
     return "\n\n".join(parts) + "\n"

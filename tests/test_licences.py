@@ -1,8 +1,8 @@
 """The licence of every installed dependency of limner and of its extras is on one list, offline.
 
 `make check` runs this file. A new dependency with another licence, or with none in its metadata, fails here: read its
-licence file, then give it a line in `ALLOWED`, `SPELLINGS` or `EXCEPTIONS`. `dev` tools are not looked at: limner does not
-run on them.
+licence file, then give it a line in `ALLOWED`, `SPELLINGS` or `EXCEPTIONS`. `dev` tools are not looked at: limner does
+not run on them.
 """
 
 import re
@@ -45,12 +45,18 @@ SPELLINGS = {
 """Licences as older metadata spell them, by their SPDX names."""
 
 EXCEPTIONS = {
-    "certifi": ("MPL-2.0", "a list of certificates, used as it is; the licence binds changes of its own files alone"),
+    "certifi": (
+        "MPL-2.0",
+        "a list of certificates, used as it is; the licence binds changes of its own files alone",
+    ),
     "gensim": (
         "LGPL-2.1-only",
         "the extra `vectors` alone; called as a library that a user can replace, nothing of it is held or changed here",
     ),
-    "tqdm": ("MPL-2.0", "used as it is, by transformers and others; the licence binds changes of its own files alone"),
+    "tqdm": (
+        "MPL-2.0",
+        "used as it is, by transformers and others; the licence binds changes of its own files alone",
+    ),
 }
 """Packages under other licences: the licence that is accepted of each, and why."""
 
@@ -159,7 +165,10 @@ class _Made(Distribution):
         (("License-Expression: MIT AND GPL-3.0-only",), "GPL-3.0-only"),
         (("License-Expression: AGPL-3.0-only",), "AGPL-3.0-only"),
         (("License: MIT", "Classifier: License :: OSI Approved :: MIT License"), None),
-        (("License: MIT", "Classifier: License :: OSI Approved :: GNU Affero General Public License v3"), "Affero"),
+        (
+            ("License: MIT", "Classifier: License :: OSI Approved :: GNU Affero General Public License v3"),
+            "Affero",
+        ),
         (("License: OSI Approved :: Apache Software License",), None),
         (("License: Apache 2.0",), None),
         (("License: MIT AND AGPL-3.0-only",), "AGPL-3.0-only"),
@@ -175,7 +184,9 @@ def test_licences_are_read_and_refused(lines: tuple[str, ...], wrong: str | None
 
 @given(
     st.lists(st.sampled_from(sorted(ALLOWED)), max_size=4),
-    st.sampled_from(["GPL-2.0-only", "AGPL-3.0-or-later", "LGPL-2.1-only", "SSPL-1.0", "LicenseRef-Proprietary"]),
+    st.sampled_from(
+        ["GPL-2.0-only", "AGPL-3.0-or-later", "LGPL-2.1-only", "SSPL-1.0", "LicenseRef-Proprietary"]
+    ),
     st.integers(0, 4),
 )
 def test_one_licence_that_is_not_on_the_list_is_enough(allowed: list[str], other: str, place: int) -> None:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from limner.data.records import GroupKind
-from limner.data.terms import TermsOfUse
+from limner.data.terms import UNSTATED, TermsOfUse
 
 Severity = Literal["error", "warning"]
 
@@ -101,7 +101,7 @@ class Report:
     source: str
     facts: Facts
     problems: tuple[Problem, ...]
-    terms: TermsOfUse = TermsOfUse()
+    terms: TermsOfUse = UNSTATED
 
     @property
     def sound(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int64, UInt8
 
-from limner.data.terms import TermsOfUse
+from limner.data.terms import UNSTATED, TermsOfUse
 from limner.errors import DataError
 
 SPLITS = ("train", "val", "test")
@@ -74,7 +74,7 @@ class Dataset:
     group_kind: GroupKind
     records: tuple[Record, ...]
     edition: str = ""
-    terms: TermsOfUse = TermsOfUse()
+    terms: TermsOfUse = UNSTATED
 
     def split(self, name: str) -> "Dataset":
         """The records of one split.

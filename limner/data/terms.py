@@ -51,6 +51,9 @@ class TermsOfUse(Settings):
         return f"{self.name}: {'; '.join(parts)}"
 
 
+UNSTATED = TermsOfUse()
+"""Those of records that no reader has read."""
+
 _NOT_OPENED = "its own page was not opened"
 _NO_LICENCE = f"2026-11-24: none of the papers that limner builds names a licence of it; {_NOT_OPENED}"
 _COCO = TermsOfUse(
@@ -127,7 +130,9 @@ TERMS: Mapping[str, TermsOfUse] = {
         withdrawn="no",
         checked="2026-11-24: limner's own drawings",
     ),
-    "folder": TermsOfUse(name="Your own pictures", source="your folder", checked="the folder states no terms"),
+    "folder": TermsOfUse(
+        name="Your own pictures", source="your folder", checked="the folder states no terms"
+    ),
 }
 """Terms by format; "people" are drawn in the form of CUHK-PEDES and say so in their folder."""
 
@@ -136,7 +141,7 @@ WEIGHTS: Mapping[str, TermsOfUse] = {
         name="ImageNet weights of torchvision",
         source="torchvision, IMAGENET1K_V1",
         composed_of=("ImageNet",),
-        checked=f"2026-11-24: torchvision's code is BSD-3-Clause, the terms of its weights were not read; {_NOT_OPENED}",
+        checked=f"2026-11-24: torchvision's code is BSD-3-Clause, terms of its weights were not read; {_NOT_OPENED}",
     ),
     "sentence-transformers/all-MiniLM-L6-v2": TermsOfUse(
         name="all-MiniLM-L6-v2",

@@ -32,6 +32,16 @@ STATED = st.builds(
 
 
 @contextmanager
+def suppress_named(file: Path) -> Iterator[None]:
+    """Let a refusal pass that is one line and names the file."""
+    try:
+        yield
+    except DataError as error:
+        if not str(error).startswith(str(file)) or "\n" in str(error):
+            raise
+
+
+@contextmanager
 def _folder() -> Iterator[Path]:
     """An empty folder for one example of hypothesis, which runs many in one test."""
     with tempfile.TemporaryDirectory() as name:
@@ -86,13 +96,8 @@ def test_stated_terms_are_read_as_they_stand(stated: TermsOfUse) -> None:
 def test_a_terms_file_of_anything_is_read_or_refused_by_name(content: bytes | str) -> None:
     with _folder() as folder:
         (folder / FILE).write_bytes(content if isinstance(content, bytes) else content.encode())
-        try:
-            found = terms_of("folder", folder)
-        except DataError as error:
-            assert str(error).startswith(str(folder / FILE))
-            assert "\n" not in str(error)
-        else:
-            assert isinstance(found, TermsOfUse)
+        with suppress_named(folder / FILE):
+            assert isinstance(terms_of("folder", folder), TermsOfUse)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +140,9 @@ def test_every_recipe_names_data_that_has_terms(name: str) -> None:
     command = " ".join((RECIPES[name].load().__doc__ or "").split())
     forms = {"people": "cuhk-pedes", "cub": "cub:|folder:CUB10"}
     assert any(
-        f"--data {form}" in command for format_name in formats for form in forms.get(format_name, format_name).split("|")
+        f"--data {form}" in command
+        for format_name in formats
+        for form in forms.get(format_name, format_name).split("|")
     )
 
 

@@ -1,6 +1,6 @@
 """The terms that a dataset's own folder states, in `terms.json`; a licence file counts for pictures of one's own.
 
-    {"name": "Shop 2026", "licence": "consent of everybody shown, until 2027-12-31", "people": "yes"}
+{"name": "Shop 2026", "licence": "consent of everybody shown, until 2027", "people": "yes"}
 """
 
 from pathlib import Path
@@ -46,6 +46,8 @@ def _stated(file: Path) -> TermsOfUse:
     if not isinstance(values, dict):
         raise DataError(f"{file}: an object with 'licence' and the like was expected, got {shown(values)}")
     try:
-        return TermsOfUse.parse({"name": "Your own pictures", "checked": f"{FILE}, as its owner states it", **values})
+        return TermsOfUse.parse(
+            {"name": "Your own pictures", "checked": f"{FILE}, as its owner states it", **values}
+        )
     except SettingsError as error:
         raise DataError(f"{file}: {error}") from None
