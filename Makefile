@@ -60,4 +60,4 @@ bench: $(VENV)/.limner-dev  ## the benchmarks that need no data
 	$(BIN)/python -m benchmarks.ranking
 
 clean:
-	rm -rf $(VENV) demo-output
+	rm -rf $(VENV) build demo-output

@@ -37,8 +37,9 @@ def terms_page(note: str) -> str:
         + ", ".join(f"`{name}`" for name in TermsOfUse.model_fields)
         + '; `people` and `withdrawn` are "yes", "no" or "unknown", `people` also "some". Without one, the first line '
         "of `LICENSE`, `LICENCE` or the same with `.txt` or `.md` is taken as the licence. In the folder of a "
-        "published format, `terms.json` replaces what limner says, for another set in the same form; a licence file does not, "
-        "since copies of sets hold licences of somebody's code. Generated people have a `terms.json`: nobody is shown.",
+        "published format, `terms.json` replaces what limner says, for another set in the same form; a licence file "
+        "does not, since copies of sets hold licences of somebody's code. Generated people have a `terms.json`: "
+        "nobody is shown.",
     ]
     return "\n\n".join(parts) + "\n"
 

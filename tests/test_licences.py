@@ -91,14 +91,14 @@ def _dependencies() -> Iterator[Distribution]:
 def licences_of(found: Distribution) -> list[str]:
     """SPDX names of a distribution's licences, all of which hold; of a choice the allowed one; [] if it says none."""
     data = found.metadata
-    if expression := data.get("License-Expression"):
-        return _of_expression(expression)
+    if "License-Expression" in data:
+        return _of_expression(data["License-Expression"])
     stated = [line for line in data.get_all("Classifier") or [] if line.startswith("License ::")]
     named = [line.rpartition(" :: ")[2] for line in stated]
     # "OSI Approved" alone says which kind, not which
     named = [name for name in named if name != "OSI Approved"]
     if not named:
-        text = (data.get("License") or "").strip()
+        text = data["License"].strip() if "License" in data else ""
         # one line is a name, many are the licence's text
         named = _of_expression(text.removeprefix("OSI Approved :: ")) if text and "\n" not in text else []
     return [SPELLINGS.get(name, name) for name in named]
