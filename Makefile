@@ -5,7 +5,12 @@ BIN := $(VENV)/bin
 # compat: Python started beside a checkout called limner would take its folder for the package otherwise
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 
-.PHONY: demo test check docs bench clean
+# Tools with dependencies of their own, apart from those of limner that they look at
+TOOLS := $(VENV)/tools
+# Everything that a user can install, the development tools left out
+EXTRAS := approximate,figures,hgan,openvino,s3,server,tensorboard,transformers,vectors
+
+.PHONY: demo test check audit sbom docs bench clean
 
 $(VENV)/.limner: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'limner needs Python 3.11 or later')"
@@ -23,10 +28,29 @@ demo: $(VENV)/.limner  ## people drawn, trained on, evaluated, indexed and searc
 test: $(VENV)/.limner-dev  ## the whole test suite
 	$(BIN)/python -m pytest -n auto
 
-check: $(VENV)/.limner-dev  ## format, lint, types
+check: $(VENV)/.limner-dev  ## format, lint, types, licences of the dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_licences.py
+
+$(TOOLS)/.done: Makefile
+	test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=23' 'pip-audit>=2.9' 'cyclonedx-bom>=7'
+	touch $@
+
+audit: $(VENV)/.limner-dev $(TOOLS)/.done  ## known vulnerabilities of what .venv holds; asks the package index (AUDIT: more options of pip-audit)
+	PIPAPI_PYTHON_LOCATION=$(CURDIR)/$(BIN)/python $(TOOLS)/bin/pip-audit --local --skip-editable $(AUDIT)
+
+# An environment of its own, since .venv holds development tools, which no release brings. limner itself is taken out
+# again: it is the SBOM's subject, and the entry of an installation from a folder would name that folder.
+sbom: $(TOOLS)/.done  ## dist/limner.cdx.json, the CycloneDX list of what a release installs with its extras; needs the index
+	$(PYTHON) -m venv --clear --without-pip build/sbom
+	$(TOOLS)/bin/python -m pip --quiet --disable-pip-version-check --python build/sbom/bin/python install '.[$(EXTRAS)]'
+	$(TOOLS)/bin/python -m pip --quiet --disable-pip-version-check --python build/sbom/bin/python uninstall --yes limner
+	mkdir -p dist
+	$(TOOLS)/bin/cyclonedx-py environment build/sbom/bin/python --pyproject pyproject.toml --mc-type library \
+	  --output-format JSON --output-reproducible --output-file dist/limner.cdx.json
 
 docs: $(VENV)/.limner-dev  ## write the generated pages anew
 	$(BIN)/python -m docs.generate
@@ -36,4 +60,4 @@ bench: $(VENV)/.limner-dev  ## the benchmarks that need no data
 	$(BIN)/python -m benchmarks.ranking
 
 clean:
-	rm -rf $(VENV) demo-output
+	rm -rf $(VENV) build demo-output

@@ -1,4 +1,4 @@
-"""Write the generated pages: `docs/cli.md`, `docs/settings.md`, `docs/recipes.md` and `docs/code-map.md`.
+"""Write the generated pages: `cli.md`, `settings.md`, `recipes.md`, `terms.md` and `code-map.md` of `docs/`.
 
     python -m docs.generate        (or `make docs`)
 
@@ -18,6 +18,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from docs.code_map import code_map
+from docs.terms_page import made_for, terms_page
 from limner.cli.contract import schema_of
 from limner.cli.root import app
 from limner.cli.schemas import ErrorReport
@@ -40,6 +41,7 @@ def pages() -> dict[str, str]:
         "cli.md": cli_page(),
         "settings.md": settings_page(),
         "recipes.md": recipes_page(),
+        "terms.md": terms_page(NOTE),
         "code-map.md": code_map(NOTE),
     }
 
@@ -309,7 +311,7 @@ def recipes_page() -> str:
         make = entry.load()
         recipe = make()
         changes = "\n".join(f"{key}={_plain(value)}" for key, value in differences(recipe))
-        parts += [f"## {name}", *_paragraphs(make), f"```text\n{changes}\n```"]
+        parts += [f"## {name}", *_paragraphs(make), made_for(name), f"```text\n{changes}\n```"]
     return "\n\n".join(parts) + "\n"
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from limner.cli.console import out
+from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.cli.options import SetOption
 from limner.cli.schemas import RecipeList, RecipeListed, RecipeShown, TableList, TableListed
@@ -24,7 +24,10 @@ def list_command() -> RecipeList:
             if listed.group == heading:
                 out.print(f"  {name:<{width}}  {listed.about}")
     return RecipeList(
-        [RecipeListed(name=name, group=listed.group, about=listed.about) for name, listed in recipes.items()]
+        [
+            RecipeListed(name=name, group=listed.group, about=listed.about, data=listed.data)
+            for name, listed in recipes.items()
+        ]
     )
 
 
@@ -33,13 +36,18 @@ def show_command(
     recipe: Annotated[str, typer.Argument(help="Name of a recipe, or a .json file of one.")],
     settings: SetOption = None,
 ) -> RecipeShown:
-    """Print a recipe's whole configuration as JSON."""
+    """Print a recipe's whole configuration as JSON, and on stderr the terms of the data that it is for."""
+    from limner.data.terms import TERMS
     from limner.recipes.change import change
 
     # imported inside of the command: `change` brings the settings of all networks and losses, and with them torch
     chosen = change(get_recipe(recipe), settings or [])
     # what stands here is what `limner train` takes as a .json file
     out.print(chosen.model_dump_json(indent=2))
+    # on stderr, so that the recipe alone goes into a file; by the recipe's own name, which such a file keeps
+    listed = all_recipes().get(chosen.name)
+    for name in () if listed is None else listed.data:
+        err.print(f"terms of {TERMS[name].line()} (docs/terms.md)")
     return RecipeShown(chosen.model_dump(mode="json"))
 
 

@@ -56,6 +56,8 @@ class RecipeListed(Result):
     """The task that it is for."""
     about: str
     """One line."""
+    data: tuple[str, ...]
+    """Formats of the sets that it is for; docs/terms.md has their terms."""
 
 
 class RecipeList(Many[list[RecipeListed]]):
@@ -94,6 +96,25 @@ class DataProblem(Result):
     """One of them."""
 
 
+class TermsShown(Result):
+    """The terms of a dataset or of weights, as docs/terms.md has them."""
+
+    name: str
+    """Name of the set or of the weights."""
+    source: str
+    """Paper or page that publishes it."""
+    licence: str
+    """Licence or conditions, or "unknown"."""
+    people: Literal["yes", "some", "no", "unknown"]
+    """People in it: "yes" for a set of people, "some" if they are in its pictures among other things."""
+    composed_of: tuple[str, ...]
+    """Other sets whose pictures it took over."""
+    withdrawn: Literal["yes", "no", "unknown"]
+    """The state of the set: "yes" if its authors, or those of a set that it took pictures from, took it back."""
+    checked: str
+    """When this was written down, and from what."""
+
+
 class DataReport(Result):
     """The result of `limner data check`."""
 
@@ -101,6 +122,8 @@ class DataReport(Result):
     """The dataset as it was given."""
     sound: bool
     """True if no problem is an error; else the exit code is 1."""
+    terms: TermsShown
+    """The terms under which it may be used, as far as they are known."""
     facts: dict[str, Any]
     """Counts, splits, vocabulary, lengths of sentences and the published edition."""
     problems: tuple[DataProblem, ...]

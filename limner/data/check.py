@@ -343,7 +343,7 @@ def check_dataset(
     problems = [replace(problem, example=" ".join(problem.example.split())) for problem in problems]
     # "error" comes before "warning" in the alphabet, too.
     problems.sort(key=lambda problem: (problem.severity, order.index(problem.kind)))
-    return Report(dataset.source, caption_facts(dataset, opened=open_images), tuple(problems))
+    return Report(dataset.source, caption_facts(dataset, opened=open_images), tuple(problems), dataset.terms)
 
 
 def _split_problems(dataset: Dataset) -> Iterator[Problem]:

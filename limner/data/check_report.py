@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from limner.data.records import GroupKind
+from limner.data.terms import UNSTATED, TermsOfUse
 
 Severity = Literal["error", "warning"]
 
@@ -95,11 +96,12 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The doctor's findings on one dataset, `source` as the user typed it."""
+    """The doctor's findings on one dataset, `source` as the user typed it, and its terms."""
 
     source: str
     facts: Facts
     problems: tuple[Problem, ...]
+    terms: TermsOfUse = UNSTATED
 
     @property
     def sound(self) -> bool:
@@ -111,6 +113,7 @@ class Report:
         return {
             "source": self.source,
             "sound": self.sound,
+            "terms": self.terms.model_dump(mode="json"),
             "facts": asdict(self.facts),
             "problems": [asdict(problem) for problem in self.problems],
         }
@@ -143,6 +146,7 @@ def render(report: Report) -> str:
         lines += [f"  {name}: {_counted(split.languages)}" for name, split in facts.splits.items()]
     if facts.edition is not None:
         lines.append(_edition_line(facts.edition, facts.deviations))
+    lines.append(f"Terms of {report.terms.line()} (docs/terms.md).")
     if not facts.opened:
         lines.append("The pictures were not opened: unreadable and duplicate ones are not known.")
     # One width over both severities, so that the counts stand in one column.

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int64, UInt8
 
+from limner.data.terms import UNSTATED, TermsOfUse
 from limner.errors import DataError
 
 SPLITS = ("train", "val", "test")
@@ -66,13 +67,14 @@ class Dataset:
 
     `source` is what the user typed ("flickr8k:PATH"), `group_kind` says whether a group is one image or one identity.
     `edition` says which published form the whole set's counts are those of, or how its splits were drawn; "" where
-    neither is known.
+    neither is known. `terms` say under which conditions it may be used, as far as they are known.
     """
 
     source: str
     group_kind: GroupKind
     records: tuple[Record, ...]
     edition: str = ""
+    terms: TermsOfUse = UNSTATED
 
     def split(self, name: str) -> "Dataset":
         """The records of one split.

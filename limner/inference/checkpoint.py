@@ -13,6 +13,7 @@ pickled, and reading it runs no code. The description:
     recipe        the whole recipe that trained it
     selected      stage, epoch, and the validation scores that chose it
     data          source, fingerprint and counts of the training and validation splits
+    terms         terms of everything that the weights have learnt from, a list
     seed, versions
 """
 

@@ -14,6 +14,7 @@ from limner.inference.trained import RUN_FILE, TrainedModel, load_model
 from limner.models.image import BackboneSettings
 from limner.models.image.auto import read_preprocessing
 from limner.models.image.tower import square_side
+from limner.models.known import weight_terms
 from limner.models.pretrained import PretrainedSettings
 from limner.models.pretrained_source import is_pair, read_config, unusable
 from limner.models.registry import build_network
@@ -77,6 +78,7 @@ def import_model(
         # nothing was chosen: the weights are as they were published
         "selected": None,
         "data": {"source": described, "train": None, "val": None},
+        "terms": [weight_terms(described).model_dump(mode="json")],
         "seed": None,
         "versions": versions(),
     }
@@ -88,6 +90,7 @@ def import_model(
         "selected_on": None,
         "stages": [{"name": "imported", "file": FILE}],
         "data": description["data"],
+        "terms": description["terms"],
         "versions": description["versions"],
     }
     # last: a run is there when its file is

@@ -5,6 +5,9 @@ choosing; `limner import` takes any pair of the kinds that transformers has.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
+
+from limner.data.terms import UNKNOWN, WEIGHTS, TermsOfUse
 
 
 @dataclass(frozen=True)
@@ -103,3 +106,26 @@ KNOWN = (
     ),
 )
 """In the order in which one would try them."""
+
+
+def weight_terms(name: str) -> TermsOfUse:
+    """The terms of weights by what a recipe or an import calls them: "imagenet", a name of the hub, a file or folder.
+
+    >>> weight_terms("hf:openai/clip-vit-base-patch32").licence
+    'MIT'
+    >>> weight_terms("weights/mobilenet.safetensors").name
+    'weights from mobilenet.safetensors'
+    """
+    name = name.removeprefix("hf:")
+    if name in WEIGHTS:
+        return WEIGHTS[name]
+    for model in KNOWN:
+        if model.name == name:
+            return TermsOfUse(
+                name=name,
+                source=f"huggingface.co/{name}",
+                licence=UNKNOWN if model.licence == "see its card" else model.licence,
+                checked="2026-11-24: as `limner models` lists it; its own card was not opened",
+            )
+    # the last part alone: a path tells of a machine
+    return TermsOfUse(name=f"weights from {Path(name).name}", checked="limner has no entry for them")

@@ -27,11 +27,13 @@ class RecipeEntry:
     - `source`: "module:function" of the function that returns it.
     - `group`: what it is for: `PICTURES`, `PERSONS` or `PAPER`; or `PACKAGES`.
     - `about`: the first line of the function's docstring; of another package's, which is not imported, its package.
+    - `data`: formats of the sets that it is for, as `limner.data.terms` has them; of another package's none.
     """
 
     source: str
     group: str
     about: str
+    data: tuple[str, ...] = ()
 
     def load(self) -> "Callable[[], Recipe]":
         """Import the function."""
@@ -46,107 +48,128 @@ RECIPES: dict[str, RecipeEntry] = {
         "limner.recipes.dual_path:dual_path_flickr8k_strong",
         PICTURES,
         "The network and losses on Flickr8k, with the training changed to suit 6,000 pictures and two cores.",
+        ("flickr8k",),
     ),
     "fine-tune": RecipeEntry(
         "limner.recipes.pretrained:fine_tune",
         PICTURES,
         "An imported pair tuned on your own pictures and captions, by SDM and the instance loss.",
+        ("folder",),
     ),
     "minilm-flickr8k": RecipeEntry(
         "limner.recipes.pretrained:minilm_flickr8k",
         PICTURES,
         "MiniLM and MobileNetV2 on Flickr8k: it reads words that no training caption has.",
+        ("flickr8k",),
     ),
     "identity-aware-birds": RecipeEntry(
         "limner.recipes.identity_aware:identity_aware_birds",
         PICTURES,
         "Few species on two cores: MobileNetV2 held fixed, so that every picture passes through it once.",
+        ("cub",),
     ),
     "mnil-flickr8k": RecipeEntry(
         "limner.recipes.mnil:mnil_flickr8k",
         PICTURES,
         "The network and the loss on Flickr8k, with the training changed to suit 6,000 pictures and two cores.",
+        ("flickr8k",),
     ),
     "mnil-birds": RecipeEntry(
         "limner.recipes.mnil:mnil_birds",
         PICTURES,
         "Few species on two cores: MobileNetV2 held fixed, a species a class.",
+        ("cub",),
     ),
     "hgan-birds": RecipeEntry(
         "limner.recipes.hgan:hgan_birds",
         PICTURES,
         "Few species on two cores: MobileNetV2 held fixed, its last maps cached.",
+        ("cub",),
     ),
     "dual-path-people": RecipeEntry(
         "limner.recipes.dual_path:dual_path_people",
         PERSONS,
         "Generated people from nothing but themselves: small enough for two cores, what `limner demo` trains.",
+        ("people",),
     ),
     "pieces-people": RecipeEntry(
         "limner.recipes.pretrained:pieces_people",
         PERSONS,
         "Generated people described in any language: pieces of words and a small text tower, learnt from nothing.",
+        ("people",),
     ),
     "identity-aware-people": RecipeEntry(
         "limner.recipes.identity_aware:identity_aware_people",
         PERSONS,
         "Generated people from nothing but themselves: small enough for two cores, about 15 minutes.",
+        ("people",),
     ),
     "mnil-people": RecipeEntry(
         "limner.recipes.mnil:mnil_people",
         PERSONS,
         "Generated people by the labels of what they wear and carry.",
+        ("people",),
     ),
     "hgan-people": RecipeEntry(
         "limner.recipes.hgan:hgan_people",
         PERSONS,
         "Generated people from nothing but themselves, on two cores.",
+        ("people",),
     ),
     "dual-path": RecipeEntry(
         "limner.recipes.dual_path:dual_path",
         PAPER,
         'The paper\'s text: ResNet-50, two stages. Reproduces Table 1, row "Ours (ResNet-50)".',
+        ("flickr30k", "mscoco"),
     ),
     "dual-path-released": RecipeEntry(
         "limner.recipes.dual_path:dual_path_released",
         PAPER,
         "The authors' MATLAB for Flickr30k where it differs from the text: "
         "head, text blocks, rates, weights, crops, test.",
+        ("flickr30k",),
     ),
     "dual-path-cuhk-pedes": RecipeEntry(
         "limner.recipes.dual_path:dual_path_cuhk_pedes",
         PAPER,
         'The paper\'s text on persons: 56 words, an identity is a class. Reproduces Table 2, "Ours (ResNet-50)".',
+        ("cuhk-pedes",),
     ),
     "dual-path-flickr8k": RecipeEntry(
         "limner.recipes.dual_path:dual_path_flickr8k",
         PAPER,
         "The faithful recipe for two cores: the paper's network on MobileNetV2 in place of ResNet-50.",
+        ("flickr8k",),
     ),
     "identity-aware-cuhk-pedes": RecipeEntry(
         "limner.recipes.identity_aware:identity_aware_cuhk_pedes",
         PAPER,
         "The paper on persons: VGG-16, an LSTM, CMCE with σ = 0.04, then co-attention. Reproduces Table 1.",
+        ("cuhk-pedes",),
     ),
     "identity-aware-cub": RecipeEntry(
         "limner.recipes.identity_aware:identity_aware_cub",
         PAPER,
         "The paper on birds and flowers: GoogLeNet up to its pool and its inception (5b). Reproduces Tables 3 and 4.",
+        ("cub", "flowers"),
     ),
     "mnil-mscoco": RecipeEntry(
         "limner.recipes.mnil:mnil_mscoco",
         PAPER,
         "The paper on MSCOCO with its category labels. Reproduces Table 1.",
+        ("mscoco-labels",),
     ),
     "mnil-flickr30k": RecipeEntry(
         "limner.recipes.mnil:mnil_flickr30k",
         PAPER,
         "The paper on Flickr30k, where each picture with its sentences is a class of its own. Reproduces Table 2.",
+        ("flickr30k",),
     ),
     "hgan-cuhk-pedes": RecipeEntry(
         "limner.recipes.hgan:hgan_cuhk_pedes",
         PAPER,
         "The paper on CUHK-PEDES. Reproduces Table 1.",
+        ("cuhk-pedes",),
     ),
 }
 """Every recipe by the name that `limner train` takes, those for similar tasks together."""

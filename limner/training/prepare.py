@@ -12,12 +12,14 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 
 from limner.data.records import Dataset, group_numbers, label_matrices
+from limner.data.terms import TermsOfUse
 from limner.data.tokenizers import PretrainedTokenizer, WordTokenizer
 from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.data.words import words
 from limner.errors import DataError, SettingsError
 from limner.inference.trained import TrainedModel, load_model
 from limner.models.dual_encoder import DualEncoder
+from limner.models.known import weight_terms
 from limner.models.registry import build_network
 from limner.training.objective import Objective
 from limner.training.pairs import TrainingPairs
@@ -32,7 +34,7 @@ class Prepared:
 
     `train_labels`, and `val_labels` of the pictures and the sentences, exist if a stage learns from labels;
     `val_tokens` has phrases where the network reads them; `start` is the fingerprint of the run that training starts
-    from, if any.
+    from, if any; `terms` those of everything that the weights will have learnt from.
     """
 
     recipe: Recipe
@@ -49,6 +51,7 @@ class Prepared:
     train_labels: UInt8[np.ndarray, "train_images labels"] | None = None
     val_labels: tuple[UInt8[np.ndarray, "images names"], UInt8[np.ndarray, "sentences names"]] | None = None
     start: str | None = None
+    terms: tuple[dict[str, Any], ...] = ()
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -126,7 +129,29 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
         _train_labels(train) if by_label else None,
         label_matrices(val) if by_label else None,
         None if started is None else started.fingerprint,
+        _terms(recipe, train, started),
     )
+
+
+def _terms(recipe: Recipe, train: Dataset, started: TrainedModel | None) -> tuple[dict[str, Any], ...]:
+    """The terms of the training set, and of the weights that training starts from, each once."""
+    found = [train.terms.model_dump(mode="json")]
+    if started is not None:
+        # of what it learnt from, too: terms do not end with a second training
+        found += started.description.get("terms") or [
+            TermsOfUse(name=f"a run of {started.description['recipe']['name']}").model_dump(mode="json")
+        ]
+    else:
+        vectors = recipe.vocabulary.vectors
+        named = (
+            recipe.model.backbone.weights,
+            recipe.model.backbone.auto_model,
+            # not every text encoder can come pretrained
+            getattr(recipe.model.text, "model", None),
+            None if vectors in ("random", "captions") else vectors,
+        )
+        found += [weight_terms(str(name)).model_dump(mode="json") for name in named if name is not None]
+    return tuple(one for place, one in enumerate(found) if one not in found[:place])
 
 
 def _started(recipe: Recipe, run: str) -> TrainedModel:

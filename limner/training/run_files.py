@@ -51,6 +51,7 @@ def write_stage_checkpoint(
             "text_to_image": row["text_to_image"],
         },
         "data": identity["data"],
+        "terms": data.terms,
         "seed": recipe.seed,
         "versions": versions(),
     }
@@ -80,6 +81,7 @@ def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
         "stages": stages,
         "seed": data.recipe.seed,
         "data": data.identity["data"],
+        "terms": data.terms,
         "versions": versions(),
     }
     # Written last and atomically: it never names a file that is not there.

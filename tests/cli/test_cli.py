@@ -14,6 +14,7 @@ from PIL import Image
 from rich.console import Console
 
 from limner.cli.console import Screen
+from limner.data.terms import TERMS
 from limner.inference.checkpoint import read_checkpoint
 from limner.recipes import RECIPES
 from limner.recipes.registry import PAPER, PERSONS, PICTURES
@@ -47,12 +48,21 @@ def test_recipes_list_and_show(limner: Limner, tmp_path: Path) -> None:
     assert (recipe.name, recipe.seed, recipe.stages[1].epochs) == ("dual-path-people", 4, 1)
     file = tmp_path / "mine.json"
     file.write_text(shown.out, encoding="utf-8")
-    assert limner("recipes", "show", str(file)).out == shown.out
+    again = limner("recipes", "show", str(file))
+    assert again.out == shown.out
+    # on stderr, so that the recipe alone is in the file
+    assert shown.err == again.err == f"terms of {TERMS['people'].line()} (docs/terms.md)\n"
+    assert limner("recipes", "show", "dual-path-people", "--quiet").err == ""
+    both = limner("recipes", "show", "identity-aware-cub").err
+    assert [line.split(":")[0] for line in both.splitlines()] == [
+        f"terms of {TERMS[name].name}" for name in ("cub", "flowers")
+    ]
 
 
 def test_data_check(limner: Limner, pictures: Path, tmp_path: Path) -> None:
     sound = limner("data", "check", f"folder:{pictures}")
     assert (sound.code, "No problem found." in sound.out) == (0, True)
+    assert f"Terms of {TERMS['folder'].line()} (docs/terms.md)." in sound.out
     copy = shutil.copytree(pictures, tmp_path / "copy")
     (copy / "00-0.png").unlink()
     (copy / "01-0.png").write_bytes(b"no picture")
@@ -61,7 +71,11 @@ def test_data_check(limner: Limner, pictures: Path, tmp_path: Path) -> None:
     problems = {problem["kind"]: problem for problem in json.loads(spoilt.out)["problems"]}
     assert problems.keys() == {"missing-picture", "unreadable-picture"}
     assert problems["missing-picture"]["example"] == "00-0.png"
+    (copy / "terms.json").write_text('{"licence": "consent", "people": "yes"}', encoding="utf-8")
     fast = limner("data", "check", f"folder:{copy}", "--fast")
+    assert "licence: consent; shows people;" in fast.out
+    stated = json.loads(limner("data", "check", f"folder:{copy}", "--fast", "--json").out)["terms"]
+    assert (stated["licence"], stated["withdrawn"]) == ("consent", "unknown")
     assert fast.code == 1
     assert "cannot be read" not in fast.out
 

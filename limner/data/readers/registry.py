@@ -10,6 +10,7 @@ from pathlib import Path
 from limner.data.published import edition_of
 from limner.data.readers import coco, flickr_tokens, folder, karpathy, pedestrians, reed
 from limner.data.readers.parsing import ANNOTATIONS, is_there, shown
+from limner.data.readers.stated_terms import terms_of
 from limner.data.records import Dataset
 from limner.data.splits import draw_splits, split_source
 from limner.errors import DataError, SettingsError
@@ -47,7 +48,7 @@ def open_dataset(source: str) -> Dataset:
     # After the reader: drawn splits also replace the one that ICFG-PEDES's reader holds out.
     dataset = draw_splits(dataset)
     # Last, since a set with drawn splits is no published edition.
-    return replace(dataset, edition=edition_of(dataset))
+    return replace(dataset, edition=edition_of(dataset), terms=terms_of(name, path))
 
 
 def reader_of(name: str) -> Reader:

@@ -5,6 +5,7 @@
                         presence means a complete set
       imgs/cam_a/…jpg   the pictures
       attributes.json   who is who and what each view shows; readers ignore it, tests and doctors may not
+      terms.json        says that nobody is shown, which CUHK-PEDES's own terms do not say
       people.json       the options of this set, written first
 
 Every picture and sentence depends on the seed and the identity's number alone: the number of worker processes
@@ -23,6 +24,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from limner.data.readers.stated_terms import FILE as TERMS_FILE
+from limner.data.terms import TERMS
 from limner.demo.people.camera import take_view
 from limner.demo.people.cast import Person, sample_people
 from limner.demo.people.languages import ENGLISH, chosen_languages, in_language, split_words
@@ -117,6 +120,8 @@ def _generate(
     folder: Path, options: _Options, workers: int, progress: Callable[[int, int], None] | None
 ) -> PeopleSummary:
     _claim(folder, options)
+    if not (folder / TERMS_FILE).is_file():
+        _write_json(folder / TERMS_FILE, TERMS["people"].model_dump(mode="json"))
     people = options.people()
     parts = folder / _PARTS
     drawn = 0

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from limner.data.readers import open_dataset
+from limner.data.terms import TERMS
 from limner.demo.people import generate as module
 from limner.demo.people import generate_people
 from limner.errors import DataError, SettingsError
@@ -46,8 +47,14 @@ def test_form_of_cuhk_pedes(made: Path) -> None:
         "reid_raw.json",
         "attributes.json",
         "people.json",
+        "terms.json",
         "imgs",
     }
+
+
+def test_it_says_that_nobody_is_shown(made: Path) -> None:
+    assert open_dataset(f"cuhk-pedes:{made}").terms == TERMS["people"]
+    assert open_dataset(f"cuhk-pedes:{made / 'reid_raw.json'}").terms.people == "no"
 
 
 def test_a_seed_gives_the_same_people_for_ever(made: Path) -> None:

@@ -1,0 +1,72 @@
+"""The terms of data as a page: what `limner.data.terms` and `limner.models.known` know, and no more."""
+
+from collections.abc import Mapping
+
+from limner.data.terms import TERMS, WEIGHTS, TermsOfUse
+from limner.models.known import KNOWN, weight_terms
+from limner.recipes import RECIPES
+
+_PEOPLE = {"yes": "a set of people", "some": "among other things", "no": "no", "unknown": "unknown"}
+
+
+def terms_page(note: str) -> str:
+    """Every dataset that limner has a reader for, and the weights that recipes and docs/models.md name."""
+    parts = [
+        note,
+        "# Terms of data and weights",
+        "This page says under which terms datasets and pretrained weights may be used, as far as that could be read "
+        "where limner is developed. limner brings none of them. **Unknown** means that nothing that was read says it: "
+        "it is no permission. The last column says what was read; no page of a set's authors could be opened, "
+        "so read the set's own page and licence before you use it. This is no legal advice.",
+        "`limner data check` prints a set's line and `limner recipes show` that of the data a recipe is for. A run "
+        "keeps those of everything that its weights have learnt from: under `terms` of `run.json` and of "
+        "[the checkpoint](files.md#checkpoint), those of a run that it was started from included.",
+        "## Datasets",
+        _table(TERMS, formats=True),
+        "A set that is made of others' pictures has their terms as well, and goes where they go: whether one of them "
+        "was withdrawn is unknown here and must be looked up.",
+        "## Weights",
+        _table({**WEIGHTS, **{model.name: weight_terms(model.name) for model in KNOWN}}),
+        "The licence of weights says nothing of the pictures that they learnt from. What the pairs were trained on is "
+        "in their own cards; whether people are in it is unknown here, and likely for pictures of the web.",
+        "## Your own data",
+        "The terms of a `folder:` dataset are unknown until its owner states them, in a file `terms.json` in the "
+        "folder that you name, or beside the annotation file if you name that:",
+        '```json\n{"name": "Shop 2026", "licence": "consent of everybody shown, until 2027", "people": "yes"}\n```',
+        "It may hold the columns of the first table: "
+        + ", ".join(f"`{name}`" for name in TermsOfUse.model_fields)
+        + '; `people` and `withdrawn` are "yes", "no" or "unknown", `people` also "some". Without one, the first line '
+        "of `LICENSE`, `LICENCE` or the same with `.txt` or `.md` is taken as the licence. In the folder of a "
+        "published format, `terms.json` replaces what limner says, for another set in the same form; a licence file "
+        "does not, since copies of sets hold licences of somebody's code. Generated people have a `terms.json`: "
+        "nobody is shown.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(rows: Mapping[str, TermsOfUse], *, formats: bool = False) -> str:
+    lines = [
+        "| set | source | licence | people shown | made of pictures of | withdrawn | checked |"
+        if formats
+        else "| weights | source | licence | people shown | learnt from | withdrawn | checked |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, terms in rows.items():
+        first = f"{terms.name} (`{name}`)" if formats and name != "people" else terms.name
+        cells = (
+            first,
+            terms.source,
+            terms.licence,
+            _PEOPLE[terms.people],
+            ", ".join(terms.composed_of) or "–",
+            terms.withdrawn,
+            terms.checked,
+        )
+        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def made_for(recipe: str) -> str:
+    """The line of docs/recipes.md on the data that a recipe is for."""
+    names = [TERMS[name].name for name in RECIPES[recipe].data]
+    return f"For: {', '.join(names)} ([terms](terms.md))."
