@@ -81,7 +81,8 @@ TERMS: Mapping[str, TermsOfUse] = {
         licence="photographs: Flickr's terms of use, for non-commercial research and education; sentences: unknown",
         people="some",
         checked="2026-11-24: photographs from the readme of github.com/BryanPlummer/flickr30k_entities, whose authors "
-        f"annotated the set further; that they are mainly of people and animals: MNiL MM 2017, section 4; {_NOT_OPENED}",
+        "annotated the set further; that they are mainly of people and animals: MNiL MM 2017, section 4; "
+        f"{_NOT_OPENED}",
     ),
     "mscoco": _COCO,
     "mscoco-labels": _COCO.replace(name="MSCOCO with category labels", composed_of=("MSCOCO",)),
@@ -91,7 +92,8 @@ TERMS: Mapping[str, TermsOfUse] = {
         licence="academic use only, on request to its authors from a university's address",
         people="yes",
         composed_of=("CUHK03", "Market-1501", "SSM", "VIPeR", "CUHK01"),
-        checked="2026-11-24: the readme of its repository, which gives licensing issues as the reason. That it is of many re-identification sets says dual-path TOMM 2020, section 6.1; "
+        checked="2026-11-24: the readme of its repository, which gives licensing issues as the reason. That it "
+        "is of many re-identification sets says dual-path TOMM 2020, section 6.1; "
         "their names are as the field gives them, and their own terms were not read",
     ),
     "icfg-pedes": TermsOfUse(
@@ -100,8 +102,8 @@ TERMS: Mapping[str, TermsOfUse] = {
         licence="unknown; given on request to its authors",
         people="yes",
         composed_of=("MSMT17",),
-        checked="2026-11-24: the readme of its repository, whose MIT licence is of the code; the page of MSMT17 was not "
-        "opened",
+        checked="2026-11-24: the readme of its repository, whose MIT licence is of the code; the page of MSMT17 was "
+        "not opened",
     ),
     "rstpreid": TermsOfUse(
         name="RSTPReid",
