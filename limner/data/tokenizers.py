@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from limner.data.noun_phrases import noun_phrases, phrase_numbers
+from limner.data.spiece import is_siglip_tokenizer, siglip_content
 from limner.data.token_rows import token_batch
 from limner.data.words import has_unspaced_letter, is_unspaced, word_spans, words
 from limner.errors import DataError, SettingsError, install_hint
@@ -251,11 +252,11 @@ class PretrainedTokenizer(_RowTokenizer):
     def of(
         cls, fast: Any, source: str, *, special_tokens: bool = False, lower_case: bool = False
     ) -> "PretrainedTokenizer":
-        """Take a fast tokenizer of transformers; `lower_case` has it read capitals as small letters.
+        """Take what `load_fast` gave; `lower_case` has it read capitals as small letters.
 
         Raises `SettingsError` for one that knows no word.
         """
-        content = fast.backend_tokenizer.to_str()
+        content = siglip_content(fast, source) if is_siglip_tokenizer(fast) else fast.backend_tokenizer.to_str()
         tokenizer = cls(_lower_cased(content) if lower_case else content, special_tokens=special_tokens)
         # Without its files transformers makes a tokenizer that knows its special tokens alone.
         if not any(entry.strip("▁Ġ#").isalnum() for entry in tokenizer.entries):
@@ -337,7 +338,10 @@ class PretrainedTokenizer(_RowTokenizer):
 
 
 def load_fast(source: str) -> Any:
-    """The fast tokenizer of transformers in a folder or of a name on the hub. Raises `SettingsError`."""
+    """The fast tokenizer of transformers in a folder or of a name on the hub, or SigLIP 1's slow one.
+
+    Raises `SettingsError`.
+    """
     # A folder that is missing would be taken for a name on the hub, and the error speak of the network.
     if (Path(source).is_absolute() or source.startswith((".", "~"))) and not Path(source).is_dir():
         raise SettingsError(f"tokenizer '{source}': no such folder; give one with tokenizer.json")
@@ -351,12 +355,17 @@ def load_fast(source: str) -> Any:
         # Code that comes with a tokenizer is never run, whatever its settings ask for.
         found = AutoTokenizer.from_pretrained(source, use_fast=True, trust_remote_code=False)
     except Exception as error:  # transformers lets through what its libraries raise: OSError, ValueError …
+        if isinstance(error, ImportError) and any(name in str(error) for name in ("SentencePiece", "protobuf")):
+            raise SettingsError(
+                f"tokenizer '{source}': it has a spiece.model alone, which needs the sentencepiece and protobuf "
+                f"libraries: {install_hint('sentencepiece')}"
+            ) from None
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise SettingsError(
             f"tokenizer '{source}': cannot be read ({reason}); give a folder with tokenizer.json, or a hub name "
             "while there is a network"
         ) from None
-    if not getattr(found, "is_fast", False):
+    if not getattr(found, "is_fast", False) and not is_siglip_tokenizer(found):
         raise SettingsError(
             f"tokenizer '{source}': there is no fast version of it (no tokenizer.json), so tokens cannot be "
             "traced back to words; choose another"

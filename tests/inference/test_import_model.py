@@ -25,6 +25,7 @@ PAIRS: dict[str, Callable[[Path], Any]] = {
     "siglip, masked": lambda folder: towers.save_siglip(
         folder, model_input_names=["input_ids", "attention_mask"]
     ),
+    "siglip 1": towers.save_siglip1,
     "siglip2": towers.save_siglip2,
     "altclip": towers.save_altclip,
     "chinese_clip": towers.save_chinese_clip,
@@ -53,16 +54,18 @@ def pictures() -> list[Image.Image]:
 
 
 def sentences(tokenizer: Any) -> list[str]:
-    more = ["zebra", "PASSPORT office", "dog"] if tokenizer.cls_token is None else []
+    spells_all = tokenizer.cls_token is None and tokenizer.is_fast
+    more = ["zebra", "PASSPORT office", "dog"] if spells_all else []
     return [*towers.SENTENCES, *more, " ".join(towers.SENTENCES)]
 
 
 def theirs(model: Any, folder: Path, texts: list[str], images: list[Image.Image]) -> list[np.ndarray]:
     """transformers' own way from sentences and images to unit embeddings."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    length = min(tokenizer.model_max_length, 64)
     # the padding of SigLIP's processor; of the others it changes nothing
     batch = tokenizer(
-        texts, padding="max_length", truncation=True, max_length=towers.LENGTH, return_tensors="pt"
+        texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt"
     )
     batch = {name: value for name, value in batch.items() if name in tokenizer.model_input_names}
     pixels = transformers.AutoImageProcessor.from_pretrained(folder)(images, return_tensors="pt")
