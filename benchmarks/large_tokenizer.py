@@ -49,7 +49,7 @@ def measure(folder: Path, layers: int) -> None:
         save_pair(source, layers)
     save_pictures(pictures)
     weights = (source / "model.safetensors").stat().st_size
-    imports = python("import limner.inference.import_model, transformers.models.auto.tokenization_auto, lancedb")
+    imports = python("import limner.inference.trained, lancedb, transformers.models.siglip.modeling_siglip")
     steps = {
         "libraries alone": imports,
         "limner import": limner("import", source, run),
@@ -97,16 +97,30 @@ def _timed(command: list[str]) -> dict[str, float]:
     began = time.perf_counter()
     # one thread: CPU seconds of threads that wait for each other are no work
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    peak = 0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
-        _, status, usage = os.wait4(process.pid, 0)
+        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+            # ru_maxrss would begin at what this process holds when it forks
+            peak = max(peak, _highest(process.pid))
+            time.sleep(0.02)
+        _, status, usage = ended
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}")
     return {
         "cpu_s": round(usage.ru_utime + usage.ru_stime, 2),
         "wall_s": round(time.perf_counter() - began, 2),
-        "peak_mb": round(usage.ru_maxrss * 1024 / 1e6, 1),
+        "peak_mb": round(peak / 1e6, 1),
     }
+
+
+def _highest(process: int) -> int:
+    """Bytes of a process's memory at its highest so far; 0 once it has ended."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
 
 
 def save_pictures(folder: Path) -> None:

@@ -5,6 +5,7 @@ shorter one is filled with `PADDING`. A tokenizer is part of a trained model. It
 all of it, so that neither the captions nor the folder that it came from are needed again.
 """
 
+import hashlib
 import json
 from abc import abstractmethod
 from collections import Counter
@@ -206,7 +207,10 @@ class PretrainedTokenizer(_RowTokenizer):
         self.special_tokens = special_tokens
         # False: for one sentence, not for a pair of them.
         self._special_count = self._fast.num_special_tokens_to_add(False) if special_tokens else 0
-        self._unknown_id = _unknown_id(json.loads(content)["model"], self._fast)
+        self._unknown_id = _unknown_id(content, self._fast)
+        # as it came and not as the library writes it, which changes from version to version: the fingerprint covers it
+        self._content = content.encode()
+        self._digest = hashlib.sha256(self._content).hexdigest()
 
     @classmethod
     def read(cls, source: str, *, special_tokens: bool = False) -> "PretrainedTokenizer":
@@ -256,8 +260,13 @@ class PretrainedTokenizer(_RowTokenizer):
 
         Raises `SettingsError` for one that knows no word.
         """
-        content = siglip_content(fast, source) if is_siglip_tokenizer(fast) else fast.backend_tokenizer.to_str()
-        tokenizer = cls(_lower_cased(content) if lower_case else content, special_tokens=special_tokens)
+        if is_siglip_tokenizer(fast):
+            content = siglip_content(fast, source)
+        else:
+            if lower_case:
+                _read_lower_case(fast.backend_tokenizer)
+            content = fast.backend_tokenizer.to_str()
+        tokenizer = cls(content, special_tokens=special_tokens)
         # Without its files transformers makes a tokenizer that knows its special tokens alone.
         if not any(entry.strip("▁Ġ#").isalnum() for entry in tokenizer.entries):
             raise SettingsError(
@@ -328,10 +337,13 @@ class PretrainedTokenizer(_RowTokenizer):
         ]
 
     def to_description(self) -> dict[str, Any]:
+        """The digest of `content`."""
+        # 256,000 pieces are 23 MB: in the checkpoint's header every reader of a description would have to parse them
+        return {"kind": "pretrained", "special_tokens": self.special_tokens, "sha256": self._digest}
+
+    def content(self) -> bytes:
         """The content of tokenizer.json."""
-        # An object, not its text: the checkpoint's header is JSON, in which a string would be escaped twice.
-        content: dict[str, Any] = json.loads(self._fast.to_str())
-        return {"kind": "pretrained", "special_tokens": self.special_tokens, "tokenizer": content}
+        return self._content
 
     def _knows(self) -> str:
         return f"its tokenizer has {self.size} tokens; write it in the language of the captions"
@@ -373,23 +385,26 @@ def load_fast(source: str) -> Any:
     return found
 
 
-def _lower_cased(content: str) -> str:
-    """The content of a tokenizer.json that reads capitals as small letters, before anything else it does."""
-    values = json.loads(content)
-    before, lower = values.get("normalizer"), {"type": "Lowercase"}
-    if lower not in (before, *((before or {}).get("normalizers") or ())):
-        values["normalizer"] = (
-            lower if before is None else {"type": "Sequence", "normalizers": [lower, before]}
-        )
-    return json.dumps(values)
+def _read_lower_case(fast: Any) -> None:
+    """Have a tokenizer read capitals as small letters, before anything else it does."""
+    from tokenizers import normalizers
+
+    # Its parts tell nothing of themselves but by the state that is pickled, which is their JSON.
+    before = None if fast.normalizer is None else json.loads(fast.normalizer.__getstate__())
+    lower = {"type": "Lowercase"}
+    if lower in (before, *((before or {}).get("normalizers") or ())):
+        return
+    added = normalizers.Lowercase()
+    fast.normalizer = added if before is None else normalizers.Sequence([added, fast.normalizer])
 
 
-def _unknown_id(model: Mapping[str, Any], fast: Any) -> int | None:
+def _unknown_id(content: str, fast: Any) -> int | None:
     """The id of the token that stands for text that the tokenizer cannot spell; None if it has no such token."""
-    # WordPiece and BPE name the token by its text, Unigram by its number.
-    named = model.get("unk_token")
-    found: int | None = model.get("unk_id") if named is None else fast.token_to_id(named)
-    return found
+    # WordPiece and BPE name the token by its text, Unigram by its number, which the library does not tell.
+    if hasattr(fast.model, "unk_token"):
+        named = fast.model.unk_token
+        return None if named is None else fast.token_to_id(named)
+    return json.loads(content)["model"].get("unk_id")
 
 
 def _grouped(sentence: str, encoding: Any) -> list[Word]:
@@ -439,11 +454,18 @@ def _phrases(sentence: str, offsets: Sequence[tuple[int, int]]) -> Iterator[int]
             yield numbers.setdefault(inside, len(numbers) + 1)
 
 
-def tokenizer_from_description(description: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer of `Tokenizer.to_description`. Raises `SettingsError`, KeyError, TypeError."""
+def tokenizer_from_description(description: Mapping[str, Any], content: bytes | None = None) -> Tokenizer:
+    """The tokenizer of `Tokenizer.to_description` and `Tokenizer.content`.
+
+    Raises `SettingsError`, KeyError, TypeError, ValueError.
+    """
     if description["kind"] == "words":
         return WordTokenizer([str(word) for word in description["words"]])
     if description["kind"] == "pretrained":
-        content = json.dumps(description["tokenizer"])
-        return PretrainedTokenizer(content, special_tokens=bool(description["special_tokens"]))
+        # format 2 has it in the description itself
+        text = json.dumps(description["tokenizer"]) if content is None else content.decode()
+        found = PretrainedTokenizer(text, special_tokens=bool(description["special_tokens"]))
+        if content is not None and found.to_description() != description:
+            raise SettingsError("its tokenizer.json is damaged")
+        return found
     raise SettingsError(f"expected a tokenizer of kind 'words' or 'pretrained', got {description['kind']!r}")
