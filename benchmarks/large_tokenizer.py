@@ -32,8 +32,12 @@ LETTERS = "▁abdeiklmnorstuäé阿海红衣黑包女人"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--layers", type=int, default=2, help="layers of each tower, default 2 (SigLIP 2: 12)")
-    parser.add_argument("--keep", type=Path, help="make the files here and leave them; default: a folder for now")
+    parser.add_argument(
+        "--layers", type=int, default=2, help="layers of each tower, default 2 (SigLIP 2: 12)"
+    )
+    parser.add_argument(
+        "--keep", type=Path, help="make the files here and leave them; default: a folder for now"
+    )
     given = parser.parse_args()
     if given.keep is not None:
         given.keep.mkdir(parents=True, exist_ok=True)
@@ -194,7 +198,10 @@ def save_tokenizer(folder: Path) -> None:
         },
         "post_processor": {
             "type": "TemplateProcessing",
-            "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<eos>", "type_id": 0}}],
+            "single": [
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"SpecialToken": {"id": "<eos>", "type_id": 0}},
+            ],
             "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
             "special_tokens": {"<eos>": {"id": "<eos>", "ids": [1], "tokens": ["<eos>"]}},
         },

@@ -1,7 +1,7 @@
 """SigLIP 1's tokenizer: a SentencePiece file (spiece.model) as the content of a tokenizer.json.
 
 transformers has no fast version of it. The tokens are those of its slow one: lower case, no ASCII punctuation, single
-blanks, then SentencePiece's own normalisation and its unigram pieces (Kudo, ACL 2018), `</s>` at the end. One departure:
+blanks, then SentencePiece's own normalisation and its unigram pieces (Kudo, ACL 2018), `</s>` at the end. A departure:
 `</s>` and `<unk>` within a sentence are punctuation and letters, as in the training of SigLIP, and no special tokens.
 """
 
@@ -37,10 +37,9 @@ def siglip_content(tokenizer: Any, source: str) -> str:
 
     Raises `SettingsError` for a file of another kind than SigLIP's.
     """
-    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
-
     # the library itself needs both, or it would have made no tokenizer
     from sentencepiece import sentencepiece_model_pb2
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
     try:
         file = sentencepiece_model_pb2.ModelProto.FromString(Path(tokenizer.vocab_file).read_bytes())
@@ -89,4 +88,6 @@ def siglip_content(tokenizer: Any, source: str) -> str:
 
 
 def _refused(source: str, what: str) -> SettingsError:
-    return SettingsError(f"tokenizer '{source}': {what}; give a folder with tokenizer.json, or choose another")
+    return SettingsError(
+        f"tokenizer '{source}': {what}; give a folder with tokenizer.json, or choose another"
+    )

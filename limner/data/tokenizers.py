@@ -367,12 +367,17 @@ def load_fast(source: str) -> Any:
         # Code that comes with a tokenizer is never run, whatever its settings ask for.
         found = AutoTokenizer.from_pretrained(source, use_fast=True, trust_remote_code=False)
     except Exception as error:  # transformers lets through what its libraries raise: OSError, ValueError …
-        if isinstance(error, ImportError) and any(name in str(error) for name in ("SentencePiece", "protobuf")):
+        if isinstance(error, ImportError) and any(
+            name in str(error) for name in ("SentencePiece", "protobuf")
+        ):
             raise SettingsError(
                 f"tokenizer '{source}': it has a spiece.model alone, which needs the sentencepiece and protobuf "
                 f"libraries: {install_hint('sentencepiece')}"
             ) from None
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        # What SentencePiece says where SigLIP's slow tokenizer is made without a file.
+        if "model_file or model_proto" in reason:
+            reason = "tokenizer.json with its tokenizer_config.json is missing, and so is spiece.model"
         raise SettingsError(
             f"tokenizer '{source}': cannot be read ({reason}); give a folder with tokenizer.json, or a hub name "
             "while there is a network"

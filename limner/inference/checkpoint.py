@@ -149,12 +149,16 @@ def load_into(
                 f"{path}: tensor '{name}' has shape {tuple(tensors[name].shape)}, expected {tuple(tensor.shape)}"
             )
     # sorted: the order of a set of strings changes from process to process
-    unknown = sorted(set(tensors) - set(expected))
+    # a stage begins from the checkpoint of the one before it, in which a tokenizer may lie
+    unknown = sorted(set(tensors) - set(expected) - {TOKENIZER})
     if unknown:
         raise CheckpointError(f"{path}: unknown tensor '{unknown[0]}'; the checkpoint is of another model")
     # names and shapes were checked above, since torch's own error is a paragraph that lists every key
     module.load_state_dict(
-        {name: _laid_out_as(expected[name], tensor) if assign else tensor for name, tensor in tensors.items()},
+        {
+            name: _laid_out_as(tensor, tensors[name]) if assign else tensors[name]
+            for name, tensor in expected.items()
+        },
         assign=assign,
     )
 

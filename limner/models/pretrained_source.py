@@ -264,6 +264,9 @@ def unusable(source: str, what: str, error: BaseException) -> CheckpointError:
         )
     lines = str(error).strip().splitlines()
     reason = lines[0] if lines else type(error).__name__
+    # torch's own text advises to run the file's code
+    if reason.startswith("Weights only load failed"):
+        reason = "its file holds more than plain tensors, which could run code"
     return CheckpointError(
         f"model '{source}': {what} ({reason}); give a folder with config.json, model.safetensors and tokenizer.json, "
         "or a hub name while there is a network"
