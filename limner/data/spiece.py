@@ -41,8 +41,10 @@ def siglip_content(tokenizer: Any, source: str) -> str:
     from sentencepiece import sentencepiece_model_pb2
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
+    # through Any: protobuf makes the classes of the module when it is imported
+    formats: Any = sentencepiece_model_pb2
     try:
-        file = sentencepiece_model_pb2.ModelProto.FromString(Path(tokenizer.vocab_file).read_bytes())
+        file = formats.ModelProto.FromString(Path(tokenizer.vocab_file).read_bytes())
     except Exception as error:  # protobuf's own error has no base class of ours
         raise _refused(source, f"its spiece.model is damaged ({type(error).__name__})") from None
     trained = file.trainer_spec
@@ -60,7 +62,7 @@ def siglip_content(tokenizer: Any, source: str) -> str:
         normalizers.Lowercase(),
     ]
     charsmap = file.normalizer_spec.precompiled_charsmap
-    own = [normalizers.Precompiled(charsmap)] if charsmap else []
+    own: list[Any] = [normalizers.Precompiled(charsmap)] if charsmap else []
     if own and "nfkc" in file.normalizer_spec.name:
         # the library looks up whole signs with their accents, where SentencePiece composes them: e + ´ on macOS
         own.insert(0, normalizers.NFKC())

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -151,6 +152,25 @@ def test_two_imports_of_one_pair_are_one_model(tmp_path: Path) -> None:
     copied = tmp_path / "copied"
     source.rename(copied)
     assert import_model(str(copied), tmp_path / "second").fingerprint == first.fingerprint
+
+
+def test_the_fingerprint_covers_the_tokenizer_and_every_weight(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    towers.save_siglip(source)
+    run = import_model(str(source), tmp_path / "run")
+    content = json.loads((source / "tokenizer.json").read_text())
+    content["model"]["merges"] = content["model"]["merges"][:-1]
+    (source / "tokenizer.json").write_text(json.dumps(content))
+    assert import_model(str(source), tmp_path / "other").fingerprint != run.fingerprint
+    again = load_model(tmp_path / "run")
+    for name, weight in again.model.state_dict().items():
+        last = weight.view(-1)[-1].clone()
+        weight.view(-1)[-1] += 1
+        # computed once and kept, so asked of a copy
+        assert dataclasses.replace(again).fingerprint != run.fingerprint, name
+        weight.view(-1)[-1] = last
+    assert again.fingerprint == run.fingerprint
 
 
 def test_another_size_and_fewer_words(tmp_path: Path) -> None:
