@@ -409,7 +409,8 @@ def _unknown_id(content: str, fast: Any) -> int | None:
     if hasattr(fast.model, "unk_token"):
         named = fast.model.unk_token
         return None if named is None else fast.token_to_id(named)
-    return json.loads(content)["model"].get("unk_id")
+    found: int | None = json.loads(content)["model"].get("unk_id")
+    return found
 
 
 def _grouped(sentence: str, encoding: Any) -> list[Word]:

@@ -126,7 +126,7 @@ def read_once() -> Iterator[None]:
 
 
 _READ: ContextVar[list[tuple[Any, Any]] | None] = ContextVar("pairs read", default=None)
-"""What makes two pairs one, and the pair, for each that was read within `read_once`."""
+"""The pairs that were read within `read_once`, each behind the key that tells it from others."""
 
 
 def _pair(source: str, config: Any, load_weights: bool) -> Any:
