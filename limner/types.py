@@ -237,7 +237,14 @@ class Tokenizer(ABC):
     # plain values and no pickle: a checkpoint is read without running any of its code
     @abstractmethod
     def to_description(self) -> dict[str, Any]:
-        """Everything that makes the tokenizer, as JSON: it travels in the checkpoint and enters the fingerprint."""
+        """Everything that makes the tokenizer, as JSON: it travels in the checkpoint and enters the fingerprint.
+
+        Where there is a `content`, its digest stands for it.
+        """
+
+    def content(self) -> bytes | None:
+        """A file that travels in the checkpoint beside the description, such as tokenizer.json; None without one."""
+        return None
 
 
 @runtime_checkable

@@ -1,5 +1,6 @@
 """Tiny pretrained pairs of our own making: random weights, a tokenizer trained here, the files that a hub has."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,51 @@ def save_siglip(folder: Path, **tokenizer_settings: Any) -> Any:
 
     tokenizer = save_gemma_tokenizer(folder, **tokenizer_settings)
     text = sizes(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=LENGTH, projection_size=32)
+    model = _saved(folder, SiglipModel(SiglipConfig(text_config=text, vision_config=vision())))
+    save_preprocessor(folder, **squashed())
+    return model
+
+
+def save_spiece(folder: Path, sentences: tuple[str, ...] = SENTENCES, **trainer: Any) -> None:
+    """SigLIP 1's files: spiece.model and its settings, no tokenizer.json."""
+    from sentencepiece import SentencePieceTrainer
+
+    written = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter([text.lower() for text in sentences] * 5),
+        model_writer=written,
+        **{
+            "vocab_size": 240,
+            "model_type": "unigram",
+            "hard_vocab_limit": False,
+            "pad_id": 0,
+            "eos_id": 1,
+            "unk_id": 2,
+            "bos_id": -1,
+            "minloglevel": 2,
+            **trainer,
+        },
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "spiece.model").write_bytes(written.getvalue())
+    settings = {
+        "tokenizer_class": "SiglipTokenizer",
+        "do_lower_case": True,
+        "eos_token": "</s>",
+        "pad_token": "</s>",
+        "unk_token": "<unk>",
+        "model_max_length": 64,
+        "model_input_names": ["input_ids"],
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+
+
+def save_siglip1(folder: Path) -> Any:
+    """A SigLIP 1: sentences of 64 tokens, a SentencePiece file for a tokenizer."""
+    from transformers import SiglipConfig, SiglipModel
+
+    save_spiece(folder)
+    text = sizes(vocab_size=256, max_position_embeddings=64, projection_size=32)
     model = _saved(folder, SiglipModel(SiglipConfig(text_config=text, vision_config=vision())))
     save_preprocessor(folder, **squashed())
     return model

@@ -5,6 +5,7 @@ shorter one is filled with `PADDING`. A tokenizer is part of a trained model. It
 all of it, so that neither the captions nor the folder that it came from are needed again.
 """
 
+import hashlib
 import json
 from abc import abstractmethod
 from collections import Counter
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from limner.data.noun_phrases import noun_phrases, phrase_numbers
+from limner.data.spiece import is_siglip_tokenizer, siglip_content
 from limner.data.token_rows import token_batch
 from limner.data.words import has_unspaced_letter, is_unspaced, word_spans, words
 from limner.errors import DataError, SettingsError, install_hint
@@ -205,7 +207,10 @@ class PretrainedTokenizer(_RowTokenizer):
         self.special_tokens = special_tokens
         # False: for one sentence, not for a pair of them.
         self._special_count = self._fast.num_special_tokens_to_add(False) if special_tokens else 0
-        self._unknown_id = _unknown_id(json.loads(content)["model"], self._fast)
+        self._unknown_id = _unknown_id(content, self._fast)
+        # as it came and not as the library writes it, which changes from version to version: the fingerprint covers it
+        self._content = content.encode()
+        self._digest = hashlib.sha256(self._content).hexdigest()
 
     @classmethod
     def read(cls, source: str, *, special_tokens: bool = False) -> "PretrainedTokenizer":
@@ -251,12 +256,17 @@ class PretrainedTokenizer(_RowTokenizer):
     def of(
         cls, fast: Any, source: str, *, special_tokens: bool = False, lower_case: bool = False
     ) -> "PretrainedTokenizer":
-        """Take a fast tokenizer of transformers; `lower_case` has it read capitals as small letters.
+        """Take what `load_fast` gave; `lower_case` has it read capitals as small letters.
 
         Raises `SettingsError` for one that knows no word.
         """
-        content = fast.backend_tokenizer.to_str()
-        tokenizer = cls(_lower_cased(content) if lower_case else content, special_tokens=special_tokens)
+        if is_siglip_tokenizer(fast):
+            content = siglip_content(fast, source)
+        else:
+            if lower_case:
+                _read_lower_case(fast.backend_tokenizer)
+            content = fast.backend_tokenizer.to_str()
+        tokenizer = cls(content, special_tokens=special_tokens)
         # Without its files transformers makes a tokenizer that knows its special tokens alone.
         if not any(entry.strip("▁Ġ#").isalnum() for entry in tokenizer.entries):
             raise SettingsError(
@@ -327,17 +337,23 @@ class PretrainedTokenizer(_RowTokenizer):
         ]
 
     def to_description(self) -> dict[str, Any]:
+        """The digest of `content`."""
+        # 256,000 pieces are 23 MB: in the checkpoint's header every reader of a description would have to parse them
+        return {"kind": "pretrained", "special_tokens": self.special_tokens, "sha256": self._digest}
+
+    def content(self) -> bytes:
         """The content of tokenizer.json."""
-        # An object, not its text: the checkpoint's header is JSON, in which a string would be escaped twice.
-        content: dict[str, Any] = json.loads(self._fast.to_str())
-        return {"kind": "pretrained", "special_tokens": self.special_tokens, "tokenizer": content}
+        return self._content
 
     def _knows(self) -> str:
         return f"its tokenizer has {self.size} tokens; write it in the language of the captions"
 
 
 def load_fast(source: str) -> Any:
-    """The fast tokenizer of transformers in a folder or of a name on the hub. Raises `SettingsError`."""
+    """The fast tokenizer of transformers in a folder or of a name on the hub, or SigLIP 1's slow one.
+
+    Raises `SettingsError`.
+    """
     # A folder that is missing would be taken for a name on the hub, and the error speak of the network.
     if (Path(source).is_absolute() or source.startswith((".", "~"))) and not Path(source).is_dir():
         raise SettingsError(f"tokenizer '{source}': no such folder; give one with tokenizer.json")
@@ -351,12 +367,22 @@ def load_fast(source: str) -> Any:
         # Code that comes with a tokenizer is never run, whatever its settings ask for.
         found = AutoTokenizer.from_pretrained(source, use_fast=True, trust_remote_code=False)
     except Exception as error:  # transformers lets through what its libraries raise: OSError, ValueError …
+        if isinstance(error, ImportError) and any(
+            name in str(error) for name in ("SentencePiece", "protobuf")
+        ):
+            raise SettingsError(
+                f"tokenizer '{source}': it has a spiece.model alone, which needs the sentencepiece and protobuf "
+                f"libraries: {install_hint('sentencepiece')}"
+            ) from None
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        # What SentencePiece says where SigLIP's slow tokenizer is made without a file.
+        if "model_file or model_proto" in reason:
+            reason = "tokenizer.json with its tokenizer_config.json is missing, and so is spiece.model"
         raise SettingsError(
             f"tokenizer '{source}': cannot be read ({reason}); give a folder with tokenizer.json, or a hub name "
             "while there is a network"
         ) from None
-    if not getattr(found, "is_fast", False):
+    if not getattr(found, "is_fast", False) and not is_siglip_tokenizer(found):
         raise SettingsError(
             f"tokenizer '{source}': there is no fast version of it (no tokenizer.json), so tokens cannot be "
             "traced back to words; choose another"
@@ -364,22 +390,26 @@ def load_fast(source: str) -> Any:
     return found
 
 
-def _lower_cased(content: str) -> str:
-    """The content of a tokenizer.json that reads capitals as small letters, before anything else it does."""
-    values = json.loads(content)
-    before, lower = values.get("normalizer"), {"type": "Lowercase"}
-    if lower not in (before, *((before or {}).get("normalizers") or ())):
-        values["normalizer"] = (
-            lower if before is None else {"type": "Sequence", "normalizers": [lower, before]}
-        )
-    return json.dumps(values)
+def _read_lower_case(fast: Any) -> None:
+    """Have a tokenizer read capitals as small letters, before anything else it does."""
+    from tokenizers import normalizers
+
+    # Its parts tell nothing of themselves but by the state that is pickled, which is their JSON.
+    before = None if fast.normalizer is None else json.loads(fast.normalizer.__getstate__())
+    lower = {"type": "Lowercase"}
+    if lower in (before, *((before or {}).get("normalizers") or ())):
+        return
+    added = normalizers.Lowercase()
+    fast.normalizer = added if before is None else normalizers.Sequence([added, fast.normalizer])
 
 
-def _unknown_id(model: Mapping[str, Any], fast: Any) -> int | None:
+def _unknown_id(content: str, fast: Any) -> int | None:
     """The id of the token that stands for text that the tokenizer cannot spell; None if it has no such token."""
-    # WordPiece and BPE name the token by its text, Unigram by its number.
-    named = model.get("unk_token")
-    found: int | None = model.get("unk_id") if named is None else fast.token_to_id(named)
+    # WordPiece and BPE name the token by its text, Unigram by its number, which the library does not tell.
+    if hasattr(fast.model, "unk_token"):
+        named = fast.model.unk_token
+        return None if named is None else fast.token_to_id(named)
+    found: int | None = json.loads(content)["model"].get("unk_id")
     return found
 
 
@@ -430,11 +460,18 @@ def _phrases(sentence: str, offsets: Sequence[tuple[int, int]]) -> Iterator[int]
             yield numbers.setdefault(inside, len(numbers) + 1)
 
 
-def tokenizer_from_description(description: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer of `Tokenizer.to_description`. Raises `SettingsError`, KeyError, TypeError."""
+def tokenizer_from_description(description: Mapping[str, Any], content: bytes | None = None) -> Tokenizer:
+    """The tokenizer of `Tokenizer.to_description` and `Tokenizer.content`.
+
+    Raises `SettingsError`, KeyError, TypeError, ValueError.
+    """
     if description["kind"] == "words":
         return WordTokenizer([str(word) for word in description["words"]])
     if description["kind"] == "pretrained":
-        content = json.dumps(description["tokenizer"])
-        return PretrainedTokenizer(content, special_tokens=bool(description["special_tokens"]))
+        # format 2 has it in the description itself
+        text = json.dumps(description["tokenizer"]) if content is None else content.decode()
+        found = PretrainedTokenizer(text, special_tokens=bool(description["special_tokens"]))
+        if content is not None and found.to_description() != description:
+            raise SettingsError("its tokenizer.json is damaged")
+        return found
     raise SettingsError(f"expected a tokenizer of kind 'words' or 'pretrained', got {description['kind']!r}")

@@ -3,18 +3,21 @@
 Weights and description travel in one file, so that no crash can separate them. Nothing in it is
 pickled, and reading it runs no code. The description:
 
-    format        2
+    format        3
     system        e.g. "dual-path"
     model         settings of the network
     cross_encoder settings of the network that re-ranks; null without one
     files         by part ("backbone", "text") and file name, the files of transformers that build it; {} without any
     images        settings of decoding, crops and flips
-    tokenizer     all of the tokenizer (`limner.types.Tokenizer.to_description`)
+    tokenizer     the tokenizer (`limner.types.Tokenizer.to_description`)
     recipe        the whole recipe that trained it
     selected      stage, epoch, and the validation scores that chose it
     data          source, fingerprint and counts of the training and validation splits
     terms         terms of everything that the weights have learnt from, a list
     seed, versions
+
+A tokenizer.json lies among the tensors, as the bytes of `TOKENIZER`. In the header 256,000 pieces of Gemma's kind would
+be 23 MB, which every reader of a description would parse, and a header ends at 100 MB. Format 2 had it there.
 """
 
 import json
@@ -29,9 +32,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from limner.errors import CheckpointError
+from limner.types import Tokenizer
 
-FORMAT = 2
+FORMAT = 3
 """Increased when an older version of limner could not read a file, or this one an older file."""
+
+_READABLE = (2, FORMAT)
+
+TOKENIZER = "tokenizer.json"
+"""Name of the tensor that holds a tokenizer's file; no module has a dot in its name, so no weight is called so."""
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
@@ -41,6 +50,10 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
     """
     beside = path.with_name(path.name + ".part")
     try:
+        # safetensors makes files that their owner alone may read (0600 from 0.8 on): a server of another user could not
+        # open the run. A file made as any other says what the user wants
+        beside.touch()
+        mode = beside.stat().st_mode
         save_file(
             # safetensors refuses tensors in another memory order, such as channels-last filters
             {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
@@ -48,6 +61,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
             # a header of safetensors maps text to text, so the description is one JSON text in it
             metadata={"limner": json.dumps({"format": FORMAT, **description})},
         )
+        beside.chmod(mode)
         flush_to_disk(beside)
         beside.replace(path)
     # safetensors reports a full disk by an error of its own
@@ -90,7 +104,7 @@ def read_description(path: Path) -> dict[str, Any]:
     if not isinstance(description, dict):
         raise CheckpointError(f"{path}: not a limner checkpoint (no description in its header)")
     # older formats are refused and not converted: limner was not released when it wrote them
-    if description.get("format") != FORMAT:
+    if description.get("format") not in _READABLE:
         raise CheckpointError(
             f"{path}: checkpoint format {description.get('format')!r}, this limner reads {FORMAT}; train the run "
             "again, or use the version that wrote it"
@@ -102,22 +116,36 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors on the CPU and the description. Raises `CheckpointError`."""
     description = read_description(path)
     # opened again for the tensors: a foreign file is refused by its header, before gigabytes are read
-    with _opened(path) as handle:
+    # read and not mapped: a run that is copied over the file would change the weights of a server, or end it
+    with _opened(path, backend="pread") as handle:
         tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 - no mapping
     return tensors, description
 
 
-def _opened(path: Path) -> Any:
+def _opened(path: Path, backend: str = "mmap") -> Any:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint; train one with `limner train`")
     try:
-        return safe_open(path, framework="pt")
+        return safe_open(path, framework="pt", backend=backend)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: damaged checkpoint ({error})") from None
 
 
-def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Load strictly. Raises `CheckpointError` naming the first key that does not fit."""
+def tokenizer_tensors(tokenizer: Tokenizer) -> dict[str, Tensor]:
+    """The tokenizer's file as a tensor to be written among the weights; {} if its description is all of it."""
+    content = tokenizer.content()
+    # a copy, since torch has no tensors that must not be written to
+    return {} if content is None else {TOKENIZER: torch.frombuffer(bytearray(content), dtype=torch.uint8)}
+
+
+def load_into(
+    module: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path, *, assign: bool = False
+) -> None:
+    """Load strictly. Raises `CheckpointError` naming the first key that does not fit.
+
+    With `assign` the module takes the tensors themselves, which saves the memory of a second copy; its parameters are
+    other objects then, of which an optimiser that was made before knows nothing.
+    """
     expected = module.state_dict()
     for name, tensor in expected.items():
         if name not in tensors:
@@ -127,8 +155,22 @@ def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path
                 f"{path}: tensor '{name}' has shape {tuple(tensors[name].shape)}, expected {tuple(tensor.shape)}"
             )
     # sorted: the order of a set of strings changes from process to process
-    unknown = sorted(set(tensors) - set(expected))
+    # a stage begins from the checkpoint of the one before it, in which a tokenizer may lie
+    unknown = sorted(set(tensors) - set(expected) - {TOKENIZER})
     if unknown:
         raise CheckpointError(f"{path}: unknown tensor '{unknown[0]}'; the checkpoint is of another model")
     # names and shapes were checked above, since torch's own error is a paragraph that lists every key
-    module.load_state_dict(dict(tensors))
+    module.load_state_dict(
+        {
+            name: _laid_out_as(tensor, tensors[name]) if assign else tensors[name]
+            for name, tensor in expected.items()
+        },
+        assign=assign,
+    )
+
+
+def _laid_out_as(expected: Tensor, tensor: Tensor) -> Tensor:
+    """The tensor itself, or a copy of it if its type or memory order is another, such as channels-last filters."""
+    if tensor.dtype == expected.dtype and tensor.stride() == expected.stride():
+        return tensor
+    return torch.empty_like(expected).copy_(tensor)

@@ -8,7 +8,7 @@ from typing import Any
 from limner.data.tokenizers import PretrainedTokenizer, load_fast
 from limner.data.transforms import ImageSettings
 from limner.errors import CheckpointError, SettingsError
-from limner.inference.checkpoint import write_checkpoint, write_text
+from limner.inference.checkpoint import tokenizer_tensors, write_checkpoint, write_text
 from limner.inference.provenance import versions
 from limner.inference.trained import RUN_FILE, TrainedModel, load_model
 from limner.models.image import BackboneSettings
@@ -83,7 +83,9 @@ def import_model(
         "versions": versions(),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_checkpoint(folder / FILE, network.state_dict(), description)
+    write_checkpoint(folder / FILE, {**network.state_dict(), **tokenizer_tensors(tokenizer)}, description)
+    # before the run is opened, which holds all weights once more
+    del network, tokenizer
     listing = {
         "recipe": f"import of {described}",
         "best": FILE,

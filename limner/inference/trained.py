@@ -19,7 +19,7 @@ from limner.data.tokenizers import tokenizer_from_description
 from limner.data.transforms import ImageSettings, centre_crop, load
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.reranking import First
-from limner.inference.checkpoint import load_into, read_checkpoint
+from limner.inference.checkpoint import TOKENIZER, load_into, read_checkpoint
 from limner.inference.encoding import SENTENCES, Encoding
 from limner.inference.image_engine import require_openvino
 from limner.inference.precision import InferenceEngine, Precision, default_device
@@ -82,7 +82,8 @@ class TrainedModel:
         # by name, and with the names: modules may be registered in another order one day
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(name.encode())
-            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+            # a view of its bytes: a copy of a table of 256,000 pieces would be 800 MB
+            digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         return digest.hexdigest()
 
     @property
@@ -270,7 +271,10 @@ def load_model(
     path = checkpoint_path(Path(folder), stage)
     tensors, description = read_checkpoint(path)
     try:
-        tokenizer = tokenizer_from_description(dict(description["tokenizer"]))
+        content = tensors.pop(TOKENIZER, None)
+        tokenizer = tokenizer_from_description(
+            dict(description["tokenizer"]), None if content is None else content.numpy().tobytes()
+        )
         settings = _Model.parse({"model": description["model"]}).model
         images = ImageSettings.parse(dict(description["images"]))
         above = description["cross_encoder"]
@@ -289,7 +293,7 @@ def load_model(
     model = _network(settings, tokenizer.size, files)
     if cross_encoder is not None:
         model.add_cross_encoder(cross_encoder)
-    load_into(model, tensors, path)
+    load_into(model, tensors, path, assign=True)
     if engine == "openvino":
         # refused here and not at the first picture
         require_openvino()

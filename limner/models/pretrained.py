@@ -18,6 +18,7 @@ from limner.models.image import BackboneSettings, build_backbone
 from limner.models.image.encoder import PixelBatch
 from limner.models.image.tower import ImageTower
 from limner.models.local_matching import LocalMatch
+from limner.models.pretrained_source import read_once
 from limner.models.text_encoder import FixedText
 from limner.models.text_tower import TextTower, TextTowerSettings
 from limner.types import PADDING
@@ -63,8 +64,9 @@ class Pretrained(DualEncoder):
         self, settings: PretrainedSettings, vocabulary_size: int, *, load_weights: bool = True
     ) -> None:
         # the order of these lines is the order of the random draws: another order gives every seed other weights
-        backbone = build_backbone(settings.backbone, load_weights=load_weights)
-        text = TextTower(settings.text, vocabulary_size, load_weights=load_weights)
+        with read_once():
+            backbone = build_backbone(settings.backbone, load_weights=load_weights)
+            text = TextTower(settings.text, vocabulary_size, load_weights=load_weights)
         if settings.projection == "new":
             image_projection: nn.Module = nn.Linear(backbone.channels, settings.dim)
             text_projection: nn.Module = nn.Linear(text.channels, settings.dim)

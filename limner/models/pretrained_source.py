@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -91,7 +92,7 @@ def read_half(source: str, side: Side, *, load_weights: bool = True) -> Half:
             f"model '{source}': '{config.model_type}' is no pair of an image and a text encoder; choose one such as "
             "clip, siglip, siglip2, altclip or chinese_clip"
         )
-    pair = read_weights(source, config) if load_weights else empty(config)
+    pair = _pair(source, config, load_weights)
     # the pair's own method runs the tower, so pooling, end of text and padding are transformers' own; a shallow copy
     # with one side's modules alone keeps the other side out of the checkpoint and out of memory
     half = copy.copy(pair)
@@ -109,6 +110,37 @@ def read_half(source: str, side: Side, *, load_weights: bool = True) -> Half:
         projection = getattr(half, found[0])
         setattr(half, found[0], nn.Identity())
     return Half(half, projection, config)
+
+
+@contextmanager
+def read_once() -> Iterator[None]:
+    """Within it, `read_half` reads a pair once for both of its sides.
+
+    A vocabulary of 256,000 pieces makes up most of a pair, and reading the image tower alone would read it, too.
+    """
+    token = _READ.set([])
+    try:
+        yield
+    finally:
+        _READ.reset(token)
+
+
+_READ: ContextVar[list[tuple[Any, Any]] | None] = ContextVar("pairs read", default=None)
+"""The pairs that were read within `read_once`, each behind the key that tells it from others."""
+
+
+def _pair(source: str, config: Any, load_weights: bool) -> Any:
+    """A whole pair."""
+    # without weights the configuration is all; of one checkpoint it lies in a folder for each side
+    key = source if load_weights else portable(config)
+    read = _READ.get()
+    for before, pair in read or ():
+        if before == key:
+            return pair
+    pair = read_weights(source, config) if load_weights else empty(config)
+    if read is not None:
+        read.append((key, pair))
+    return pair
 
 
 def empty(config: Any, **options: Any) -> Any:
@@ -232,6 +264,9 @@ def unusable(source: str, what: str, error: BaseException) -> CheckpointError:
         )
     lines = str(error).strip().splitlines()
     reason = lines[0] if lines else type(error).__name__
+    # torch's own text advises to run the file's code
+    if reason.startswith("Weights only load failed"):
+        reason = "its file holds more than plain tensors, which could run code"
     return CheckpointError(
         f"model '{source}': {what} ({reason}); give a folder with config.json, model.safetensors and tokenizer.json, "
         "or a hub name while there is a network"

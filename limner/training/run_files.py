@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from limner.inference.checkpoint import write_checkpoint, write_text
+from limner.inference.checkpoint import tokenizer_tensors, write_checkpoint, write_text
 from limner.inference.provenance import versions
 from limner.inference.trained import RUN_FILE
 from limner.training.prepare import Prepared
@@ -58,7 +58,8 @@ def write_stage_checkpoint(
     # Before the network's file: whoever finds the stage's checkpoint finds what it hands on, too.
     for part, module in data.objective.handed_on().items():
         write_checkpoint(out / handed_file(stage, part), module.state_dict(), {})
-    write_checkpoint(out / stage_file(stage), model.state_dict(), description)
+    tensors = {**model.state_dict(), **tokenizer_tensors(data.tokenizer)}
+    write_checkpoint(out / stage_file(stage), tensors, description)
 
 
 def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:

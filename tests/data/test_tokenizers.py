@@ -183,7 +183,7 @@ def test_a_sentence_is_refused_just_where_no_word_is_known(tokenizer: Tokenizer,
 @every_kind
 def test_a_tokenizer_is_made_again_of_its_description(tokenizer: Tokenizer) -> None:
     description = json.loads(json.dumps(tokenizer.to_description()))
-    again = tokenizer_from_description(description)
+    again = tokenizer_from_description(description, tokenizer.content())
     sentences = [*CAPTIONS, "A zebra's café, 一个女人 🙂"]
     np.testing.assert_array_equal(
         again.encode(sentences, 12).token_ids, tokenizer.encode(sentences, 12).token_ids

@@ -1,6 +1,7 @@
 import contextlib
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from safetensors.torch import save_file
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import (
     FORMAT,
+    TOKENIZER,
     load_into,
     read_checkpoint,
     read_description,
@@ -95,12 +97,12 @@ def _foreign(metadata: dict[str, str] | None, path: Path) -> None:
         ({"limner": "[" * 100_000}, "not a limner checkpoint"),
         ({"limner": "[1]"}, "not a limner checkpoint"),
         ({"limner": '"text"'}, "not a limner checkpoint"),
-        ({"limner": "{}"}, "checkpoint format None, this limner reads 2"),
+        ({"limner": "{}"}, "checkpoint format None, this limner reads 3"),
         (
             {"limner": json.dumps({"format": 1})},
-            "checkpoint format 1, this limner reads 2; train the run again",
+            "checkpoint format 1, this limner reads 3; train the run again",
         ),
-        ({"limner": json.dumps({"format": 3})}, "checkpoint format 3, this limner reads 2"),
+        ({"limner": json.dumps({"format": 4})}, "checkpoint format 4, this limner reads 3"),
     ],
 )
 def test_foreign_files_are_refused(tmp_path: Path, metadata: dict[str, str] | None, message: str) -> None:
@@ -162,7 +164,53 @@ def test_tensors_that_do_not_fit_are_named(change: dict[str, Any], message: str)
     assert torch.equal(module.weight, before)
 
 
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_tokenizer_among_the_tensors_is_no_weight(assign: bool) -> None:
+    module = torch.nn.Linear(3, 2)
+    tensors = {
+        "weight": torch.ones(2, 3),
+        "bias": torch.zeros(2),
+        TOKENIZER: torch.zeros(9, dtype=torch.uint8),
+    }
+    load_into(module, tensors, Path("x"), assign=assign)
+    assert module(torch.ones(1, 3)).tolist() == [[3.0, 3.0]]
+
+
+def test_assigned_tensors_are_the_modules_own_unless_laid_out_otherwise() -> None:
+    module = torch.nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    tensors = {"weight": torch.randn(4, 2, 3, 3), "bias": torch.zeros(4, dtype=torch.float64)}
+    module.bias.requires_grad_(False)
+    load_into(module, tensors, Path("x"), assign=True)
+    assert torch.equal(module.weight, tensors["weight"])
+    assert module.weight.is_contiguous(memory_format=torch.channels_last)
+    assert (module.bias.dtype, module.bias.requires_grad) == (torch.float32, False)
+    linear = torch.nn.Linear(3, 2)
+    whole = {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}
+    load_into(linear, whole, Path("x"), assign=True)
+    assert linear.weight.data_ptr() == whole["weight"].data_ptr()
+    assert linear.weight.requires_grad
+
+
+def test_what_was_read_is_safe_from_a_file_that_is_overwritten_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    write_checkpoint(path, {"a": torch.ones(100_000)}, {})
+    tensors, _ = read_checkpoint(path)
+    with path.open("rb+") as handle:
+        handle.truncate(0)
+    assert bool((tensors["a"] == 1).all())
+
+
 def test_tensors_that_fit_are_loaded() -> None:
     module = torch.nn.Linear(3, 2)
     load_into(module, {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}, Path("x"))
     assert module(torch.ones(1, 3)).tolist() == [[3.0, 3.0]]
+
+
+def test_others_may_read_a_checkpoint_if_the_user_lets_them(tmp_path: Path) -> None:
+    for umask, mode in ((0o022, 0o644), (0o077, 0o600)):
+        before = os.umask(umask)
+        try:
+            write_checkpoint(tmp_path / "s.safetensors", {"weight": torch.ones(1)}, {})
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE((tmp_path / "s.safetensors").stat().st_mode) == mode

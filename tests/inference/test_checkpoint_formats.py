@@ -1,7 +1,7 @@
 """A checkpoint that was written once opens for ever: one small run a format, in tests/inference/formats.
 
 Each is a narrow identity-aware network with a cross-encoder, trained on toys, and its embeddings of one sentence and
-one image.
+one image. That of format 3 has a tokenizer.json among its tensors.
 """
 
 import json
@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import limner
 from limner.errors import CheckpointError
-from limner.inference.checkpoint import FORMAT, read_checkpoint, write_checkpoint
+from limner.inference.checkpoint import FORMAT, TOKENIZER, read_checkpoint, write_checkpoint
 
 RUNS = Path(__file__).parent / "formats"
 SENTENCE = "a red square on white"
@@ -36,6 +37,32 @@ def test_it_gives_what_it_gave(run: Path) -> None:
     regions = model.reranker.region_features(model.prepare_image(image)[None])
     found = model.reranker.rerank(SENTENCE, regions)
     assert found.logits[0] == pytest.approx(expected["logit"], abs=1e-2)  # regions are kept in half precision
+
+
+def test_a_tokenizer_in_the_description_of_format_2_is_read(tmp_path: Path) -> None:
+    run = shutil.copytree(RUNS / "format-3", tmp_path / "run")
+    before = limner.load(run, device="cpu", precision="fp32")
+    file = run / "stage-2.safetensors"
+    tensors, description = read_checkpoint(file)
+    content = json.loads(tensors.pop(TOKENIZER).numpy().tobytes())
+    old = {"kind": "pretrained", "special_tokens": False, "tokenizer": content}
+    write_checkpoint(file, tensors, {**description, "format": 2, "tokenizer": old})
+    after = limner.load(run, device="cpu", precision="fp32")
+    np.testing.assert_array_equal(after.encode_texts(SENTENCE), before.encode_texts(SENTENCE))
+
+
+def test_another_tokenizer_than_the_description_says_is_refused(tmp_path: Path) -> None:
+    run = shutil.copytree(RUNS / "format-3", tmp_path / "run")
+    file = run / "stage-2.safetensors"
+    tensors, description = read_checkpoint(file)
+    tensors[TOKENIZER] = torch.cat([tensors[TOKENIZER], torch.tensor([32], dtype=torch.uint8)])
+    write_checkpoint(file, tensors, description)
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json is damaged"):
+        limner.load(run)
+    del tensors[TOKENIZER]
+    write_checkpoint(file, tensors, description)
+    with pytest.raises(CheckpointError, match="lacks 'tokenizer'"):
+        limner.load(run)
 
 
 @pytest.mark.parametrize("version", [1, FORMAT + 1])
