@@ -24,7 +24,7 @@ FILE = "evaluations.jsonl"
 """The log of evaluations in a run's folder."""
 
 _KEPT = ("split_fingerprint", "model_fingerprint", "checkpoint", "recipe", "seed", "reranked", "versions")
-"""What a line keeps of a report's provenance."""
+"""Parts of a report's provenance that a line keeps."""
 
 
 def noted(report: Report, run: Path) -> Report:
