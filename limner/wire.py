@@ -158,6 +158,9 @@ class Answer(ResponseModel):
     unread: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     """Words at the end of a text that is longer than the model reads; the search ignores them, too."""
 
+    left_out: int = Field(default=0, exclude_if=operator.not_)
+    """Last hits that are left out, because the answer would be longer than the server sends."""
+
     took_ms: float | None = Field(default=None, exclude_if=_is_none)
     """Milliseconds from the request to the answer, waiting included; a server's answers only."""
 
