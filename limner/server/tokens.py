@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import tempfile
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ RIGHTS: tuple[Right, ...] = get_args(Right)
 
 SINGLE = "--token-file"
 """Name of the token that has no name of its own; no name in a file can be the same."""
+
+_SURE = 2_000_000_000
+"""Nanoseconds after which the time of a file's change tells its versions apart."""
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
@@ -122,9 +126,10 @@ class Tokens:
         if single is not None:
             self._single = (Token(SINGLE, frozenset(RIGHTS), _hash(single.get_secret_value().encode())),)
         self._named: tuple[Token, ...] = ()
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
+        self._fault = ""
         if file is not None:
-            self._seen, self._named = _state(file), _named(file)
+            self._named = _named(file)
 
     def find(self, given: bytes) -> Token | None:
         """Find the token that a request has sent; None if it is none of them."""
@@ -139,25 +144,30 @@ class Tokens:
     def _look(self) -> None:
         if self.file is None or (state := _state(self.file)) == self._seen:
             return
+        # what was just written may change once more without another time: file systems count in milliseconds
+        self._seen = state if abs(time.time_ns() - state[1]) > _SURE else None
         try:
-            self._seen, self._named = state, _named(self.file)
+            self._named, fault = _named(self.file), ""
         except SettingsError as error:
             # whoever took it away or broke it may have wanted to revoke one
-            self._named = ()
-            log.error("%s; no token of it is taken", error)
+            self._named, fault = (), str(error)
+        if fault and fault != self._fault:
+            log.error("%s; no token of it is taken", fault)
+        self._fault = fault
 
 
 def _named(file: Path) -> tuple[Token, ...]:
     return tuple(Token(token.name, frozenset(token.rights), token.sha256) for token in read_tokens(file))
 
 
-def _state(file: Path) -> tuple[int, int, int]:
-    """Tells one version of a file from another; zeros if it is not there."""
+def _state(file: Path) -> tuple[int, ...]:
+    """Tells one version of a file from another, by number, times and size; zeros if it is not there."""
     try:
         state = file.stat()
     except OSError:
-        return 0, 0, 0
-    return state.st_ino, state.st_mtime_ns, state.st_size
+        return 0, 0, 0, 0
+    # the second time cannot be set: the number is given again to a later file
+    return state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size
 
 
 def _hash(token: bytes) -> str:
