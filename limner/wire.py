@@ -16,9 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 from limner.errors import SettingsError
 from limner.tables import COLUMNS, arrow_table, text_table
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 T = TypeVar("T", bound="ResponseModel")
 
 Grouping = Literal["identity", "near"]
@@ -29,6 +26,7 @@ Where = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
     from PIL import Image
 
     ImageInput = str | Path | bytes | bytearray | Image.Image | np.ndarray

@@ -22,7 +22,9 @@ def verify_command(
     file: AuditFile,
     holds: Annotated[
         str | None,
-        typer.Option(metavar="DIGEST", help="A digest that an earlier call has printed; it must still be there."),
+        typer.Option(
+            metavar="DIGEST", help="A digest that an earlier call has printed; it must still be there."
+        ),
     ] = None,
 ) -> AuditVerification:
     """Check that each line holds the digest of the line before: exit code 1 if one does not.
@@ -48,9 +50,7 @@ def verify_command(
 @command(app, "forget")
 def forget_command(
     file: AuditFile,
-    ids: Annotated[
-        list[str] | None, typer.Option("--id", help="Key of a picture; may be repeated.")
-    ] = None,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="Key of a picture; may be repeated.")] = None,
     texts: Annotated[
         list[str] | None,
         typer.Option("--text", help="A word or phrase of queries and conditions; may be repeated."),

@@ -87,7 +87,10 @@ COMMANDS: dict[str, Listed] = {
         "limner.cli.token", _SEARCH, "Make, list and revoke the tokens of a search server.", group=True
     ),
     "audit": Listed(
-        "limner.cli.audit", _SEARCH, "Check a server's audit log, and remove what it tells of a person.", group=True
+        "limner.cli.audit",
+        _SEARCH,
+        "Check a server's audit log, and remove what it tells of a person.",
+        group=True,
     ),
     "store": Listed(
         "limner.cli.store", _SEARCH, "List, delete, verify and compact the pictures of a store.", group=True

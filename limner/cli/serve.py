@@ -53,15 +53,20 @@ def serve_command(
         typer.Option(help="File that gets a line of JSON for each request: who, when, what, how many."),
     ] = None,
     audit_days: Annotated[
-        int | None, typer.Option(min=1, help="Remove lines of the audit log that are older than so many days.")
+        int | None,
+        typer.Option(min=1, help="Remove lines of the audit log that are older than so many days."),
     ] = None,
     audit_fsync: Annotated[
         bool,
-        typer.Option("--audit-fsync", help="Answer only when the line is on the disk, so that it outlives a power cut."),
+        typer.Option(
+            "--audit-fsync", help="Answer only when the line is on the disk, so that it outlives a power cut."
+        ),
     ] = False,
     keep_metadata: Annotated[
         bool,
-        typer.Option("--keep-metadata", help="Send pictures with their EXIF, XMP and IPTC data, the place among them."),
+        typer.Option(
+            "--keep-metadata", help="Send pictures with their EXIF, XMP and IPTC data, the place among them."
+        ),
     ] = False,
     max_k: Annotated[int, typer.Option(min=1, help="Most pictures in one answer.")] = 100,
     max_rerank: Annotated[

@@ -155,7 +155,7 @@ def _jpeg(content: bytes) -> list[Piece]:
     _demand(scanned)
     turn = _orientation(content)
     exif: list[Piece] = [] if turn == 1 else [_segment(0xE1, b"Exif\0\0" + _exif(turn))]
-    return [range(0, 2), *jfif, *exif, *_icc_segments(profile), *coding, b"\xff\xd9"]
+    return [range(2), *jfif, *exif, *_icc_segments(profile), *coding, b"\xff\xd9"]
 
 
 def _icc_segments(parts: dict[int, bytes]) -> list[Piece]:
@@ -174,9 +174,24 @@ def _segment(marker: int, body: bytes) -> bytes:
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _LARGEST = {
-    **{b"IHDR": 13, b"PLTE": 768, b"IDAT": 2**31, b"IEND": 0, b"tRNS": 256, b"bKGD": 6, b"hIST": 512},
-    **{b"cHRM": 32, b"gAMA": 4, b"sRGB": 1, b"sBIT": 4, b"pHYs": 9, b"cICP": 4, b"mDCV": 24, b"cLLI": 8},
-    **{b"acTL": 8, b"fcTL": 26, b"fdAT": 2**31},
+    b"IHDR": 13,
+    b"PLTE": 768,
+    b"IDAT": 2**31,
+    b"IEND": 0,
+    b"tRNS": 256,
+    b"bKGD": 6,
+    b"hIST": 512,
+    b"cHRM": 32,
+    b"gAMA": 4,
+    b"sRGB": 1,
+    b"sBIT": 4,
+    b"pHYs": 9,
+    b"cICP": 4,
+    b"mDCV": 24,
+    b"cLLI": 8,
+    b"acTL": 8,
+    b"fcTL": 26,
+    b"fdAT": 2**31,
 }
 """Chunks that decide what a viewer shows, with the most bytes that each may have; a larger one hides something."""
 _TOLD = (b"eXIf", b"tEXt", b"zTXt", b"iTXt")
@@ -185,7 +200,7 @@ _MOST_PROFILE = 2**24
 
 
 def _png(content: bytes) -> list[Piece]:
-    kept: list[Piece] = [range(0, len(_PNG))]
+    kept: list[Piece] = [range(len(_PNG))]
     told: list[bytes] = []
     seen: set[bytes] = set()
     end = len(_PNG)
@@ -244,11 +259,7 @@ def _iccp(data: bytes) -> list[Piece]:
         profile = _profile(unpacker.decompress(packed[1:], _MOST_PROFILE))
     except zlib.error:
         profile = None
-    return (
-        []
-        if profile is None
-        else [_png_chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(profile))]
-    )
+    return [] if profile is None else [_png_chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(profile))]
 
 
 _VP8X_SIZE, _ANMF_HEADER = 10, 16
@@ -319,7 +330,7 @@ _GIF_LOOP = re.compile(rb"!\xff\x0b(NETSCAPE2\.0|ANIMEXTS1\.0)\x03\x01..\0", re.
 
 def _gif(content: bytes) -> list[Piece]:
     at = 13 + _table(content[10])
-    kept: list[Piece] = [range(0, at)]
+    kept: list[Piece] = [range(at)]
     shown = False
     # without the trailer Pillow and browsers show it all the same
     while at < len(content) and content[at] != 0x3B:

@@ -39,7 +39,7 @@ def hits_that_fit(hits: Sequence[Hit], most: int) -> tuple[Hit, ...]:
 
 
 def fields_that_fit(fields: Sequence[MetadataField], most: int) -> tuple[MetadataField, ...]:
-    """The first fields that have no more bytes than `most` together; a field that has more by itself loses its values."""
+    """The first fields that have no more bytes than `most` together; one that has more by itself loses its values."""
     short = [
         field if _size(field.values) <= most // 2 else field.model_copy(update={"values": ()})
         for field in fields

@@ -98,7 +98,7 @@ class AuditLog:
             threading.Thread(target=self._daily, name="limner-audit", daemon=True).start()
 
     def append(self, facts: Mapping[str, Any]) -> None:
-        """Add a line with the time, facts, and the digest of the line before. Raises `OSError`; then no line is left."""
+        """Add a line of facts with the time and the digest of the line before. Raises `OSError`; no line is left then."""
         with self._one, _locked(self.file) as handle:
             self._begin(handle)
             line = _line({"time": _now(), **facts, "previous": self._follows})
@@ -206,8 +206,8 @@ def forget(file: Path, keys: Collection[str] = (), texts: Collection[str] = ()) 
     phrase = said if said.pattern else None
     with _locked(file) as handle:
         lines = changed = 0
-        for lines, raw in enumerate(_lines(handle), start=1):
-            line = _read(raw)
+        for raw in _lines(handle):
+            line, lines = _read(raw), lines + 1
             changed += line is None or _without(line, named, phrase) is not line
         if not changed:
             return AuditForgotten(lines=lines, changed=0)
@@ -376,7 +376,10 @@ def _lines(handle: int) -> Iterator[bytes]:
 
 @contextmanager
 def _replacing(file: Path) -> Iterator[Callable[[bytes], str]]:
-    """Write a file anew, as a whole or not at all; the block gets a function that writes a line and returns its digest."""
+    """Write a file anew, as a whole or not at all.
+
+    The block gets a function that writes a line and returns the digest that the next one must hold.
+    """
     with tempfile.NamedTemporaryFile(dir=file.parent, prefix=".", delete=False) as new:
 
         def write(line: bytes) -> str:

@@ -90,7 +90,7 @@ def asked_of(body: BaseModel) -> dict[str, Any]:
 
 
 class Record:
-    """What is known of one request."""
+    """The facts of one request."""
 
     def __init__(self, audit: AuditLog, scope: Scope) -> None:
         self.audit, self.scope = audit, scope
@@ -178,7 +178,7 @@ class _Answer:
     async def send(self, message: Message) -> None:
         """Record the answer at its beginning, then send it on."""
         if self.replaced:
-            return
+            return None
         if self.recorded or message["type"] not in ("http.response.start", "http.response.body"):
             return await self.outside(message)
         if message["type"] == "http.response.start" and message["status"] >= 400:

@@ -88,7 +88,7 @@ async def send_picture(
         if kind is None:
             content = await decoding.run(lambda: as_jpeg(open_rgb(file.read(), name=name)))
             return Response(content, media_type="image/jpeg", headers=_HEADERS)
-        pieces: list[Piece] | None = [range(0, entry.size)]
+        pieces: list[Piece] | None = [range(entry.size)]
         if not keep_metadata:
             # places in the file and not its bytes, which 1,000 slow clients would keep in memory
             pieces = await decoding.run(lambda: pieces_without_metadata(file.read(entry.size)))

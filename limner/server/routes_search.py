@@ -151,7 +151,9 @@ def search_routes(engine: Engine, worker: Worker, settings: ServerSettings) -> A
         query = await run_in_threadpool(bounded, query_from_request(body, settings))
         answer = await unless_disconnected(request, worker.ask(await decoded(query)))
         # after the engine, which answers the library with the same hits and their paths
-        hits = hits_that_fit([without_path(hit, settings.uploads) for hit in answer.hits], settings.max_answer)
+        hits = hits_that_fit(
+            [without_path(hit, settings.uploads) for hit in answer.hits], settings.max_answer
+        )
         note(request.scope, found=[hit.id for hit in hits])
         took = round(1000 * (time.perf_counter() - began), 2)
         left_out = len(answer.hits) - len(hits)

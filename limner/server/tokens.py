@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from limner.errors import SettingsError
 
 Right = Literal["search", "add", "erase"]
-"""What a token allows: to search and look at pictures, to add pictures, to delete and erase them."""
+"""A right of a token: to search and look at pictures, to add pictures, to delete and erase them."""
 
 RIGHTS: tuple[Right, ...] = get_args(Right)
 
@@ -85,7 +85,10 @@ def read_tokens(file: Path) -> tuple[StoredToken, ...]:
 
 
 def add_token(file: Path, name: str, rights: Collection[Right]) -> str:
-    """Make a token, add its hash to a file, and return it. The file is made if it does not exist. Raises `SettingsError`."""
+    """Make a token, add its hash to a file, and return it. A file that does not exist is made.
+
+    Raises `SettingsError`.
+    """
     if not re.fullmatch(_NAME, name):
         raise SettingsError(f"expected a name of letters, digits, '.', '_' and '-', got {name[:80]!a}")
     # 256 random bits: nobody finds it from its hash, so that no slow hash is needed
@@ -97,7 +100,8 @@ def add_token(file: Path, name: str, rights: Collection[Right]) -> str:
         chosen = tuple(right for right in RIGHTS if right in rights)
         created = datetime.now(UTC).isoformat(timespec="seconds")
         _write(
-            file, (*tokens, StoredToken(name=name, rights=chosen, sha256=_hash(token.encode()), created=created))
+            file,
+            (*tokens, StoredToken(name=name, rights=chosen, sha256=_hash(token.encode()), created=created)),
         )
     return token
 

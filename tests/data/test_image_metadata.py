@@ -61,7 +61,9 @@ def segment(marker: int, body: bytes) -> bytes:
 def jpeg(draw: st.DrawFn, turn: int | None, in_xmp: int | None) -> bytes:
     image = pixels_of(draw(st.sampled_from(["L", "RGB", "CMYK"])), draw(st.integers(0, 99)))
     file = io.BytesIO()
-    image.save(file, "JPEG", progressive=draw(st.booleans()), icc_profile=draw(st.sampled_from([None, PROFILE])))
+    image.save(
+        file, "JPEG", progressive=draw(st.booleans()), icc_profile=draw(st.sampled_from([None, PROFILE]))
+    )
     content = file.getvalue()
     planted = [
         segment(0xE1, exif_of(turn)),
@@ -127,7 +129,13 @@ def webp(draw: st.DrawFn, turn: int | None, in_xmp: int | None) -> bytes:
     if draw(st.booleans()):
         told["icc_profile"] = PROFILE
     image.save(
-        file, "WEBP", lossless=draw(st.booleans()), quality=30, save_all=bool(frames), append_images=frames, **told
+        file,
+        "WEBP",
+        lossless=draw(st.booleans()),
+        quality=30,
+        save_all=bool(frames),
+        append_images=frames,
+        **told,
     )
     content = file.getvalue()
     if told or frames:
@@ -140,7 +148,9 @@ def gif(draw: st.DrawFn, turn: int | None, in_xmp: int | None) -> bytes:
     image = pixels_of("P", draw(st.integers(0, 99)))
     file = io.BytesIO()
     frames = [image.rotate(180)] if draw(st.booleans()) else []
-    image.save(file, "GIF", comment=SECRET, save_all=bool(frames), append_images=frames, loop=3, transparency=2)
+    image.save(
+        file, "GIF", comment=SECRET, save_all=bool(frames), append_images=frames, loop=3, transparency=2
+    )
     content = file.getvalue()
     planted = [
         b"!\xfe" + bytes([len(SECRET)]) + SECRET + b"\0",
@@ -177,7 +187,15 @@ def frames_of(content: bytes) -> list[tuple[str, bytes, object, object]]:
 
 def nothing_is_left(content: bytes) -> None:
     """By bytes, packed ones among them, and by Pillow."""
-    for shape in (SECRET, b"xmpmeta", b"52.52", b"Photoshop", b"GPS", zlib.compress(SECRET)[2:-4], b"2026:11"):
+    for shape in (
+        SECRET,
+        b"xmpmeta",
+        b"52.52",
+        b"Photoshop",
+        b"GPS",
+        zlib.compress(SECRET)[2:-4],
+        b"2026:11",
+    ):
         assert shape not in content
     with Image.open(io.BytesIO(content)) as image:
         image.load()
@@ -305,7 +323,9 @@ def test_a_profile_that_is_none_goes() -> None:
             assert after.info["icc_profile"] == large
     content = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", b"\0\0\0\x01\0\0\0\x01\x08\0\0\0\0")
     content += chunk(b"iCCP", SECRET + b"\0\0" + zlib.compress(PROFILE))
-    content += chunk(b"iCCP", b"a\0\0" + SECRET) + chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"IEND", b"")
+    content += (
+        chunk(b"iCCP", b"a\0\0" + SECRET) + chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"IEND", b"")
+    )
     assert SECRET not in stripped(content)
 
 

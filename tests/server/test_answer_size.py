@@ -28,9 +28,7 @@ def heavy(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     engine = toy_engine(folder)
     pictures = [folder / HOME / f"{seed}.png" for seed in range(COUNT)]
     sizes = [0, 40_000, 10, 2000, 2000, 2000, 2000, 7000]
-    facts = {
-        str(path): {"note": "ü" * (size // 2)} for path, size in zip(pictures, sizes, strict=True)
-    }
+    facts = {str(path): {"note": "ü" * (size // 2)} for path, size in zip(pictures, sizes, strict=True)}
     index_pictures(engine.encoder, engine.files, pictures, metadata=facts)
     return engine
 

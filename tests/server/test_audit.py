@@ -38,7 +38,7 @@ def test_each_line_holds_the_digest_of_its_predecessor(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     log = written(file, {"request": "search", "text": "a “coat”\nand more"}, {"request": "item"})
     assert file.stat().st_mode & 0o077 == 0
-    begin, first, second = read(file)
+    begin, first, _ = read(file)
     assert (begin["request"], begin["previous"]) == ("begin", None)
     assert first["text"] == "a “coat”\nand more"
     assert first["time"].endswith("+00:00")
@@ -285,15 +285,13 @@ def test_servers_threads_and_rewriting_at_once(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     log = written(file)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    others = [
-        subprocess.Popen([sys.executable, "-c", _WRITER, str(file)], env=environment) for _ in range(2)
-    ]
-    threads = [
-        threading.Thread(
-            target=lambda: [log.append({"request": "item", "id": KEYS[1]}) for _ in range(50)]
-        )
-        for _ in range(2)
-    ]
+    others = [subprocess.Popen([sys.executable, "-c", _WRITER, str(file)], env=environment) for _ in range(2)]
+
+    def ask() -> None:
+        for _ in range(50):
+            log.append({"request": "item", "id": KEYS[1]})
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

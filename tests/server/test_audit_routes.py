@@ -145,7 +145,9 @@ def test_a_bug_is_recorded(engine: Engine, file: Path, monkeypatch: pytest.Monke
     assert "ZeroDivisionError" in line["refused"]
 
 
-def test_no_line_no_answer_and_no_change(client: TestClient, engine: Engine, file: Path, tmp_path: Path) -> None:
+def test_no_line_no_answer_and_no_change(
+    client: TestClient, engine: Engine, file: Path, tmp_path: Path
+) -> None:
     key = client.get("/v1/items").json()["items"][0]["id"]
     file.unlink()
     file.mkdir()

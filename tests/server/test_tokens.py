@@ -126,14 +126,14 @@ def test_every_token_is_compared_in_constant_time(file: Path, monkeypatch: pytes
     compared: list[str] = []
     real = hmac.compare_digest
 
-    def seen(given: str, known: str) -> bool:
+    def seen(digest: str, known: str) -> bool:
         compared.append(known)
-        return real(given, known)
+        return real(digest, known)
 
     monkeypatch.setattr(hmac, "compare_digest", seen)
-    for given in (made[0], made[2], "single-single-single", "wrong"):
+    for token in (made[0], made[2], "single-single-single", "wrong"):
         compared.clear()
-        tokens.find(given.encode())
+        tokens.find(token.encode())
         # the right one does not end it sooner
         assert len(compared) == 4
 
