@@ -60,6 +60,8 @@ class Access:
                     401, f"the token {fault}; send Authorization: Bearer TOKEN", headers=challenge
                 )
                 return await answer(scope, receive, send)
+            # for `limner.server.connections`, which closes other connections first
+            scope.setdefault("state", {})["token"] = True
         return await self.app(scope, receive, send)
 
     def _holds(self, headers: dict[bytes, bytes]) -> bool:
