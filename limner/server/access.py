@@ -61,7 +61,7 @@ class Access:
                 )
                 return await answer(scope, receive, send)
             # for `limner.server.connections`, which closes other connections first
-            scope.setdefault("state", {})["token"] = True
+            scope["limner.token"] = True
         return await self.app(scope, receive, send)
 
     def _holds(self, headers: dict[bytes, bytes]) -> bool:

@@ -14,6 +14,7 @@ pip, and would have to hold the same numbers.
 """
 
 import asyncio
+import selectors
 import socket
 from collections import Counter
 from functools import partial
@@ -73,6 +74,7 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
+_CLOSE = (b"connection", b"close")
 STOPPING = "the server is stopping"
 GRACE = 10.0
 """Seconds that requests have to end when the server stops; then they are refused."""
@@ -80,6 +82,7 @@ _LAST = 2
 """Further seconds for the refusals to be sent."""
 _QUIET = 1.0
 """Seconds that a connection without a request stays open when the server stops: a request may be on its way."""
+_TURNS = 3
 _PROMPT = 0.25
 """Seconds that a client may take without being counted as slow."""
 
@@ -136,7 +139,7 @@ class Connection(H11Protocol):
     def trusted(self) -> bool:
         """True if the last request on this connection came with the right token."""
         # `limner.server.access.Access` says so
-        return self.scope is not None and bool(self.scope["state"].get("token"))
+        return self.scope is not None and "limner.token" in self.scope
 
     @property
     def answered(self) -> bool:
@@ -165,11 +168,11 @@ class Connection(H11Protocol):
 
     def shutdown(self) -> None:
         """Close after the answer that is due, or soon if none is."""
+        if self.cycle is not None:
+            # or the client sends its next request to a connection that closes
+            self.cycle.default_headers = [*self.cycle.default_headers, _CLOSE]
         # at once, uvicorn would drop requests that have arrived and were not read yet
-        if self.answered:
-            self.loop.call_later(_QUIET, self._close)
-        else:
-            super().shutdown()
+        self.loop.call_later(_QUIET, self._close)
 
     def _close(self) -> None:
         if not self.transport.is_closing():
@@ -246,13 +249,10 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop: every request that has arrived is answered, after `GRACE` seconds with 503."""
-        for one in sockets or []:
-            # no further clients; those whom the system has let in already would be cut off with the socket
-            one.listen(0)
-        await asyncio.sleep(0.05)
-        # of every answer that begins from now on, so that a busy client does not send its next request to nobody
-        self.server_state.default_headers.append((b"connection", b"close"))
         loop = asyncio.get_running_loop()
+        await self._accept_all(sockets or [], loop.time() + _LAST)
+        # of every answer that begins from now on, so that a busy client does not send its next request to nobody
+        self.server_state.default_headers.append(_CLOSE)
         # before uvicorn cuts off what still waits, without a word
         late = [
             loop.call_later(GRACE, self._turn_away, 0.0),
@@ -262,6 +262,17 @@ class Server(uvicorn.Server):
         # every request was answered in time, so none needs to be turned away
         for timer in late:
             timer.cancel()
+
+    async def _accept_all(self, sockets: list[socket.socket], until: float) -> None:
+        """Accept the clients that the system has let in already; the closing socket would cut them off."""
+        with selectors.DefaultSelector() as waiting:
+            for one in sockets:
+                waiting.register(one, selectors.EVENT_READ)
+            # asyncio takes a few turns of its loop from a client that waits to a connection that is open
+            quiet = 0
+            while quiet < _TURNS and asyncio.get_running_loop().time() < until:
+                quiet = 0 if waiting.select(0) else quiet + 1
+                await asyncio.sleep(0)
 
     def _refuse_rest(self) -> None:
         for one in self._connections():

@@ -118,7 +118,7 @@ def item_routes(
         check_pixels(content, settings.max_pixels)
         # not given up when the client leaves: half a change helps nobody, and who sends it again gets the same image
         stored = await asyncio.wrap_future(
-            worker.call(changes.add, content, body.name, body.identity, body.metadata)
+            worker.change(changes.add, content, body.name, body.identity, body.metadata)
         )
         return without_path(stored.to_item(), uploads)
 
@@ -131,7 +131,7 @@ def item_routes(
     async def delete(id: Id) -> None:
         """Remove a picture from the store; its file is deleted only if it was added here."""
         # in the thread of the model, which also adds: changes of one server never meet at the writers' lock
-        await asyncio.wrap_future(worker.call(changes.delete, id))
+        await asyncio.wrap_future(worker.change(changes.delete, id))
 
     @routes.get(
         "/v1/images/{id}",

@@ -10,10 +10,10 @@ from limner.server.settings import ServerSettings
 
 
 @contextmanager
-def running(app: Any, settings: ServerSettings | None = None) -> Iterator[str]:
+def running(app: Any, settings: ServerSettings | None = None, proxy: str | None = None) -> Iterator[str]:
     """Its URL, as long as it runs."""
     with listen("127.0.0.1", 0) as listening:
-        server = Server(app, settings or ServerSettings())
+        server = Server(app, settings or ServerSettings(), proxy)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
