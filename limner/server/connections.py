@@ -106,7 +106,7 @@ class Connection(H11Protocol):
         # 0: `pause_writing` as soon as the system takes no more bytes, `resume_writing` when it has taken them all
         transport.set_write_buffer_limits(0)
         self.address = client_of({"client": self.client})
-        of_client = sum(one.address == self.address for one in self.connections)
+        of_client = sum(getattr(one, "address", None) == self.address for one in self.connections)
         if len(self.connections) > self._most or of_client > 2 * self._each:
             self.end(503, "too many connections are open; try again soon")
 
