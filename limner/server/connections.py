@@ -83,6 +83,7 @@ _LAST = 2
 _QUIET = 1.0
 """Seconds that a connection without a request stays open when the server stops: a request may be on its way."""
 _TURNS = 3
+"""Turns of its loop that asyncio takes from a client that waits to a connection that is open, and one more."""
 _PROMPT = 0.25
 """Seconds that a client may take without being counted as slow."""
 
@@ -124,7 +125,7 @@ class Connection(H11Protocol):
         """Begin to wait for the next request."""
         # before uvicorn looks at requests that have arrived meanwhile
         self._asking = self.loop.time()
-        if self.conn.trailing_data[0] and not self.trusted:
+        if self.conn.trailing_data[0].strip() and not self.trusted:
             # no browser sends the next request before it has the answer; 999 clients that did took all of the time
             self.transport.close()
         super().on_response_complete()
@@ -268,7 +269,6 @@ class Server(uvicorn.Server):
         with selectors.DefaultSelector() as waiting:
             for one in sockets:
                 waiting.register(one, selectors.EVENT_READ)
-            # asyncio takes a few turns of its loop from a client that waits to a connection that is open
             quiet = 0
             while quiet < _TURNS and asyncio.get_running_loop().time() < until:
                 quiet = 0 if waiting.select(0) else quiet + 1

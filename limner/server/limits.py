@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from limner.server.batching import GONE
 from limner.server.problems import problem
 
 _WITH_PICTURES = ("/v1/search", "/v1/sentences", "/v1/items")
@@ -59,6 +60,8 @@ class Bodies:
         async def counted() -> Message:
             nonlocal unread, size
             message = await receive()
+            if unread and message["type"] == "http.disconnect":
+                raise HTTPException(GONE, "the client has gone")
             unread = unread and message.get("more_body", False)
             size += len(message.get("body", b""))
             # counted as well: a chunked body has no Content-Length
