@@ -77,8 +77,9 @@ def rest(one: socket.socket, trickled: bytes = b"") -> tuple[bytes, float]:
 @pytest.mark.parametrize(("before", "half"), [(b"", b""), (b"", HALF), (WHOLE, HALF)])
 def test_a_head_that_does_not_come(engine: Engine, before: bytes, half: bytes) -> None:
     with served(engine, **FAST) as address, dialled(address, before) as one:
-        if before:
-            assert one.recv(4096).startswith(b"HTTP/1.1 200")
+        answer = b""
+        while before and not answer.endswith(b"}"):
+            answer += one.recv(4096)
         one.sendall(half)
         got, seconds = rest(one, trickled=b"a" if half else b"")
         assert got == b""

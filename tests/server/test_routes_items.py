@@ -2,6 +2,7 @@ import base64
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
+from limner.server.uploads import Changes
 from tests.search.fake import draw
 from tests.server.running import running
 from tests.server.serving import COUNT, HOME, base64_of, problem
@@ -176,9 +178,14 @@ def test_a_store_that_is_being_written(changing: TestClient, engine: Engine) -> 
 def test_many_add_the_same_bytes_at_once(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # each takes a third of what a query may take
-    encode = engine.encoder.encode_images
-    monkeypatch.setattr(engine.encoder, "encode_images", lambda *given: time.sleep(0.2) or encode(*given))
+    add = Changes.add
+
+    def slow(*given: Any) -> Any:
+        time.sleep(0.2)
+        return add(*given)
+
+    # twice as long as a query may take
+    monkeypatch.setattr(Changes, "add", slow)
     settings = ServerSettings(changes=True, uploads=tmp_path / "uploads", query_seconds=0.1, rate=0)
     image = base64_of(draw(tmp_path / "new.png", 99))
     with running(create_app(Store(engine), settings), settings) as url, ThreadPoolExecutor(12) as threads:
