@@ -114,5 +114,9 @@ def test_who_stays_and_who_goes(ones: list[Fake]) -> None:
         number <= LIMITS.client_connections for number in Counter(one.address for one in ones).values()
     ):
         assert all(one.late for one in closed)
+    # the token keeps a connection open, unless its own client has too many
+    opened = Counter(one.address for one in ones)
+    for one in closed:
+        assert one.late or not one.trusted or opened[one.address] > LIMITS.client_connections
     # who is late in the middle of a body learns why
     assert all(one.ended == [408] for one in closed if one.late and one.state == "body")
