@@ -23,7 +23,6 @@ from tempfile import TemporaryDirectory
 import httpx
 import numpy as np
 import torch
-import uvicorn
 
 from benchmarks.measuring import publish
 from limner.data.tokenizers import WordTokenizer
@@ -38,7 +37,7 @@ from limner.search.entry import StoredImage
 from limner.search.store import Store, open_store
 from limner.search.store_files import StoreFiles
 from limner.server.app import create_app
-from limner.server.connections import HeaderTimeout, listen, url_of
+from limner.server.connections import Server, listen, url_of
 from limner.server.settings import ServerSettings
 
 PICTURES, WORDS, KNOWN, K = 10_000, 8, 5_000, 10
@@ -164,8 +163,8 @@ def _server(store: Path, own: bool, most: int) -> Iterator[str]:
 
 
 def _serve(store: Path, own: bool, most: int, tell: Connection) -> None:
-    app = create_app(_opened(store, own=own), ServerSettings(rate=0, max_batch=most))
-    server = uvicorn.Server(uvicorn.Config(app, http=HeaderTimeout, log_level="warning", access_log=False))
+    settings = ServerSettings(rate=0, max_batch=most)
+    server = Server(create_app(_opened(store, own=own), settings), settings)
     with listen("127.0.0.1", 0) as listening:
         tell.send(url_of(listening))
         server.run(sockets=[listening])

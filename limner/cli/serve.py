@@ -1,8 +1,6 @@
 """`limner serve`: search a store over HTTP."""
 
-import asyncio
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,13 +16,6 @@ from limner.cli.schemas import Served
 from limner.errors import SettingsError, install_hint
 
 app = group("Serve.")
-
-# uvicorn answers 503 above it
-_CONNECTIONS = 1000
-_GRACE = 10
-"""Seconds that requests have to end when the server stops; then they are refused."""
-_LAST = 2
-"""Further seconds after which unanswered requests are cut off."""
 
 
 @command(app, "serve", schema=Served)
@@ -83,6 +74,18 @@ def serve_command(
     max_answer: Annotated[
         int, typer.Option(min=1, help="MiB after which a list of pictures or hits ends early.")
     ] = 4,
+    request_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Seconds that a request may take to arrive, body included.")
+    ] = 30,
+    answer_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Seconds that a client may take to read an answer.")
+    ] = 60,
+    max_connections: Annotated[
+        int, typer.Option(min=2, help="Most open connections; half are kept from slow clients without token.")
+    ] = 800,
+    client_connections: Annotated[
+        int, typer.Option(min=1, help="Connections of one client above which its slow ones are closed.")
+    ] = 100,
     max_batch: Annotated[
         int, typer.Option(min=1, help="Most queries that are answered together; 1 = each on its own.")
     ] = 64,
@@ -107,11 +110,9 @@ def serve_command(
     docs/server.md tells of tokens, limits and the audit log.
     """
     try:
-        import uvicorn
-
         from limner.server.access import LOCAL, is_loopback, read_token
         from limner.server.app import create_app
-        from limner.server.connections import HeaderTimeout, listen, url_of
+        from limner.server.connections import Server, listen, url_of
         from limner.server.settings import ServerSettings
     except ModuleNotFoundError as error:
         # a module of ours that is missing is a bug and no missing extra
@@ -153,6 +154,10 @@ def serve_command(
             max_batch=max_batch,
             max_rerank=max_rerank,
             query_seconds=query_seconds,
+            request_seconds=request_seconds,
+            answer_seconds=answer_seconds,
+            max_connections=max_connections,
+            client_connections=client_connections,
             docs=docs,
             rate=rate,
             # a page of results asks for a thumbnail of each hit at once; at least 1 where there is no limit
@@ -163,32 +168,7 @@ def serve_command(
         opened.engine.prepare()
         app = create_app(opened, settings)
 
-        class Server(uvicorn.Server):
-            async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-                # before uvicorn cuts off what still waits, without a word
-                late = asyncio.get_running_loop().call_later(_GRACE, app.state.turn_away, 0.0)
-                await super().shutdown(sockets)
-                # every request was answered in time, so none needs to be turned away
-                late.cancel()
-
-        server = Server(
-            uvicorn.Config(
-                app,
-                http=HeaderTimeout,
-                log_level="warning",
-                access_log=False,
-                # clients need not know what serves them
-                server_header=False,
-                # nothing here speaks WebSocket, and uvicorn would look for a library
-                ws="none",
-                # from anybody else the header would let a client choose its address, and so escape the rate limit
-                proxy_headers=behind_proxy is not None,
-                forwarded_allow_ips=behind_proxy,
-                limit_concurrency=_CONNECTIONS,
-                # later than `turn_away`, whose 503 must have time to be sent
-                timeout_graceful_shutdown=_GRACE + _LAST,
-            )
-        )
+        server = Server(app, settings, behind_proxy)
         if not is_loopback(host) and behind_proxy is None:
             err.print(
                 "without a TLS proxy before it, others on the network can read the token and the answers"

@@ -19,7 +19,7 @@ from limner.server.audit import AuditLog
 from limner.server.audit_routes import Auditing, note
 from limner.server.batching import Worker
 from limner.server.counters import MEDIA_TYPE, Counters, Counting
-from limner.server.limits import BodyLimit, Buckets, RateLimit
+from limner.server.limits import Bodies, Buckets, RateLimit
 from limner.server.page import Guarded, page_routes
 from limner.server.problems import Fault, declared, install_handlers, problem_schema
 from limner.server.routes_items import item_routes
@@ -91,12 +91,13 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     )
     # uvicorn runs the lifespan's end after all requests: a server that stops earlier turns them away by this
     app.state.turn_away = worker.close
-    # outermost last: who is not let in has no body read, every refusal has the guarded headers and is counted
-    app.add_middleware(BodyLimit, largest=settings.max_body, seconds=settings.body_seconds)
+    # outermost last: who is not let in has no body read, an unread body ends the connection whoever refuses it, every
+    # refusal has the guarded headers and is counted
     guesses = Buckets(settings.rate, settings.burst) if settings.rate else None
     app.add_middleware(Access, tokens=tokens, hosts=settings.hosts, guesses=guesses)
     if settings.rate:
         app.add_middleware(RateLimit, buckets=Buckets(settings.rate, settings.burst))
+    app.add_middleware(Bodies, largest=settings.max_body)
     if audit is not None:
         app.add_middleware(Auditing, audit=audit)
     app.add_middleware(Guarded)

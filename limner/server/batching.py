@@ -4,6 +4,7 @@ A query that finds the thread idle is answered at once and does not wait for oth
 """
 
 import asyncio
+import math
 import threading
 import time
 from collections import deque
@@ -45,7 +46,7 @@ class Worker:
 
     - `answers`: answers several queries, each until a time, with an answer or its error.
     - `seconds`: longest time from a request to its answer, `SearchTimeoutError` beyond. A query that is being answered
-      stops at it; another call that has begun does not.
+      stops at it; another call that has begun does not. Changes have no such limit.
     - `max_batch`: most queries at once; `max_waiting`: most requests that may wait, `RefusedError` (503) beyond.
     - `on_batch` is called with the number of queries of each batch.
     """
@@ -83,6 +84,11 @@ class Worker:
         """Call a function in the thread, between two batches."""
         return self._line_up(self._calls, partial(function, *args, **kwargs))
 
+    def change(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        """Call a function that changes the store; it is not given up, however long it waits for its turn."""
+        # each change is a commit of its own: of 24 adds at once, 17 were refused after a limit of 1 s
+        return self._line_up(self._calls, partial(function, *args, **kwargs), math.inf)
+
     def close(self, seconds: float = 1.0) -> None:
         """Refuse all requests that wait, and after so many seconds those that have begun, too."""
         with self._changed:
@@ -100,8 +106,10 @@ class Worker:
         for request in begun:
             _settle(request.done, stopping)
 
-    def _line_up(self, line: deque[_Asked], what: Query | Callable[[], Any]) -> "Future[Any]":
-        request = _Asked(what, Future(), time.monotonic() + self._seconds)
+    def _line_up(
+        self, line: deque[_Asked], what: Query | Callable[[], Any], seconds: float | None = None
+    ) -> "Future[Any]":
+        request = _Asked(what, Future(), time.monotonic() + (seconds or self._seconds))
         with self._changed:
             if self._closed:
                 raise RefusedError(503, "the server is stopping")

@@ -1,15 +1,41 @@
-"""The socket that a server listens on, and how long a request's header may take to arrive on a connection."""
+"""The server's connections: their socket, how long a client may take, how many it may have, and how they end.
+
+uvicorn waits for a slow client for ever. 999 connections that sent a byte a second, without a token, kept the right
+token out in 30 of 30 tries (`python -m benchmarks.slow_clients`). This file is the one place that limits them:
+
+- The server goes through all connections ten times a second (`Server`), so no timer has to be set and forgotten.
+- A request, from the first wait for it to the last byte of its body, has one deadline that no byte moves. So has the
+  reading of an answer.
+- When connections become many, those close first whose clients have been slowest and have not shown the token.
+
+The alternatives that lost: hypercorn limits one read and an idle connection, granian the time of a header; neither
+limits a body, an answer that is not read, or the connections of a client. A reverse proxy does, but does not come with
+pip, and would have to hold the same numbers.
+"""
 
 import asyncio
+import selectors
 import socket
+from collections import Counter
+from functools import partial
+from typing import Any
 
 import h11
+import uvicorn
+from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from limner.errors import SettingsError
+from limner.server.limits import client_of
+from limner.server.problems import problem
+from limner.server.settings import ServerSettings
 
 # uvicorn's own number
 _BACKLOG = 2048
+_AT_ONCE = 64
+"""Number of connections that are accepted at once."""
+_UNSENT = 2**16
+"""Bytes of an answer that the system keeps for a client that does not read."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -26,6 +52,9 @@ def listen(host: str, port: int) -> socket.socket:
         if family == socket.AF_INET6:
             # systems differ in whether :: also means IPv4; a server on it must mean the same everywhere
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        # the system takes megabytes of an answer that nobody reads; with this, `Connection` sees that it waits
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
         listening.bind(address)
         listening.listen(_BACKLOG)
     except OSError as error:
@@ -45,46 +74,210 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-SECONDS = 10.0
+_CLOSE = (b"connection", b"close")
+STOPPING = "the server is stopping"
+GRACE = 10.0
+"""Seconds that requests have to end when the server stops; then they are refused."""
+_LAST = 2
+"""Further seconds for the refusals to be sent."""
+_QUIET = 1.0
+"""Seconds that a connection without a request stays open when the server stops: a request may be on its way."""
+_TURNS = 3
+"""Turns of its loop that asyncio takes from a client that waits to a connection that is open, and one more."""
+_PROMPT = 0.25
+"""Seconds that a client may take without being counted as slow."""
 
 
-class HeaderTimeout(H11Protocol):
-    """uvicorn's protocol that closes a connection if no whole request header arrives within `SECONDS`."""
+class Connection(H11Protocol):
+    """One connection, which knows since when its client keeps the server waiting.
 
-    # uvicorn has no limit for slow headers and starts its keep-alive timer again at each byte: of 1,000 half-sent
-    # headers all stayed for ever, and none does after 35 s now (docs/log/2026-11-22.md)
+    `most`: number of open connections beyond which a new one is refused; `each`: half the number for one client.
+    """
 
-    _late: asyncio.TimerHandle | None = None
+    def __init__(self, *args: Any, most: int, each: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._most, self._each = most, each
+        self._asking = self.loop.time()
+        self.reading_since: float | None = None
+        """The time since when the client has been reading an answer, of which there is more."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first header."""
+        """Begin to wait for a request, or refuse it if there are too many connections."""
         super().connection_made(transport)
-        self._watch()
+        # 0: `pause_writing` as soon as the system takes no more bytes, `resume_writing` when it has taken them all
+        transport.set_write_buffer_limits(0)
+        self.address = client_of({"client": self.client})
+        of_client = sum(getattr(one, "address", None) == self.address for one in self.connections)
+        if len(self.connections) > self._most or of_client > 2 * self._each:
+            self.end(503, "too many connections are open; try again soon")
 
-    def data_received(self, data: bytes) -> None:
-        """Pass data on, and wait until they are a whole header."""
-        super().data_received(data)
-        # after the parser has read them: its state tells whether the header is whole
-        self._watch()
+    def pause_writing(self) -> None:
+        """Note since when the client has not read its answer."""
+        self.reading_since = self.loop.time()
+        super().pause_writing()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
-        self._forget()
-        super().connection_lost(exc)
+    def resume_writing(self) -> None:
+        """Note that the client has read all."""
+        self.reading_since = None
+        super().resume_writing()
 
-    def _watch(self) -> None:
-        if self.conn.their_state is not h11.IDLE:
-            self._forget()
-        # a timer that runs goes on, however many single bytes arrive
-        elif self._late is None:
-            self._late = self.loop.call_later(SECONDS, self._give_up)
-
-    def _give_up(self) -> None:
-        # after a whole request uvicorn closes what is idle itself
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        # before uvicorn looks at requests that have arrived meanwhile
+        self._asking = self.loop.time()
+        if self.conn.trailing_data[0].strip() and not self.trusted:
+            # no browser sends the next request before it has the answer; 999 clients that did took all of the time
             self.transport.close()
+        super().on_response_complete()
 
-    def _forget(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    @property
+    def asking_since(self) -> float | None:
+        """The time since when the server has been waiting for a request, which is not whole yet."""
+        waits = self.reading_since is None and self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        return self._asking if waits else None
+
+    @property
+    def trusted(self) -> bool:
+        """True if the last request on this connection came with the right token."""
+        # `limner.server.access.Access` says so
+        return self.scope is not None and "limner.token" in self.scope
+
+    @property
+    def answered(self) -> bool:
+        """False while a request waits for the first byte of its answer."""
+        return self.cycle is None or self.cycle.response_started
+
+    def end(self, status: int, detail: str) -> None:
+        """Close the connection, with this answer if its client can still get one."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE) or self.reading_since is not None:
+            return self.transport.abort()
+        if self.cycle is not None:
+            # what the app still says is for nobody
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        answer = problem(status, detail, headers={"Connection": "close"})
+        unasked = self.conn.our_state is h11.IDLE
+        body = b"" if not unasked and self.scope["method"] == "HEAD" else bytes(answer.body)
+        head = h11.Response(status_code=status, headers=answer.raw_headers)
+        for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        return self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP."""
+        self.end(400, "this is no HTTP request")
+
+    def shutdown(self) -> None:
+        """Close after the answer that is due, or soon if none is."""
+        if self.cycle is not None:
+            # or the client sends its next request to a connection that closes
+            self.cycle.default_headers = [*self.cycle.default_headers, _CLOSE]
+        # at once, uvicorn would drop requests that have arrived and were not read yet
+        self.loop.call_later(_QUIET, self._close)
+
+    def _close(self) -> None:
+        if not self.transport.is_closing():
+            super().shutdown()
+
+
+class Server(uvicorn.Server):
+    """uvicorn with limits for slow clients, which loses no request when it stops.
+
+    `app` is from `limner.server.app.create_app`. `proxy`: address of a reverse proxy, whose X-Forwarded-For is
+    believed; it has to limit the connections of its clients itself, since all of them come from its address.
+    """
+
+    def __init__(self, app: FastAPI, settings: ServerSettings, proxy: str | None = None) -> None:
+        self._settings, self._turn_away = settings, app.state.turn_away
+        self._each = settings.max_connections if proxy else settings.client_connections
+        super().__init__(
+            uvicorn.Config(
+                app,
+                # uvicorn calls it as it would the class
+                http=partial(Connection, most=settings.max_connections, each=self._each),  # type: ignore[arg-type]
+                log_level="warning",
+                access_log=False,
+                # clients need not know what serves them
+                server_header=False,
+                # nothing here speaks WebSocket, and uvicorn would look for a library
+                ws="none",
+                # from anybody else the header would let a client choose its address, and so escape the rate limit
+                proxy_headers=proxy is not None,
+                forwarded_allow_ips=proxy,
+                # for asyncio also the number that it accepts before it looks at those that it has
+                backlog=_AT_ONCE,
+                # later than `turn_away`, whose 503 must have time to be sent
+                timeout_graceful_shutdown=round(GRACE + _LAST),
+            )
+        )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        await super().startup(sockets)
+        for one in sockets or []:
+            # asyncio has set it to the number that it accepts at once
+            one.listen(_BACKLOG)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Close what is late or too much; uvicorn calls this ten times a second."""
+        self._sweep(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
+    def _sweep(self, now: float) -> None:
+        limits, connections = self._settings, self._connections()
+        of_client = Counter(one.address for one in connections)
+        slow = [
+            (one.trusted, since, one)
+            for one in connections
+            if (since := one.reading_since or one.asking_since) is not None and now - since > _PROMPT
+        ]
+        left = len(connections)
+        # the slowest first, and last of all those that have shown the token
+        for trusted, since, one in sorted(slow, key=lambda entry: entry[:2]):
+            late = now - since > (limits.answer_seconds if one.reading_since else limits.request_seconds)
+            # half of all is kept for those who are quick or trusted
+            crowded = left > limits.max_connections // 2 and not trusted
+            if late and one.conn.their_state is h11.SEND_BODY:
+                one.end(408, f"the request took more than {limits.request_seconds:g} s to arrive")
+            elif late:
+                one.transport.abort()
+            elif crowded or of_client[one.address] > self._each:
+                one.end(503, "too many connections are open, and this one was slow; try again soon")
+            else:
+                continue
+            left -= 1
+            of_client[one.address] -= 1
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop: every request that has arrived is answered, after `GRACE` seconds with 503."""
+        loop = asyncio.get_running_loop()
+        await self._accept_all(sockets or [], loop.time() + _LAST)
+        # of every answer that begins from now on, so that a busy client does not send its next request to nobody
+        self.server_state.default_headers.append(_CLOSE)
+        # before uvicorn cuts off what still waits, without a word
+        late = [
+            loop.call_later(GRACE, self._turn_away, 0.0),
+            loop.call_later(GRACE + _LAST / 2, self._refuse_rest),
+        ]
+        await super().shutdown(sockets)
+        # every request was answered in time, so none needs to be turned away
+        for timer in late:
+            timer.cancel()
+
+    async def _accept_all(self, sockets: list[socket.socket], until: float) -> None:
+        """Accept the clients that the system has let in already; the closing socket would cut them off."""
+        with selectors.DefaultSelector() as waiting:
+            for one in sockets:
+                waiting.register(one, selectors.EVENT_READ)
+            quiet = 0
+            while quiet < _TURNS and asyncio.get_running_loop().time() < until:
+                quiet = 0 if waiting.select(0) else quiet + 1
+                await asyncio.sleep(0)
+
+    def _refuse_rest(self) -> None:
+        for one in self._connections():
+            if not one.answered:
+                one.end(503, STOPPING)
+
+    def _connections(self) -> list[Connection]:
+        return [one for one in self.server_state.connections if isinstance(one, Connection)]

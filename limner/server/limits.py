@@ -1,4 +1,7 @@
-"""Limits for one client: the size of a request's body, its time to arrive, and requests a second."""
+"""Limits for one client: the size of a request's body, and requests a second.
+
+`limner.server.connections` limits times and connections.
+"""
 
 import asyncio
 import ipaddress
@@ -6,15 +9,21 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from limner.server.problems import RefusedError, problem, refused
+from limner.server.batching import GONE
+from limner.server.problems import problem
 
 _WITH_PICTURES = ("/v1/search", "/v1/sentences", "/v1/items")
 # /v1/explain sends a text of at most 2,000 characters, each of which takes up to 12 bytes in JSON's escapes
 _PLAIN = 64 * 1024
+_LINGERING = 2.0
+"""Seconds in which the rest of a body that was not read is thrown away."""
 
 
 def route_path(scope: Scope) -> str:
@@ -27,69 +36,66 @@ def route_path(scope: Scope) -> str:
     return path.removeprefix(root) if path.startswith(f"{root}/") else path
 
 
-class BodyLimit:
-    """ASGI middleware: reads the body before the app does; 413 for one that is too large, 408 for one too slow.
+class Bodies:
+    """ASGI middleware: 413 for a body that is too large, 400 for one of unclear length, and the end of the connection
+    after an answer to a body that was not read.
 
     The size is that of the Content-Length, before anything is read, and also counted while the body arrives. `largest`
     is for bodies that carry an image; others have at most 64 KiB.
     """
 
-    def __init__(self, app: ASGIApp, largest: int, seconds: float) -> None:
+    def __init__(self, app: ASGIApp, largest: int) -> None:
         self.app = app
         self.largest = largest
-        self.seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through with its body, or answer it."""
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+        """Let a request through, or answer it."""
+        if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        try:
-            largest = self.largest if route_path(scope) in _WITH_PICTURES else min(self.largest, _PLAIN)
-            body = await self._read(scope, receive, largest)
-        except RefusedError as refusal:
-            return await refused(refusal)(scope, receive, send)
-        # nobody is there to read an answer
-        if body is None:
-            return None
-        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        largest = self.largest if route_path(scope) in _WITH_PICTURES else min(self.largest, _PLAIN)
+        headers = dict(scope["headers"])
+        length, chunked = headers.get(b"content-length"), b"transfer-encoding" in headers
+        unread, size = chunked or length not in (None, b"0"), 0
 
-        async def again() -> Message:
-            # after the body the real channel, on which a disconnect is told
-            return waiting.pop() if waiting else await receive()
+        async def counted() -> Message:
+            nonlocal unread, size
+            message = await receive()
+            if unread and message["type"] == "http.disconnect":
+                raise HTTPException(GONE, "the client has gone")
+            unread = unread and message.get("more_body", False)
+            size += len(message.get("body", b""))
+            # counted as well: a chunked body has no Content-Length
+            if size > largest:
+                # this kind, because FastAPI makes a 400 of any other error while it reads
+                raise HTTPException(413, _too_large(largest))
+            return message
 
-        return await self.app(scope, again, send)
+        async def closing(message: Message) -> None:
+            if unread and message["type"] == "http.response.start":
+                # the rest of the body would be taken for the next request
+                MutableHeaders(scope=message)["Connection"] = "close"
+            elif unread and not message.get("more_body", False):
+                # closed at once, a connection with unread bytes is reset, and the reset may overtake the answer
+                await send({**message, "more_body": True})
+                message = {"type": "http.response.body"}
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LINGERING):
+                        while (await receive()).get("more_body", False):
+                            pass
+            await send(message)
 
-    async def _read(self, scope: Scope, receive: Receive, largest: int) -> bytes | None:
-        """Read the body; None if the client has disconnected."""
-        content_length = dict(scope["headers"]).get(b"content-length", b"0")
+        app = self.app
+        if length is not None and chunked:
+            # two parties may read two different requests out of this
+            app = problem(400, "a body has a Content-Length or a Transfer-Encoding, not both")
         # isdigit alone would let a number through that int() takes seconds for, or refuses (4,300 digits)
-        if not content_length.isdigit() or len(content_length) > 18 or int(content_length) > largest:
-            raise _too_large(largest)
-        parts: list[bytes] = []
-        size = 0
-        try:
-            # uvicorn has no limit for slow bodies: one byte a minute would hold a connection for ever
-            async with asyncio.timeout(self.seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    # counted as well: a chunked body has no Content-Length
-                    if size > largest:
-                        raise _too_large(largest)
-                    if not message.get("more_body", False):
-                        return b"".join(parts)
-        except TimeoutError:
-            raise RefusedError(
-                408, f"the body took more than {self.seconds:g} s", {"Connection": "close"}
-            ) from None
+        elif length and (not length.isdigit() or len(length) > 18 or int(length) > largest):
+            app = problem(413, _too_large(largest))
+        return await app(scope, counted, closing)
 
 
-def _too_large(largest: int) -> RefusedError:
-    # the rest of the body is not read, and would be taken for the next request on this connection
-    return RefusedError(413, f"a body has at most {largest:,} bytes here", {"Connection": "close"})
+def _too_large(largest: int) -> str:
+    return f"a body has at most {largest:,} bytes here"
 
 
 # bounded: an attacker with many addresses would fill the memory otherwise

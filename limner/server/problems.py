@@ -85,10 +85,13 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
     def of_limner(request: Request, error: Exception) -> Response:
         # the most special first: UnknownPictureError is a StoreError, and both are LimnerErrors
         if isinstance(error, RefusedError):
+            if error.status == 503:
+                _log_unavailable(request, error)
             return refused(error)
         if isinstance(error, UnknownPictureError):
             return problem(404, "the store holds no picture of this id")
         if isinstance(error, SearchTimeoutError):
+            _log_unavailable(request, error)
             return problem(503, str(error), headers={"Retry-After": "1"})
         if isinstance(error, StoreError):
             # the message names folders of this machine, so it goes to the log and not to the client
@@ -133,6 +136,11 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
     app.add_exception_handler(RequestValidationError, of_validation)
     app.add_exception_handler(HTTPException, of_http)
     app.add_exception_handler(Exception, of_bug)
+
+
+def _log_unavailable(request: Request, error: LimnerError) -> None:
+    # %r: the path is the client's, and may hold line breaks
+    log.warning("503 for %s %r: %s", request.method, request.scope["path"], error)
 
 
 def _place(loc: Sequence[str | int]) -> list[str]:

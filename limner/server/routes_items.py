@@ -130,7 +130,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         await begun(request.scope)
         # not given up when the client leaves: half a change helps nobody, and who sends it again gets the same image
         stored = await asyncio.wrap_future(
-            worker.call(changes.add, content, body.name, body.identity, body.metadata)
+            worker.change(changes.add, content, body.name, body.identity, body.metadata)
         )
         note(request.scope, found=[stored.id])
         return without_path(stored.to_item(), uploads)
@@ -145,7 +145,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         """Remove a picture from the store; its file is deleted only if it was added here."""
         await begun(request.scope)
         # in the thread of the model, which also adds: changes of one server never meet at the writers' lock
-        await asyncio.wrap_future(worker.call(changes.delete, id))
+        await asyncio.wrap_future(worker.change(changes.delete, id))
 
     @routes.get(
         "/v1/images/{id}",

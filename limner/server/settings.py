@@ -51,8 +51,18 @@ class ServerSettings(Settings):
     max_body: int = Field(default=12 * 2**20, ge=1024)
     """Largest body of a request in bytes; base64 makes a picture in it a third larger."""
 
-    body_seconds: float = Field(default=30.0, gt=0)
-    """Longest time that a body may take to arrive, seconds."""
+    request_seconds: float = Field(default=30.0, gt=0)
+    """Longest time from the first wait for a request to the last byte of its body, seconds."""
+
+    answer_seconds: float = Field(default=60.0, gt=0)
+    """Longest time that a client may take to read an answer, seconds."""
+
+    # a process may often have 1,024 files open, and the store needs some
+    max_connections: int = Field(default=800, ge=2)
+    """Largest number of open connections; half of them are kept from clients that are slow and have no token."""
+
+    client_connections: int = Field(default=100, ge=1)
+    """Number of connections of one client above which its slow ones are closed."""
 
     # 33 million: RGB of 100 MB, which two decoding threads hold at once
     max_pixels: int = Field(default=2**25, ge=1)

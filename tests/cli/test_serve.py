@@ -77,11 +77,11 @@ def test_serve_and_stop(store: Path, tmp_path: Path, stop: signal.Signals) -> No
 
 _SLOW = """
 import sys, time
-import limner.cli.serve as serve
 from limner.cli.main import main
 from limner.search.engine import Engine
 Engine.answers = lambda self, queries, until: print("begun", flush=True) or time.sleep(120)
-serve._GRACE = 1
+from limner.server import connections
+connections.GRACE = 1
 main()
 """
 
@@ -111,7 +111,7 @@ def test_a_query_that_does_not_end_does_not_keep_the_server(store: Path) -> None
             assert time.monotonic() - began < 20
         finally:
             process.kill()
-    assert (process.returncode, err) == (0, "")
+    assert (process.returncode, err) == (0, "503 for POST '/v1/search': the server is stopping\n")
 
 
 def test_refusals(limner: Limner, store: Path, tmp_path: Path) -> None:

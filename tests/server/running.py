@@ -5,17 +5,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import uvicorn
-
-from limner.server.connections import HeaderTimeout, listen
+from limner.server.connections import Server, listen
+from limner.server.settings import ServerSettings
 
 
 @contextmanager
-def running(app: Any) -> Iterator[str]:
+def running(app: Any, settings: ServerSettings | None = None, proxy: str | None = None) -> Iterator[str]:
     """Its URL, as long as it runs."""
     with listen("127.0.0.1", 0) as listening:
-        config = uvicorn.Config(app, http=HeaderTimeout, log_level="error", access_log=False, ws="none")
-        server = uvicorn.Server(config)
+        server = Server(app, settings or ServerSettings(), proxy)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

@@ -194,3 +194,16 @@ def test_what_waits_too_long_is_dropped() -> None:
         called.result(WAIT)
     assert slow.batches == [["first"]]
     worker.close()
+
+
+def test_changes_wait_for_their_turn() -> None:
+    slow = Slow()
+    worker = Worker(slow, seconds=0.1)
+    first = worker.ask(Query(text="first"))
+    assert slow.begun.wait(WAIT)
+    changes = [worker.change(int, number) for number in range(5)]
+    time.sleep(0.2)
+    slow.go.set()
+    assert first.result(WAIT) is not None
+    assert [change.result(WAIT) for change in changes] == list(range(5))
+    worker.close()

@@ -1,33 +1,251 @@
+"""Slow clients, and what is done about them: each test speaks to a real server on this machine."""
+
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
+import httpx
 import pytest
+from pydantic import SecretStr
 
 from limner.search.engine import Engine
 from limner.search.store import Store
-from limner.server import connections
+from limner.server import connections, limits
 from limner.server.app import create_app
+from limner.server.settings import ServerSettings
 from tests.server.running import running
 
-WHOLE = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-
+TOKEN = "0123456789abcdef"
+BEARER = f"Authorization: Bearer {TOKEN}\r\n".encode()
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+WHOLE = GET + b"\r\n"
 HALF = b"POST /v1/search HTTP/1.1\r\nHost: loc"
+QUERY = b'{"text": "a red coat", "k": 1}'
+SLOW = {
+    "head": HALF,
+    "get": GET + b"Content-Length: 1000\r\n\r\n",
+    "chunked": GET + b"Transfer-Encoding: chunked\r\n\r\nffff\r\n",
+    "post": POST + b"Content-Length: 1000\r\n\r\n",
+    "pipelined": WHOLE * 50,
+}
+FAST = {"request_seconds": 0.6, "answer_seconds": 0.6}
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_LINGERING", 0.2)
+
+
+@contextmanager
+def served(engine: Engine, **given: object) -> Iterator[tuple[str, int]]:
+    """The address of a server with these settings."""
+    settings = ServerSettings.parse(given)
+    with running(create_app(Store(engine), settings), settings) as url:
+        host, port = url.removeprefix("http://").split(":")
+        yield host, int(port)
+
+
+def dialled(address: tuple[str, int], sent: bytes = b"", window: int | None = None) -> socket.socket:
+    one = socket.socket()
+    if window is not None:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+    one.settimeout(10)
+    one.connect(address)
+    one.sendall(sent)
+    return one
+
+
+def rest(one: socket.socket, trickled: bytes = b"") -> tuple[bytes, float]:
+    """All that comes until the connection ends, and how long that takes; `trickled` is sent again and again."""
+    began, got = time.monotonic(), b""
+    one.settimeout(0.05)
+    while time.monotonic() - began < 10:
+        with suppress(TimeoutError):
+            try:
+                one.sendall(trickled)
+                part = one.recv(65536)
+            except ConnectionError:
+                return got, time.monotonic() - began
+            if not part:
+                return got, time.monotonic() - began
+            got += part
+    pytest.fail("the connection is still open")
 
 
 @pytest.mark.parametrize(("before", "half"), [(b"", b""), (b"", HALF), (WHOLE, HALF)])
-def test_a_head_that_does_not_come(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, before: bytes, half: bytes
+def test_a_head_that_does_not_come(engine: Engine, before: bytes, half: bytes) -> None:
+    with served(engine, **FAST) as address, dialled(address, before) as one:
+        answer = b""
+        while before and not answer.endswith(b"}"):
+            answer += one.recv(4096)
+        one.sendall(half)
+        got, seconds = rest(one, trickled=b"a" if half else b"")
+        assert got == b""
+        assert seconds < 3
+
+
+@pytest.mark.parametrize(
+    "length", [b"Content-Length: 1000\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\nffff\r\n{"]
+)
+def test_no_byte_moves_the_deadline_of_a_body(engine: Engine, length: bytes) -> None:
+    with served(engine, **FAST) as address, dialled(address, POST + length) as one:
+        got, seconds = rest(one, trickled=b" ")
+    assert got.startswith(b"HTTP/1.1 408")
+    assert b"application/problem+json" in got
+    assert b"more than 0.6 s" in got
+    assert 0.5 < seconds < 3
+
+
+@pytest.mark.parametrize(("kind", "status"), [("get", 200), ("chunked", 200), ("post", 401)])
+def test_after_an_answer_to_an_unread_body_the_connection_closes(
+    engine: Engine, kind: str, status: int
 ) -> None:
-    monkeypatch.setattr(connections, "SECONDS", 0.5)
-    with running(create_app(Store(engine))) as url:
+    with served(engine, token=SecretStr(TOKEN)) as address, dialled(address, SLOW[kind]) as one:
+        got, seconds = rest(one, trickled=b"a")
+    assert got.startswith(f"HTTP/1.1 {status}".encode())
+    assert got.lower().count(b"connection: close\r\n") == 1
+    assert seconds < 3
+
+
+def test_a_refusal_reaches_a_client_that_is_still_sending(engine: Engine) -> None:
+    with served(engine, token=SecretStr(TOKEN)) as (host, port):
+        url = f"http://{host}:{port}/v1/search"
+        answers = [httpx.post(url, content=b" " * size) for size in (10, 100_000, 8_000_000)]
+        assert [answer.status_code for answer in answers] == [401] * 3
+
+
+@pytest.mark.parametrize("times", [1, 30])
+def test_answers_that_are_not_read(engine: Engine, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    # the description of the API is smaller than what the system keeps
+    monkeypatch.setattr(connections, "_UNSENT", 2048)
+    request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n" + BEARER + b"\r\n"
+    with served(engine, **FAST) as address:
+        whole = len(httpx.get(f"http://{address[0]}:{address[1]}/openapi.json").content) * times
+        # a small window, or the system of the client takes all
+        with dialled(address, request * times, window=4096) as one:
+            time.sleep(2)
+            got, _ = rest(one)
+    # what the two systems hold still comes
+    assert 0 < len(got) < whole
+
+
+def test_a_client_that_reads_slowly_but_in_time(engine: Engine) -> None:
+    with served(engine, answer_seconds=20) as address:
+        whole = httpx.get(f"http://{address[0]}:{address[1]}/openapi.json").content
+        head = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        with dialled(address, head, window=4096) as one:
+            time.sleep(1)
+            got, _ = rest(one)
+    assert got.endswith(whole)
+
+
+def test_next_requests_of_strangers_are_not_taken_ahead(engine: Engine) -> None:
+    with served(engine, token=SecretStr(TOKEN)) as address:
+        with dialled(address, WHOLE * 3) as one:
+            assert rest(one)[0].count(b"HTTP/1.1 200") == 1
+        asked = b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n" + BEARER
+        with dialled(address, (asked + b"\r\n") * 2 + asked + b"Connection: close\r\n\r\n") as one:
+            assert rest(one)[0].count(b"HTTP/1.1 200") == 3
+
+
+@pytest.mark.parametrize("order", ["length first", "chunked first"])
+def test_a_body_of_two_lengths(engine: Engine, order: str) -> None:
+    headers = [b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n"]
+    if order == "chunked first":
+        headers.reverse()
+    with (
+        served(engine) as address,
+        dialled(address, POST + b"".join(headers) + b"\r\n0\r\n\r\n" + WHOLE) as one,
+    ):
+        got, _ = rest(one)
+    assert got.startswith(b"HTTP/1.1 400")
+    assert b"not both" in got
+    # the second request, which another party may have seen as a body
+    assert got.count(b"HTTP/1.1") == 1
+
+
+def test_what_is_no_request(engine: Engine) -> None:
+    with served(engine) as address, dialled(address, b"hello\r\n\r\n") as one:
+        got, _ = rest(one)
+    assert got.startswith(b"HTTP/1.1 400")
+    assert b"application/problem+json" in got
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_slow_clients_do_not_keep_the_right_token_out(engine: Engine, kind: str) -> None:
+    few = {"max_connections": 30, "client_connections": 10, "rate": 0, "request_seconds": 60}
+    with served(engine, token=SecretStr(TOKEN), **few) as address:
+        slow = []
+        for _ in range(40):
+            with suppress(OSError):
+                slow.append(dialled(address, SLOW[kind], window=4096))
+        time.sleep(1)
+        for _ in range(5):
+            with suppress(OSError):
+                for one in slow:
+                    one.sendall(b"a")
+            with dialled(address, b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n" + BEARER + b"\r\n") as one:
+                assert one.recv(4096).startswith(b"HTTP/1.1 200")
+        for one in slow:
+            one.close()
+
+
+def is_open(one: socket.socket) -> bool:
+    one.settimeout(0.01)
+    try:
+        while one.recv(4096):
+            pass
+    except TimeoutError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def test_of_one_client_the_slowest_are_closed(engine: Engine) -> None:
+    with served(engine, client_connections=4) as address:
+        ones = [dialled(address) for _ in range(7)]
+        time.sleep(1)
+        # a refusal comes before the end
+        for one in ones[:3]:
+            assert rest(one)[0].startswith(b"HTTP/1.1 503")
+        assert [is_open(one) for one in ones] == [False] * 3 + [True] * 4
+        for one in ones:
+            one.close()
+
+
+def test_far_too_many_are_refused_at_once(engine: Engine) -> None:
+    with served(engine, client_connections=2) as address:
+        ones = [dialled(address) for _ in range(8)]
+        got = [rest(one)[0] for one in ones[4:]]
+        assert [answer.startswith(b"HTTP/1.1 503") for answer in got] == [True] * 4
+        for one in ones:
+            one.close()
+
+
+def test_whoever_has_shown_the_token_stays(engine: Engine) -> None:
+    few = {"max_connections": 20, "client_connections": 100}
+    with served(engine, token=SecretStr(TOKEN), **few) as address:
+        head = POST + BEARER + f"Content-Length: {len(QUERY)}\r\n\r\n".encode()
+        with dialled(address, head + QUERY[:5]) as trusted:
+            time.sleep(0.3)
+            strangers = [dialled(address, HALF) for _ in range(18)]
+            time.sleep(1)
+            assert sum(map(is_open, strangers)) <= 10
+            trusted.sendall(QUERY[5:])
+            assert trusted.recv(4096).startswith(b"HTTP/1.1 200")
+            for one in strangers:
+                one.close()
+
+
+def test_the_clients_of_a_proxy_share_its_address(engine: Engine) -> None:
+    settings = ServerSettings(client_connections=2)
+    with running(create_app(Store(engine), settings), settings, proxy="127.0.0.1") as url:
         host, port = url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=4) as connection:
-            if before:
-                connection.sendall(before)
-                assert connection.recv(4096).startswith(b"HTTP/1.1 200")
-            began = time.monotonic()
-            connection.sendall(half)
-            while connection.recv(4096):
-                pass
-            assert time.monotonic() - began < 3
+        ones = [dialled((host, int(port))) for _ in range(8)]
+        time.sleep(0.6)
+        assert all(map(is_open, ones))
+        for one in ones:
+            one.close()

@@ -1,6 +1,10 @@
 import base64
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
@@ -8,7 +12,9 @@ from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
+from limner.server.uploads import Changes
 from tests.search.fake import draw
+from tests.server.running import running
 from tests.server.serving import COUNT, HOME, base64_of, problem
 
 
@@ -169,3 +175,34 @@ def test_a_store_that_is_being_written(changing: TestClient, engine: Engine) -> 
     with engine.files.writing():
         problem(changing.delete(f"/v1/items/{key}"), 503)
     assert changing.delete(f"/v1/items/{key}").status_code == 204
+
+
+def test_many_add_the_same_bytes_at_once(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = Changes.add
+
+    def slow(*given: Any) -> Any:
+        time.sleep(0.2)
+        return add(*given)
+
+    # twice as long as a query may take
+    monkeypatch.setattr(Changes, "add", slow)
+    settings = ServerSettings(changes=True, uploads=tmp_path / "uploads", query_seconds=0.1, rate=0)
+    image = base64_of(draw(tmp_path / "new.png", 99))
+    with running(create_app(Store(engine), settings), settings) as url, ThreadPoolExecutor(12) as threads:
+        bodies = [{"name": f"{number}.png", "image": image} for number in range(12)]
+        answers = list(threads.map(lambda body: httpx.post(f"{url}/v1/items", json=body, timeout=60), bodies))
+    assert [answer.status_code for answer in answers] == [201] * 12
+    assert {answer.json()["id"] for answer in answers} == {answers[0].json()["id"]}
+    assert [answer.json()["name"] for answer in answers] == [body["name"] for body in bodies]
+    assert len(engine.files) == COUNT + 1
+
+
+def test_what_is_unavailable_leaves_a_line(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    app = create_app(Store(engine), ServerSettings(changes=True))
+    client = TestClient(app, raise_server_exceptions=False)
+    app.state.turn_away()
+    problem(client.delete(f"/v1/items/{'0' * 32}"), 503)
+    assert "503 for DELETE '/v1/items/00" in caplog.text
+    assert "the server is stopping" in caplog.text
