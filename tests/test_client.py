@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from starlette.responses import Response
 
 from limner.client import Client
@@ -139,7 +140,10 @@ def test_answers_of_something_else(answer: str) -> None:
         if scope["type"] == "http":
             await Response(answer)(scope, receive, send)
 
-    with running(other) as url, Client(url) as client:
+    app = FastAPI()
+    app.state.turn_away = lambda code: None
+    app.mount("/", other)
+    with running(app) as url, Client(url) as client:
         for call in (
             lambda: client.search("a"),
             lambda: client.sentences("a"),

@@ -100,6 +100,7 @@ class Connection(H11Protocol):
         self._asking = self.loop.time()
         self.reading_since: float | None = None
         """The time since when the client has been reading an answer, of which there is more."""
+        self._pipelined = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, or refuse it if there are too many connections."""
@@ -110,6 +111,14 @@ class Connection(H11Protocol):
         of_client = sum(getattr(one, "address", None) == self.address for one in self.connections)
         if len(self.connections) > self._most or of_client > 2 * self._each:
             self.end(503, "too many connections are open; try again soon")
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes, and note a next request that has not waited for its answer."""
+        super().data_received(data)
+        # not once the answer has begun: its last bytes may be with the client before the app says that it has ended,
+        # and whoever has them rightly sends the next request
+        waits = self.conn.their_state is h11.DONE and not self.answered
+        self._pipelined = self._pipelined or (waits and bool(self.conn.trailing_data[0].strip()))
 
     def pause_writing(self) -> None:
         """Note since when the client has not read its answer."""
@@ -125,9 +134,10 @@ class Connection(H11Protocol):
         """Begin to wait for the next request."""
         # before uvicorn looks at requests that have arrived meanwhile
         self._asking = self.loop.time()
-        if self.conn.trailing_data[0].strip() and not self.trusted:
+        if self._pipelined and not self.trusted:
             # no browser sends the next request before it has the answer; 999 clients that did took all of the time
             self.transport.close()
+        self._pipelined = False
         super().on_response_complete()
 
     @property

@@ -56,9 +56,13 @@ class Bodies:
         headers = dict(scope["headers"])
         length, chunked = headers.get(b"content-length"), b"transfer-encoding" in headers
         unread, size = chunked or length not in (None, b"0"), 0
+        too_large = length is not None and not _is_at_most(length, largest)
 
         async def counted() -> Message:
             nonlocal unread, size
+            # only where the app wants the body: who may not send one is told so, and not how long it may be
+            if too_large:
+                raise HTTPException(413, _too_large(largest))
             message = await receive()
             if unread and message["type"] == "http.disconnect":
                 raise HTTPException(GONE, "the client has gone")
@@ -88,10 +92,12 @@ class Bodies:
         if length is not None and chunked:
             # two parties may read two different requests out of this
             app = problem(400, "a body has a Content-Length or a Transfer-Encoding, not both")
-        # isdigit alone would let a number through that int() takes seconds for, or refuses (4,300 digits)
-        elif length and (not length.isdigit() or len(length) > 18 or int(length) > largest):
-            app = problem(413, _too_large(largest))
         return await app(scope, counted, closing)
+
+
+def _is_at_most(length: bytes, largest: int) -> bool:
+    # isdigit alone would let a number through that int() takes seconds for, or refuses (4,300 digits)
+    return not length or (length.isdigit() and len(length) <= 18 and int(length) <= largest)
 
 
 def _too_large(largest: int) -> str:
