@@ -14,13 +14,19 @@ from typing import Any
 
 from benchmarks.measuring import RESULTS, machine
 from benchmarks.torture.commands import ROOT
+from benchmarks.torture.full_disk import full_disk
+from benchmarks.torture.fuzz import fuzz
 from benchmarks.torture.kills import kills
 from benchmarks.torture.outcome import Outcome
 from benchmarks.torture.workshop import Workshop, workshop
+from benchmarks.torture.writers import writers
 from limner.inference.provenance import commit_of
 
 PARTS: dict[str, Callable[..., Outcome]] = {
     "kills": kills,
+    "full-disk": full_disk,
+    "writers": writers,
+    "fuzz": fuzz,
 }
 """Each part by its name, with the first line of its module as its description."""
 

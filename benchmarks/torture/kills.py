@@ -129,7 +129,7 @@ def _expect_gone(case: Case, work: Path, outcome: Outcome) -> None:
             return
 
 
-def _grows(before: Contents, now: Contents, end: Contents) -> str:
+def grows(before: Contents, now: Contents, end: Contents) -> str:
     """Only adds: all of before is there still, and nothing that does not stay."""
     lost = before.rows.keys() - now.rows.keys() or set(before.sentences) - set(now.sentences)
     if lost:
@@ -137,7 +137,7 @@ def _grows(before: Contents, now: Contents, end: Contents) -> str:
     return _of_the_end(now, end)
 
 
-def _replaces(before: Contents, now: Contents, end: Contents) -> str:
+def replaces(before: Contents, now: Contents, end: Contents) -> str:
     """Each picture is the old one or the new one, and never the old one again."""
     if now.rows.keys() != end.rows.keys():
         return f"{len(now.rows)} pictures in place of {len(end.rows)}"
@@ -147,14 +147,14 @@ def _replaces(before: Contents, now: Contents, end: Contents) -> str:
     return ""
 
 
-def _at_once(before: Contents, now: Contents, end: Contents) -> str:
+def at_once(before: Contents, now: Contents, end: Contents) -> str:
     """All of it, or nothing yet."""
     if now.rows.keys() not in (before.rows.keys(), end.rows.keys()):
         return f"{len(now.rows)} pictures; {len(before.rows)} before, {len(end.rows)} at the end"
     return ""
 
 
-def _changes_nothing(before: Contents, now: Contents, end: Contents) -> str:
+def changes_nothing(before: Contents, now: Contents, end: Contents) -> str:
     return now.differs(before)
 
 
@@ -202,7 +202,7 @@ def _index(shop: Workshop) -> Case:
         "index",
         base,
         lambda work: ("index", shop.run, work / "store", pictures, "--batch", 4, "--cpu"),
-        _grows,
+        grows,
     )
 
 
@@ -218,7 +218,7 @@ def _update(shop: Workshop) -> Case:
             *("index", shop.run, work / "store", pictures),
             *("--metadata", notes, "--batch", 4, "--cpu"),
         ),
-        _replaces,
+        replaces,
     )
 
 
@@ -226,7 +226,7 @@ def _delete(shop: Workshop) -> Case:
     base, paths = _with_store(shop, "delete")
     assert called("index-sentences", shop.run, base / "store", f"folder:{_captions(shop, paths)}", "--cpu").code == 0
     doomed = paths[::3]
-    return Case("delete", base, lambda work: ("store", "delete", work / "store", *doomed), _at_once)
+    return Case("delete", base, lambda work: ("store", "delete", work / "store", *doomed), at_once)
 
 
 def _captions(shop: Workshop, paths: list[Path]) -> Path:
@@ -248,12 +248,12 @@ def _in_pieces(shop: Workshop, name: str) -> Path:
 
 def _compact(shop: Workshop) -> Case:
     base = _in_pieces(shop, "compact")
-    return Case("compact", base, lambda work: ("store", "compact", work / "store"), _changes_nothing)
+    return Case("compact", base, lambda work: ("store", "compact", work / "store"), changes_nothing)
 
 
 def _purge(shop: Workshop) -> Case:
     base = _in_pieces(shop, "purge")
-    return Case("purge", base, lambda work: ("store", "compact", work / "store", "--purge"), _changes_nothing)
+    return Case("purge", base, lambda work: ("store", "compact", work / "store", "--purge"), changes_nothing)
 
 
 def _reindex(shop: Workshop) -> Case:
@@ -262,7 +262,7 @@ def _reindex(shop: Workshop) -> Case:
         "reindex",
         base,
         lambda work: ("reindex", work / "store", shop.other, work / "new", "--batch", 4, "--cpu"),
-        _grows,
+        grows,
         store="new",
     )
 
@@ -274,7 +274,7 @@ def _sentences(shop: Workshop) -> Case:
         "index-sentences",
         base,
         lambda work: ("index-sentences", shop.run, work / "store", data, "--cpu"),
-        _grows,
+        grows,
     )
 
 
@@ -285,6 +285,6 @@ def _erase(shop: Workshop) -> Case:
         "erase",
         base,
         lambda work: ("store", "erase", work / "store", "--identity", "0"),
-        _at_once,
+        at_once,
         gone=tuple(str(path) for path in doomed),
     )
