@@ -18,6 +18,8 @@ from benchmarks.torture.full_disk import full_disk
 from benchmarks.torture.fuzz import fuzz
 from benchmarks.torture.kills import kills
 from benchmarks.torture.outcome import Outcome
+from benchmarks.torture.shutdown import shutdown
+from benchmarks.torture.soak import soak
 from benchmarks.torture.workshop import Workshop, workshop
 from benchmarks.torture.writers import writers
 from limner.inference.provenance import commit_of
@@ -27,6 +29,8 @@ PARTS: dict[str, Callable[..., Outcome]] = {
     "full-disk": full_disk,
     "writers": writers,
     "fuzz": fuzz,
+    "soak": soak,
+    "shutdown": shutdown,
 }
 """Each part by its name, with the first line of its module as its description."""
 

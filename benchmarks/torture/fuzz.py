@@ -4,6 +4,7 @@ The files are those that people exchange: results (`.npz`), TREC runs, metadata,
 run's `calibration.json`. limner reads no Parquet. Files of stores and checkpoints are mutated by the tests of stores.
 """
 
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from benchmarks.torture.commands import Result, called
 from benchmarks.torture.mutations import of_arrays, of_bytes, of_json
 from benchmarks.torture.outcome import Outcome
 from benchmarks.torture.workshop import SENTENCES, Workshop, facts_of
+from limner.data.readers import open_dataset
+from limner.inference.trained import load_model
+from tests.agreeing import agreeing
 
 CASES, SHORT_CASES = 500, 8
 """Mutations of each kind of file."""
@@ -87,7 +91,7 @@ def _kinds(shop: Workshop, folder: Path) -> dict[str, Kind]:
         ("index", run, store, folder / "pictures", "--metadata", notes, "--cpu"),
         ("evaluate", run, "--data", shop.data, "--split", "train", "--save", results, "--cpu"),
         ("score", results, "--trec", folder / "trec"),
-        ("calibrate", run, "--data", shop.data, "--cpu"),
+        ("calibrate", run, "--data", _agreeing(shop, folder / "agreeing"), "--cpu"),
     ):
         made = called(*command)
         assert made.code == 0, made
@@ -115,3 +119,14 @@ def _kinds(shop: Workshop, folder: Path) -> dict[str, Kind]:
             run / "calibration.json", (*search, SENTENCES[0], "--run", run), lines_of_json
         ),
     }
+
+
+def _agreeing(shop: Workshop, folder: Path) -> str:
+    """A dataset on which the small run is right, since probabilities cannot be fitted to one that guesses."""
+    rows = []
+    for record in agreeing(load_model(shop.other, device="cpu"), open_dataset(shop.data), "val").records:
+        row = {"file": record.image.name, "captions": record.sentences, "identity": record.group, "split": "val"}
+        rows.append(json.dumps(row))
+    shop.copy_of_toys(folder)
+    (folder / "captions.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return f"folder:{folder}"
