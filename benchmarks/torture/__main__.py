@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.measuring import RESULTS, machine
+from benchmarks.torture.clock import clock
 from benchmarks.torture.commands import ROOT
 from benchmarks.torture.full_disk import full_disk
 from benchmarks.torture.fuzz import fuzz
@@ -27,6 +28,7 @@ from limner.inference.provenance import commit_of
 PARTS: dict[str, Callable[..., Outcome]] = {
     "kills": kills,
     "full-disk": full_disk,
+    "clock": clock,
     "writers": writers,
     "fuzz": fuzz,
     "soak": soak,

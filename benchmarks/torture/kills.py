@@ -79,7 +79,7 @@ def _torture(case: Case, work: Path, wanted: int, outcome: Outcome, rng: random.
         outcome.find(f"{case.name} unkilled: {result}")
         return
     end = contents_of(work / case.store, outcome, f"{case.name} unkilled")
-    _expect_gone(case, work, outcome)
+    expect_gone(work / case.store, case.gone, outcome, case.name)
     done = attempts = 0
     while done < wanted and attempts < 3 * wanted:
         _copy(case, work)
@@ -101,7 +101,7 @@ def _torture(case: Case, work: Path, wanted: int, outcome: Outcome, rng: random.
         last = called(*case.command(work))
         now = contents_of(work / case.store, outcome, f"{case.name} continued")
         _expect_end(case, last, now, end, outcome, f"{case.name} continued")
-        _expect_gone(case, work, outcome)
+        expect_gone(work / case.store, case.gone, outcome, case.name)
         outcome.count("continued to the end")
 
 
@@ -121,11 +121,12 @@ def _expect_end(
         outcome.find(f"{when}: differs from an unkilled command: {wrong}")
 
 
-def _expect_gone(case: Case, work: Path, outcome: Outcome) -> None:
-    for path in sorted((work / case.store).rglob("*")) if case.gone else ():
+def expect_gone(folder: Path, texts: tuple[str, ...], outcome: Outcome, when: str) -> None:
+    """No file below a folder may hold one of these texts."""
+    for path in sorted(folder.rglob("*")) if texts else ():
         content = path.read_bytes() if path.is_file() else b""
-        if found := next((text for text in case.gone if text.encode() in content), None):
-            outcome.find(f"{case.name}: {found} is still in {path.relative_to(work)}")
+        if found := next((text for text in texts if text.encode() in content), None):
+            outcome.find(f"{when}: {Path(found).name} is still in {path.relative_to(folder)}")
             return
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -61,11 +62,15 @@ class Server:
 
 
 @contextmanager
-def serving(store: Path, uploads: Path, *options: object) -> Iterator[Server]:
-    """Serve a store to clients that may add and delete, without a limit of requests a second."""
+def serving(store: Path, uploads: Path, *options: object, **start: Any) -> Iterator[Server]:
+    """Serve a store to clients that may add and delete, without a limit of requests a second.
+
+    `start` are arguments of `commands.started`.
+    """
     process = started(
         *("serve", store, "--port", 0, "--cpu", "--json", "--rate", 0),
         *("--allow-changes", "--uploads", uploads, *options),
+        **start,
     )
     try:
         assert process.stdout is not None
