@@ -24,7 +24,7 @@ from limner.errors import LimnerError
 _DAY = 86_400
 _AHEAD, _SHORT_AHEAD = (3600, 30 * _DAY, 10 * 365 * _DAY, -30 * _DAY), (30 * _DAY,)
 """Seconds by which the clock was wrong before it was set right."""
-_REQUESTS, _SHORT_REQUESTS = 200, 10
+_REQUESTS = 200
 
 _PATCHED = """
 import time
@@ -87,7 +87,7 @@ def clock(shop: Workshop, *, short: bool = False, seed: int = 0) -> Outcome:
         _store(shop, ahead, outcome)
     if not short:
         _training(shop, outcome)
-    _server(shop, _SHORT_REQUESTS if short else _REQUESTS, outcome, random.Random(seed))
+        _server(shop, outcome, random.Random(seed))
     return outcome
 
 
@@ -144,7 +144,7 @@ def _training(shop: Workshop, outcome: Outcome) -> None:
     outcome.count("trainings")
 
 
-def _server(shop: Workshop, requests: int, outcome: Outcome, rng: random.Random) -> None:
+def _server(shop: Workshop, outcome: Outcome, rng: random.Random) -> None:
     """Set the clock back and forth under a server: no request is refused, and none took less than no time."""
     folder = shop.fresh("clock-server")
     turned, store, audit = Clock(folder), folder / "store", folder / "audit.jsonl"
@@ -152,7 +152,7 @@ def _server(shop: Workshop, requests: int, outcome: Outcome, rng: random.Random)
     assert called("index", shop.run, store, *pictures, "--cpu").code == 0
     options = ("--rate", 500, "--audit", audit)
     with serving(store, folder / "uploads", *options, **turned.start) as server, Client(server.url) as client:
-        for number in range(requests):
+        for number in range(_REQUESTS):
             turned.set((0, -3600, 3600, -_DAY, 400 * _DAY)[number % 5])
             try:
                 answer = client.search(SENTENCES[number % 3], k=5)
@@ -165,5 +165,5 @@ def _server(shop: Workshop, requests: int, outcome: Outcome, rng: random.Random)
             outcome.expect(len(answer.hits) == 5, f"clock back under a server: {len(answer.hits)} hits")
         server.stop(outcome, "clock back under a server")
     lines = audit.read_text(encoding="utf-8").splitlines()
-    outcome.expect(len(lines) >= requests, f"clock back under a server: {len(lines)} lines of audit")
+    outcome.expect(len(lines) >= _REQUESTS, f"clock back under a server: {len(lines)} lines of audit")
     contents_of(store, outcome, "clock back under a server")

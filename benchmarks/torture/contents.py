@@ -12,7 +12,7 @@ import limner
 from benchmarks.torture.commands import Result, called
 from benchmarks.torture.outcome import Outcome
 from benchmarks.torture.workshop import SENTENCES
-from limner.errors import StoreError
+from limner.errors import LimnerError
 
 _NEAR = 1e-4
 """Most by which a score may differ: batches of another size are summed in another order."""
@@ -47,14 +47,18 @@ NOTHING = Contents({}, {}, ())
 
 def contents_of(store: Path, outcome: Outcome, when: str) -> Contents:
     """Open a store, read all of it, and note what is not whole; `when` is told in findings."""
-    try:
-        opened = limner.open_store(store, device="cpu")
-    except StoreError as error:
-        # a command that was killed early has made no store yet
-        if not (store / "store.json").exists():
-            return NOTHING
-        outcome.find(f"{when}: the store does not open: {error}")
+    # a command that was killed early has made no store yet
+    if called("store", "info", store).refused and not any(store.glob("*/*")):
         return NOTHING
+    try:
+        return _read(store, outcome, when)
+    except LimnerError as error:
+        outcome.find(f"{when}: the store cannot be read: {error}")
+        return NOTHING
+
+
+def _read(store: Path, outcome: Outcome, when: str) -> Contents:
+    opened = limner.open_store(store, device="cpu")
     listed = called("store", "list", store, "--json")
     rows = json.loads(listed.out) if listed.code == 0 else []
     outcome.expect(listed.code == 0, f"{when}: {listed}")

@@ -114,7 +114,7 @@ def _kinds(shop: Workshop, folder: Path) -> dict[str, Kind]:
             captions, ("index", run, store, "--data", f"folder:{captions.parent}", "--cpu"), lines_of_json
         ),
         "sentences.txt": Kind(sentences, ("index-sentences", run, store, sentences, "--cpu"), text),
-        "queries": Kind(queries, (*search, "--queries", queries), text),
+        "queries": Kind(queries, (*search, "--queries", queries), text, (1,)),
         "calibration.json": Kind(
             run / "calibration.json", (*search, SENTENCES[0], "--run", run), lines_of_json
         ),

@@ -20,7 +20,7 @@ from benchmarks.torture.workshop import Workshop, exchange, facts_of
 KILLS = 200
 """Kills of the long form, over all commands."""
 
-SHORT = {"index": 1, "delete": 1}
+SHORT = {"index": 1}
 """Kills of the short form, by command."""
 
 _CHAIN = 5

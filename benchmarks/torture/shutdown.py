@@ -31,7 +31,7 @@ _AT_ONCE = 0.1
 
 
 @dataclass
-class _Sent:
+class Sent:
     """One request: when, what, and the answer's status; None if the connection ended without one."""
 
     began: float
@@ -51,15 +51,15 @@ def shutdown(shop: Workshop, *, short: bool = False, seed: int = 0) -> Outcome:
             if number == 0:
                 _same_bytes(server, SHORT_SAME if short else SAME, rng, outcome)
             sent = _stopped(server, rng, outcome)
-        _expect_answered(sent, outcome)
+        expect_answered(sent, outcome)
         _expect_kept(store, folder / "uploads", sent, outcome)
         outcome.count("shutdowns")
     return outcome
 
 
-def _stopped(server: Server, rng: random.Random, outcome: Outcome) -> list[_Sent]:
+def _stopped(server: Server, rng: random.Random, outcome: Outcome) -> list[Sent]:
     """Load a server, stop it at a random moment, and return what was sent before that."""
-    sent: list[_Sent] = []
+    sent: list[Sent] = []
     ends = threading.Event()
     threads = [
         threading.Thread(target=_send, args=(server.url, random.Random(rng.random()), number % 2, sent, ends))
@@ -76,11 +76,11 @@ def _stopped(server: Server, rng: random.Random, outcome: Outcome) -> list[_Sent
     return [one for one in sent if one.began < signalled - _AT_ONCE]
 
 
-def _send(url: str, rng: random.Random, adds: int, sent: list[_Sent], ends: threading.Event) -> None:
+def _send(url: str, rng: random.Random, adds: int, sent: list[Sent], ends: threading.Event) -> None:
     """Send one request after the other on one connection, until the server is gone."""
     with httpx.Client(base_url=url, timeout=60) as http:
         while not ends.is_set():
-            one = _Sent(time.monotonic(), bool(adds))
+            one = Sent(time.monotonic(), bool(adds))
             # in the list before it is sent: without an answer it must be there, too
             sent.append(one)
             try:
@@ -103,7 +103,7 @@ def _query() -> dict[str, Any]:
     return {"text": SENTENCES[0], "k": 3}
 
 
-def _expect_answered(sent: list[_Sent], outcome: Outcome) -> None:
+def expect_answered(sent: list[Sent], outcome: Outcome) -> None:
     for one in sent:
         what = "add" if one.adds else "search"
         if one.status is None:
@@ -113,7 +113,7 @@ def _expect_answered(sent: list[_Sent], outcome: Outcome) -> None:
         outcome.count(f"{what}: {one.status or one.error}")
 
 
-def _expect_kept(store: Path, uploads: Path, sent: list[_Sent], outcome: Outcome) -> None:
+def _expect_kept(store: Path, uploads: Path, sent: list[Sent], outcome: Outcome) -> None:
     """Each acknowledged add is in the store, each file of an upload has its row, and each row its file."""
     contents = contents_of(store, outcome, "after a shutdown")
     ids = {row["id"] for row in contents.rows.values()}

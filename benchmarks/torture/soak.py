@@ -44,7 +44,7 @@ def soak(shop: Workshop, *, short: bool = False, seed: int = 0) -> Outcome:
         outcome.find(f"after the soak: every client has deleted what it added, but: {wrong}")
     left = list((folder / "uploads").iterdir())
     outcome.expect(not left, f"after the soak: {len(left)} files of uploads are left")
-    _expect_flat(samples, outcome, warm=not short)
+    expect_flat(samples, outcome, warm=not short)
     return outcome
 
 
@@ -64,7 +64,7 @@ def _load(server: Server, seconds: float, outcome: Outcome, seed: int) -> list[d
     return samples
 
 
-def _expect_flat(samples: list[dict[str, float]], outcome: Outcome, *, warm: bool) -> None:
+def expect_flat(samples: list[dict[str, float]], outcome: Outcome, *, warm: bool) -> None:
     counted = samples[round(_WARMING * len(samples)) :]
     half = len(counted) // 2
     for name, ratio in _FLAT.items():
@@ -83,7 +83,7 @@ class _User:
 
     def __init__(self, url: str, rng: random.Random, outcome: Outcome, lock: threading.Lock) -> None:
         self.rng, self.outcome, self.lock = rng, outcome, lock
-        self.client = Client(url, timeout=60)
+        self.client = Client(url)
         self.own: list[str] = []
         self.ids: Sequence[str] = ()
 

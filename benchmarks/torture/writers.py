@@ -71,11 +71,11 @@ def writers(shop: Workshop, *, short: bool = False, seed: int = 0) -> Outcome:
         outcome.count("changes" if change.generation is not None else "refused changes")
         outcome.expect(not change.wrong, change.wrong)
     now = contents_of(store, outcome, "after two writers")
-    _expect_last(now.rows, changes, outcome)
+    expect_last(now.rows, changes, outcome)
     return outcome
 
 
-def _expect_last(rows: dict[str, dict[str, object]], changes: list[Change], outcome: Outcome) -> None:
+def expect_last(rows: dict[str, dict[str, object]], changes: list[Change], outcome: Outcome) -> None:
     """Each group is as a change left it that no other one followed."""
     found: dict[str, set[object]] = {}
     for path, row in rows.items():
@@ -157,8 +157,9 @@ def _write(run: Path, store: Path, pictures: Path, folder: Path, seconds: float,
     rng, changes = random.Random(seed), []
     groups = sorted(pictures.iterdir())
     notes = folder / f"notes-{seed}.jsonl"
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    # from the first change on, before which everything is imported
+    until: float | None = None
+    while until is None or time.monotonic() < until:
         group, generation = rng.choice(groups), 10**6 * seed + len(changes)
         command: tuple[object, ...]
         if rng.random() < _COMPACT:
@@ -174,6 +175,7 @@ def _write(run: Path, store: Path, pictures: Path, folder: Path, seconds: float,
         wrong = "" if result.code == 0 or refused else f"a writer: {result}"
         name = "compaction" if generation == -1 else group.name
         kept = generation if result.code == 0 else None
+        until = until or time.monotonic() + seconds
         changes.append(Change(name, began, time.monotonic(), kept, wrong))
     return changes
 
