@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # compat: Python started beside a checkout called limner would take its folder for the package otherwise
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 
-.PHONY: demo test check docs bench clean
+.PHONY: demo test check docs bench torture clean
 
 $(VENV)/.limner: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'limner needs Python 3.11 or later')"
@@ -34,6 +34,9 @@ docs: $(VENV)/.limner-dev  ## write the generated pages anew
 bench: $(VENV)/.limner-dev  ## the benchmarks that need no data
 	$(BIN)/python -m benchmarks.text_path
 	$(BIN)/python -m benchmarks.ranking
+
+torture: $(VENV)/.limner-dev  ## kills, full disks, a clock that goes back, writers at once, bad files, a soak: about an hour and a half
+	$(BIN)/python -m benchmarks.torture
 
 clean:
 	rm -rf $(VENV) demo-output

@@ -42,7 +42,9 @@ _FILE = RESULTS / "torture.json"
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.torture", description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all if not given")
-    parser.add_argument("--short", action="store_true", help="as in the tests: seconds a part, nothing written")
+    parser.add_argument(
+        "--short", action="store_true", help="as in the tests: seconds a part, nothing written"
+    )
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     if unknown := sorted(set(given.parts) - set(PARTS)):

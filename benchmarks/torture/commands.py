@@ -54,7 +54,9 @@ def called(*arguments: object) -> Result:
 
 
 def started(
-    *arguments: object, environment: Mapping[str, str] | None = None, program: tuple[str, ...] = ("-m", "limner")
+    *arguments: object,
+    environment: Mapping[str, str] | None = None,
+    program: tuple[str, ...] = ("-m", "limner"),
 ) -> "subprocess.Popen[str]":
     """Start a command as a process in a session of its own, so that a signal reaches nobody else."""
     return subprocess.Popen(

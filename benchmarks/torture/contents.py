@@ -48,7 +48,7 @@ NOTHING = Contents({}, {}, ())
 def contents_of(store: Path, outcome: Outcome, when: str) -> Contents:
     """Open a store, read all of it, and note what is not whole; `when` is told in findings."""
     # a command that was killed early has made no store yet
-    if called("store", "info", store).refused and not any(store.glob("*/*")):
+    if not (store / "store.json").exists():
         return NOTHING
     try:
         return _read(store, outcome, when)
@@ -63,7 +63,9 @@ def _read(store: Path, outcome: Outcome, when: str) -> Contents:
     rows = json.loads(listed.out) if listed.code == 0 else []
     outcome.expect(listed.code == 0, f"{when}: {listed}")
     by_path = {row["path"]: row for row in rows}
-    outcome.expect(len(by_path) == len(rows), f"{when}: {len(rows) - len(by_path)} pictures stand in it twice")
+    outcome.expect(
+        len(by_path) == len(rows), f"{when}: {len(rows) - len(by_path)} pictures stand in it twice"
+    )
     _verified(store, len(rows), outcome, when)
     answers: dict[str, dict[str, float]] = {}
     sentences: tuple[str, ...] = ()
@@ -80,7 +82,9 @@ def _read(store: Path, outcome: Outcome, when: str) -> Contents:
         if count := opened.info().sentences:
             found = opened.sentences(SENTENCES[0], k=count + 1)
             sentences = tuple(sorted(f"{one.path} {one.text}" for one in found))
-            outcome.expect(len(set(sentences)) == count, f"{when}: {count} sentences, {len(set(sentences))} found")
+            outcome.expect(
+                len(set(sentences)) == count, f"{when}: {count} sentences, {len(set(sentences))} found"
+            )
     return Contents(by_path, answers, sentences)
 
 
@@ -95,8 +99,11 @@ def _verified(store: Path, rows: int, outcome: Outcome, when: str) -> None:
     outcome.count("verified")
 
 
-def run_of(folder: Path) -> dict[str, Any]:
-    """Everything in a run folder that two runs of one recipe have in common: tensors, and metrics without times."""
+def run_of(folder: Path, *, killed: bool = False) -> dict[str, Any]:
+    """Everything in a run folder that two runs of one recipe have in common: tensors, and metrics without times.
+
+    Of one that was `killed`, without the line of the log that was being written.
+    """
     found: dict[str, Any] = {}
     for path in sorted(folder.glob("*.safetensors")):
         digest = hashlib.sha256()
@@ -106,7 +113,8 @@ def run_of(folder: Path) -> dict[str, Any]:
                 digest.update(opened.get_tensor(name).tobytes())
         found[path.name] = digest.hexdigest()
     metrics = folder / "metrics.jsonl"
-    lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
+    text = metrics.read_text(encoding="utf-8") if metrics.exists() else ""
+    lines = (text[: text.rfind("\n") + 1] if killed else text).splitlines()
     found["metrics"] = [
         {name: value for name, value in json.loads(line).items() if not _is_time(name)} for line in lines
     ]

@@ -190,7 +190,16 @@ def _unrefused(case: Case, disk: Path, outcome: Outcome) -> tuple[Any, Any]:
 def _inside_namespace(shop: Workshop) -> Outcome:
     """Do the rest in a process that may mount a disk which nobody else sees."""
     told = shop.folder / "full-disk.json"
-    inner = [sys.executable, "-m", "benchmarks.torture.full_disk", shop.folder, shop.pictures, shop.run, shop.other, told]
+    inner = [
+        sys.executable,
+        "-m",
+        "benchmarks.torture.full_disk",
+        shop.folder,
+        shop.pictures,
+        shop.run,
+        shop.other,
+        told,
+    ]
     done = subprocess.run(
         ["unshare", "--map-root-user", "--mount", *map(str, inner)],
         check=False,

@@ -85,7 +85,9 @@ def _kinds(shop: Workshop, folder: Path) -> dict[str, Kind]:
     captions.write_text("\n".join(lines) + "\n", encoding="utf-8")
     sentences, queries = folder / "sentences.txt", folder / "queries.txt"
     sentences.write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
-    queries.write_text("\n".join(f"q{n}\t{text}" for n, text in enumerate(SENTENCES)) + "\n", encoding="utf-8")
+    queries.write_text(
+        "\n".join(f"q{n}\t{text}" for n, text in enumerate(SENTENCES)) + "\n", encoding="utf-8"
+    )
     run = shutil.copytree(shop.other, folder / "run")
     for command in (
         ("index", run, store, folder / "pictures", "--metadata", notes, "--cpu"),
@@ -125,7 +127,12 @@ def _agreeing(shop: Workshop, folder: Path) -> str:
     """A dataset on which the small run is right, since probabilities cannot be fitted to one that guesses."""
     rows = []
     for record in agreeing(load_model(shop.other, device="cpu"), open_dataset(shop.data), "val").records:
-        row = {"file": record.image.name, "captions": record.sentences, "identity": record.group, "split": "val"}
+        row = {
+            "file": record.image.name,
+            "captions": record.sentences,
+            "identity": record.group,
+            "split": "val",
+        }
         rows.append(json.dumps(row))
     shop.copy_of_toys(folder)
     (folder / "captions.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")

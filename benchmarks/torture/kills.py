@@ -225,7 +225,10 @@ def _update(shop: Workshop) -> Case:
 
 def _delete(shop: Workshop) -> Case:
     base, paths = _with_store(shop, "delete")
-    assert called("index-sentences", shop.run, base / "store", f"folder:{_captions(shop, paths)}", "--cpu").code == 0
+    assert (
+        called("index-sentences", shop.run, base / "store", f"folder:{_captions(shop, paths)}", "--cpu").code
+        == 0
+    )
     doomed = paths[::3]
     return Case("delete", base, lambda work: ("store", "delete", work / "store", *doomed), at_once)
 

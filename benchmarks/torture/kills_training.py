@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from pathlib import Path
 
 import limner
 from benchmarks.torture.commands import called, started
@@ -36,26 +37,28 @@ def kill_training(shop: Workshop, wanted: int, outcome: Outcome, rng: random.Ran
             outcome.count("kills of train")
             if not out.exists():
                 continue
-            now = run_of(out)
+            now = run_of(out, killed=True)
             outcome.expect(
                 len(now["metrics"]) >= epochs and now["metrics"] == end["metrics"][: len(now["metrics"])],
                 f"train killed: {len(now['metrics'])} epochs are written, {epochs} were before, or others",
             )
             epochs = len(now["metrics"])
-            _expect_loads(shop, out, outcome)
+            _expect_loads(out, outcome)
         last = called(*command)
         outcome.expect(last.code == 0, f"train resumed: {last}")
         now = run_of(out)
         for name in sorted({*end, *now} - {"files"}):
-            outcome.expect(now.get(name) == end.get(name), f"train resumed: {name} differs from an unkilled run")
+            outcome.expect(
+                now.get(name) == end.get(name), f"train resumed: {name} differs from an unkilled run"
+            )
         left = sorted(set(now["files"]) ^ set(end["files"]))
         outcome.expect(not left, f"train resumed: other files than an unkilled run leaves: {left[:4]}")
         outcome.count("continued to the end")
 
 
-def _expect_loads(shop: Workshop, out: "object", outcome: Outcome) -> None:
+def _expect_loads(out: Path, outcome: Outcome) -> None:
     """A run that was killed loads, or says in one line that it has no checkpoint yet."""
     try:
-        limner.load(str(out), device="cpu")
+        limner.load(out, device="cpu")
     except LimnerError:
         outcome.count("runs without a checkpoint yet")

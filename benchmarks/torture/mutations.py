@@ -12,11 +12,50 @@ import numpy as np
 import numpy.typing as npt
 
 _TOKENS = (
-    *(b"NaN", b"Infinity", b"-1", b"1e999", b"null", b"true", b"{}", b"[]", b'""', b"\x00", b"\xff\xfe", b"\xef\xbb\xbf"),
-    *(b"\\ud800", b"\r", b"\n\n", b",", b'"', b"\t", b"9" * 400, b"[" * 3000, b'{"a":' * 3000, b"a" * 200_000),
+    *(
+        b"NaN",
+        b"Infinity",
+        b"-1",
+        b"1e999",
+        b"null",
+        b"true",
+        b"{}",
+        b"[]",
+        b'""',
+        b"\x00",
+        b"\xff\xfe",
+        b"\xef\xbb\xbf",
+    ),
+    *(
+        b"\\ud800",
+        b"\r",
+        b"\n\n",
+        b",",
+        b'"',
+        b"\t",
+        b"9" * 400,
+        b"[" * 3000,
+        b'{"a":' * 3000,
+        b"a" * 200_000,
+    ),
 )
 _VALUES: tuple[Any, ...] = (
-    *(None, True, -1, 0, 2**63, 2**200, 1e308, float("nan"), float("inf"), "", "x" * 5000, "\ud800", "\0", "../x"),
+    *(
+        None,
+        True,
+        -1,
+        0,
+        2**63,
+        2**200,
+        1e308,
+        float("nan"),
+        float("inf"),
+        "",
+        "x" * 5000,
+        "\ud800",
+        "\0",
+        "../x",
+    ),
     *([], {}, [None], [[]], {"a": {}}, [1, "a"], {"": ""}),
 )
 
@@ -57,7 +96,9 @@ def of_json(content: bytes, rng: random.Random) -> bytes:
 
 
 def _changed(value: Any, rng: random.Random) -> Any:
-    inner = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    inner = (
+        list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    )
     if not inner or rng.random() < 0.2:
         return rng.choice(_VALUES)
     key, kind = rng.choice(inner), rng.random()

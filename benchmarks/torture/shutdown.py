@@ -13,7 +13,6 @@ from typing import Any
 
 import httpx
 
-
 from benchmarks.torture.contents import contents_of
 from benchmarks.torture.kills import indexed
 from benchmarks.torture.outcome import Outcome
@@ -84,7 +83,9 @@ def _send(url: str, rng: random.Random, adds: int, sent: list[Sent], ends: threa
             # in the list before it is sent: without an answer it must be there, too
             sent.append(one)
             try:
-                answer = http.post("/v1/items", json=_new(rng)) if adds else http.post("/v1/search", json=_query())
+                answer = (
+                    http.post("/v1/items", json=_new(rng)) if adds else http.post("/v1/search", json=_query())
+                )
             except httpx.HTTPError as error:
                 one.error = type(error).__name__
                 return
@@ -121,7 +122,9 @@ def _expect_kept(store: Path, uploads: Path, sent: list[Sent], outcome: Outcome)
     outcome.expect(not lost, f"shutdown: {len(lost)} acknowledged adds are not in the store")
     files = {str(path) for path in uploads.iterdir()}
     rows = {path for path in contents.rows if Path(path).parent == uploads}
-    outcome.expect(files == rows, f"shutdown: {len(files - rows)} files without a row, {len(rows - files)} rows without")
+    outcome.expect(
+        files == rows, f"shutdown: {len(files - rows)} files without a row, {len(rows - files)} rows without"
+    )
 
 
 def _same_bytes(server: Server, rounds: int, rng: random.Random, outcome: Outcome) -> None:
@@ -132,7 +135,9 @@ def _same_bytes(server: Server, rounds: int, rng: random.Random, outcome: Outcom
             content, answers = picture(rng), []
             barrier = threading.Barrier(_CLIENTS)
 
-            def add(content: bytes = content, answers: list[Any] = answers, barrier: threading.Barrier = barrier) -> None:
+            def add(
+                content: bytes = content, answers: list[Any] = answers, barrier: threading.Barrier = barrier
+            ) -> None:
                 with httpx.Client(base_url=server.url, timeout=60) as http:
                     barrier.wait()
                     answers.append(http.post("/v1/items", json=_new(rng, content)))
@@ -143,7 +148,11 @@ def _same_bytes(server: Server, rounds: int, rng: random.Random, outcome: Outcom
             for thread in threads:
                 thread.join()
             statuses = sorted(answer.status_code for answer in answers)
-            outcome.expect(statuses == [201] * _CLIENTS, f"the same bytes {_CLIENTS} times at once: {statuses}")
+            outcome.expect(
+                statuses == [201] * _CLIENTS, f"the same bytes {_CLIENTS} times at once: {statuses}"
+            )
             ids = {answer.json()["id"] for answer in answers if answer.status_code == 201}
-            outcome.expect(len(ids) == 1 and len(client) == before + number + 1, f"the same bytes: {len(ids)} ids")
+            outcome.expect(
+                len(ids) == 1 and len(client) == before + number + 1, f"the same bytes: {len(ids)} ids"
+            )
             outcome.count("adds of the same bytes", _CLIENTS)

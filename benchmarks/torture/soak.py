@@ -71,11 +71,15 @@ def expect_flat(samples: list[dict[str, float]], outcome: Outcome, *, warm: bool
         first, second = (
             statistics.median(sample[name] for sample in part) for part in (counted[:half], counted[half:])
         )
-        shown = [round(value / 2**20, 1) for value in (first, second)] if name == "resident" else [first, second]
+        shown = (
+            [round(value / 2**20, 1) for value in (first, second)] if name == "resident" else [first, second]
+        )
         outcome.figures[f"{name}, first and second half"] = shown
         # in the seconds of the short form memory is still on its way up, by no fixed amount
         if warm or name != "resident":
-            outcome.expect(second <= ratio * first + _SPARE[name], f"{name} rose from {shown[0]} to {shown[1]}")
+            outcome.expect(
+                second <= ratio * first + _SPARE[name], f"{name} rose from {shown[0]} to {shown[1]}"
+            )
 
 
 class _User:

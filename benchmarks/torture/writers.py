@@ -58,7 +58,8 @@ def writers(shop: Workshop, *, short: bool = False, seed: int = 0) -> Outcome:
     seconds = SHORT_SECONDS if short else SECONDS
     program = ("-m", "benchmarks.torture.writers")
     processes = [
-        started(shop.run, store, pictures, folder, seconds, seed + number, program=program) for number in (1, 2)
+        started(shop.run, store, pictures, folder, seconds, seed + number, program=program)
+        for number in (1, 2)
     ]
     changes: list[Change] = []
     with _reading(store, outcome):
@@ -85,11 +86,11 @@ def expect_last(rows: dict[str, dict[str, object]], changes: list[Change], outco
     done = {change.group for change in changes if change.generation is not None}
     for group in sorted(done - {"compaction"}):
         own = [change for change in changes if change.group == group and change.generation is not None]
-        last = {
-            change.generation for change in own if not any(other.began > change.ended for other in own)
-        }
+        last = {change.generation for change in own if not any(other.began > change.ended for other in own)}
         now = found.get(group, {0})
-        outcome.expect(len(now) == 1 and now <= last, f"{group}: generations {now}, the last change was {last}")
+        outcome.expect(
+            len(now) == 1 and now <= last, f"{group}: generations {now}, the last change was {last}"
+        )
 
 
 class _reading:  # noqa: N801 - used as a context manager only

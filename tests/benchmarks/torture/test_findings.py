@@ -72,13 +72,19 @@ def test_a_run_differs_by_a_tensor_and_by_a_line_of_its_log(shop: Workshop) -> N
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     (run / "metrics.jsonl").write_text("\n".join(lines[:-1]), encoding="utf-8")
     now = run_of(run)
-    assert {name for name in whole if now.get(name) != whole[name]} == {"files", "metrics", "last.safetensors"}
+    assert {name for name in whole if now.get(name) != whole[name]} == {
+        "files",
+        "metrics",
+        "last.safetensors",
+    }
 
 
 def test_changes_of_a_folder_are_counted(shop: Workshop) -> None:
     folder = shop.fresh("counted")
     before = listing(folder)
-    result, changes = counted(folder, "index", shop.run, folder / "store", shop.pictures, "--batch", 4, "--cpu")
+    result, changes = counted(
+        folder, "index", shop.run, folder / "store", shop.pictures, "--batch", 4, "--cpu"
+    )
     assert result.code == 0
     assert changes > 5
     assert listing(folder) != before
@@ -112,7 +118,8 @@ def test_a_last_change_that_was_acknowledged_and_lost_is_found() -> None:
 def test_what_rises_is_found() -> None:
     flat = [{"resident": 400.0 * 2**20, "descriptors": 50.0, "threads": 30.0}] * 20
     rising = [
-        {"resident": (400.0 + 5 * n) * 2**20, "descriptors": 50.0 + 3 * n, "threads": 30.0 + n} for n in range(20)
+        {"resident": (400.0 + 5 * n) * 2**20, "descriptors": 50.0 + 3 * n, "threads": 30.0 + n}
+        for n in range(20)
     ]
     for samples, number in ((flat, 0), (rising, 3)):
         outcome = Outcome()
