@@ -95,9 +95,8 @@ def _send(url: str, rng: random.Random, adds: int, sent: list[Sent], ends: threa
                 return
 
 
-def _new(rng: random.Random, content: bytes | None = None) -> dict[str, Any]:
-    image = base64.b64encode(content or picture(rng)).decode()
-    return {"name": "a.png", "image": image, "metadata": {}}
+def _new(rng: random.Random) -> dict[str, Any]:
+    return {"name": "a.png", "image": base64.b64encode(picture(rng)).decode(), "metadata": {}}
 
 
 def _query() -> dict[str, Any]:
@@ -132,15 +131,17 @@ def _same_bytes(server: Server, rounds: int, rng: random.Random, outcome: Outcom
     with Client(server.url) as client:
         before = len(client)
         for number in range(rounds):
-            content, answers = picture(rng), []
-            barrier = threading.Barrier(_CLIENTS)
+            content, together = _new(rng), threading.Barrier(_CLIENTS)
+            answers: list[httpx.Response] = []
 
             def add(
-                content: bytes = content, answers: list[Any] = answers, barrier: threading.Barrier = barrier
+                body: dict[str, Any] = content,
+                together: threading.Barrier = together,
+                answers: list[httpx.Response] = answers,
             ) -> None:
                 with httpx.Client(base_url=server.url, timeout=60) as http:
-                    barrier.wait()
-                    answers.append(http.post("/v1/items", json=_new(rng, content)))
+                    together.wait()
+                    answers.append(http.post("/v1/items", json=body))
 
             threads = [threading.Thread(target=add) for _ in range(_CLIENTS)]
             for thread in threads:

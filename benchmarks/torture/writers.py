@@ -155,7 +155,8 @@ def _group(path: Path | None) -> str:
 
 def _write(run: Path, store: Path, pictures: Path, folder: Path, seconds: float, seed: int) -> list[Change]:
     """Change random groups for so long; the clock is the system's, which both writers share."""
-    rng, changes = random.Random(seed), []
+    rng = random.Random(seed)
+    changes: list[Change] = []
     groups = sorted(pictures.iterdir())
     notes = folder / f"notes-{seed}.jsonl"
     # from the first change on, before which everything is imported
@@ -182,5 +183,6 @@ def _write(run: Path, store: Path, pictures: Path, folder: Path, seconds: float,
 
 
 if __name__ == "__main__":
-    paths, (seconds, seed) = [Path(text) for text in sys.argv[1:5]], sys.argv[5:]
-    print(json.dumps([asdict(change) for change in _write(*paths, float(seconds), int(seed))]))
+    run, store, pictures, folder = map(Path, sys.argv[1:5])
+    made = _write(run, store, pictures, folder, float(sys.argv[5]), int(sys.argv[6]))
+    print(json.dumps([asdict(change) for change in made]))
