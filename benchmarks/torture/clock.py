@@ -16,7 +16,7 @@ from benchmarks.torture.contents import contents_of, run_of
 from benchmarks.torture.killing import listing
 from benchmarks.torture.kills import expect_gone
 from benchmarks.torture.outcome import Outcome
-from benchmarks.torture.serving import picture, serving
+from benchmarks.torture.serving import expect_audit, picture, serving
 from benchmarks.torture.workshop import SENTENCES, Workshop, facts_of
 from limner.client import Client
 from limner.errors import LimnerError
@@ -166,4 +166,5 @@ def _server(shop: Workshop, outcome: Outcome, rng: random.Random) -> None:
         server.stop(outcome, "clock back under a server")
     lines = audit.read_text(encoding="utf-8").splitlines()
     outcome.expect(len(lines) >= _REQUESTS, f"clock back under a server: {len(lines)} lines of audit")
+    expect_audit(audit, outcome, "clock back under a server")
     contents_of(store, outcome, "clock back under a server")

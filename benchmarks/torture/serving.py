@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image
 
-from benchmarks.torture.commands import started
+from benchmarks.torture.commands import called, has_command, started
 from benchmarks.torture.outcome import Outcome
 
 LONGEST_STOP = 60.0
@@ -89,3 +89,11 @@ def picture(rng: random.Random) -> bytes:
     written = io.BytesIO()
     Image.frombytes("RGB", (24, 24), rng.randbytes(24 * 24 * 3)).save(written, "PNG")
     return written.getvalue()
+
+
+def expect_audit(audit: Path, outcome: Outcome, when: str) -> None:
+    """The audit log is whole, where this limner can check it."""
+    if has_command("audit", "verify"):
+        checked = called("audit", "verify", audit)
+        outcome.expect(checked.code == 0, f"{when}: {checked}")
+        outcome.count("audit logs checked")
