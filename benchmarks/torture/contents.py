@@ -4,7 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from safetensors import safe_open
 
@@ -70,8 +70,10 @@ def _read(store: Path, outcome: Outcome, when: str) -> Contents:
     answers: dict[str, dict[str, float]] = {}
     sentences: tuple[str, ...] = ()
     if rows:
+        # all of them, so that the answers tell of the region features, too
+        rerank: Literal["all"] | None = "all" if opened.info().reranks else None
         for query in SENTENCES:
-            hits = opened.search(query, k=len(rows) + 1, rerank="all").hits
+            hits = opened.search(query, k=len(rows) + 1, rerank=rerank).hits
             answers[query] = {str(hit.path): hit.score for hit in hits}
             outcome.expect(
                 len(hits) == len(rows) and answers[query].keys() == by_path.keys(),

@@ -145,7 +145,7 @@ def _cases(shop: Workshop) -> list[Case]:
             lambda disk: None,
             lambda disk: (
                 *("train", recipe, "--data", shop.data, "--out", disk / "run"),
-                *("--cpu", "--resume"),
+                *("--cpu", "--resume", "--quiet"),
             ),
             trained,
             unequal,

@@ -19,7 +19,7 @@ def kill_training(shop: Workshop, wanted: int, outcome: Outcome, rng: random.Ran
     """Kill a training so often, in chains, and compare each end with that of an uninterrupted one."""
     work = shop.fresh("kills-training")
     out, recipe = work / "run", shop.recipe(work)
-    command = ("train", recipe, "--data", shop.data, "--out", out, "--cpu", "--resume")
+    command = ("train", recipe, "--data", shop.data, "--out", out, "--cpu", "--resume", "--quiet")
     result, changes = counted(out, *command)
     if result.code:
         outcome.find(f"train unkilled: {result}")
