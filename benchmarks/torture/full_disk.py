@@ -58,7 +58,7 @@ def full_disk(shop: Workshop, *, short: bool = False, seed: int = 0) -> Outcome:
     outcome = Outcome()
     if short:
         cases = {case.name: case for case in _cases(shop)}
-        for name, most in (("index", 2**10), ("train", 2**17)):
+        for name, most in (("index", 700), ("train", 2**17)):
             _limited(cases[name], shop.fresh("disk"), [most], outcome)
     elif _mounts():
         return _inside_namespace(shop)
