@@ -21,6 +21,7 @@ from benchmarks.torture.kills import kills
 from benchmarks.torture.outcome import Outcome
 from benchmarks.torture.shutdown import shutdown
 from benchmarks.torture.soak import soak
+from benchmarks.torture.store_mutations import store_mutations
 from benchmarks.torture.workshop import Workshop, workshop
 from benchmarks.torture.writers import writers
 from limner.inference.provenance import commit_of
@@ -31,10 +32,11 @@ PARTS: dict[str, Callable[..., Outcome]] = {
     "clock": clock,
     "writers": writers,
     "fuzz": fuzz,
+    "mutations": store_mutations,
     "soak": soak,
     "shutdown": shutdown,
 }
-"""Each part by its name, with the first line of its module as its description."""
+"""Each part by its name, in the order in which they run."""
 
 _FILE = RESULTS / "torture.json"
 

@@ -9,7 +9,8 @@ from benchmarks.torture.workshop import Workshop
 pytest.importorskip("resource")
 
 
-@pytest.mark.parametrize("part", PARTS)
+# the short form of the mutations is a test of its own, tests/search/test_mutations.py
+@pytest.mark.parametrize("part", sorted(PARTS.keys() - {"mutations"}))
 def test_a_short_form_finds_nothing(part: str, shop: Workshop) -> None:
     outcome = PARTS[part](shop, short=True)
     assert not outcome.findings
