@@ -10,7 +10,7 @@ TOOLS := $(VENV)/tools
 # Everything that a user can install, the development tools left out
 EXTRAS := approximate,figures,heif,hgan,openvino,s3,sentencepiece,server,tensorboard,transformers,vectors
 
-.PHONY: demo test check audit sbom docs bench clean
+.PHONY: demo test check audit sbom docs bench torture clean
 
 $(VENV)/.limner: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'limner needs Python 3.11 or later')"
@@ -58,6 +58,9 @@ docs: $(VENV)/.limner-dev  ## write the generated pages anew
 bench: $(VENV)/.limner-dev  ## the benchmarks that need no data
 	$(BIN)/python -m benchmarks.text_path
 	$(BIN)/python -m benchmarks.ranking
+
+torture: $(VENV)/.limner-dev  ## kills, full disks, a clock that goes back, writers at once, bad files, a soak: about an hour and a half
+	$(BIN)/python -m benchmarks.torture
 
 clean:
 	rm -rf $(VENV) build demo-output

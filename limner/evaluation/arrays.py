@@ -136,6 +136,9 @@ def read_results(path: Path) -> Results:
         if needed not in arrays:
             raise DataError(f"{path}: lacks the array '{needed}'; images and sentences of one group match")
     for name, array in arrays.items():
+        # numpy returns a member that does not begin as an array as it stands: bytes
+        if not isinstance(array, np.ndarray):
+            raise DataError(f"{path}: '{name}' is no array; the file is damaged")
         _check_kind(path, name, array)
     has_scores, has_rows = "scores" in arrays, {"images", "sentences"} <= arrays.keys()
     # Both would have to agree, and no rule says which to believe.
@@ -170,7 +173,8 @@ def read_results(path: Path) -> Results:
 
 _DAMAGED = (
     *(ValueError, TypeError, KeyError, EOFError, OSError, NotImplementedError, SyntaxError),
-    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+    # the last for a header that names a shape of petabytes, and for results that are larger than this machine
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, MemoryError),
 )
 """The errors of numpy and the standard library for archives that are broken in one way or another."""
 

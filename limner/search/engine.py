@@ -29,6 +29,9 @@ _EXAMPLE_LENGTH = 300
 _EXAMPLE_TRIES = 8
 """Sentences of an image that are looked at for one that is short enough and not an example yet."""
 
+_TRIES = 8
+"""Times that a query is asked again whose images another process deletes meanwhile."""
+
 
 class Engine:
     """Answers queries; refuses a model that the store was not built with (`StoreError`).
@@ -89,11 +92,17 @@ class Engine:
         snapshot = self.files.snapshot()
         # not one by one: 64 clients get 65 queries a second together, 36 one after the other (benchmarks.server_load)
         found = self._answers(queries, limits, snapshot)
-        for place, result in enumerate(found):
+        for place in range(len(found)):
+            seen = snapshot
             # region features are read from the table, where an image may be deleted since. Asked again only of a newer
-            # snapshot: a key that never was has its error at once
-            if isinstance(result, UnknownPictureError) and (now := self.files.snapshot()) is not snapshot:
-                found[place] = self._answers([queries[place]], [limits[place]], now)[0]
+            # snapshot: a key that never was has its error at once. Several times: beside a writer that deletes all the
+            # while, one search of 700 met a second delete
+            for _ in range(_TRIES):
+                if not isinstance(found[place], UnknownPictureError):
+                    break
+                if (now := self.files.snapshot()) is seen:
+                    break
+                seen, found[place] = now, self._answers([queries[place]], [limits[place]], now)[0]
         return found
 
     def _answers(

@@ -3,7 +3,12 @@
 The command line draws the events, tests collect them. The same numbers go to TensorBoard where it is installed.
 """
 
+import errno
+import io
 import json
+import os
+import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,7 +78,7 @@ class MetricsLog:
         self.path = folder / LOG_FILE
         self.enabled = enabled
         self._rows = 0
-        self._writer: Any = None
+        self._events: _EventFile | None = None
 
     def cut(self, size: int) -> None:
         """Keep the first `size` bytes; called once, before the first row."""
@@ -85,7 +90,7 @@ class MetricsLog:
             # TensorBoard's count of epochs goes on from the rows that are kept.
             log.seek(0)
             self._rows = log.read().count(b"\n")
-        self._writer = _tensorboard(self.path.parent, self._rows)
+            self._events = _event_file(self.path.parent / "tensorboard", self._rows)
 
     def add(self, row: Mapping[str, Any]) -> int:
         """Append a row and return the log's length in bytes."""
@@ -97,17 +102,16 @@ class MetricsLog:
             log.flush()
             size = log.tell()
         self._rows += 1
-        if self._writer is not None:
+        if self._events is not None:
             # Epochs begin anew in each stage, and TensorBoard's steps must not go back: rows count on.
-            for name, value in _flat(row):
-                self._writer.add_scalar(f"{row['stage']}/{name}", value, self._rows)
+            with self._refusals():
+                self._events.add({f"{row['stage']}/{name}": value for name, value in _flat(row)}, self._rows)
         return size
 
     def close(self) -> None:
-        """Flush TensorBoard's file."""
-        # SummaryWriter writes from a thread of its own every two minutes; a run that ends would lose the last rows.
-        if self._writer is not None:
-            self._writer.close()
+        """Close TensorBoard's file."""
+        if self._events is not None:
+            self._events.close()
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
@@ -129,12 +133,54 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float
             yield prefix + name, float(value)
 
 
-def _tensorboard(folder: Path, rows: int) -> Any:
-    """TensorBoard's writer, if it is installed; its later rows are dropped."""
+class _EventFile:
+    """TensorBoard's file of curves; its later rows of the same folder are dropped.
+
+    Written here, in TensorBoard's own records: its `SummaryWriter` writes from a thread, which ends with a stack trace
+    on the terminal when the disk is full.
+    """
+
+    def __init__(self, folder: Path, first: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event as Record
+        from tensorboard.compat.proto.event_pb2 import SessionLog
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._record, self._writer = Record, RecordWriter
+        folder.mkdir(exist_ok=True)
+        # TensorBoard finds the files by the first part of the name, and reads them in the names' order
+        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
+        # unbuffered: bytes that a full disk has refused would be tried again, and complained of, at the end
+        self._file = (folder / name).open("ab", buffering=0)
+        # the session starts at this step: rows from it on, in older files, belong to epochs that are run again
+        started = SessionLog(status=SessionLog.START)
+        self._write(
+            Record(wall_time=time.time(), file_version="brain.Event:2"),
+            Record(wall_time=time.time(), step=first, session_log=started),
+        )
+
+    def add(self, values: Mapping[str, float], step: int) -> None:
+        """Write the values of one step."""
+        record = self._record(wall_time=time.time(), step=step)
+        for name, value in values.items():
+            record.summary.value.add(tag=name, simple_value=value)
+        self._write(record)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, *records: Any) -> None:
+        content = io.BytesIO()
+        for record in records:
+            self._writer(content).write(record.SerializeToString())
+        # without a buffer a full disk takes what fits, without an error
+        if self._file.write(content.getvalue()) < content.tell():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _event_file(folder: Path, rows: int) -> _EventFile | None:
+    """Start TensorBoard's file, if it is installed."""
     try:
-        # Optional, and slow to import: only where a run writes.
-        from torch.utils.tensorboard import SummaryWriter
+        # optional, and slow to import: only where a run writes
+        return _EventFile(folder, rows + 1)
     except ImportError:
         return None
-    # Steps from here on belong to epochs that will be run again; purge_step hides them in the old files.
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=rows + 1)

@@ -1,3 +1,5 @@
+import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +138,21 @@ def test_damaged_archives_are_refused(tmp_path: Path) -> None:
         except DataError:
             refused += 1
     assert refused > 50
+
+
+def test_members_that_are_no_arrays_and_shapes_beyond_memory_are_refused(tmp_path: Path) -> None:
+    whole = _written(tmp_path, **GROUPS, **ROWS)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f4", "fortran_order": False, "shape": (10**12, 1000)}
+    )
+    for content, message in ((b"", "'images' is no array"), (header.getvalue(), "or damaged")):
+        file = tmp_path / "other.npz"
+        with zipfile.ZipFile(whole) as before, zipfile.ZipFile(file, "w") as after:
+            for name in before.namelist():
+                after.writestr(name, content if name == "images.npy" else before.read(name))
+        with pytest.raises(DataError, match=message):
+            read_results(file)
 
 
 def test_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from limner.search.entry import StoredImage
 from limner.search.explain import crop_of
 from limner.search.index import index_pictures
 from limner.search.query import Query
+from limner.search.snapshot import Snapshot
 from limner.search.store import Store, open_store
 from limner.search.store_files import StoreFiles, store_for
 from tests.search.fake import FakeEncoder
@@ -172,6 +173,25 @@ def test_a_picture_that_is_deleted_meanwhile_is_left_out(
     store.delete([snapshot.keys[2]])
     hits = Store(engine).search(QUERY, k=5)
     assert {hit.id for hit in hits} == {*snapshot.keys} - {snapshot.keys[2]}
+
+
+def test_pictures_that_are_deleted_one_after_the_other_meanwhile_are_left_out(
+    run: TrainedModel, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the store is out of date again when the region features are read."""
+    store = store_for(run, run.path, tmp_path / "store")
+    index_pictures(run, store, [record.image for record in toys.records[:6]])
+    engine, keys, fresh = Engine(store, run), store.snapshot().keys, store.snapshot
+    doomed = iter(keys[:3])
+
+    def deleted_at_once() -> Snapshot:
+        snapshot = fresh()
+        store.delete([key for key in (next(doomed, None),) if key is not None])
+        return snapshot
+
+    monkeypatch.setattr(store, "snapshot", deleted_at_once)
+    hits = Store(engine).search(QUERY, k=6)
+    assert {hit.id for hit in hits} == {*keys[3:]}
 
 
 def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:

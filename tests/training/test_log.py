@@ -1,4 +1,5 @@
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,23 @@ def test_tensorboard_drops_the_epochs_that_are_run_again(tmp_path: Path) -> None
     events.Reload()
     assert [event.step for event in events.Scalars("stage-1/loss")] == [1]
     assert [event.step for event in events.Scalars("stage-2/loss")] == [2]
+
+
+def test_a_full_disk_is_an_error_and_no_stack_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """TensorBoard's own writer told it from a thread, with a stack trace."""
+    pytest.importorskip("tensorboard")
+    log = MetricsLog(tmp_path)
+    log.cut(0)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    written = max(path.stat().st_size for path in (tmp_path / "tensorboard").iterdir())
+    # metrics.jsonl is still shorter than this
+    resource.setrlimit(resource.RLIMIT_FSIZE, (written + 10, before[1]))
+    try:
+        with pytest.raises(CheckpointError, match="cannot be written"):
+            log.add({"stage": "s", "epoch": 1})
+        log.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert capfd.readouterr().err == ""

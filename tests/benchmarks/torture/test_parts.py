@@ -1,0 +1,17 @@
+"""The short form of each part of the torture finds nothing: `make torture` runs the long ones."""
+
+import pytest
+
+from benchmarks.torture.__main__ import PARTS
+from benchmarks.torture.workshop import Workshop
+
+# where files of processes and namespaces are as Linux has them
+pytest.importorskip("resource")
+
+
+# the short form of the mutations is a test of its own, tests/search/test_mutations.py
+@pytest.mark.parametrize("part", sorted(PARTS.keys() - {"mutations"}))
+def test_a_short_form_finds_nothing(part: str, shop: Workshop) -> None:
+    outcome = PARTS[part](shop, short=True)
+    assert not outcome.findings
+    assert sum(outcome.counts.values())
