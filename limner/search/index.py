@@ -1,6 +1,7 @@
-"""Index images into a store: threads decode, one thread encodes batches, and each batch is committed meanwhile.
+"""Index images into a store: threads decode, one thread encodes batches, and those before are written meanwhile.
 
-A store whose indexing was killed holds whole batches; the same call adds the rest. An image that is in the store is
+Batches are committed together: when 1,024 images or 64 MB are pending, or 30 seconds have gone. A store whose indexing
+was killed holds whole batches; the same call adds the rest. An image that is in the store is
 recognised by path, size and time of change and is not read again.
 """
 
@@ -11,6 +12,7 @@ import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -22,7 +24,7 @@ import numpy as np
 from limner.data.images import SUFFIXES, capture_time, local_time, thumbnail
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
-from limner.errors import DataError, ImageError, SettingsError
+from limner.errors import DataError, ImageError, LimnerError, SettingsError, StoreError
 from limner.search.entry import StoredImage, to_json
 from limner.search.metadata import read_metadata
 from limner.search.store_files import StoreFiles, store_for
@@ -30,7 +32,6 @@ from limner.search.store_path import StorePath, store_path
 from limner.types import Encoder, Pixels, RegionFeatures
 from limner.wire import IndexReport
 
-_COMPACT_AFTER = 8  # commits; each leaves a small file that every later reader opens
 _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
 
 
@@ -187,8 +188,8 @@ def index_pictures(
     `metadata` gives facts by path (see `limner.search.metadata`), among them "identity" and "taken", the time in
     ISO 8601. An image that it names gets these facts and loses others; its time comes from its EXIF data if none is
     given. An image that it does not name keeps its facts, also when its bytes change.
-    `batch_size` images are encoded and committed at once, `workers` threads decode (default: one a core), and at
-    most four batches are in memory, decoded or encoded.
+    `batch_size` images are encoded at once, `workers` threads decode (default: one a core), and at most four batches
+    are in memory, decoded or encoded. Several batches are committed together; an error or Ctrl-C commits what is whole.
     `progress` is called with the images done and their total. The store is held for writing from first to last.
 
     Raises `StoreError` for another model's store and for one that another process writes to, `DataError` for
@@ -213,15 +214,19 @@ def index_pictures(
         # one thread encodes: a second batch at the same time would share its cores with the first one
         with ThreadPoolExecutor(workers) as threads, ThreadPoolExecutor(1) as encoding:
             writer = _Writer(encoder, store, batch_size, encoding)
-            # two batches decoded ahead, one that is encoded, one that is written: the four that memory holds
-            for done, (path, seen) in enumerate(_ahead(threads, look, pictures, 2 * batch_size), start=1):
-                if isinstance(seen, str):
-                    skipped.append((path, seen))
-                else:
-                    writer.take(seen)
-                if progress:
-                    progress(done, len(pictures))
-            writer.finish()
+            try:
+                # two batches decoded ahead, one that is encoded, one that is written: the four that memory holds
+                for done, (path, seen) in enumerate(_ahead(threads, look, pictures, 2 * batch_size), start=1):
+                    if isinstance(seen, str):
+                        skipped.append((path, seen))
+                    else:
+                        writer.take(seen)
+                    if progress:
+                        progress(done, len(pictures))
+                writer.finish()
+            except BaseException:
+                writer.break_off()
+                raise
     # told, not refused: one file of metadata may serve several folders
     unused = tuple(sorted(notes.keys() - set(pictures)))
     return IndexReport(**writer.counts, skipped=tuple(skipped), unused_metadata=unused)
@@ -238,7 +243,7 @@ class _Batch:
 
 
 class _Writer:
-    """Gathers images into batches, encodes each in a separate thread, and commits the one before meanwhile."""
+    """Gathers images into batches, encodes each in a separate thread, and writes the one before meanwhile."""
 
     def __init__(
         self, encoder: Encoder, store: StoreFiles, batch_size: int, thread: ThreadPoolExecutor
@@ -246,7 +251,7 @@ class _Writer:
         self.encoder, self.store, self.batch_size = encoder, store, batch_size
         self.counts = {"added": 0, "updated": 0, "unchanged": 0}
         self._thread = thread
-        self._commits = 0
+        self._writer = store.writer()
         self._fresh: list[_Seen] = []
         self._kept: list[StoredImage] = []
         self._encoding: Future[_Batch] | None = None
@@ -266,8 +271,19 @@ class _Writer:
         self._pass_on()
         self._write_encoded()
         self._rewrite()
-        if self._commits >= _COMPACT_AFTER:
-            self.store.compact()
+        self._writer.commit()
+        if any(self.counts[outcome] for outcome in ("added", "updated")):
+            # what was indexed stands also on a disk that is too full to join files; the next call tries it again
+            with suppress(StoreError):
+                self.store.tidy()
+
+    def break_off(self) -> None:
+        """Commit what is whole after an error."""
+        try:
+            self._writer.commit()
+        except LimnerError:
+            # a full disk, as a rule, which is the error that has brought us here
+            self._writer.abandon()
 
     def _pass_on(self) -> None:
         """Begin to encode the images at hand, and write those that were encoded before."""
@@ -295,17 +311,17 @@ class _Writer:
 
     def _rewrite(self) -> None:
         if self._kept:
-            # whole rows: a merge replaces all columns, so those that stay are read and written again
-            ids = [entry.id for entry in self._kept]
-            region_features = None if self.store.region_shape is None else self.store.region_features(ids)
-            self._add(
-                _Batch(self._kept, self.store.vectors(ids), region_features, self.store.thumbnails(ids))
-            )
+            self._writer.update(self._kept)
             self._kept = []
+            self._commit_if_due()
 
     def _add(self, batch: _Batch) -> None:
-        self.store.add(batch.entries, batch.vectors, batch.region_features, batch.thumbnails)
-        self._commits += 1
+        self._writer.add(batch.entries, batch.vectors, batch.region_features, batch.thumbnails)
+        self._commit_if_due()
+
+    def _commit_if_due(self) -> None:
+        if self._writer.due:
+            self._writer.commit()
 
 
 def _ahead(

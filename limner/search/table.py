@@ -4,14 +4,16 @@ A reader sees all of a change or nothing of it, also after the writer was killed
 one is refused; any number may read.
 """
 
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from jaxtyping import Float, Int, UInt64
 
 from limner.errors import StoreError, UnknownPictureError
@@ -23,6 +25,18 @@ ROW = "_rowid"
 """LanceDB's number of a row. A row that changes, or that compacting moves, gets a new one; none is given twice."""
 
 _BLOCK = 8192  # rows read at once
+_KEPT = timedelta(days=1)  # old versions: a search that began at one ends long before
+_FEW = 1024  # keys that are always looked up
+_MANY = 4  # if one row in four or more is looked up, the table is read from first to last
+
+_FILES = 64
+"""Number of a table's files, beside the square root of its rows, from which compacting pays for the readers."""
+
+_NEWS = 8
+"""Number of a table's files below which nothing is joined."""
+
+_LARGEST = 2**20
+"""Rows from which LanceDB leaves a file as it is."""
 
 
 class Table:
@@ -31,12 +45,12 @@ class Table:
     def __init__(self, folder: StorePath, name: str, schema: pa.Schema, lock: WriterLock | Lease) -> None:
         self.folder = folder
         self.schema = schema
-        self._name = name
         self._lock = lock
-        self.reopen()
+        self.reopen(name)
 
-    def reopen(self) -> None:
-        """Forget the open table: another store may have taken the folder."""
+    def reopen(self, name: str) -> None:
+        """Forget the open table, and go on with that of another name, or with another store's in the same folder."""
+        self._name = name
         self._opened: Any = None
         self._connection: Any = None
 
@@ -54,7 +68,8 @@ class Table:
 
     def opened(self) -> Any:
         """LanceDB's own handle, or None as long as nothing has been added. Raises `StoreError` for a damaged table."""
-        if self._opened is None and self._is_there():
+        table = self._opened
+        if table is None and self._is_there():
             with self._readings():
                 table = self._database.open_table(self._name)
                 # a folder whose manifest was exchanged would otherwise fail far from here, with a message of Arrow's
@@ -64,7 +79,8 @@ class Table:
                     f"{self.folder}: its table has other columns than its manifest says; index anew"
                 )
             self._opened = table
-        return self._opened
+        # not the attribute: another thread may have forgotten it meanwhile
+        return table
 
     @property
     def version(self) -> int:
@@ -81,10 +97,12 @@ class Table:
     def merge(self, rows: pa.Table) -> None:
         """Add rows, or replace those of the same key, in one commit."""
         with self._lock.held(), self._refusals():
-            if self.opened() is None:
-                self._opened = self._database.create_table(self._name, schema=self.schema, exist_ok=True)
+            table = self.opened()
+            if table is None:
+                table = self._database.create_table(self._name, schema=self.schema, exist_ok=True)
+                self._opened = table
             # new and old rows in one merge: deleting and adding would be two commits, with a reader between them
-            merge = self._opened.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+            merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
             merge.execute(rows)
 
     def delete(self, values: Sequence[str], column: str = "id") -> int:
@@ -100,15 +118,22 @@ class Table:
             return before - int(table.count_rows())
 
     def compact(self, purge: bool = False) -> None:
-        """Join the small files that many commits leave; with `purge` also remove deleted rows."""
+        """Join the small files that many commits leave; with `purge` also remove deleted rows.
+
+        Versions that are older than a day are released; a reader that still reads one must ask again.
+        """
         with self._lock.held(), self._refusals():
             if (table := self.opened()) is not None:
-                # files of the last seven days, which LanceDB spares, are not another writer's here: the lock is held.
-                # It rewrites whole files: with rows of 200 KB up to 487 MB for 40 MB of news, in four times the
-                # table's size
-                table.optimize(
-                    cleanup_older_than=timedelta(milliseconds=1) if purge else None, delete_unverified=purge
-                )
+                # young files, which LanceDB spares, are not another writer's here: the lock is held
+                age = timedelta(milliseconds=1) if purge else _KEPT
+                table.optimize(cleanup_older_than=age, delete_unverified=purge)
+
+    def tidy(self) -> None:
+        """Compact where that pays: rows are written again about once for each doubling of the table."""
+        with self._readings():
+            pays = (table := self.opened()) is not None and _pays(table.stats())
+        if pays:
+            self.compact()
 
     def all(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of all rows."""
@@ -177,16 +202,16 @@ class Table:
         with self._readings():
             return table.search().where(f"id IN ({_quoted(ids)})").select(["id", *columns]).to_arrow()
 
-    def arrays(self, ids: Sequence[str], column: str) -> Float[np.ndarray, "rows size"]:
-        """The vectors of one column by their keys, in order. Raises `UnknownPictureError` for others."""
-        kind = self.schema.field(column).type
-        found = self.rows(ids, [column])
-        vectors = matrix_of(found[column], kind.list_size)
+    def in_order(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
+        """Keys and some columns of rows by their keys, in order. Raises `UnknownPictureError` for others."""
+        # keys in SQL are compared with every row: for a large share of the table that takes longer than reading it
+        few = len(ids) <= _FEW or len(ids) * _MANY < len(self)
+        found = self.rows(ids, columns) if few else self.all(["id", *columns])
         # LanceDB answers in the order of its files
-        rows = dict(zip(found["id"].to_pylist(), vectors, strict=True))
-        if missing := [one for one in ids if one not in rows]:
-            raise self.unknown(missing[0])
-        return np.stack([rows[one] for one in ids]) if ids else vectors[:0]
+        places = pc.index_in(pa.array(ids, pa.string()), value_set=found["id"].combine_chunks())
+        if places.null_count:
+            raise self.unknown(ids[places.is_null().index(True).as_py()])
+        return found.take(places)
 
     def unknown(self, key: str) -> UnknownPictureError:
         """Make the error for a key that is not there."""
@@ -205,7 +230,7 @@ class Table:
         # LanceDB has no error of its own: which one a damaged file raises depends on where it is damaged
         except Exception as error:
             raise StoreError(
-                f"{self.folder}: its table of {self._name} is damaged ({_reason(error)}); look at it with "
+                f"{self.folder}: its table of {self._name.split('-')[0]} is damaged ({_reason(error)}); look at it with "
                 "`limner store verify`, and index into a new folder"
             ) from None
 
@@ -217,6 +242,20 @@ class Table:
         # only these: a ValueError of a merge would be a bug of ours, and keeps its stack trace
         except (OSError, RuntimeError) as error:
             raise StoreError(f"{self.folder}: cannot be written ({_reason(error)})") from None
+
+
+def _pays(stats: Mapping[str, Any]) -> bool:
+    """Decide by LanceDB's statistics of a table whether to compact it.
+
+    A compaction writes all rows again that are in files of less than a million. So it waits until as many rows have
+    come as the largest file has, or until the files are many: each of them is opened by every reader.
+    """
+    rows, files = stats["num_rows"], stats["fragment_stats"]
+    small, largest = files["num_small_fragments"], files["lengths"]["max"]
+    many = small >= _FILES + math.isqrt(min(rows, _LARGEST))
+    # of a table of several large files nobody can tell how many rows have come since
+    doubled = rows < _LARGEST and small >= _NEWS and rows >= 2 * largest
+    return bool(many or doubled)
 
 
 def matrix_of(column: pa.ChunkedArray, dim: int) -> Float[np.ndarray, "images dim"]:

@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,18 +11,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from limner.search.entry import FIELDS, StoredImage
+from limner.errors import StoreError
+from limner.search.entry import FIELDS, PLACE, StoredImage
+from limner.search.segments import MissingSegmentError
 from limner.search.sentences import Sentence
 from limner.search.store_files import StoreFiles
 from limner.search.table import matrix_of
 from limner.wire import Finding, Verification
+
+_TOGETHER = 64  # images whose region features are read at once
 
 DAMAGE = {
     "twice": "pictures that stand in the table more than once",
     "key": "rows whose key is not that of their path",
     "metadata": "rows whose metadata are no JSON object",
     "vector": "embeddings with NaN or infinite values",
-    "map": "region features with NaN or infinite values",
+    "map": "region features that are lost, damaged, or hold NaN or infinite values",
+    "thumbnail": "thumbnails that are lost or damaged",
     "sentence": "sentences with a key that is not theirs, or an embedding with NaN or infinite values",
 }
 """Kinds of damage; limner itself leaves none of them behind, also when it is killed."""
@@ -76,20 +80,16 @@ def verify(
     findings, seen, total = _Findings(), set[str](), len(files)
     if not files.has_table:
         # a table that is gone reads like a store that nothing was added to: told, and no damage
-        findings.note("table", f"{files.folder}/pictures.lance")
-    shape = files.region_shape
-    columns = ["id", *FIELDS, "vector", *([] if shape is None else ["map"])]
+        findings.note("table", f"{files.folder}/{files.manifest.table('pictures')}.lance")
     # threads: waiting for the disk and hashing release the GIL
     with ThreadPoolExecutor(workers) as threads:
-        for batch in files.batches(columns):
-            rows = batch.select(["id", *FIELDS]).to_pylist()
-            bad = {"vector": _bad(batch.column("vector"), files.dim)}
-            if shape is not None:
-                bad["map"] = _bad(batch.column("map"), math.prod(shape))
+        for batch in files.batches(["id", *FIELDS, "vector", *PLACE]):
+            rows = batch.select(["id", *FIELDS, *PLACE]).to_pylist()
             entries = [_checked(findings, seen, row) for row in rows]
-            for kind, which in bad.items():
-                for row in which:
-                    findings.note(kind, rows[row]["path"])
+            for row in _bad(batch.column("vector"), files.dim):
+                findings.note("vector", rows[row]["path"])
+            for start in range(0, len(rows), _TOGETHER):
+                _check_bytes(findings, files, rows[start : start + _TOGETHER])
             # a batch at a time, so that a store of any size is checked in the memory of 1,024 rows
             states = threads.map(lambda one: _state(one, hashes), entries)
             for entry, state in zip(entries, states, strict=True):
@@ -101,6 +101,37 @@ def verify(
                 progress(findings.pictures, max(total, findings.pictures))
     _verify_sentences(findings, files)
     return findings.report()
+
+
+def _check_bytes(findings: _Findings, files: StoreFiles, rows: Sequence[dict[str, Any]]) -> None:
+    """Read the region features and thumbnails of some rows, and note which of them are damaged."""
+    readers: dict[str, Callable[[Sequence[dict[str, Any]]], bool]] = {
+        "thumbnail": lambda some: files.stored.thumbnails(some) is not None
+    }
+    if files.region_shape is not None:
+        readers["map"] = lambda some: bool(np.isfinite(files.stored.regions(some)).all())
+    for kind, read in readers.items():
+        if _reads(files, read, rows):
+            continue
+        # one of them is damaged: each by itself
+        for row in rows:
+            if not _reads(files, read, [row]):
+                findings.note(kind, row["path"])
+
+
+def _reads(
+    files: StoreFiles, read: Callable[[Sequence[dict[str, Any]]], bool], rows: Sequence[dict[str, Any]]
+) -> bool:
+    try:
+        return read(rows)
+    except MissingSegmentError:
+        # a writer may have compacted the store since the rows were read; what was deleted meanwhile is not damaged
+        try:
+            return read(files.places([row["id"] for row in rows]))
+        except StoreError:
+            return False
+    except StoreError:
+        return False
 
 
 def _verify_sentences(findings: _Findings, files: StoreFiles) -> None:

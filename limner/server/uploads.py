@@ -29,8 +29,8 @@ _ENDINGS = {
     "image/bmp": ".bmp",
 }
 _HASH = re.compile(r"[0-9a-f]{64}")
-_COMPACT_AFTER = 64
-"""Number of changes after which the store is compacted; each leaves a small file that every later reader opens."""
+_TIDY_AFTER = 64
+"""Number of changes after which the store is tidied up; each leaves a small file that every later reader opens."""
 
 T = TypeVar("T", Hit, Item)
 
@@ -111,10 +111,10 @@ class Changes:
     def _tidy(self) -> None:
         """Join the files that many changes have left; the changes stand also if that fails."""
         self._changes += 1
-        if self._changes % _COMPACT_AFTER == 0:
+        if self._changes % _TIDY_AFTER == 0:
             try:
                 # here and not in another thread: this one is the server's only writer
-                self.engine.files.compact()
+                self.engine.files.tidy()
             except StoreError as error:
                 log.error("%s", error)
 

@@ -62,7 +62,7 @@ def test_an_empty_store_is_whole(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_gone_is_told(store: StoreFiles) -> None:
-    shutil.rmtree(f"{store.folder}/pictures.lance")
+    shutil.rmtree(f"{store.folder}/pictures-1.lance")
     assert kinds(verify(StoreFiles.open(store.folder))) == {"table": 1}
 
 
@@ -123,10 +123,21 @@ def test_maps_are_read_as_well(tmp_path: Path, pictures: Path) -> None:
     )
     file = pictures / "0.png"
     entry = StoredImage(str(file), "0" * 64, file.stat().st_size, file.stat().st_mtime_ns)
-    store.add([entry], np.ones((1, 4), np.float32), np.ones((1, 1, 2, 2), np.float16))
+    store.add([entry], np.ones((1, 4), np.float32), np.ones((1, 1, 2, 2), np.float16), [b"small"])
     assert verify(store).sound
-    rewritten(store, map=np.full(4, np.inf, np.float16))
-    assert kinds(verify(store)) == {"map": 1}
+    [segment] = (tmp_path / "regions" / "segments").iterdir()
+    whole = segment.read_bytes()
+    for place, kind in ((3, "map"), (9, "thumbnail")):
+        segment.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert kinds(verify(store)) == {kind: 1}
+        with pytest.raises(StoreError, match="damaged"):
+            store.region_features([entry.id]) if kind == "map" else store.thumbnails([entry.id])
+    segment.write_bytes(whole[:-1])
+    assert kinds(verify(store)) == {"thumbnail": 1}
+    segment.unlink()
+    assert kinds(verify(store)) == {"map": 1, "thumbnail": 1}
+    with pytest.raises(StoreError, match="is gone"):
+        store.region_features([entry.id])
 
 
 def test_deleted_pictures_are_gone_for_every_reader(store: StoreFiles, pictures: Path) -> None:
@@ -153,7 +164,7 @@ def test_nothing_is_deleted_from_an_empty_store_or_while_another_writes(
 
 
 def test_a_table_with_a_lost_file_is_said_in_a_line(store: StoreFiles) -> None:
-    shutil.rmtree(Path(str(store.folder)) / "pictures.lance" / "data")
+    shutil.rmtree(Path(str(store.folder)) / "pictures-1.lance" / "data")
     with pytest.raises(StoreError, match="damaged"):
         verify(StoreFiles.open(store.folder))
 
