@@ -17,6 +17,7 @@ LAYERS: list[set[str]] = [
     {"errors", "types"},
     {"plugins", "tables"},
     {"settings", "wire"},
+    {"erasure"},
     {"data"},
     {"models", "losses", "evaluation"},
     {"inference"},

@@ -142,12 +142,15 @@ def compact_command(
     ] = False,
 ) -> Compacted:
     """Merge the small files that many changes leave; searches can continue meanwhile."""
+    from limner.search.erase import erase
     from limner.search.store_files import StoreFiles
     from limner.search.store_path import size_of
 
     opened = StoreFiles.open(store)
     before = size_of(store)
-    opened.compact(purge=purge)
+    opened.compact()
+    if purge:
+        erase(opened)
     after = size_of(store)
     out.print(f"{store}: {len(opened)} pictures, {after / 1e6:.1f} MB where it was {before / 1e6:.1f} MB")
     if not purge:

@@ -25,16 +25,14 @@ _IMAGES = 1024  # images that are copied at once
 _ROWS = 8192  # images of a commit, whose vectors and facts are in memory
 
 
-def compact_segments(
-    table: Table, stored: StoredBytes, writer: StoreWriter, *, purge: bool = False
-) -> None:
+def compact_segments(table: Table, stored: StoredBytes, writer: StoreWriter) -> None:
     """Join and rewrite segments where that pays, and remove those that no image needs.
 
-    With `purge` every segment with bytes of no image is written again. Whoever calls this holds the store's lock.
+    Whoever calls this holds the store's lock.
     """
     places = table.all(["id", "segment", "offset", "thumbnail_size"])
     sizes = stored.segments.sizes()
-    chosen = _chosen(sizes, _alive(places, stored.region_size), purge)
+    chosen = _chosen(sizes, alive_bytes(places, stored.region_size))
     if chosen:
         moved = places.filter(pc.is_in(places["segment"], pa.array(sorted(chosen), pa.string())))
         # in the order of the bytes: each old segment is read once, from first to last
@@ -53,7 +51,7 @@ def segment_names(table: Table) -> set[str]:
     return set(pc.unique(table.all(["segment"])["segment"]).drop_null().to_pylist())
 
 
-def _alive(places: pa.Table, region_size: int) -> dict[str, int]:
+def alive_bytes(places: pa.Table, region_size: int) -> dict[str, int]:
     """Bytes of each segment that belong to an image."""
     here = places.filter(pc.is_valid(places["segment"]))
     sums = here.group_by("segment").aggregate([("thumbnail_size", "sum"), ("thumbnail_size", "count")])
@@ -62,13 +60,9 @@ def _alive(places: pa.Table, region_size: int) -> dict[str, int]:
     return dict(zip(names.to_pylist(), alive.tolist(), strict=True))
 
 
-def _chosen(sizes: dict[str, int], alive: dict[str, int], purge: bool) -> set[str]:
+def _chosen(sizes: dict[str, int], alive: dict[str, int]) -> set[str]:
     """Names of the segments to write again."""
-    chosen = {
-        name
-        for name, size in sizes.items()
-        if name in alive and (alive[name] < size if purge else 2 * alive[name] < size)
-    }
+    chosen = {name for name, size in sizes.items() if name in alive and 2 * alive[name] < size}
     tiers: dict[int, list[str]] = defaultdict(list)
     for name, size in sizes.items():
         if name in alive and size < FULL:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from limner.errors import SettingsError, StoreError
+from limner.search.segments import sync_folder
 from limner.search.store_path import StorePath, reached
 from limner.settings import Settings
 
@@ -69,6 +70,8 @@ def write_manifest(folder: StorePath, manifest: StoreManifest) -> None:
         # before the rename, or the name could lead to an empty file after a power cut
         os.fsync(file.fileno())
     partial.replace(folder / FILE)
+    # before what the manifest no longer names is removed
+    sync_folder(folder)
 
 
 def read_manifest(folder: StorePath) -> StoreManifest:

@@ -79,7 +79,7 @@ class SegmentWriter:
                 self._file.close()
                 # the names, too: rows that outlive a power cut must not point to a file that does not
                 for folder in (self._store / FOLDER, self._store):
-                    _sync_folder(folder)
+                    sync_folder(folder)
             else:
                 self._file.close()
 
@@ -205,7 +205,14 @@ class Segments:
         )
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_below(folder: Path) -> None:
+    """Wait until all files below a folder are on the disk, with their names."""
+    for path in [*folder.rglob("*"), folder]:
+        sync_folder(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder, or the bytes of a file, are on the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -39,7 +39,7 @@ from limner.search.manifest import (
     read_manifest,
     write_manifest,
 )
-from limner.search.segments import MissingSegmentError
+from limner.search.segments import FOLDER, MissingSegmentError, sync_folder
 from limner.search.snapshot import Snapshot
 from limner.search.store_path import StorePath, is_remote, reached, store_path
 from limner.search.store_writer import StoreWriter
@@ -146,6 +146,11 @@ class StoreFiles:
         return self.manifest.map
 
     @property
+    def pictures(self) -> Table:
+        """The table of images; `sentences` is the other one."""
+        return self._table
+
+    @property
     def has_table(self) -> bool:
         """True if images have ever been added."""
         return self.read(self._table.opened) is not None
@@ -192,7 +197,7 @@ class StoreFiles:
             # whoever holds the lock is one thread, so nobody else counts meanwhile
             if not self._held:
                 self.follow()
-                self._clean()
+                self.clean()
             self._held += 1
             try:
                 yield
@@ -360,17 +365,16 @@ class StoreFiles:
         self._table.reopen(manifest.table("pictures"))
         self.sentences.reopen(manifest.table("sentences"))
 
-    def compact(self, *, purge: bool = False) -> None:
+    def compact(self) -> None:
         """Join the small files that many commits leave, of images and of sentences; readers are not disturbed.
 
-        Deleted rows stay on disk until compacting pays, and old versions for a day. With `purge` they go now: whoever
-        has the store open must then open it again. Raises `StoreError` while another process writes and if the disk
-        refuses.
+        Deleted rows stay on disk until compacting pays, and old versions for a day; `limner.search.erase.erase` removes
+        them now. Raises `StoreError` while another process writes and if the disk refuses.
         """
         with self.writing():
-            self._compact_segments(purge=purge)
-            self._table.compact(purge)
-            self.sentences.compact(purge)
+            self._compact_segments()
+            self._table.compact()
+            self.sentences.compact()
 
     def tidy(self) -> None:
         """Compact what pays; to be called after any number of changes. Raises what `compact` raises."""
@@ -379,12 +383,29 @@ class StoreFiles:
             self._table.tidy()
             self.sentences.tidy()
 
-    def _compact_segments(self, *, purge: bool = False) -> None:
-        compact_segments(self._table, self.stored, self.writer(), purge=purge)
+    def _compact_segments(self) -> None:
+        compact_segments(self._table, self.stored, self.writer())
         self._known_segments = set(self.stored.segments.sizes())
 
-    def _clean(self) -> None:
-        """Remove what a killed writer, or a generation before, has left."""
+    def take_over(self, generation: int) -> None:
+        """Go on with the tables of another generation, and remove what only the one before needed.
+
+        Whoever calls this holds the store, and has written these tables.
+        """
+        manifest = self.manifest.model_copy(update={"generation": generation})
+        write_manifest(self.folder, manifest)
+        self._reopen(manifest)
+        self.manifest = manifest
+        # segments of the generation before: their names are known, and must be looked at all the same
+        self._known_segments = set()
+        self.clean()
+        if isinstance(self.folder, Path):
+            for folder in (self.folder / FOLDER, self.folder):
+                if folder.is_dir():
+                    sync_folder(folder)
+
+    def clean(self) -> None:
+        """Remove what a killed writer, or a generation before, has left. Whoever calls this holds the store."""
         with reached(self.folder):
             own = {self.manifest.table(kind) + ".lance" for kind in ("pictures", "sentences")}
             for path in list(self.folder.iterdir()):

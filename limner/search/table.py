@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from jaxtyping import Float, Int, UInt64
 from limner.errors import StoreError, UnknownPictureError
 from limner.search.lancedb_import import lancedb
 from limner.search.lock import Lease, WriterLock
+from limner.search.segments import sync_below
 from limner.search.store_path import StorePath, reached, storage_options
 
 ROW = "_rowid"
@@ -117,16 +119,36 @@ class Table:
             table.delete(f"{column} IN ({_quoted(values)})")
             return before - int(table.count_rows())
 
-    def compact(self, purge: bool = False) -> None:
-        """Join the small files that many commits leave; with `purge` also remove deleted rows.
+    def write_beside(self, name: str, batches: Iterator[pa.RecordBatch]) -> None:
+        """Make a table of another name of these rows, in one commit and on the disk."""
+        failed: list[BaseException] = []
+
+        def watched() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from batches
+            except BaseException as error:
+                # LanceDB would make a text of it
+                failed.append(error)
+                raise
+
+        with self._lock.held(), self._refusals():
+            reader = pa.RecordBatchReader.from_batches(self.schema, watched())
+            try:
+                self._database.create_table(name, reader, schema=self.schema)
+            except Exception as error:
+                raise (failed or [error])[0] from None
+            if isinstance(self.folder, Path):
+                # LanceDB leaves this to the system; the table that this one replaces is removed soon
+                sync_below(self.folder / f"{name}.lance")
+
+    def compact(self) -> None:
+        """Join the small files that many commits leave.
 
         Versions that are older than a day are released; a reader that still reads one must ask again.
         """
         with self._lock.held(), self._refusals():
             if (table := self.opened()) is not None:
-                # young files, which LanceDB spares, are not another writer's here: the lock is held
-                age = timedelta(milliseconds=1) if purge else _KEPT
-                table.optimize(cleanup_older_than=age, delete_unverified=purge)
+                table.optimize(cleanup_older_than=_KEPT)
 
     def tidy(self) -> None:
         """Compact where that pays: rows are written again about once for each doubling of the table."""

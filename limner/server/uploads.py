@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import os
-import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +11,10 @@ from typing import Any, TypeVar
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage, key_of
-from limner.search.image_files import browser_type
+from limner.search.image_files import NAME, added_by_client, browser_type, is_upload
 from limner.search.index import index_pictures
 from limner.server.problems import RefusedError
 from limner.wire import Hit, Item
-
-NAME = "name"
-"""Key of the metadata under which the client's name of an image is kept."""
 
 _ENDINGS = {
     "image/jpeg": ".jpg",
@@ -28,7 +24,6 @@ _ENDINGS = {
     "image/avif": ".avif",
     "image/bmp": ".bmp",
 }
-_HASH = re.compile(r"[0-9a-f]{64}")
 _TIDY_AFTER = 64
 """Number of changes after which the store is tidied up; each leaves a small file that every later reader opens."""
 
@@ -99,8 +94,7 @@ class Changes:
         if entry is None or not self.engine.files.delete([key]):
             raise RefusedError(404, "the store holds no picture of this id")
         path = Path(entry.path)
-        # three signs, as other files here are the owner's: an upload's name, its own hash, a client's name
-        if is_upload(entry.path, self.folder) and path.stem == entry.sha256 and NAME in entry.metadata:
+        if added_by_client(entry, self.folder):
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
@@ -117,11 +111,6 @@ class Changes:
                 self.engine.files.tidy()
             except StoreError as error:
                 log.error("%s", error)
-
-
-def is_upload(path: str, folder: Path | None) -> bool:
-    """True for an image that a client added: it lies in the folder of uploads, under a hash."""
-    return folder is not None and Path(path).parent == folder and bool(_HASH.fullmatch(Path(path).stem))
 
 
 def without_path(one: T, folder: Path | None) -> T:

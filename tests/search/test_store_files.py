@@ -11,6 +11,7 @@ import pytest
 
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
 from limner.search.entry import StoredImage
+from limner.search.erase import erase
 from limner.search.manifest import StoreManifest, read_manifest, write_manifest
 from limner.search.store_files import StoreFiles
 
@@ -251,7 +252,7 @@ def test_what_was_deleted_is_purged_from_the_disk(tmp_path: Path) -> None:
 
     store.compact()  # more than half of the segment is needed
     assert is_there()
-    store.compact(purge=True)
+    erase(store)
     assert not is_there()
     assert list(StoreFiles.open(tmp_path / "store").entries()) == ["/pictures/b"]
     assert store.thumbnails([entry("b").id]) == [larger]
