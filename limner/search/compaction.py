@@ -25,9 +25,7 @@ _IMAGES = 1024  # images that are copied at once
 _ROWS = 8192  # images of a commit, whose vectors and facts are in memory
 
 
-def compact_segments(
-    table: Table, stored: StoredBytes, writer: StoreWriter, *, purge: bool = False
-) -> None:
+def compact_segments(table: Table, stored: StoredBytes, writer: StoreWriter, *, purge: bool = False) -> None:
     """Join and rewrite segments where that pays, and remove those that no image needs.
 
     With `purge` every segment with bytes of no image is written again. Whoever calls this holds the store's lock.
