@@ -136,7 +136,13 @@ def main() -> None:
     law = {**of_bytes(steps, options.calls), **of_rows(rows.steps, options.rows)}
     law["peak_mb_at_20_gb"] = max(law["peak_mb_of_bytes"], law["peak_mb_of_rows"])
     print(json.dumps(law, indent=2))
-    report = {"benchmark": "store_growth", "law": law, "steps": steps, "rows": rows.steps, "machine": machine()}
+    report = {
+        "benchmark": "store_growth",
+        "law": law,
+        "steps": steps,
+        "rows": rows.steps,
+        "machine": machine(),
+    }
     (RESULTS / "store_growth.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 

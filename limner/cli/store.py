@@ -137,7 +137,7 @@ def compact_command(
     purge: Annotated[
         bool,
         typer.Option(
-            "--purge", help="Remove deleted pictures from the disk now; servers must open the store again."
+            "--purge", help="Write again what has deleted pictures in it, and release old versions now."
         ),
     ] = False,
 ) -> Compacted:
@@ -154,8 +154,8 @@ def compact_command(
     after = size_of(store)
     out.print(f"{store}: {len(opened)} pictures, {after / 1e6:.1f} MB where it was {before / 1e6:.1f} MB")
     if not purge:
-        # seven days are LanceDB's: readers may still be at an older version
-        out.print("what is replaced or deleted stays on the disk for seven days, or until --purge")
+        # a day: readers may still be at an older version
+        out.print("what is replaced or deleted stays on the disk for a day or longer, or until --purge")
     return Compacted(pictures=len(opened), bytes_before=before, bytes_after=after)
 
 

@@ -68,9 +68,7 @@ class StoreFiles:
         self._lock = lock_of(folder)
         self._held = 0
         self._table = Table(folder, manifest.table("pictures"), schema(manifest.dim), self._lock)
-        self.sentences = Table(
-            folder, manifest.table("sentences"), sentence_schema(manifest.dim), self._lock
-        )
+        self.sentences = Table(folder, manifest.table("sentences"), sentence_schema(manifest.dim), self._lock)
         self.stored = StoredBytes(folder, manifest.map)
         self._known_segments: set[str] = set()
         self._snapshot: tuple[tuple[str, int, int], Snapshot] | None = None
@@ -302,7 +300,8 @@ class StoreFiles:
 
     def places(self, ids: Sequence[str]) -> list[dict[str, Any]]:
         """The keys and places (`limner.search.entry.PLACE`) of the rows that exist now, in no order."""
-        return self.read(lambda: self._table.rows(ids, PLACE)).to_pylist()
+        rows: list[dict[str, Any]] = self.read(lambda: self._table.rows(ids, PLACE)).to_pylist()
+        return rows
 
     def _thumbnails(self, ids: Sequence[str]) -> list[bytes | None]:
         rows = self._table.rows(ids, PLACE).to_pylist()
@@ -322,6 +321,8 @@ class StoreFiles:
                 # no look at what has changed: real damage is as damaged the second time
                 if not left:
                     raise
+                # an open table may still name files that `compact` with `purge` has removed
+                self.forget()
         raise AssertionError("unreachable")
 
     def search(self, query: Float[np.ndarray, " width"], k: int = 10) -> list[Hit]:

@@ -86,7 +86,7 @@ class StoreWriter:
         features = self._checked(region_features, len(rows))
         places = [
             self._written(
-                None if features is None else memoryview(features[number]).cast("B"),
+                None if features is None else features[number].ravel().view(np.uint8).data,
                 None if thumbnails is None else thumbnails[number],
             )
             for number in range(len(rows))
@@ -110,7 +110,9 @@ class StoreWriter:
         # whole rows: a merge replaces all columns, and those that stay are read and written again
         kept = self._table.in_order(ids, ["vector", *PLACE])
         columns = self._table.schema
-        facts = pa.Table.from_pylist(rows, schema=pa.schema([columns.field(name) for name in ("id", *FIELDS)]))
+        facts = pa.Table.from_pylist(
+            rows, schema=pa.schema([columns.field(name) for name in ("id", *FIELDS)])
+        )
         for name in ("vector", *PLACE):
             facts = facts.append_column(columns.field(name), kept[name])
         self._take(facts)

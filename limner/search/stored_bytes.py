@@ -43,7 +43,7 @@ class StoredBytes:
         that keeps none.
         """
         features = np.empty((len(rows), *self.expect_regions()), PRECISION)
-        places = [memoryview(one.ravel()).cast("B") for one in features]
+        places = [one.ravel().view(np.uint8).data for one in features]
         self.segments.fill([self._extent(row, 0, self.region_size) for row in rows], places)
         for row, place in zip(rows, places, strict=True):
             self._check(row, "regions_digest", place)
@@ -71,9 +71,7 @@ class StoredBytes:
 
     def _extent(self, row: Row, start: int, size: int) -> Extent:
         if row["segment"] is None:
-            raise StoreError(
-                f"{self._store}: a row of it is damaged; look at it with `limner store verify`"
-            )
+            raise StoreError(f"{self._store}: a row of it is damaged; look at it with `limner store verify`")
         return Extent(row["segment"], row["offset"] + start, size)
 
     def _check(self, row: Row, column: str, content: memoryview) -> None:

@@ -251,8 +251,9 @@ class Table:
             yield
         # LanceDB has no error of its own: which one a damaged file raises depends on where it is damaged
         except Exception as error:
+            kind = self._name.split("-")[0]
             raise StoreError(
-                f"{self.folder}: its table of {self._name.split('-')[0]} is damaged ({_reason(error)}); look at it with "
+                f"{self.folder}: its table of {kind} is damaged ({_reason(error)}); look at it with "
                 "`limner store verify`, and index into a new folder"
             ) from None
 

@@ -166,18 +166,19 @@ def update(files: StoreFiles, expected: dict[str, Held], names: list[str], numbe
 def killed(files: StoreFiles) -> None:
     """A writer that is killed between the bytes of a segment and the commit of its rows."""
 
-    class Killed(Exception):
-        pass
-
     def kill(table: Table, rows: object) -> None:
-        raise Killed
+        raise KilledError
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, files.writing():
         patch.setattr(Table, "merge", kill)
-        with files.writing(), pytest.raises(Killed):
-            writer = files.writer()
-            writer.add(**arrays([make("a", 7001), make("z", 7002)]))
+        writer = files.writer()
+        writer.add(**arrays([make("a", 7001), make("z", 7002)]))
+        with pytest.raises(KilledError):
             writer.commit()
+
+
+class KilledError(Exception):
+    """In place of a signal, which nothing could clean up after either."""
 
 
 def test_a_killed_writer_leaves_a_segment_that_the_next_one_removes(tmp_path: Path) -> None:
@@ -286,7 +287,9 @@ def test_a_segment_that_is_compacted_while_it_is_read(
             if isinstance(found, list):
                 assert found == [one.thumbnail for one in expected.values()]
             else:
-                assert sorted(row.tobytes() for row in found) == sorted(one.regions for one in expected.values())
+                assert sorted(row.tobytes() for row in found) == sorted(
+                    one.regions for one in expected.values()
+                )
 
 
 def test_full_segments_are_never_written_again(tmp_path: Path) -> None:
