@@ -212,7 +212,10 @@ class Client:
         return self._read(self._ask("POST", "/v1/explain", {"text": text, "id": id}), Explanation.read)
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
-        """List some of the pictures that meet conditions, in the order of their paths."""
+        """List some of the pictures that meet conditions, in the order of their paths.
+
+        A server ends a list early whose metadata are long: the next part begins at `offset + len(items)`.
+        """
         query = {"offset": offset, "limit": limit, "where": where_strings(where)}
         return self._read(self._ask("GET", "/v1/items", query=query), Items.read)
 

@@ -16,9 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 from limner.errors import SettingsError
 from limner.tables import COLUMNS, arrow_table, text_table
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 T = TypeVar("T", bound="ResponseModel")
 
 Grouping = Literal["identity", "near"]
@@ -29,6 +26,7 @@ Where = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
     from PIL import Image
 
     ImageInput = str | Path | bytes | bytearray | Image.Image | np.ndarray
@@ -157,6 +155,9 @@ class Answer(ResponseModel):
 
     unread: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     """Words at the end of a text that is longer than the model reads; the search ignores them, too."""
+
+    left_out: int = Field(default=0, exclude_if=operator.not_)
+    """Last hits that are left out, because the answer would be longer than the server sends."""
 
     took_ms: float | None = Field(default=None, exclude_if=_is_none)
     """Milliseconds from the request to the answer, waiting included; a server's answers only."""

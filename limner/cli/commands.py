@@ -83,6 +83,15 @@ COMMANDS: dict[str, Listed] = {
         "limner.cli.search", _SEARCH, "Show how much each word adds to a picture's score for a description."
     ),
     "serve": Listed("limner.cli.serve", _SEARCH, "Serve a store's search page and API until Ctrl-C."),
+    "token": Listed(
+        "limner.cli.token", _SEARCH, "Make, list and revoke the tokens of a search server.", group=True
+    ),
+    "audit": Listed(
+        "limner.cli.audit",
+        _SEARCH,
+        "Check a server's audit log, and remove what it tells of a person.",
+        group=True,
+    ),
     "store": Listed(
         "limner.cli.store", _SEARCH, "List, delete, verify and compact the pictures of a store.", group=True
     ),

@@ -374,6 +374,39 @@ class Deleted(Result):
     """True if nothing was deleted."""
 
 
+class TokenAdded(Result):
+    """The result of `limner token add`."""
+
+    name: str
+    """Its name, which the audit log has."""
+    rights: tuple[str, ...]
+    """Its rights."""
+    token: str
+    """The token; it is told only once."""
+
+
+class TokenListed(Result):
+    """A token in the list of `limner token list`."""
+
+    name: str
+    """Its name."""
+    rights: tuple[str, ...]
+    """Its rights."""
+    created: str
+    """Time when it was made."""
+
+
+class TokenList(Many[list[TokenListed]]):
+    """Every token of a file, in the order in which they were made."""
+
+
+class TokenRevoked(Result):
+    """The result of `limner token revoke`."""
+
+    name: str
+    """Name of the revoked token."""
+
+
 class Compacted(Result):
     """The result of `limner store compact`."""
 

@@ -35,7 +35,10 @@ def serve_command(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 = one that is free.")] = 8000,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token that clients must send.")
+        Path | None, typer.Option(help="File with a token that clients may send; it has all rights.")
+    ] = None,
+    tokens: Annotated[
+        Path | None, typer.Option(help="File of named tokens with rights, made by `limner token add`.")
     ] = None,
     run: MovedRun = None,
     allow_changes: Annotated[
@@ -46,8 +49,25 @@ def serve_command(
         Path | None, typer.Option(help="Folder for pictures that clients add; made if it is not there.")
     ] = None,
     audit: Annotated[
-        Path | None, typer.Option(help="File that gets a line of JSON for each query: who, when, what.")
+        Path | None,
+        typer.Option(help="File that gets a line of JSON for each request: who, when, what, how many."),
     ] = None,
+    audit_days: Annotated[
+        int | None,
+        typer.Option(min=1, help="Remove lines of the audit log that are older than so many days."),
+    ] = None,
+    audit_fsync: Annotated[
+        bool,
+        typer.Option(
+            "--audit-fsync", help="Answer only when the line is on the disk, so that it outlives a power cut."
+        ),
+    ] = False,
+    keep_metadata: Annotated[
+        bool,
+        typer.Option(
+            "--keep-metadata", help="Send pictures with their EXIF, XMP and IPTC data, the place among them."
+        ),
+    ] = False,
     max_k: Annotated[int, typer.Option(min=1, help="Most pictures in one answer.")] = 100,
     max_rerank: Annotated[
         int, typer.Option(min=0, help="Most pictures that a query may have re-ranked.")
@@ -57,6 +77,12 @@ def serve_command(
         float, typer.Option(min=0, help="Requests a second that one client may send; 0 = no limit.")
     ] = 50,
     max_body: Annotated[int, typer.Option(min=1, help="Largest body of a request, in MiB.")] = 12,
+    max_metadata: Annotated[
+        int, typer.Option(min=1, help="Largest metadata of a picture that a client adds, in KiB of JSON.")
+    ] = 16,
+    max_answer: Annotated[
+        int, typer.Option(min=1, help="MiB after which a list of pictures or hits ends early.")
+    ] = 4,
     max_batch: Annotated[
         int, typer.Option(min=1, help="Most queries that are answered together; 1 = each on its own.")
     ] = 64,
@@ -95,27 +121,35 @@ def serve_command(
     from limner.search.store import open_store
 
     # an error and no warning: whoever reaches the port sees the pictures
-    if token_file is None and not is_loopback(host):
+    if token_file is None and tokens is None and not is_loopback(host):
         raise SettingsError(
-            f"--host {host}: other machines may reach it, which needs --token-file FILE; "
-            "`openssl rand -hex 24 > FILE` makes one"
+            f"--host {host}: other machines may reach it, which needs --token-file FILE or --tokens FILE; "
+            "`openssl rand -hex 24 > FILE` makes one token, `limner token add FILE NAME` a file of them"
         )
     # --uploads says where to and --allow-changes whether, since that allows deletions too
     if uploads is not None and not allow_changes:
         raise SettingsError("--uploads: clients add pictures only with --allow-changes")
+    if audit is None and (audit_days is not None or audit_fsync):
+        raise SettingsError("--audit-days, --audit-fsync: there is no audit log without --audit FILE")
     token = None if token_file is None else read_token(token_file)
     # before the model, which takes seconds to load
     listening = listen(host, port)
     with listening:
         settings = ServerSettings(
             token=token,
+            tokens=tokens,
             # without a token, only this machine's names: a foreign page may point its own here (DNS rebinding)
-            hosts=() if token is not None else (*LOCAL, host),
+            hosts=() if token is not None or tokens is not None else (*LOCAL, host),
             changes=allow_changes,
             uploads=uploads,
             audit=audit,
+            audit_days=audit_days,
+            audit_fsync=audit_fsync,
+            keep_metadata=keep_metadata,
             max_k=max_k,
             max_body=max_body * 2**20,
+            max_metadata=max_metadata * 2**10,
+            max_answer=max_answer * 2**20,
             max_batch=max_batch,
             max_rerank=max_rerank,
             query_seconds=query_seconds,

@@ -151,12 +151,13 @@ def _upright_rgb(image: Image.Image) -> Image.Image:
         image.load()
     with quiet():
         # After loading: a PNG may hold the tag behind its pixels, a TIFF turns itself and drops the tag.
-        turn = _UPRIGHT.get(_orientation(image))
+        turn = _UPRIGHT.get(orientation(image))
     plain = _rgb(image)
     return plain if turn is None else plain.transpose(turn)
 
 
-def _orientation(image: Image.Image) -> int:
+def orientation(image: Image.Image) -> int:
+    """The EXIF orientation of an opened picture; 1, which is upright, if it has none."""
     try:
         value = image.getexif().get(_ORIENTATION, 1)
     except Exception:  # Damaged EXIF data is common and says nothing about the pixels.

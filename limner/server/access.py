@@ -1,17 +1,18 @@
-"""Access: a bearer token, and the host names that the server answers to."""
+"""Access: bearer tokens and the rights that routes need, and the host names that the server answers to."""
 
-import hmac
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from limner.errors import SettingsError
 from limner.server.limits import Buckets, client_of, route_path, too_many
 from limner.server.problems import problem
+from limner.server.tokens import RIGHTS, Right, Token, Tokens
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 _SHORTEST = 16
@@ -22,18 +23,43 @@ _OPEN = ("/", "/health", "/docs", "/openapi.json")
 """Addresses that tell nothing of the store."""
 
 
-class Access:
-    """ASGI middleware: 421 for a host name that is not served, 401 without the token, 429 for too many requests
-    without it.
+NEEDED: Mapping[str, Right | None] = {
+    "POST /v1/search": "search",
+    "POST /v1/sentences": "search",
+    "POST /v1/explain": "search",
+    "GET /v1/items": "search",
+    "GET /v1/items/{id}": "search",
+    "POST /v1/items": "add",
+    "DELETE /v1/items/{id}": "erase",
+    "GET /v1/images/{id}": "search",
+    "GET /v1/thumbnails/{id}": "search",
+    "GET /v1/info": "search",
+    "GET /metrics": None,
+}
+"""The right that each route behind the token needs; None = any token. A route that is missing fails a test."""
 
-    `guesses`: buckets from which each request without the token takes; None = no limit.
+_VERBS: Mapping[Right | None, str] = {
+    "search": "search or see pictures",
+    "add": "add pictures",
+    "erase": "delete pictures",
+}
+_PATTERNS = [(*route.split(), compile_path(route.split()[1])[0]) for route in NEEDED]
+_TOKEN = "limner.token"
+
+
+class Access:
+    """ASGI middleware: 421 for a host name that is not served, 401 without a token, 403 without the right that a route
+    needs, 429 for too many requests without a token.
+
+    `tokens`: None = no token is needed. `guesses`: buckets from which each request without a token takes; None = no
+    limit.
     """
 
     def __init__(
-        self, app: ASGIApp, token: SecretStr | None, hosts: Sequence[str], guesses: Buckets | None = None
+        self, app: ASGIApp, tokens: Tokens | None, hosts: Sequence[str], guesses: Buckets | None = None
     ) -> None:
         self.app = app
-        self.token = None if token is None else token.get_secret_value().encode()
+        self.tokens = tokens
         self.guesses = guesses
         self.hosts = frozenset(host.lower() for host in hosts)
 
@@ -45,12 +71,13 @@ class Access:
                 # DNS rebinding: a page of elsewhere may let its own name lead to this machine, and read the answers
                 answer = problem(421, "without a token this server answers to its own address only")
                 return await answer(scope, receive, send)
-            if self.token is None or not needs_token(route_path(scope)):
+            if self.tokens is None or not needs_token(route_path(scope)):
                 return await self.app(scope, receive, send)
             # before the token is looked at: a client that goes on guessing must not learn which one is right
             if self.guesses is not None and (wait := self.guesses.wait(client_of(scope))):
                 return await too_many("too many requests without the token", wait)(scope, receive, send)
-            if not self._holds(headers):
+            token = self._token(headers)
+            if token is None:
                 if self.guesses is not None:
                     # a failure alone costs something, so that nobody who has the token is slowed down by this
                     self.guesses.take(client_of(scope))
@@ -60,13 +87,43 @@ class Access:
                     401, f"the token {fault}; send Authorization: Bearer TOKEN", headers=challenge
                 )
                 return await answer(scope, receive, send)
+            scope[_TOKEN] = token
+            # here and not in the route: the body of a request that may not be made is not read
+            needed = NEEDED.get(route_of(scope) or "")
+            if needed is not None and needed not in token.rights:
+                answer = problem(403, f"this token may not {_VERBS[needed]}; it lacks the right '{needed}'")
+                return await answer(scope, receive, send)
         return await self.app(scope, receive, send)
 
-    def _holds(self, headers: dict[bytes, bytes]) -> bool:
-        assert self.token is not None
+    def _token(self, headers: dict[bytes, bytes]) -> Token | None:
+        assert self.tokens is not None
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
-        # == ends at the first wrong letter, so its time tells how much of a guess is right
-        return kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), self.token)
+        return self.tokens.find(given.strip()) if kind.lower() == b"bearer" else None
+
+
+def token_name(scope: Scope) -> str | None:
+    """Return the name of the token that a request has sent; None if it sent none that is right, or needs none."""
+    token: Token | None = scope.get(_TOKEN)
+    return None if token is None else token.name
+
+
+def rights_of(scope: Scope) -> frozenset[Right]:
+    """Return what a request that was let in may do: all, if no token is needed."""
+    token: Token | None = scope.get(_TOKEN)
+    return frozenset(RIGHTS) if token is None else token.rights
+
+
+def route_of(scope: Scope) -> str | None:
+    """Return the route behind the token that a request means, as `NEEDED` names it, before it is routed."""
+    path = route_path(scope)
+    return next(
+        (
+            f"{method} {shape}"
+            for method, shape, pattern in _PATTERNS
+            if method == scope["method"] and pattern.match(path)
+        ),
+        None,
+    )
 
 
 def needs_token(path: str) -> bool:

@@ -6,15 +6,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from fastapi import FastAPI, Security
+from fastapi import FastAPI, Request, Security
 from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from limner.search.store import Store
-from limner.server.access import Access
-from limner.server.audit import Audit
+from limner.server.access import Access, rights_of
+from limner.server.answer_size import fields_that_fit
+from limner.server.audit import AuditLog
+from limner.server.audit_routes import Auditing, note
 from limner.server.batching import Worker
 from limner.server.counters import MEDIA_TYPE, Counters, Counting
 from limner.server.limits import BodyLimit, Buckets, RateLimit
@@ -23,6 +25,7 @@ from limner.server.problems import Fault, declared, install_handlers, problem_sc
 from limner.server.routes_items import item_routes
 from limner.server.routes_search import search_routes
 from limner.server.settings import ServerSettings
+from limner.server.tokens import Tokens
 from limner.server.uploads import Changes
 from limner.wire import ResponseModel, StoreInfo
 
@@ -46,7 +49,8 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     limits and audit log are its own. The lifespan of a mounted app does not run: call `app.state.turn_away()` when
     the other app ends, or let its threads, which are daemons, end with the process.
 
-    Raises `SettingsError` for an uploads folder or audit log that cannot be written.
+    Raises `SettingsError` for an uploads folder or audit log that cannot be written, and for a file of tokens that
+    cannot be read.
     """
     settings = settings or ServerSettings()
     engine = store.engine
@@ -61,13 +65,19 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     )
     counters = Counters(lambda: len(engine.files), lambda: worker.waiting)
     changes = Changes(engine, settings.uploads)
-    audit = Audit(settings.audit)
+    needs_token = settings.token is not None or settings.tokens is not None
+    tokens = Tokens(settings.token, settings.tokens) if needs_token else None
+    audit = None
+    if settings.audit is not None:
+        audit = AuditLog(settings.audit, days=settings.audit_days, fsync=settings.audit_fsync)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         # it waits up to a second for what has begun, which the event loop must not
         await run_in_threadpool(worker.close)
+        if audit is not None:
+            audit.close()
 
     app = FastAPI(
         title="limner",
@@ -84,31 +94,37 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     # outermost last: who is not let in has no body read, every refusal has the guarded headers and is counted
     app.add_middleware(BodyLimit, largest=settings.max_body, seconds=settings.body_seconds)
     guesses = Buckets(settings.rate, settings.burst) if settings.rate else None
-    app.add_middleware(Access, token=settings.token, hosts=settings.hosts, guesses=guesses)
+    app.add_middleware(Access, tokens=tokens, hosts=settings.hosts, guesses=guesses)
     if settings.rate:
         app.add_middleware(RateLimit, buckets=Buckets(settings.rate, settings.burst))
+    if audit is not None:
+        app.add_middleware(Auditing, audit=audit)
     app.add_middleware(Guarded)
     app.add_middleware(Counting, counters=counters)
 
     # for the description only: FastAPI checks dependencies after it has parsed the body, the middleware before
-    guarded = [Security(HTTPBearer(auto_error=False))] if settings.token is not None else []
+    guarded = [Security(HTTPBearer(auto_error=False))] if needs_token else []
     folder = changes.folder
     # absolute, as the store spells paths: by it the routes tell an upload from other images
     settings = settings.model_copy(update={"uploads": folder})
-    app.include_router(search_routes(engine, worker, audit, settings), dependencies=guarded)
-    app.include_router(item_routes(engine, worker, changes, audit, settings), dependencies=guarded)
+    app.include_router(search_routes(engine, worker, settings), dependencies=guarded)
+    app.include_router(item_routes(engine, worker, changes, settings), dependencies=guarded)
     always = (421, 500)
 
     @app.get(
         "/v1/info",
-        responses=declared(401, 429, 503, *always),
+        responses=declared(401, 403, 429, 503, *always),
         dependencies=guarded,
         tags=["server"],
     )
-    def info() -> StoreInfo:
-        """Describe the store, its model and this server's limits."""
-        adds = settings.changes and settings.uploads is not None
-        return engine.info(max_k=settings.max_k, changes=settings.changes, adds=adds)
+    def info(request: Request) -> StoreInfo:
+        """Describe the store, its model, this server's limits, and what the token allows."""
+        rights = rights_of(request.scope)
+        changes = settings.changes and "erase" in rights
+        adds = settings.changes and settings.uploads is not None and "add" in rights
+        told = engine.info(max_k=settings.max_k, changes=changes, adds=adds)
+        note(request.scope, count=told.pictures)
+        return told.model_copy(update={"fields": fields_that_fit(told.fields, settings.max_answer)})
 
     @app.get("/health", responses=declared(*always), tags=["server"])
     async def health() -> Health:

@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from limner.data.image_metadata import Piece, encoded_anew, pieces_without_metadata
 from limner.data.images import as_jpeg, formats, open_rgb, quiet, thumbnail
 from limner.errors import ChangedPictureError
 from limner.search.engine import Engine
@@ -67,8 +68,12 @@ def known_image(files: StoreFiles, key: str) -> StoredImage:
     return stored
 
 
-async def send_picture(files: StoreFiles, key: str, decoding: Decoding) -> Response:
-    """Send the file of an image, unchanged if browsers show it, else as JPEG.
+async def send_picture(
+    files: StoreFiles, key: str, decoding: Decoding, *, keep_metadata: bool = False
+) -> Response:
+    """Send the file of an image without its metadata if browsers show it, else a JPEG of it.
+
+    With `keep_metadata` a file that browsers show is sent unchanged.
 
     Raises `RefusedError`: 404 for a key that the store does not hold, 410 for a file that is gone or has changed since
     it was indexed, 503 if too many requests wait; `ImageError` for a file that cannot be decoded.
@@ -78,15 +83,22 @@ async def send_picture(files: StoreFiles, key: str, decoding: Decoding) -> Respo
     with ExitStack() as ours:
         file = ours.enter_context(await run_in_threadpool(_open, entry))
         # by the bytes: a file that is called .jpg and holds HTML is not sent as what its name says
-        kind = browser_type(file.read(16))
+        kind, name = browser_type(file.read(16)), Path(entry.path).name
         file.seek(0)
         if kind is None:
-            name = Path(entry.path).name
             content = await decoding.run(lambda: as_jpeg(open_rgb(file.read(), name=name)))
             return Response(content, media_type="image/jpeg", headers=_HEADERS)
+        pieces: list[Piece] | None = [range(entry.size)]
+        if not keep_metadata:
+            # places in the file and not its bytes, which 1,000 slow clients would keep in memory
+            pieces = await decoding.run(lambda: pieces_without_metadata(file.read(entry.size)))
+        if pieces is None:
+            file.seek(0)
+            content, kind = await decoding.run(lambda: encoded_anew(file.read(entry.size), name))
+            return Response(content, media_type=kind, headers=_HEADERS)
         ours.pop_all()
     # by the open file and not by its path, behind which another one could be put now
-    return _FileResponse(file, entry.size, kind)
+    return _FileResponse(file, pieces, kind)
 
 
 async def send_thumbnail(files: StoreFiles, key: str, decoding: Decoding) -> Response:
@@ -115,11 +127,11 @@ def _open(image: StoredImage) -> BinaryIO:
 
 
 class _FileResponse(StreamingResponse):
-    """An open file of a known size in bytes, which is closed however the sending ends."""
+    """Pieces of an open file, which is closed however the sending ends."""
 
-    def __init__(self, file: BinaryIO, size: int, media_type: str) -> None:
-        headers = {**_HEADERS, "Content-Length": str(size)}
-        super().__init__(_chunks(file, size), media_type=media_type, headers=headers)
+    def __init__(self, file: BinaryIO, pieces: list[Piece], media_type: str) -> None:
+        headers = {**_HEADERS, "Content-Length": str(sum(map(len, pieces)))}
+        super().__init__(_chunks(file, pieces), media_type=media_type, headers=headers)
         self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,12 +140,18 @@ class _FileResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-def _chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """Yield the file in pieces, no more than it had when it was opened."""
-    # no more than Content-Length says: a file that grows meanwhile would break the protocol
-    while size > 0 and (chunk := file.read(min(_CHUNK, size))):
-        size -= len(chunk)
-        yield chunk
+def _chunks(file: BinaryIO, pieces: list[Piece]) -> Iterator[bytes]:
+    """Yield the pieces, from the file no more than it had when it was opened."""
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            yield piece
+            continue
+        file.seek(piece.start)
+        # no more than Content-Length says: a file that grows meanwhile would break the protocol
+        left = len(piece)
+        while left > 0 and (chunk := file.read(min(_CHUNK, left))):
+            left -= len(chunk)
+            yield chunk
 
 
 def check_pixels(content: bytes, most: int) -> None:

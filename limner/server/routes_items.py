@@ -6,12 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi import Path as PathPart
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue, field_validator
+from pydantic_core import PydanticCustomError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from limner.search.engine import Engine
-from limner.server.audit import Audit
+from limner.server.answer_size import check_metadata, rows_that_fit
+from limner.server.audit_routes import begun, note
 from limner.server.batching import Worker
 from limner.server.pictures import Decoding, check_pixels, known_image, send_picture, send_thumbnail
 from limner.server.problems import RefusedError, declared
@@ -45,8 +47,21 @@ class NewItem(RequestModel):
     identity: Annotated[str, Field(max_length=200)] | None = None
     """The identity that it shows."""
 
-    metadata: dict[str, JsonValue] = Field(default={}, max_length=50)
+    metadata: dict[str, JsonValue] = Field(
+        default={}, max_length=50, json_schema_extra={"propertyNames": {"not": {"const": "path"}}}
+    )
     """Other facts; `taken` is a time in ISO 8601 that replaces the one in the file."""
+
+    @field_validator("metadata")
+    @classmethod
+    def _without_path(cls, metadata: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Refuse a fact of the name `path`."""
+        # in conditions `path` means the image's own, so nobody could ask for this one
+        if "path" in metadata:
+            raise PydanticCustomError(
+                "path", "'path' is the picture's own in conditions; give it another name"
+            )
+        return metadata
 
 
 Id = Annotated[Key, PathPart(description="The picture's key.")]
@@ -54,9 +69,7 @@ Id = Annotated[Key, PathPart(description="The picture's key.")]
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 
 
-def item_routes(
-    engine: Engine, worker: Worker, changes: Changes, audit: Audit, settings: ServerSettings
-) -> APIRouter:
+def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: ServerSettings) -> APIRouter:
     """The routes of items and their pictures."""
     routes = APIRouter(tags=["pictures"])
     # two threads for these files beside the two of searches: a page of results must not keep a query waiting
@@ -87,20 +100,17 @@ def item_routes(
             snapshot = engine.files.snapshot()
             until = time.monotonic() + settings.query_seconds
             rows = snapshot.meeting(conditions_of(where), until=until)
-            part = snapshot.items(rows[offset : offset + limit])
+            # before they are read: 500 pictures with metadata of 8 MB would be 4 GB of Python objects
+            part = snapshot.items(rows_that_fit(snapshot, rows[offset : offset + limit], settings.max_answer))
             return Items(items=tuple(without_path(one, uploads) for one in part), total=len(rows))
 
-        # a list of everything asks for nobody, so that it leaves no line (limner.server.audit)
-        if not where:
-            return await run_in_threadpool(listed)
-        arguments = {"where": where, "offset": offset, "limit": limit}
-        # around the reading of the conditions, so that a refused question is recorded, too
-        async with audit.noted(request, "items", arguments) as found:
-            answer = await run_in_threadpool(listed)
-            found += [one.id for one in answer]
+        # before the reading of the conditions, so that a refused question is recorded, too
+        note(request.scope, where=where, offset=offset, limit=limit)
+        answer = await run_in_threadpool(listed)
+        note(request.scope, found=[one.id for one in answer])
         return answer
 
-    @routes.get("/v1/items/{id}", responses=declared(404, 429, *always))
+    @routes.get("/v1/items/{id}", responses=declared(403, 404, 429, *always))
     def item(id: Id) -> Item:
         """Describe one picture."""
         return without_path(known_image(engine.files, id).to_item(), uploads)
@@ -111,15 +121,18 @@ def item_routes(
         responses=declared(400, 403, 408, 409, 413, 429, *always),
         dependencies=[Depends(may_add)],
     )
-    async def add(body: NewItem) -> Item:
+    async def add(body: NewItem, request: Request) -> Item:
         """Add a picture; a picture with the same bytes gets the new metadata."""
+        check_metadata(body.metadata, settings.max_metadata)
         content = picture_of(body.image)
         # by the header, before the image waits in line for the model
         check_pixels(content, settings.max_pixels)
+        await begun(request.scope)
         # not given up when the client leaves: half a change helps nobody, and who sends it again gets the same image
         stored = await asyncio.wrap_future(
             worker.call(changes.add, content, body.name, body.identity, body.metadata)
         )
+        note(request.scope, found=[stored.id])
         return without_path(stored.to_item(), uploads)
 
     @routes.delete(
@@ -128,8 +141,9 @@ def item_routes(
         responses=declared(403, 404, 408, 413, 429, *always),
         dependencies=[Depends(may_change)],
     )
-    async def delete(id: Id) -> None:
+    async def delete(id: Id, request: Request) -> None:
         """Remove a picture from the store; its file is deleted only if it was added here."""
+        await begun(request.scope)
         # in the thread of the model, which also adds: changes of one server never meet at the writers' lock
         await asyncio.wrap_future(worker.call(changes.delete, id))
 
@@ -138,19 +152,22 @@ def item_routes(
         response_class=Response,
         responses={
             200: {"description": "The picture file.", "content": {"image/*": _BINARY}},
-            **declared(404, 409, 410, *always),
+            **declared(403, 404, 409, 410, *always),
         },
     )
     async def image(id: Id) -> Response:
-        """Send the picture's file, if it is still the one that was indexed; as JPEG if browsers do not show it."""
-        return await send_picture(engine.files, id, decoding)
+        """Send the picture's file without metadata, if it is still the one that was indexed.
+
+        It is sent as JPEG or PNG if browsers do not show it, and if metadata cannot be removed otherwise.
+        """
+        return await send_picture(engine.files, id, decoding, keep_metadata=settings.keep_metadata)
 
     @routes.get(
         "/v1/thumbnails/{id}",
         response_class=Response,
         responses={
             200: {"description": "A JPEG of at most 256 pixels.", "content": {"image/jpeg": _BINARY}},
-            **declared(404, 409, 410, *always),
+            **declared(403, 404, 409, 410, *always),
         },
     )
     async def small(id: Id) -> Response:

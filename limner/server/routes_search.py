@@ -13,7 +13,8 @@ from limner.data.images import local_time
 from limner.search.engine import Engine
 from limner.search.entry import key_of
 from limner.search.query import Query
-from limner.server.audit import Audit, asked_of
+from limner.server.answer_size import hits_that_fit
+from limner.server.audit_routes import asked_of, note
 from limner.server.batching import Worker, unless_disconnected
 from limner.server.pictures import Decoding, with_pixels
 from limner.server.problems import RefusedError, declared
@@ -116,7 +117,7 @@ class ExplainBody(RequestModel):
     """The picture's key."""
 
 
-def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: ServerSettings) -> APIRouter:
+def search_routes(engine: Engine, worker: Worker, settings: ServerSettings) -> APIRouter:
     """Make the routes that use the model, in the thread of `worker`."""
     routes = APIRouter(tags=["search"])
     refusals = declared(400, 401, 403, 404, 408, 409, 413, 421, 422, 429, 500, 503)
@@ -144,36 +145,37 @@ def search_routes(engine: Engine, worker: Worker, audit: Audit, settings: Server
         """Find the pictures that fit best."""
         # before the waiting and decoding: `took_ms` is what the client has waited here
         began = time.perf_counter()
-        # around everything: refused queries and failures are recorded as well
-        async with audit.noted(request, "search", asked_of(body)) as found:
-            # it counts the rows of the store, and the reading of a disk must not hold up the event loop
-            query = await run_in_threadpool(bounded, query_from_request(body, settings))
-            answer = await unless_disconnected(request, worker.ask(await decoded(query)))
-            found += [hit.id for hit in answer.hits]
+        # before anything can fail: refused queries are recorded as well
+        note(request.scope, **asked_of(body))
+        # it counts the rows of the store, and the reading of a disk must not hold up the event loop
+        query = await run_in_threadpool(bounded, query_from_request(body, settings))
+        answer = await unless_disconnected(request, worker.ask(await decoded(query)))
         # after the engine, which answers the library with the same hits and their paths
-        hits = tuple(without_path(hit, settings.uploads) for hit in answer.hits)
+        hits = hits_that_fit(
+            [without_path(hit, settings.uploads) for hit in answer.hits], settings.max_answer
+        )
+        note(request.scope, found=[hit.id for hit in hits])
         took = round(1000 * (time.perf_counter() - began), 2)
-        return answer.model_copy(update={"hits": hits, "took_ms": took})
+        left_out = len(answer.hits) - len(hits)
+        return answer.model_copy(update={"hits": hits, "left_out": left_out, "took_ms": took})
 
     @routes.post("/v1/sentences", responses=refusals)
     async def sentences(body: SentencesBody, request: Request) -> SentencesAnswer:
         """Find the sentences of the store that describe a picture best."""
-        async with audit.noted(request, "sentences", asked_of(body)) as found:
-            query = await decoded(sentences_query_from_request(body, settings.max_k))
-            hits = await unless_disconnected(request, worker.call(engine.sentences, query))
-            # also for images that the store no longer holds: their sentences tell of them all the same
-            found += [key_of(str(hit.path)) for hit in hits if hit.path is not None]
+        note(request.scope, **asked_of(body))
+        query = await decoded(sentences_query_from_request(body, settings.max_k))
+        hits = await unless_disconnected(request, worker.call(engine.sentences, query))
+        # also for images that the store no longer holds: their sentences tell of them all the same
+        found = [key_of(str(hit.path)) for hit in hits if hit.path is not None]
+        note(request.scope, found=found, count=len(hits))
         public_hits = tuple(hit.model_copy(update={"path": None}) for hit in hits)
         return SentencesAnswer(sentences=public_hits, total=engine.sentence_count)
 
     @routes.post("/v1/explain", responses=refusals)
     async def explain(body: ExplainBody, request: Request) -> Explanation:
         """Say which words, and with a reranker which regions, made a picture's score."""
-        async with audit.noted(request, "explain", body.model_dump()) as found:
-            explanation = await unless_disconnected(request, worker.call(engine.explain, body.text, body.id))
-            # after the answer: a key that the store does not hold has told nothing
-            found.append(body.id)
-        return explanation
+        note(request.scope, **body.model_dump())
+        return await unless_disconnected(request, worker.call(engine.explain, body.text, body.id))
 
     return routes
 

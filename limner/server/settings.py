@@ -12,7 +12,10 @@ class ServerSettings(Settings):
 
     # SecretStr: a settings object that is printed or logged does not show it
     token: SecretStr | None = None
-    """Token that a client must send as `Authorization: Bearer TOKEN`; None = no token is needed."""
+    """Token with all rights, which a client sends as `Authorization: Bearer TOKEN`; None = no such token."""
+
+    tokens: Path | None = None
+    """File of named tokens with rights (`limner token add`); if neither it nor `token` is set, none is needed."""
 
     hosts: tuple[str, ...] = ()
     """Names that a request's Host header may have, without port; empty = any name."""
@@ -24,7 +27,23 @@ class ServerSettings(Settings):
     """Folder for pictures that clients add; None = no pictures can be added."""
 
     audit: Path | None = None
-    """File that gets a line for each query; None = no record is kept."""
+    """File that gets a line for each request that tells or changes something of a picture; None = no record is kept."""
+
+    audit_days: int | None = Field(default=None, ge=1)
+    """Days after which a line of the audit log is removed; None = never."""
+
+    audit_fsync: bool = False
+    """True: a line of the audit log is on the disk before its request is answered."""
+
+    keep_metadata: bool = False
+    """True: pictures leave with their EXIF, XMP and IPTC data, which may tell place, time and owner."""
+
+    # a page of 500 items stays below `max_answer` then, unless most of them have this many
+    max_metadata: int = Field(default=16 * 2**10, ge=2)
+    """Largest metadata of a picture that a client adds, in bytes of JSON."""
+
+    max_answer: int = Field(default=4 * 2**20, ge=1024)
+    """Bytes after which a list of pictures or hits ends early; one picture is told in any case."""
 
     max_k: int = Field(default=100, ge=1)
     """Largest number of pictures in one answer."""

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 from limner.client import Client
 from limner.errors import ServerError
+from limner.server.tokens import add_token, revoke_token
 from tests.cli.command import Limner, refused
 
 TOKEN = "0123456789abcdef"
@@ -22,7 +24,25 @@ def test_serve_and_stop(store: Path, tmp_path: Path, stop: signal.Signals) -> No
     token = tmp_path / "token"
     token.write_text(TOKEN)
     command = [sys.executable, "-m", "limner", "serve", store, "--port", "0", "--cpu", "--token-file", token]
-    command += ["--approximate-from", "30"]
+    command += [
+        "--approximate-from",
+        "30",
+        "--audit",
+        tmp_path / "audit.jsonl",
+        "--audit-days",
+        "30",
+        "--audit-fsync",
+    ]
+    command += [
+        "--tokens",
+        tmp_path / "tokens.json",
+        "--keep-metadata",
+        "--max-metadata",
+        "8",
+        "--max-answer",
+        "1",
+    ]
+    named = add_token(tmp_path / "tokens.json", "ann", ["search"])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         [str(part) for part in command],
@@ -39,6 +59,11 @@ def test_serve_and_stop(store: Path, tmp_path: Path, stop: signal.Signals) -> No
             with Client(found[1], TOKEN) as client:
                 assert len(client.search("a red square", k=4).hits) == 4
                 assert client.info().model.system == "dual-path"
+            with Client(found[1], named) as client:
+                assert len(client) == 36
+            revoke_token(tmp_path / "tokens.json", "ann")
+            with Client(found[1], named) as client, pytest.raises(ServerError, match="token is wrong"):
+                client.info()
             with Client(found[1]) as client, pytest.raises(ServerError, match="token is missing"):
                 client.info()
             process.send_signal(stop)
@@ -46,6 +71,8 @@ def test_serve_and_stop(store: Path, tmp_path: Path, stop: signal.Signals) -> No
         finally:
             process.kill()
     assert (process.returncode, out, err) == (0, "", "")
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [line.get("who") for line in lines] == [None, "--token-file", "--token-file", "ann", None, None]
 
 
 _SLOW = """
@@ -99,6 +126,9 @@ def test_refusals(limner: Limner, store: Path, tmp_path: Path) -> None:
     refused(limner("serve", tmp_path / "no store", "--port", 0), "no store|not a store|no such")
     refused(limner("serve", store, "--port", 0, "--cpu", "--audit", tmp_path / "no" / "log"), "audit log")
     refused(limner("serve", store, "--port", 99999), "port")
+    refused(limner("serve", store, "--port", 0, "--cpu", "--tokens", tmp_path / "missing"), "cannot be read")
+    for option in (("--audit-days", 3), ("--audit-fsync",)):
+        refused(limner("serve", store, *option), "--audit FILE")
 
 
 def test_a_port_that_is_taken(limner: Limner, store: Path) -> None:

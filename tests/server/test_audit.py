@@ -1,123 +1,308 @@
 import json
 import os
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from limner.errors import SettingsError
-from limner.search.engine import Engine
-from limner.search.store import Store
-from limner.server.app import create_app
-from limner.server.audit import asked_of
-from limner.server.routes_search import SearchBody
-from limner.server.settings import ServerSettings
-from tests.server.serving import HOME, base64_of, problem
+from limner.errors import DataError, SettingsError
+from limner.server import audit
+from limner.server.audit import AuditLog, forget, trim, verify
+
+PER_EXAMPLE = settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
-def lines(file: Path) -> list[dict[str, Any]]:
+def read(file: Path) -> list[dict[str, Any]]:
     text = file.read_text(encoding="ascii")
-    assert not text or text.endswith("\n")
+    assert text.endswith("\n")
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_each_query_is_recorded(engine: Engine, tmp_path: Path) -> None:
+def written(file: Path, *lines: dict[str, Any]) -> AuditLog:
+    file.unlink(missing_ok=True)
+    log = AuditLog(file)
+    for line in lines:
+        log.append(line)
+    return log
+
+
+def test_each_line_holds_the_digest_of_its_predecessor(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
-    client = TestClient(create_app(Store(engine), ServerSettings(audit=file)))
-    assert lines(file) == []
+    log = written(file, {"request": "search", "text": "a “coat”\nand more"}, {"request": "item"})
     assert file.stat().st_mode & 0o077 == 0
-    body = {"text": "a “coat”\nand more", "k": 2, "where": ["camera=1|2"], "after": "2026-11-11"}
-    found = [hit["id"] for hit in client.post("/v1/search", json=body).json()["hits"]]
-    (line,) = lines(file)
-    assert line.pop("time").endswith("+00:00")
-    assert line == {
-        "client": "testclient",
-        "request": "search",
-        "kind": "text",
-        "text": "a “coat”\nand more",
-        "text_weight": 0.5,
-        "k": 2,
-        "where": ["camera=1|2"],
-        "after": "2026-11-11",
-        "explain": False,
-        "found": found,
-    }
+    begin, first, _ = read(file)
+    assert (begin["request"], begin["previous"]) == ("begin", None)
+    assert first["text"] == "a “coat”\nand more"
+    assert first["time"].endswith("+00:00")
+    report = verify(file)
+    assert (report.lines, report.sound, report.removed, report.holds) == (3, True, 0, None)
+    # a server that starts again, and one that has written meanwhile
+    AuditLog(file).append({"request": "third"})
+    log.append({"request": "fourth"})
+    assert verify(file, report.digest).holds
+    assert [line["request"] for line in read(file)] == ["begin", "search", "item", "third", "fourth"]
     # a file that was moved away is begun anew
     file.rename(tmp_path / "old.jsonl")
-    client.post("/v1/search", json={"image": base64_of(tmp_path / HOME / "0.png")})
-    client.post("/v1/search", json={"text": " "})
-    client.post("/v1/search", json={"like": "0" * 32})
-    assert [line["kind"] for line in lines(file)] == ["image", "text", "like"]
-    none, empty, unknown = [line.get("refused") for line in lines(file)]
-    assert (none, empty) == (None, "the query is empty")
-    assert "holds no picture" in str(unknown)
-    assert not any("image" in line for line in lines(file))
-    assert len(lines(tmp_path / "old.jsonl")) == 1
+    log.append({"request": "fifth"})
+    assert [line["request"] for line in read(file)] == ["begin", "fifth"]
+    assert verify(file).sound
+    assert verify(tmp_path / "old.jsonl").lines == 5
+    gone = verify(file, report.digest)
+    assert (gone.sound, gone.holds, gone.broken) == (False, False, None)
+    with pytest.raises(DataError, match="cannot be read"):
+        verify(tmp_path / "missing")
 
 
-def test_every_way_to_search_is_recorded(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@PER_EXAMPLE
+@given(data=st.data())
+def test_a_line_that_is_changed_removed_put_in_or_moved_is_found(tmp_path: Path, data: st.DataObject) -> None:
+    file = tmp_path / "audit.jsonl"
+    number = data.draw(st.integers(2, 8))
+    written(file, *({"request": "search", "text": f"query {n}"} for n in range(number)))
+    last = verify(file).digest
+    lines = file.read_bytes().splitlines(keepends=True)
+    kind = data.draw(st.sampled_from(["change", "remove", "put in", "swap", "cut", "cut off the end"]))
+    at = data.draw(st.integers(0, len(lines) - 2))
+    if kind == "change":
+        place = data.draw(st.integers(0, len(lines[at]) - 2))
+        letter = data.draw(st.integers(32, 126).filter(lambda value: value != lines[at][place]))
+        lines[at] = lines[at][:place] + bytes([letter]) + lines[at][place + 1 :]
+    elif kind == "remove":
+        del lines[at]
+    elif kind == "put in":
+        lines.insert(at, lines[data.draw(st.integers(0, len(lines) - 1))])
+    elif kind == "swap":
+        lines[at], lines[at + 1] = lines[at + 1], lines[at]
+    elif kind == "cut":
+        lines[-1] = lines[-1][: data.draw(st.integers(1, len(lines[-1]) - 1))]
+    else:
+        del lines[at + 1 :]
+    file.write_bytes(b"".join(lines))
+    report = verify(file, last)
+    assert not report.sound
+    if kind == "cut off the end":
+        # the chain itself cannot tell; a digest that is kept elsewhere can
+        assert (report.broken, report.holds) == (None, False)
+    elif kind != "cut":
+        assert report.broken is not None
+        assert at + 1 <= report.broken <= at + 2
+
+
+@PER_EXAMPLE
+@given(
+    ages=st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=8), min_size=1, max_size=4),
+    days=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+)
+def test_old_lines_go_and_the_others_stay_as_they_are(
+    tmp_path: Path, ages: list[list[int]], days: list[int]
+) -> None:
+    """Also where the clock has gone back and forth, and after several days of it."""
+    file = tmp_path / "audit.jsonl"
+    file.unlink(missing_ok=True)
+    now = datetime(2026, 11, 24, tzinfo=UTC)
+    with pytest.MonkeyPatch.context() as patch:
+        today = now
+        patch.setattr(audit, "_now", lambda: today.isoformat(timespec="milliseconds"))
+        log = AuditLog(file)
+        total = 0
+        for some, age in zip(ages, [*days, *[5] * len(ages)], strict=False):
+            for one in some:
+                today = now - timedelta(days=one)
+                log.append({"request": "search", "n": total})
+                total += 1
+            today = now
+            before = file.read_bytes().splitlines()
+            cutoff = now - timedelta(days=age, hours=12)
+            removed = trim(file, cutoff)
+            kept = file.read_bytes().splitlines()
+            report = verify(file)
+            assert report.sound, report.reason
+            fresh = [
+                line
+                for line in before
+                if not audit.lines_removed(line)
+                and json.loads(line)["time"] >= cutoff.isoformat(timespec="milliseconds")
+            ]
+            assert [line for line in kept if not audit.lines_removed(line)] == fresh
+            assert report.removed + len(fresh) == total + 1
+            assert removed == sum(not audit.lines_removed(line) for line in before) - len(fresh)
+        log.append({"request": "last"})
+        assert verify(file).sound
+
+
+def test_retention_at_the_start_and_daily(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "audit.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "_now", lambda: "2026-01-01T00:00:00.000+00:00")
+        written(file, {"request": "search", "text": "of January"})
+    AuditLog(file).append({"request": "item"})
+    assert len(read(file)) == 3
+    trimmed = threading.Event()
+    real = audit.trim
+
+    def once_more(*given: Any) -> int:
+        trimmed.set()
+        return real(*given)
+
+    log = AuditLog(file, days=30, fsync=True)
+    try:
+        gap, item = read(file)
+        assert (gap["request"], gap["reason"], gap["removed"]) == ("begin", "old lines were removed", 2)
+        assert item["request"] == "item"
+        monkeypatch.setattr(audit, "trim", once_more)
+        monkeypatch.setattr(audit, "_DAY", 0.01)
+        other = AuditLog(file, days=30)
+        trimmed.clear()
+        assert trimmed.wait(30)
+        other.close()
+    finally:
+        log.close()
+    assert verify(file).sound
+
+
+KEYS = [f"{n:032x}" for n in range(6)]
+WORDS = ["a red coat", "Ann", "a bag"]
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> dict[str, Any]:
+    line: dict[str, Any] = {"who": "ann-laptop", "request": "search", "status": 200}
+    if draw(st.booleans()):
+        line |= {"text": " and ".join(draw(st.lists(st.sampled_from(WORDS), max_size=3)))}
+    if draw(st.booleans()):
+        line |= {draw(st.sampled_from(["id", "like"])): draw(st.sampled_from(KEYS))}
+    if draw(st.booleans()):
+        line |= {"where": draw(st.lists(st.sampled_from(["identity=Ann|Bo", "camera=3"]), max_size=2))}
+    if draw(st.booleans()):
+        return line | {"refused": f"{line.get('text')}: no word is known"}
+    return line | {"found": draw(st.lists(st.sampled_from(KEYS), unique=True)), "count": 3}
+
+
+@PER_EXAMPLE
+@given(
+    lines=st.lists(requests(), max_size=8),
+    keys=st.lists(st.sampled_from(KEYS), max_size=3),
+    texts=st.lists(st.sampled_from(["ann", "a red coat", "Bo"]), max_size=2),
+)
+def test_what_is_forgotten_is_gone_and_the_rest_stays(
+    tmp_path: Path, lines: list[dict[str, Any]], keys: list[str], texts: list[str]
 ) -> None:
     file = tmp_path / "audit.jsonl"
-    app = create_app(Store(engine), ServerSettings(audit=file))
-    client = TestClient(app, raise_server_exceptions=False, client=("2001:db8::17", 1))
-    key = client.get("/v1/items").json()["items"][0]["id"]
-    assert lines(file) == []
-    client.post("/v1/explain", json={"text": "a coat", "id": key})
-    client.get("/v1/items", params={"where": "identity=even", "limit": 1})
-    client.post("/v1/sentences", json={"like": key})
-    client.post("/v1/search", json={"text": "a", "where": ["path~*"]})
-    client.get("/v1/items", params={"where": "path~*"})
-    client.post("/v1/search", json={"text": "a", "k": 1000})
-    assert {line["client"] for line in lines(file)} == {"2001:db8::17"}
-    assert [line["request"] for line in lines(file)] == [
-        *("explain", "items", "sentences", "search", "items", "search"),
-    ]
-    assert [line.get("found") for line in lines(file)] == [[key], [key], [], None, None, None]
-    assert ["at most 100" in line.get("refused", "") for line in lines(file)][-2:] == [False, True]
-    assert lines(file)[0]["text"] == "a coat"
+    log = written(file, *lines)
+    before, digests = read(file), {verify(file).digest}
+    done = forget(file, keys, texts)
+    report, after = verify(file), read(file)
+    assert report.sound, report.reason
+    content = file.read_text()
+    assert not any(key in content for key in keys)
+    asked = [str([line.get("text"), line.get("where"), line.get("refused")]).casefold() for line in after]
+    assert not any(text.casefold() in line for text in texts for line in asked)
+    assert done.changed == sum("forgotten" in line for line in after)
+    if not done.changed:
+        assert after == before
+    else:
+        # a first line that says so, in front of every line of before, with who and when
+        assert (after[0]["reason"], after[0]["changed"]) == ("parts of lines were forgotten", done.changed)
+        assert [line["time"] for line in after[1:]] == [line["time"] for line in before]
+        assert all(line["who"] == "ann-laptop" for line in after[2:])
+        # no digest of what has gone is left
+        assert not digests & {line["previous"] for line in after}
+        assert not verify(file, digests.pop()).holds
+    for line, old in zip(after[::-1], before[::-1], strict=False):
+        if "forgotten" not in line:
+            assert {**line, "previous": 0} == {**old, "previous": 0}
+    log.append({"request": "goes on"})
+    assert verify(file).sound
+    assert not forget(file, keys, texts).changed
 
 
-def test_a_bug_is_recorded(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def bug(*given: object) -> None:
-        raise ZeroDivisionError
+def test_nothing_to_forget(tmp_path: Path) -> None:
+    assert forget(tmp_path / "missing", KEYS) == audit.AuditForgotten(lines=0, changed=0)
+    assert not (tmp_path / "missing").exists()
 
-    monkeypatch.setattr(engine, "answers", bug)
+
+def test_forgetting_after_old_lines_were_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "audit.jsonl"
-    client = TestClient(create_app(Store(engine), ServerSettings(audit=file)), raise_server_exceptions=False)
-    problem(client.post("/v1/search", json={"text": "a"}), 500)
-    assert "ZeroDivisionError" in lines(file)[0]["refused"]
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "_now", lambda: "2026-01-01T00:00:00.000+00:00")
+        log = written(file, {"request": "search", "text": "of January"})
+    log.append({"request": "item", "id": KEYS[0]})
+    # a line that is damaged could hold anything
+    with file.open("ab") as end:
+        end.write(b"damaged " + KEYS[0].encode() + b"\n")
+    trim(file, datetime(2026, 2, 1, tzinfo=UTC))
+    assert forget(file, [KEYS[0]]).changed == 2
+    assert KEYS[0] not in file.read_text()
+    assert verify(file).sound
+    assert verify(file).removed == 2
 
 
-def test_half_a_line_is_taken_back(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_line_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "audit.jsonl"
-    client = TestClient(create_app(Store(engine), ServerSettings(audit=file)))
-    client.post("/v1/search", json={"text": "before"})
+    log = written(file, {"request": "before"})
     write = os.write
     with monkeypatch.context() as full:
         full.setattr("os.write", lambda handle, line: write(handle, line[:10]))
-        problem(client.post("/v1/search", json={"text": "lost"}), 503)
-    client.post("/v1/search", json={"text": "after"})
-    assert [line["text"] for line in lines(file)] == ["before", "after"]
+        with pytest.raises(OSError, match="disk full"):
+            log.append({"request": "lost"})
+    # of a power cut
+    with file.open("ab") as end:
+        end.write(b'{"time": "2026-')
+    assert not verify(file).sound
+    log.append({"request": "after"})
+    assert [line["request"] for line in read(file)] == ["begin", "before", "after"]
+    assert verify(file).sound
 
 
-def test_no_record_no_answer(engine: Engine, tmp_path: Path) -> None:
-    file = tmp_path / "logs" / "audit.jsonl"
-    file.parent.mkdir()
-    client = TestClient(create_app(Store(engine), ServerSettings(audit=file)))
-    file.unlink()
-    file.mkdir()
-    problem(client.post("/v1/search", json={"text": "a"}), 503)
-
-
-def test_a_record_that_cannot_be_written(engine: Engine, tmp_path: Path) -> None:
+def test_files_that_are_no_audit_log(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be written"):
-        create_app(Store(engine), ServerSettings(audit=tmp_path / "missing" / "audit.jsonl"))
+        AuditLog(tmp_path / "missing" / "audit.jsonl")
+    (tmp_path / "old.jsonl").write_text('{"time": "2026-11-20", "request": "search"}\n')
+    with pytest.raises(SettingsError, match="move it away"):
+        AuditLog(tmp_path / "old.jsonl")
+    assert verify(tmp_path / "old.jsonl").broken == 1
 
 
-def test_kinds() -> None:
-    key = "0" * 32
-    assert asked_of(SearchBody(text="a"))["kind"] == "text"
-    assert asked_of(SearchBody(text="a", like=key))["kind"] == "text+like"
-    assert asked_of(SearchBody(text="a", image="AAAA"))["kind"] == "text+image"
+_WRITER = """
+import sys
+from pathlib import Path
+from limner.server.audit import AuditLog
+log = AuditLog(Path(sys.argv[1]))
+for number in range(100):
+    log.append({"request": "search", "n": number, "pad": "x" * (37 * number % 400)})
+"""
+
+
+def test_servers_threads_and_rewriting_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    log = written(file)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    others = [subprocess.Popen([sys.executable, "-c", _WRITER, str(file)], env=environment) for _ in range(2)]
+
+    def ask() -> None:
+        for _ in range(50):
+            log.append({"request": "item", "id": KEYS[1]})
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+        forget(file, [KEYS[1]])
+    while any(other.poll() is None for other in others):
+        forget(file, [KEYS[1]])
+        trim(file, datetime(2020, 1, 1, tzinfo=UTC))
+    assert [other.wait() for other in others] == [0, 0]
+    report = verify(file)
+    assert report.sound, report.reason
+    found = read(file)
+    assert sum(line["request"] == "search" for line in found) == 200
+    assert sum(line["request"] == "item" for line in found) == 100

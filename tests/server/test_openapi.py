@@ -11,8 +11,10 @@ from pydantic import SecretStr
 
 from limner.search.store import Store
 from limner.server.app import create_app
+from limner.server.audit import verify
 from limner.server.problems import MEDIA_TYPE
 from limner.server.settings import ServerSettings
+from limner.server.tokens import RIGHTS, add_token, revoke_token
 from tests.server.running import running
 from tests.server.serving import toy_engine
 
@@ -22,8 +24,13 @@ EXAMPLES, SEED = 5, 11
 
 @pytest.mark.slow
 def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
+    token = add_token(tmp_path / "tokens.json", "fuzzer", RIGHTS)
     settings = ServerSettings(
-        token=SecretStr(TOKEN), changes=True, uploads=tmp_path / "uploads", audit=tmp_path / "audit", rate=0
+        tokens=tmp_path / "tokens.json",
+        changes=True,
+        uploads=tmp_path / "uploads",
+        audit=tmp_path / "audit",
+        rate=0,
     )
     with running(create_app(Store(toy_engine(tmp_path)), settings)) as url:
         command = [
@@ -35,7 +42,7 @@ def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
             ),
             *(
                 "--header",
-                f"Authorization: Bearer {TOKEN}",
+                f"Authorization: Bearer {token}",
                 "--checks",
                 "all",
                 "--suppress-health-check",
@@ -47,6 +54,10 @@ def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr
     assert "FAILURES" not in done.stdout
     assert re.search(r"[1-9]\d\d generated", done.stdout), done.stdout
+    # whatever was sent, the record of it is whole
+    report = verify(tmp_path / "audit")
+    assert report.sound
+    assert report.lines > 100
 
 
 def test_every_refusal_of_the_description_is_a_problem(client: TestClient) -> None:
@@ -66,7 +77,22 @@ def test_the_description_has_this_servers_limits(tmp_path: Path) -> None:
     for body in ("SearchBody", "SentencesBody"):
         assert schema["components"]["schemas"][body]["properties"]["k"]["maximum"] == 7
     assert schema["paths"]["/v1/search"]["post"]["security"]
+    named = create_app(Store(toy_engine(tmp_path / "other")), ServerSettings(tokens=_no_tokens(tmp_path)))
+    assert named.openapi()["paths"]["/v1/search"]["post"]["security"]
+    # a token may lack the right to any of these
+    for path, operations in schema["paths"].items():
+        if path.startswith("/v1/"):
+            assert all("403" in operation["responses"] for operation in operations.values()), path
+    names = schema["components"]["schemas"]["NewItem"]["properties"]["metadata"]["propertyNames"]
+    assert names == {"not": {"const": "path"}}
     assert "security" not in schema["paths"]["/health"]["get"]
+
+
+def _no_tokens(folder: Path) -> Path:
+    file = folder / "none.json"
+    add_token(file, "a", RIGHTS)
+    revoke_token(file, "a")
+    return file
 
 
 def test_no_answer_has_a_path(client: TestClient) -> None:

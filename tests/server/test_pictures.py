@@ -11,13 +11,17 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from starlette.types import Message
 
+from limner.client import Client
+from limner.data.images import decode
 from limner.search.engine import Engine
 from limner.search.image_files import browser_type
 from limner.search.index import index_pictures
 from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.pictures import Decoding, send_picture
+from limner.server.settings import ServerSettings
 from tests.search.fake import draw
+from tests.server.running import running
 from tests.server.serving import HOME, problem
 
 
@@ -46,10 +50,50 @@ def test_a_file_comes_as_it_is(client: TestClient, tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["JPEG", "GIF", "WEBP", "BMP"])
 def test_the_type_is_that_of_the_bytes(engine: Engine, tmp_path: Path, form: str) -> None:
     content = add(engine, tmp_path / "wrong.png", form)
-    client = TestClient(create_app(Store(engine)))
+    client = TestClient(create_app(Store(engine), ServerSettings(keep_metadata=True)))
     response = client.get(f"/v1/images/{key_of(client, 'wrong.png')}")
     assert response.headers["content-type"] == f"image/{form.lower()}"
     assert response.content == content
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "AVIF"])
+def test_pictures_leave_without_their_place(engine: Engine, tmp_path: Path, form: str) -> None:
+    secret = b"52.5200N 13.4050E"
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, secret.decode()
+    exif.get_ifd(0x8825)[1] = "N"
+    path = tmp_path / f"phone.{form.lower()}"
+    pixels = np.random.default_rng(5).integers(0, 256, (20, 30, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(path, form, exif=exif, xmp=b"<x:xmpmeta>" + secret)
+    with path.open("ab") as end:
+        # behind the end of the picture; a WebP says its length in its header, an AVIF in its boxes
+        end.write(b"" if form == "AVIF" else secret)
+    content = path.read_bytes()
+    assert secret in content
+    index_pictures(engine.encoder, engine.files, [path])
+    with running(create_app(Store(engine))) as url, Client(url) as client:
+        key = next(item.id for item in client.items(limit=100) if item.name == path.name)
+        sent, small = client.image(key), client.thumbnail(key)
+    assert secret not in sent + small
+    assert b"xmpmeta" not in sent
+    # upright as before, and where nothing was encoded anew the same pixels
+    assert decode(sent).shape == (30, 20, 3)
+    if form != "AVIF":
+        assert (decode(sent) == decode(content)).all()
+    with Image.open(io.BytesIO(sent)) as image:
+        assert not image.getexif().get_ifd(0x8825)
+    with running(create_app(Store(engine), ServerSettings(keep_metadata=True))) as url, Client(url) as client:
+        assert client.image(key) == content
+
+
+def test_a_large_picture_is_sent_from_the_file(engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "large.png"
+    pixels = np.random.default_rng(5).integers(0, 256, (700, 700, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(path, "PNG", exif=Image.Exif().tobytes())
+    index_pictures(engine.encoder, engine.files, [path])
+    with running(create_app(Store(engine))) as url, Client(url) as client:
+        key = next(item.id for item in client.items(limit=100) if item.name == path.name)
+        assert (decode(client.image(key)) == pixels).all()
 
 
 @pytest.mark.parametrize("sent", ["http.response.start", "http.response.body"])

@@ -1,5 +1,6 @@
 """No route by accident: each is in the docs, and somebody has decided whether it is audited."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,14 +8,19 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from pydantic import SecretStr
 from starlette.routing import Route
 
 import limner
 from limner.search.engine import Engine
 from limner.search.store import Store
+from limner.server.access import NEEDED, needs_token
 from limner.server.app import create_app
-from limner.server.audit import AUDITED, NOT_AUDITED
+from limner.server.audit import verify
+from limner.server.audit_routes import AUDITED, CHANGES, NOT_AUDITED
 from limner.server.settings import ServerSettings
+from tests.search.fake import draw
+from tests.server.serving import base64_of
 
 DOCS = Path(limner.__file__).parents[1] / "docs"
 
@@ -46,9 +52,22 @@ def routes(engine: Engine, tmp_path: Path) -> set[str]:
 
 
 def test_every_route_has_an_audit_decision(routes: set[str]) -> None:
-    assert not AUDITED & NOT_AUDITED.keys()
-    assert routes == AUDITED | NOT_AUDITED.keys()
+    assert not AUDITED.keys() & NOT_AUDITED.keys()
+    assert routes == AUDITED.keys() | NOT_AUDITED.keys()
     assert all(len(reason.split()) > 2 for reason in NOT_AUDITED.values())
+    # a name for each of them, and for nothing else
+    assert len(set(AUDITED.values())) == len(AUDITED)
+    assert set(AUDITED.values()) >= CHANGES
+
+
+def test_every_route_behind_the_token_has_a_decision_on_its_right(routes: set[str]) -> None:
+    assert {route for route in routes if needs_token(route.split()[1])} == NEEDED.keys()
+    # what tells or changes something of a picture needs a right of its own
+    assert {route for route, right in NEEDED.items() if right is not None} == AUDITED.keys()
+    for route, right in NEEDED.items():
+        if right is not None:
+            changing = {"add": "add", "erase": "delete"}.get(right)
+            assert (AUDITED[route] in CHANGES) == (changing is not None)
 
 
 def test_every_route_is_in_the_docs(routes: set[str]) -> None:
@@ -67,7 +86,7 @@ def test_a_route_that_nobody_decided_on_would_be_found(engine: Engine) -> None:
     def persons() -> None:
         """A new route."""
 
-    assert routes_of(app) - AUDITED - NOT_AUDITED.keys() == {"GET /v1/persons"}
+    assert routes_of(app) - AUDITED.keys() - NOT_AUDITED.keys() == {"GET /v1/persons"}
 
 
 def test_what_is_audited_leaves_a_line_and_nothing_else_does(engine: Engine, tmp_path: Path) -> None:
@@ -79,11 +98,41 @@ def test_what_is_audited_leaves_a_line_and_nothing_else_does(engine: Engine, tmp
         "POST /v1/search": {"json": {"text": "a"}},
         "POST /v1/sentences": {"json": {"text": "a"}},
         "POST /v1/explain": {"json": {"text": "a", "id": key}},
-        "GET /v1/items": {"params": {"where": "camera=1"}},
+        "POST /v1/items": {
+            "json": {"name": "a.png", "image": base64_of(draw(tmp_path / "a.png", 99)), "metadata": {"a": 1}}
+        },
     }
-    assert asked.keys() == AUDITED
-    for route in sorted(AUDITED | NOT_AUDITED.keys()):
+    # the deletion last, after which the key is unknown
+    for route in sorted(AUDITED.keys() | NOT_AUDITED.keys(), key=lambda route: (route[0] == "D", route)):
         before = len(file.read_text().splitlines())
         method, path = route.split()
-        client.request(method, path.format(id=key, name="app.js"), **asked.get(route, {}))
-        assert len(file.read_text().splitlines()) - before == (route in AUDITED), route
+        answer = client.request(method, path.format(id=key, name="app.js"), **asked.get(route, {}))
+        assert answer.status_code < 300, answer.text
+        lines = [json.loads(line) for line in file.read_text().splitlines()[before:]]
+        name = AUDITED.get(route)
+        assert [line["request"] for line in lines] == [name] * (0 if name is None else 1 + (name in CHANGES))
+        if name is not None:
+            # who, what, when, how many
+            assert (lines[-1]["who"], lines[-1]["client"]) == (None, "testclient")
+            assert lines[-1]["status"] == answer.status_code
+            assert lines[-1]["count"] >= (name != "sentences")
+            assert (lines[0].get("id") == key) == ("{id}" in path or name == "explain")
+    assert verify(file).sound
+
+
+def test_refused_requests_leave_a_line_too(engine: Engine, tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    settings = ServerSettings(audit=file, token=SecretStr("0123456789abcdef"), rate=0)
+    client = TestClient(create_app(Store(engine), settings))
+    right = {"Authorization": "Bearer 0123456789abcdef"}
+    for route, name in AUDITED.items():
+        method, path = route.split()
+        for headers, status, who in (({}, 401, None), (right, None, "--token-file")):
+            before = len(file.read_text().splitlines())
+            # an id that nothing has, or no body
+            answer = client.request(method, path.format(id="0" * 32), headers=headers)
+            (line,) = [json.loads(line) for line in file.read_text().splitlines()[before:]]
+            assert (line["request"], line["status"], line["who"]) == (name, answer.status_code, who)
+            assert status in (None, answer.status_code)
+            assert ("refused" in line) == (answer.status_code >= 400)
+            assert "found" not in line or answer.status_code < 400

@@ -149,6 +149,8 @@ def test_add_and_find(changing: TestClient, tmp_path: Path) -> None:
         ({"path": "/etc/passwd"}, 422),
         ({"metadata": {"taken": "yesterday"}}, 409),
         ({"metadata": []}, 422),
+        ({"metadata": {"path": "/etc/passwd"}}, 422),
+        ({"metadata": {"note": "x" * 17_000}}, 413),
         ({"metadata": {str(number): 1 for number in range(51)}}, 422),
         ({"identity": 17}, 422),
     ],

@@ -154,6 +154,7 @@ function showAnswer(asked, found) {
   else notice.replaceChildren();
   if (found.unknown?.length) notice.prepend(notices.leftOut(found.unknown));
   if (found.unread?.length) notice.prepend(notices.cutOff(found.unread));
+  if (found.left_out) notice.prepend(notices.leftOutHits(found.left_out));
   if (asked.picture && !keptPicture(asked.picture)) notice.prepend(notices.pictureLost());
   byId("more").hidden = number < Math.min(asked.k, store.max_k) || moreThan(asked.k) === null;
 }

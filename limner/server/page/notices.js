@@ -89,6 +89,9 @@ export const leftOut = (words) =>
 export const cutOff = (words) =>
   notice("quiet", "The end was not read", line(`Longer than the model reads, and left out: ${words.join(", ")}.`));
 
+export const leftOutHits = (number) =>
+  notice("quiet", "Not all of them are shown", line(`${count(number)} more do not fit into one answer of this server.`));
+
 export const pictureLost = () =>
   notice(
     "quiet",

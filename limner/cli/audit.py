@@ -1,0 +1,75 @@
+"""`limner audit`: check a server's audit log, and remove what it tells of a person."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from limner.cli.console import out
+from limner.cli.contract import UnsoundError, command, group
+from limner.errors import DataError, SettingsError
+from limner.server.audit import AuditForgotten, AuditVerification
+
+app = group("Check a server's audit log, and remove what it tells of a person.")
+
+AuditFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The audit log, which `limner serve --audit` writes.")
+]
+
+
+@command(app, "verify")
+def verify_command(
+    file: AuditFile,
+    holds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIGEST", help="A digest that an earlier call has printed; it must still be there."
+        ),
+    ] = None,
+) -> AuditVerification:
+    """Check that each line holds the digest of the line before: exit code 1 if one does not.
+
+    Keep the printed digest elsewhere: with `--holds` it shows later that nobody has written the file anew.
+    """
+    from limner.server.audit import verify
+
+    report = verify(file, holds)
+    if report.broken is not None:
+        out.print(f"{file}: line {report.broken}: {report.reason}")
+    elif report.reason is not None:
+        out.print(f"{file}: {report.reason}")
+    else:
+        removed = f", {report.removed} old ones removed" if report.removed else ""
+        out.print(f"{file}: whole, {report.lines} lines{removed}")
+        out.print(f"digest of the last line: {report.digest}")
+    if not report.sound:
+        raise UnsoundError(report)
+    return report
+
+
+@command(app, "forget")
+def forget_command(
+    file: AuditFile,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="Key of a picture; may be repeated.")] = None,
+    texts: Annotated[
+        list[str] | None,
+        typer.Option("--text", help="A word or phrase of queries and conditions; may be repeated."),
+    ] = None,
+) -> AuditForgotten:
+    """Remove keys of pictures, and queries that found them or contain a phrase; who asked and when stays.
+
+    The file gets a new chain of digests, and its first line says so. A server may go on writing meanwhile.
+    """
+    from limner.server.audit import forget
+
+    # without a name nothing is removed, rather than everything
+    if not (ids or texts):
+        raise SettingsError("say what is to be forgotten: --id KEY or --text PHRASE")
+    if not file.exists():
+        raise DataError(f"{file}: no such file")
+    try:
+        done = forget(file, ids or (), texts or ())
+    except OSError as error:
+        raise DataError(f"{file}: cannot be written ({error.strerror or error})") from None
+    out.print(f"{file}: something was removed from {done.changed} lines")
+    return done

@@ -1,0 +1,69 @@
+"""`limner token`: make, list and revoke the named tokens of a search server."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from limner.cli.console import err, out
+from limner.cli.contract import command, group
+from limner.cli.schemas import TokenAdded, TokenList, TokenListed, TokenRevoked
+from limner.errors import SettingsError
+
+app = group("Make, list and revoke the tokens of a search server.")
+
+TokenFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="File of tokens, which `limner serve --tokens` reads.")
+]
+
+
+@command(app, "add")
+def add_command(
+    file: TokenFile,
+    name: Annotated[str, typer.Argument(help="Name of the token's owner, for the audit log.")],
+    rights: Annotated[
+        str, typer.Option(help="Rights with commas between them: search, add, erase.")
+    ] = "search",
+) -> TokenAdded:
+    """Make a token, print it, and add its hash to a file.
+
+    A running server takes it at once. The token cannot be read from the file again.
+    """
+    from limner.server.tokens import RIGHTS, add_token
+
+    asked = [right.strip() for right in rights.split(",")]
+    chosen = [right for right in RIGHTS if right in asked]
+    # an error and no smaller rights: a misspelt one would be found out by a refused client
+    if unknown := [right for right in asked if right not in RIGHTS]:
+        raise SettingsError(f"--rights: expected some of {', '.join(RIGHTS)}, got {unknown[0][:40]!a}")
+    token = add_token(file, name, chosen)
+    err.print(f"{file}: {name} may {', '.join(chosen)}; this is the only time that the token is shown")
+    out.print(token)
+    return TokenAdded(name=name, rights=tuple(chosen), token=token)
+
+
+@command(app, "list")
+def list_command(file: TokenFile) -> TokenList:
+    """Print the names and rights of a file of tokens."""
+    from limner.server.tokens import read_tokens
+
+    tokens = read_tokens(file)
+    for token in tokens:
+        out.print(f"{token.name}  {','.join(token.rights)}  {token.created}")
+    if not tokens:
+        err.print(f"{file}: no tokens")
+    return TokenList(
+        [TokenListed(name=token.name, rights=token.rights, created=token.created) for token in tokens]
+    )
+
+
+@command(app, "revoke")
+def revoke_command(
+    file: TokenFile, name: Annotated[str, typer.Argument(help="Name of the token.")]
+) -> TokenRevoked:
+    """Remove a token from a file; a running server refuses it from then on."""
+    from limner.server.tokens import revoke_token
+
+    revoke_token(file, name)
+    out.print(f"{file}: {name} is revoked")
+    return TokenRevoked(name=name)

@@ -1,0 +1,217 @@
+"""The routes that leave a line in the audit log, and the middleware that writes it before an answer leaves."""
+
+import json
+import logging
+import re
+from collections.abc import MutableMapping
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from limner.errors import SettingsError
+from limner.server.access import route_of, token_name
+from limner.server.audit import AuditLog
+from limner.server.batching import GONE
+from limner.server.limits import Buckets, address_of, client_of, route_path
+from limner.server.problems import RefusedError, refused
+
+AUDITED = {
+    "POST /v1/search": "search",
+    "POST /v1/sentences": "sentences",
+    "POST /v1/explain": "explain",
+    "GET /v1/items": "items",
+    "GET /v1/items/{id}": "item",
+    "POST /v1/items": "add",
+    "DELETE /v1/items/{id}": "delete",
+    "GET /v1/images/{id}": "image",
+    "GET /v1/thumbnails/{id}": "thumbnail",
+    "GET /v1/info": "info",
+}
+"""Routes that give or change what the store holds of persons, with the name of the request in the log: each request
+leaves a line, refused ones too."""
+
+CHANGES = frozenset({"add", "delete"})
+"""Requests that leave a line before they change something, and another one when they are answered."""
+
+_PAGE = "the page itself, without anything of the store"
+NOT_AUDITED = {
+    "GET /health": "says that the server is there",
+    "GET /metrics": "counts of requests",
+    "GET /openapi.json": "the description, the same for every store",
+    "GET /docs": "the description as a page",
+    "GET /": _PAGE,
+    "HEAD /": _PAGE,
+    "GET /page/{name}": _PAGE,
+}
+"""Every other route, with the reason why it leaves no line; a route that is in neither fails a test."""
+
+OTHER = "other"
+"""Name in the log of a refused request for any other address."""
+
+_NOT_LET_IN = (401, 403, 421, 429)
+"""Refusals that are recorded whatever the address is."""
+
+_BY_STRANGERS = (401, 421, 429)
+"""Refusals that anybody can cause: so many a second leave a line, further ones are counted."""
+_LINES, _BURST = 1.0, 60
+_ALL_LINES, _ALL_BURST = 20.0, 1000
+
+_RECORD = "limner.audit"
+_KEY = re.compile(r"/([0-9a-f]{32})$")
+_LONGEST = 500
+"""Largest number of characters of a refusal's reason that a line repeats."""
+
+_UNWRITTEN = "the record of requests cannot be written, and none is answered without"
+
+log = logging.getLogger("limner.server")
+
+
+def note(scope: Scope, **facts: Any) -> None:
+    """Add facts to the line of a request; `found` is the list of the keys of images that it was told or has changed."""
+    record: Record | None = scope.get(_RECORD)
+    if record is not None:
+        record.facts.update(facts)
+
+
+async def begun(scope: Scope) -> None:
+    """Record a request before it changes something. Raises `RefusedError` (503) if the line cannot be written."""
+    record: Record | None = scope.get(_RECORD)
+    if record is not None:
+        # a change without a line would be worse than a line without a change
+        await record.write(begun=True)
+
+
+def asked_of(body: BaseModel) -> dict[str, Any]:
+    """The fields of a request without its image, which only `kind` mentions: "text", "image", "like", "text+image" …"""
+    parts = [name for name in ("text", "image", "like") if getattr(body, name, None) is not None]
+    return {"kind": "+".join(parts), **body.model_dump(exclude={"image"}, exclude_none=True)}
+
+
+class Record:
+    """The facts of one request."""
+
+    def __init__(self, audit: AuditLog, scope: Scope) -> None:
+        self.audit, self.scope = audit, scope
+        self.name = AUDITED.get(route_of(scope) or "", OTHER)
+        self.facts: MutableMapping[str, Any] = {}
+        # a key in the address also belongs to refused requests; other text there could be anything, a token too
+        if self.name != OTHER and (key := _KEY.search(route_path(scope))):
+            self.facts["id"] = key[1]
+
+    async def write(self, **facts: Any) -> None:
+        """Write a line. Raises `RefusedError` (503) if it cannot be written."""
+        line = {
+            "who": token_name(self.scope),
+            "client": address_of(self.scope),
+            "request": self.name,
+            **self.facts,
+            **facts,
+        }
+        try:
+            # in a thread, as disks may be slow
+            await run_in_threadpool(self.audit.append, line)
+        except (OSError, SettingsError) as error:
+            log.error("%s: %s", self.audit.file, error)
+            raise RefusedError(503, _UNWRITTEN) from None
+
+
+class Auditing:
+    """ASGI middleware: no answer of an audited route leaves before its line is written; 503 if that fails."""
+
+    def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
+        self.app = app
+        self.audit = audit
+        # a stranger must not fill the disk with lines, and one stranger not all the room of the others
+        self._each = Buckets(_LINES, _BURST)
+        self._all = Buckets(_ALL_LINES, _ALL_BURST)
+        self._uncounted = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and record it with its answer."""
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        record = Record(self.audit, scope)
+        scope[_RECORD] = record
+        answer = _Answer(self, record, scope, receive, send)
+        try:
+            await self.app(scope, receive, answer.send)
+        except BaseException as error:
+            # a bug, whose answer is made outside of this, or a client that has gone
+            await answer.ended(500, f"the server failed ({type(error).__name__})")
+            raise
+        return await answer.ended(GONE, "the client has gone")
+
+    async def recorded(self, record: Record, status: int, reason: str | None = None) -> None:
+        """Write the line of an answer, if it leaves one. Raises `RefusedError`."""
+        if record.name == OTHER and status not in _NOT_LET_IN:
+            return
+        if status in _BY_STRANGERS and (self._each.take(client_of(record.scope)) or self._all.take("")):
+            self._uncounted += 1
+            return
+        facts: dict[str, Any] = {"status": status}
+        if status < 400:
+            key = record.facts.get("id")
+            found = record.facts.get("found", [key] if key else [])
+            facts |= {"found": found, "count": record.facts.get("count", len(found))}
+        else:
+            # only whoever got an answer was told something
+            record.facts.pop("found", None)
+            facts["refused"] = (reason or "")[:_LONGEST]
+        if self._uncounted:
+            facts["unrecorded"], self._uncounted = self._uncounted, 0
+        await record.write(**facts)
+
+
+class _Answer:
+    """The answer of one request on its way out."""
+
+    def __init__(
+        self, auditing: Auditing, record: Record, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self.auditing, self.record = auditing, record
+        self.scope, self.receive, self.outside = scope, receive, send
+        self.recorded, self.replaced = False, False
+        self.start: Message | None = None
+
+    async def send(self, message: Message) -> None:
+        """Record the answer at its beginning, then send it on."""
+        if self.replaced:
+            return None
+        if self.recorded or message["type"] not in ("http.response.start", "http.response.body"):
+            return await self.outside(message)
+        if message["type"] == "http.response.start" and message["status"] >= 400:
+            # kept back until the reason comes, which is in the body
+            self.start = message
+            return None
+        status = message["status"] if self.start is None else self.start["status"]
+        try:
+            await self.auditing.recorded(self.record, status, _detail(message))
+        except RefusedError as refusal:
+            # the rest of the app's answer, of which nothing has left, is dropped
+            self.recorded = self.replaced = True
+            return await refused(refusal)(self.scope, self.receive, self.outside)
+        self.recorded = True
+        if self.start is not None:
+            await self.outside(self.start)
+        return await self.outside(message)
+
+    async def ended(self, status: int, reason: str) -> None:
+        """Record a request that was not answered."""
+        if not self.recorded:
+            self.recorded = True
+            try:
+                await self.auditing.recorded(self.record, status, reason)
+            except RefusedError:
+                # logged already, and there is no answer that could say so
+                return
+
+
+def _detail(message: Message) -> str | None:
+    """Read the reason in a problem's body."""
+    try:
+        body = json.loads(message.get("body", b""))
+    except ValueError:
+        return None
+    return str(body["detail"]) if isinstance(body, dict) and "detail" in body else None

@@ -1,0 +1,39 @@
+import json
+from pathlib import Path
+
+from limner.server.audit import AuditLog
+from tests.cli.command import Limner, refused
+
+KEY = "0123456789abcdef" * 2
+
+
+def test_verify_and_forget(limner: Limner, tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    log = AuditLog(file)
+    log.append({"request": "search", "text": "a red coat", "found": [KEY]})
+    log.append({"request": "search", "text": "a bag", "found": []})
+    report = json.loads(limner("audit", "verify", file, "--json").out)
+    assert (report["lines"], report["sound"]) == (3, True)
+    assert report["digest"] in limner("audit", "verify", file).out
+    assert limner("audit", "verify", file, "--holds", report["digest"]).code == 0
+    assert "from 1 lines" in limner("audit", "forget", file, "--id", KEY).out
+    assert limner("audit", "verify", file).code == 0
+    written_anew = limner("audit", "verify", file, "--holds", report["digest"])
+    assert written_anew.code == 1
+    assert "written anew" in written_anew.out
+    assert "coat" not in file.read_text()
+    assert "bag" in file.read_text()
+    assert json.loads(limner("audit", "forget", file, "--text", "a bag", "--json").out)["changed"] == 1
+    assert "bag" not in file.read_text()
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([lines[0], *lines[2:]]))
+    broken = limner("audit", "verify", file)
+    assert (broken.code, "line 2: the line does not follow" in broken.out) == (1, True)
+
+
+def test_mistakes(limner: Limner, tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    refused(limner("audit", "verify", file), "cannot be read")
+    refused(limner("audit", "forget", file, "--id", KEY), "no such file")
+    AuditLog(file)
+    refused(limner("audit", "forget", file), "--id KEY or --text PHRASE")

@@ -1,0 +1,233 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from pydantic import SecretStr
+
+from limner.errors import SettingsError
+from limner.search.engine import Engine
+from limner.search.store import Store
+from limner.server import audit_routes
+from limner.server.app import create_app
+from limner.server.audit import AuditLog, verify
+from limner.server.audit_routes import asked_of
+from limner.server.routes_search import SearchBody
+from limner.server.settings import ServerSettings
+from tests.search.fake import draw
+from tests.server.serving import COUNT, HOME, base64_of, problem
+
+TOKEN = "s3cret-s3cret-s3cret"
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    """The lines of requests."""
+    assert verify(file).sound
+    read = [json.loads(line) for line in file.read_text(encoding="ascii").splitlines()]
+    return [line for line in read if line["request"] != "begin"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "audit.jsonl"
+
+
+@pytest.fixture
+def client(engine: Engine, file: Path, tmp_path: Path) -> TestClient:
+    settings = ServerSettings(audit=file, changes=True, uploads=tmp_path / "uploads", rate=0)
+    return TestClient(create_app(Store(engine), settings), raise_server_exceptions=False)
+
+
+def test_each_query_is_recorded(client: TestClient, file: Path, tmp_path: Path) -> None:
+    assert lines(file) == []
+    body = {"text": "a “coat”\nand more", "k": 2, "where": ["camera=1|2"], "after": "2026-11-11"}
+    found = [hit["id"] for hit in client.post("/v1/search", json=body).json()["hits"]]
+    (line,) = lines(file)
+    assert line.pop("time").endswith("+00:00")
+    assert len(line.pop("previous")) == 64
+    assert line == {
+        "who": None,
+        "client": "testclient",
+        "request": "search",
+        "kind": "text",
+        "text": "a “coat”\nand more",
+        "text_weight": 0.5,
+        "k": 2,
+        "where": ["camera=1|2"],
+        "after": "2026-11-11",
+        "explain": False,
+        "status": 200,
+        "found": found,
+        "count": 2,
+    }
+    client.post("/v1/search", json={"image": base64_of(tmp_path / HOME / "0.png")})
+    client.post("/v1/search", json={"text": " "})
+    client.post("/v1/search", json={"like": "0" * 32})
+    client.post("/v1/search", content=b"{")
+    client.post("/v1/search", json={"text": 3})
+    assert [line.get("kind") for line in lines(file)[1:]] == ["image", "text", "like", None, None]
+    none, empty, unknown, malformed, invalid = [line.get("refused") for line in lines(file)[1:]]
+    assert (none, empty) == (None, "the query is empty")
+    assert "holds no picture" in str(unknown)
+    assert "no JSON" in str(malformed) or "application/json" in str(malformed)
+    assert "text" in str(invalid)
+    assert not any("image" in line for line in lines(file))
+
+
+def test_every_way_to_ask_is_recorded(engine: Engine, file: Path) -> None:
+    app = create_app(Store(engine), ServerSettings(audit=file))
+    client = TestClient(app, raise_server_exceptions=False, client=("2001:db8::17", 1))
+    keys = [item["id"] for item in client.get("/v1/items").json()["items"]]
+    key = keys[0]
+    client.post("/v1/explain", json={"text": "a coat", "id": key})
+    client.get("/v1/items", params={"where": "identity=even", "limit": 1})
+    client.post("/v1/sentences", json={"like": key})
+    client.get(f"/v1/items/{key}")
+    client.get(f"/v1/images/{key}")
+    client.get("/v1/thumbnails/" + "0" * 32)
+    client.get("/v1/thumbnails/secret-of-another-kind")
+    client.get("/v1/info")
+    client.post("/v1/search", json={"text": "a", "where": ["path~*"]})
+    client.get("/v1/items", params={"where": "path~*"})
+    client.post("/v1/search", json={"text": "a", "k": 1000})
+    assert {line["client"] for line in lines(file)} == {"2001:db8::17"}
+    assert [(line["request"], line["status"], line.get("found")) for line in lines(file)] == [
+        ("items", 200, keys),
+        ("explain", 200, [key]),
+        ("items", 200, [key]),
+        ("sentences", 200, []),
+        ("item", 200, [key]),
+        ("image", 200, [key]),
+        ("thumbnail", 404, None),
+        ("thumbnail", 422, None),
+        ("info", 200, []),
+        ("search", 403, None),
+        ("items", 403, None),
+        ("search", 422, None),
+    ]
+    assert [line.get("count") for line in lines(file)][8] == COUNT
+    assert [line.get("id") for line in lines(file)][4:8] == [key, key, "0" * 32, None]
+    assert "at most 100" in lines(file)[-1]["refused"]
+    assert lines(file)[1]["text"] == "a coat"
+    # text in an address could be anything
+    assert "secret" not in file.read_text()
+
+
+def test_changes_leave_a_line_before_and_behind(client: TestClient, file: Path, tmp_path: Path) -> None:
+    body = {"name": "a.png", "image": base64_of(draw(tmp_path / "a.png", 99))}
+    key = client.post("/v1/items", json=body).json()["id"]
+    assert client.delete(f"/v1/items/{key}").status_code == 204
+    client.delete(f"/v1/items/{key}")
+    told = [
+        (line["request"], line.get("begun"), line.get("status"), line.get("found")) for line in lines(file)
+    ]
+    assert told == [
+        ("add", True, None, None),
+        ("add", None, 201, [key]),
+        ("delete", True, None, None),
+        ("delete", None, 204, [key]),
+        ("delete", True, None, None),
+        ("delete", None, 404, None),
+    ]
+    assert lines(file)[2]["id"] == key
+
+
+def test_a_bug_is_recorded(engine: Engine, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(*given: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(engine, "answers", bug)
+    client = TestClient(create_app(Store(engine), ServerSettings(audit=file)), raise_server_exceptions=False)
+    problem(client.post("/v1/search", json={"text": "a"}), 500)
+    (line,) = lines(file)
+    assert line["status"] == 500
+    assert "ZeroDivisionError" in line["refused"]
+
+
+def test_no_line_no_answer_and_no_change(
+    client: TestClient, engine: Engine, file: Path, tmp_path: Path
+) -> None:
+    key = client.get("/v1/items").json()["items"][0]["id"]
+    file.unlink()
+    file.mkdir()
+    added = {"name": "a.png", "image": base64_of(draw(tmp_path / "a.png", 99))}
+    for answer in (
+        client.post("/v1/search", json={"text": "a"}),
+        client.get(f"/v1/images/{key}"),
+        client.get(f"/v1/thumbnails/{key}"),
+        client.get("/v1/items"),
+        client.get(f"/v1/items/{'0' * 32}"),
+        client.delete(f"/v1/items/{key}"),
+        client.post("/v1/items", json=added),
+    ):
+        assert "the record of requests" in problem(answer, 503)["detail"]
+    assert len(engine.files) == COUNT
+    assert list((tmp_path / "uploads").iterdir()) == []
+    # what tells nothing of a picture goes on
+    assert client.get("/health").status_code == 200
+    assert client.get("/metrics").status_code == 200
+    file.rmdir()
+    file.write_text("no audit log\n")
+    problem(client.get("/v1/items"), 503)
+    file.unlink()
+    assert client.get("/v1/items").status_code == 200
+    assert len(lines(file)) == 1
+
+
+def test_strangers_are_counted_and_their_tokens_never_written(
+    engine: Engine, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_routes, "_LINES", 1e-9)
+    monkeypatch.setattr(audit_routes, "_BURST", 5)
+    settings = ServerSettings(audit=file, token=SecretStr(TOKEN), rate=0)
+    client = TestClient(create_app(Store(engine), settings))
+    for number in range(12):
+        guess = f"guess-{number}-{TOKEN}"
+        path = ("/v1/info", "/metrics", f"/v1/{guess}", "/v1/images/" + "0" * 32)[number % 4]
+        problem(client.get(path, headers={"Authorization": f"Bearer {guess}"}), 401)
+    assert [line["request"] for line in lines(file)] == ["info", "other", "other", "image", "info"]
+    assert {(line["who"], line["status"]) for line in lines(file)} == {(None, 401)}
+    assert client.get("/v1/info", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert (lines(file)[-1]["who"], lines(file)[-1]["unrecorded"]) == ("--token-file", 7)
+    assert "s3cret" not in file.read_text()
+    # a valid token on an address that is none tells nothing
+    problem(client.get("/v1/none", headers={"Authorization": f"Bearer {TOKEN}"}), 404)
+    assert len(lines(file)) == 6
+
+
+def test_too_many_requests_are_recorded(engine: Engine, file: Path) -> None:
+    client = TestClient(create_app(Store(engine), ServerSettings(audit=file, rate=0.01, burst=1)))
+    client.get("/v1/info")
+    problem(client.get("/v1/info"), 429)
+    assert [line["status"] for line in lines(file)] == [200, 429]
+
+
+def test_a_record_that_cannot_be_written(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be written"):
+        create_app(Store(engine), ServerSettings(audit=tmp_path / "missing" / "audit.jsonl"))
+
+
+def test_the_settings_reach_the_log(engine: Engine, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[AuditLog] = []
+    real = AuditLog.__init__
+
+    def seen(self: AuditLog, *given: Any, **settings: Any) -> None:
+        real(self, *given, **settings)
+        made.append(self)
+
+    monkeypatch.setattr(AuditLog, "__init__", seen)
+    settings = ServerSettings(audit=file, audit_days=7, audit_fsync=True)
+    with TestClient(create_app(Store(engine), settings)) as client:
+        assert client.get("/v1/info").status_code == 200
+    (log,) = made
+    assert (log.days, log.fsync) == (7, True)
+    # it no longer wakes up after the app has ended
+    assert log._closed.is_set()
+
+
+def test_kinds() -> None:
+    key = "0" * 32
+    assert asked_of(SearchBody(text="a"))["kind"] == "text"
+    assert asked_of(SearchBody(text="a", like=key))["kind"] == "text+like"
+    assert asked_of(SearchBody(text="a", image="AAAA"))["kind"] == "text+image"

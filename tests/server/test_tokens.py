@@ -1,0 +1,208 @@
+import hmac
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from limner.errors import SettingsError
+from limner.search.engine import Engine
+from limner.search.store import Store
+from limner.server.access import NEEDED
+from limner.server.app import create_app
+from limner.server.settings import ServerSettings
+from limner.server.tokens import RIGHTS, SINGLE, Tokens, add_token, read_tokens, revoke_token
+from tests.search.fake import draw
+from tests.server.serving import base64_of, problem
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.json"
+
+
+def test_a_file_holds_hashes_and_no_tokens(file: Path) -> None:
+    token = add_token(file, "ann", ["add", "search"])
+    other = add_token(file, "camera-3", ["add"])
+    assert len(token) >= 40
+    assert token != other
+    assert file.stat().st_mode & 0o077 == 0
+    assert token not in file.read_text()
+    assert [(one.name, one.rights) for one in read_tokens(file)] == [
+        ("ann", ("search", "add")),
+        ("camera-3", ("add",)),
+    ]
+    assert list(file.parent.iterdir()) == [file]
+    tokens = Tokens(SecretStr("single-single-single"), file)
+    found = tokens.find(token.encode())
+    assert found is not None
+    assert (found.name, found.rights) == ("ann", {"search", "add"})
+    single = tokens.find(b"single-single-single")
+    assert single is not None
+    assert (single.name, single.rights) == (SINGLE, set(RIGHTS))
+    assert token not in repr(found) + repr(tokens)
+    for wrong in (b"", token[:-1].encode(), token.encode() + b"x", found.sha256.encode(), b"\xff"):
+        assert tokens.find(wrong) is None
+
+
+def test_changes_of_the_file_count_at_once(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ann, bo = add_token(file, "ann", ["search"]), add_token(file, "bo", ["search"])
+    tokens = Tokens(None, file)
+    assert tokens.find(ann.encode())
+    revoke_token(file, "ann")
+    assert tokens.find(ann.encode()) is None
+    assert tokens.find(bo.encode())
+    cy = add_token(file, "cy", ["search"])
+    assert tokens.find(cy.encode())
+    # a file that is broken or gone may mean that somebody wanted to revoke one
+    content = file.read_text()
+    file.write_text(content[:-9])
+    assert tokens.find(bo.encode()) is None
+    assert tokens.find(bo.encode()) is None
+    assert caplog.text.count("no file of tokens") == 1
+    file.unlink()
+    assert tokens.find(bo.encode()) is None
+    file.write_text(content)
+    assert tokens.find(bo.encode())
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcd")), max_size=12))
+def test_what_was_added_and_not_revoked_is_taken(file: Path, steps: Iterable[tuple[bool, str]]) -> None:
+    file.unlink(missing_ok=True)
+    known: dict[str, str] = {}
+    made: list[str] = [add_token(file, "first", ["erase"])]
+    tokens = Tokens(None, file)
+    for adds, name in steps:
+        if adds == (name in known):
+            with pytest.raises(SettingsError, match="exists" if adds else "there is no token"):
+                add_token(file, name, ["add"]) if adds else revoke_token(file, name)
+        elif adds:
+            known[name] = add_token(file, name, ["add"])
+            made.append(known[name])
+        else:
+            revoke_token(file, name)
+            del known[name]
+        taken = [token for token in made if tokens.find(token.encode())]
+        assert set(taken) == {made[0], *known.values()}
+
+
+def test_files_that_are_none(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read"):
+        Tokens(None, file)
+    for content in (
+        b"",
+        b"\xff",
+        b"[]",
+        b'{"version": 2, "tokens": []}',
+        b'{"version": 1, "tokens": [{"name": "a"}]}',
+        json.dumps(
+            {"version": 1, "tokens": [{"name": "--x", "rights": ["add"], "sha256": "0" * 64, "created": ""}]}
+        ).encode(),
+    ):
+        file.write_bytes(content)
+        for act in (lambda: Tokens(None, file), lambda: add_token(file, "a", ["add"])):
+            with pytest.raises(SettingsError, match="limner token add"):
+                act()
+    twice = {"name": "a", "rights": ["add"], "sha256": "0" * 64, "created": ""}
+    file.write_text(json.dumps({"version": 1, "tokens": [twice, twice]}))
+    with pytest.raises(SettingsError, match="same name"):
+        read_tokens(file)
+    for name in ("", "a b", SINGLE, "a" * 65, "ä", "a\n"):
+        with pytest.raises(SettingsError, match="expected a name"):
+            add_token(tmp_path / "new.json", name, ["add"])
+    with pytest.raises(SettingsError, match="cannot be written"):
+        add_token(tmp_path / "missing" / "tokens.json", "a", ["add"])
+
+
+def test_every_token_is_compared_in_constant_time(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [add_token(file, name, ["search"]) for name in "abc"]
+    tokens = Tokens(SecretStr("single-single-single"), file)
+    compared: list[str] = []
+    real = hmac.compare_digest
+
+    def seen(digest: str, known: str) -> bool:
+        compared.append(known)
+        return real(digest, known)
+
+    monkeypatch.setattr(hmac, "compare_digest", seen)
+    for token in (made[0], made[2], "single-single-single", "wrong"):
+        compared.clear()
+        tokens.find(token.encode())
+        # the right one does not end it sooner
+        assert len(compared) == 4
+
+
+@pytest.mark.parametrize("right", [*RIGHTS, None])
+def test_a_right_opens_its_routes_and_no_other(
+    engine: Engine, file: Path, tmp_path: Path, right: str | None
+) -> None:
+    others = [one for one in RIGHTS if one != right]
+    token = add_token(file, "ann", [one for one in RIGHTS if one == right] or others)
+    settings = ServerSettings(tokens=file, changes=True, uploads=tmp_path / "uploads", rate=0)
+    client = TestClient(create_app(Store(engine), settings))
+    headers = {"Authorization": f"Bearer {token}"}
+    may = {right} if right else set(others)
+    key = next(iter(engine.files.entries().values())).id
+    for route, needed in NEEDED.items():
+        method, path = route.split()
+        path = path.format(id="0" * 32 if method == "DELETE" else key)
+        problem(client.request(method, path), 401)
+        answer = client.request(method, path, headers=headers)
+        if needed is None or needed in may:
+            assert answer.status_code not in (401, 403), (route, answer.text)
+        else:
+            assert f"lacks the right '{needed}'" in problem(answer, 403)["detail"]
+    # a body that may not be sent is not read
+    if "add" not in may:
+        problem(client.post("/v1/items", content=b"x" * 20_000_000, headers=headers), 403)
+    assert not TestClient(create_app(Store(engine), settings)).get("/").is_error
+
+
+def test_info_says_what_the_token_allows(engine: Engine, file: Path, tmp_path: Path) -> None:
+    settings = ServerSettings(tokens=file, changes=True, uploads=tmp_path / "uploads")
+    tokens = {
+        rights: add_token(file, "-".join(rights), rights)
+        for rights in (("search",), ("search", "add"), ("search", "erase"))
+    }
+    client = TestClient(create_app(Store(engine), settings))
+    told = {}
+    for rights, token in tokens.items():
+        info = client.get("/v1/info", headers={"Authorization": f"Bearer {token}"}).json()
+        told[rights] = (info["changes"], info["adds"])
+    assert list(told.values()) == [(False, False), (False, True), (True, False)]
+    # the server's own limits hold for every token
+    bare = TestClient(create_app(Store(engine), ServerSettings(tokens=file)))
+    body = {"name": "a.png", "image": base64_of(draw(tmp_path / "a.png", 99))}
+    adding = {"Authorization": f"Bearer {tokens['search', 'add']}"}
+    assert "--allow-changes" in problem(bare.post("/v1/items", json=body, headers=adding), 403)["detail"]
+
+
+def test_revoked_while_the_server_runs(engine: Engine, file: Path) -> None:
+    token = add_token(file, "ann", ["search"])
+    log = file.with_name("audit.jsonl")
+    client = TestClient(create_app(Store(engine), ServerSettings(tokens=file, audit=log)))
+    headers = {"Authorization": f"Bearer {token}"}
+    assert client.get("/v1/info", headers=headers).status_code == 200
+    revoke_token(file, "ann")
+    problem(client.get("/v1/info", headers=headers), 401)
+    lines = [json.loads(line) for line in log.read_text().splitlines()[1:]]
+    assert [(line["who"], line["status"]) for line in lines] == [("ann", 200), (None, 401)]
+    assert token not in log.read_text()
+
+
+def test_the_file_is_looked_at_by_more_than_its_time(file: Path) -> None:
+    token = add_token(file, "ann", ["search"])
+    tokens = Tokens(None, file)
+    before = file.stat()
+    revoke_token(file, "ann")
+    bo = add_token(file, "bob", ["search"])
+    os.utime(file, ns=(before.st_mtime_ns, before.st_mtime_ns))
+    assert file.stat().st_size == before.st_size
+    assert tokens.find(token.encode()) is None
+    assert tokens.find(bo.encode())
