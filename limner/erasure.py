@@ -67,3 +67,21 @@ class ErasureReport(ResponseModel):
 
     dry_run: bool = False
     """True if nothing was erased or searched."""
+
+    @classmethod
+    def planned(cls, *, pictures: int, sentences: int, left: int) -> "ErasureReport":
+        """The report of an erasure that was not made."""
+        nothing = TraceCounts(searched=0, visible=0, shared=0, short=0)
+        return cls(
+            pictures=pictures,
+            sentences=sentences,
+            left=left,
+            uploads=0,
+            audit_lines=None,
+            traced=0,
+            traces=nothing,
+            files=0,
+            bytes=0,
+            found=(),
+            dry_run=True,
+        )

@@ -1,23 +1,26 @@
-"""`limner store`: list, verify, compact and change a search store."""
+"""`limner store`: list, verify, compact, change and erase from a search store."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from limner.cli.console import counting, err, out
+from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import UnsoundError, command, group
 from limner.cli.options import StoreFolder
 from limner.cli.schemas import Compacted, Deleted, StoredPicture, StoredPictures, StoreFacts
+from limner.erasure import ErasureReport
 from limner.errors import DataError, SettingsError
 from limner.wire import Verification
 
 if TYPE_CHECKING:
     from limner.search.entry import StoredImage
+    from limner.search.erase import Forget
 
-app = group("List, delete, verify and compact the pictures of a store.")
+app = group("List, delete, erase, verify and compact the pictures of a store.")
 
 
 @command(app, "info")
@@ -76,7 +79,8 @@ def delete_command(
 ) -> Deleted:
     """Take pictures out of a store.
 
-    Their files are left alone; `limner index` would add them again.
+    Their files are left alone; `limner index` would add them again. Their bytes stay on the disk for a while: see
+    `limner store erase`.
     """
     from limner.search.store_files import StoreFiles
 
@@ -99,6 +103,61 @@ def delete_command(
         out.print(f"{store}: {count} deleted, {len(opened)} left")
     paths = tuple(entry.path for entry in doomed.values())
     return Deleted(deleted=paths, left=len(entries) - len(doomed), dry_run=dry)
+
+
+@command(app, "erase")
+def erase_command(
+    store: StoreFolder,
+    identity: Annotated[str | None, typer.Option(help="Pictures of this identity.")] = None,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Option("--path", help="A picture, or a folder with all below it; may be repeated."),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", help="Pictures that meet a condition; of several, and --identity, all."),
+    ] = None,
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", help="A picture by its key; may be repeated.")
+    ] = None,
+    uploads: Annotated[
+        Path | None,
+        typer.Option("--uploads", help="Folder of a server's uploads: delete the files that clients added."),
+    ] = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option("--audit", help="Audit log of a server: remove what it tells of these pictures."),
+    ] = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be erased.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask no question on a terminal.")] = False,
+) -> ErasureReport:
+    """Erase pictures from the disk, with their sentences, and all that was deleted earlier.
+
+    A search of all files of the store then proves it: exit code 1 if something is left. Without a name or condition
+    only what was deleted earlier goes. Files of pictures that clients did not add are left alone.
+    """
+    from limner.search.erase import erasable, erase
+    from limner.search.store_files import StoreFiles
+
+    opened = StoreFiles.open(store)
+    given = {"identity": identity, "paths": paths or (), "where": where or ()}
+    chosen, total = erasable(opened, ids or (), **given), len(opened)
+    count = len(chosen.images)
+    if dry:
+        for image in chosen.images:
+            out.print(image.path)
+        out.print(f"{store}: would erase {count} of {total} pictures, and what was deleted earlier")
+        return ErasureReport.planned(pictures=count, sentences=len(chosen.sentences), left=total - count)
+    question = f"{store}: erase {count} of {total} pictures for good?"
+    if count and not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
+        raise SettingsError("nothing was erased")
+    forget = None if audit is None else _forgetting(audit)
+    with counting_each("rows") as progress:
+        report = erase(opened, ids or (), **given, uploads=uploads, audit=forget, progress=progress)
+    _print_erasure(store, report)
+    if report.found:
+        raise UnsoundError(report)
+    return report
 
 
 @command(app, "verify")
@@ -136,9 +195,7 @@ def compact_command(
     store: StoreFolder,
     purge: Annotated[
         bool,
-        typer.Option(
-            "--purge", help="Write again what has deleted pictures in it, and release old versions now."
-        ),
+        typer.Option("--purge", help="Erase what was deleted earlier, as `limner store erase STORE` does."),
     ] = False,
 ) -> Compacted:
     """Merge the small files that many changes leave; searches can continue meanwhile."""
@@ -150,6 +207,7 @@ def compact_command(
     before = size_of(store)
     opened.compact()
     if purge:
+        # more than compacting: a table of a new generation, in which the deleted rows have never been
         erase(opened)
     after = size_of(store)
     out.print(f"{store}: {len(opened)} pictures, {after / 1e6:.1f} MB where it was {before / 1e6:.1f} MB")
@@ -157,6 +215,32 @@ def compact_command(
         # a day: readers may still be at an older version
         out.print("what is replaced or deleted stays on the disk for a day or longer, or until --purge")
     return Compacted(pictures=len(opened), bytes_before=before, bytes_after=after)
+
+
+def _forgetting(file: Path) -> "Forget":
+    from limner.server.audit import forget
+
+    if not file.exists():
+        raise DataError(f"{file}: no such file")
+    return lambda keys, texts: forget(file, keys, texts).changed
+
+
+def _print_erasure(store: object, report: ErasureReport) -> None:
+    files = f", {report.uploads} files of uploads deleted" if report.uploads else ""
+    lines = "" if report.audit_lines is None else f", {report.audit_lines} lines of the audit log changed"
+    out.print(
+        f"{store}: {report.pictures} pictures and {report.sentences} sentences erased, {report.left} left"
+        f"{files}{lines}; what was deleted earlier is gone"
+    )
+    traces = report.traces
+    out.print(
+        f"searched {report.files} files ({report.bytes / 1e6:.1f} MB) for {traces.searched} traces, "
+        f"{traces.visible} of which were there before: {'some are left' if report.found else 'none is left'}"
+    )
+    if traces.shared or traces.short:
+        out.print(f"not searched for: {traces.shared} that others share, {traces.short} that are too short")
+    for one in report.found:
+        out.print(f"left in {one.file}: {one.kind} ({one.count})")
 
 
 def _stored(entry: "StoredImage") -> StoredPicture:

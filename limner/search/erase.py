@@ -169,9 +169,7 @@ def _below(column: pa.ChunkedArray, wanted: list[str]) -> Bool[np.ndarray, " row
     )
 
 
-def _meeting(
-    rows: pa.Table, identity: str | None, conditions: list[Condition]
-) -> Bool[np.ndarray, " rows"]:
+def _meeting(rows: pa.Table, identity: str | None, conditions: list[Condition]) -> Bool[np.ndarray, " rows"]:
     met = np.ones(len(rows), bool)
     if identity is not None:
         met &= np.array([one == identity for one in rows["identity"].to_pylist()], bool)
@@ -243,24 +241,18 @@ def _written_anew(
     """Write the tables and segments of the next generation, and count the traces that stay and that are visible."""
     search = traces.search()
     shared, visible = set(_in_others(files, search)), set(_in_old(files, old, search))
-    writer = SegmentWriter(files.folder)
     manifest = files.manifest.model_copy(update={"generation": files.manifest.generation + 1})
     gone = {"pictures": set(chosen.keys), "sentences": set(chosen.sentences)}
     try:
-        moved: dict[str, tuple[str, int]] = {}
-        for key, name, offset, writer in _moved(files, old, writer):
-            moved[key] = (name, offset)
-        writer.finish()
+        moved = {"pictures": _moved(files, old)}
         for kind, table in old.tables.items():
-            places = moved if kind == "pictures" else {}
-            batches = _staying(table, gone[kind], places, search, shared, tell)
+            batches = _staying(table, gone[kind], moved.get(kind, {}), search, shared, tell)
             if old.replaced:
                 table.write_beside(manifest.table(kind), batches)
             else:
                 # read all the same: a name that was asked for may be a part of one that stays
                 deque(batches, maxlen=0)
     except BaseException:
-        writer.abandon()
         # what is left would keep a full disk full; if this fails, too, the next writer does it
         with suppress(StoreError):
             files.clean()
@@ -268,21 +260,26 @@ def _written_anew(
     return traces.leave_out(shared), len(visible - shared)
 
 
-def _moved(
-    files: StoreFiles, old: _Generation, writer: SegmentWriter
-) -> Iterator[tuple[str, str, int, SegmentWriter]]:
-    """Copy the bytes that stay out of segments that go: keys with their new places, and the writer of these."""
+def _moved(files: StoreFiles, old: _Generation) -> dict[str, tuple[str, int]]:
+    """Copy the bytes that stay out of segments that go, and return their new places by key."""
     rows = old.places.filter(pc.is_in(old.places["segment"], pa.array(sorted(old.segments), pa.string())))
     # in the order of the bytes: each old segment is read once, from first to last
     rows = rows.sort_by([("segment", "ascending"), ("offset", "ascending")])
-    for start in range(0, len(rows), _IMAGES):
-        some = rows.slice(start, _IMAGES).to_pylist()
-        for row, content in zip(some, files.stored.whole(some), strict=True):
-            if writer.size >= FULL:
-                writer.finish()
-                writer = SegmentWriter(files.folder)
-            offset = writer.write(memoryview(content))
-            yield row["id"], writer.name, offset, writer
+    moved: dict[str, tuple[str, int]] = {}
+    writer = SegmentWriter(files.folder)
+    try:
+        for start in range(0, len(rows), _IMAGES):
+            some = rows.slice(start, _IMAGES).to_pylist()
+            for row, content in zip(some, files.stored.whole(some), strict=True):
+                if writer.size >= FULL:
+                    writer.finish()
+                    writer = SegmentWriter(files.folder)
+                moved[row["id"]] = (writer.name, writer.write(memoryview(content)))
+        writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
+    return moved
 
 
 def _staying(
@@ -301,9 +298,7 @@ def _staying(
         kept = batch.take(pa.array([row for row, key in enumerate(keys) if key not in gone], pa.int64()))
         columns = {name: kept.column(name) for name in table.schema.names}
         if moved:
-            before = zip(
-                *(columns[name].to_pylist() for name in ("id", "segment", "offset")), strict=True
-            )
+            before = zip(*(columns[name].to_pylist() for name in ("id", "segment", "offset")), strict=True)
             places = [moved.get(key, (segment, offset)) for key, segment, offset in before]
             columns["segment"] = pa.array([segment for segment, _ in places], pa.string())
             columns["offset"] = pa.array([offset for _, offset in places], pa.int64())

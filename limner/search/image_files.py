@@ -39,9 +39,7 @@ def is_upload(path: str, folder: Path | None) -> bool:
 def added_by_client(image: StoredImage, folder: Path | None) -> bool:
     """True for an image whose file limner wrote, so that it may be deleted with its row."""
     # three signs, as other files there are the owner's: an upload's name, its own hash, a client's name
-    return (
-        is_upload(image.path, folder) and Path(image.path).stem == image.sha256 and NAME in image.metadata
-    )
+    return is_upload(image.path, folder) and Path(image.path).stem == image.sha256 and NAME in image.metadata
 
 
 def browser_type(beginning: bytes) -> str | None:

@@ -131,9 +131,7 @@ def test_any_order_of_changes(steps: list[tuple[str, list[str]]], tmp_path: Path
             elif step == "reopen":
                 files = StoreFiles.open(files.folder)
             else:
-                {"tidy": files.tidy, "compact": files.compact, "purge": lambda: erase(files)}[
-                    step
-                ]()
+                {"tidy": StoreFiles.tidy, "compact": StoreFiles.compact, "purge": erase}[step](files)
                 check(reader, expected)
             check(files, expected)
     files = StoreFiles.open(files.folder)
