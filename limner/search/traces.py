@@ -74,7 +74,7 @@ class Traces:
                 continue
             if pa.types.is_fixed_size_list(field.type):
                 for vector in matrix_of(rows[field.name], field.type.list_size):
-                    self.add_bytes(field.name, memoryview(np.ascontiguousarray(vector)).cast("B"))
+                    self.add_bytes(field.name, vector.tobytes())
             elif pa.types.is_string(field.type):
                 for text in rows[field.name].to_pylist():
                     self.add_text(field.name, text)
@@ -176,13 +176,13 @@ class _Words:
                 yield int(places[which]), start, length
 
 
-def values_of(rows: pa.Table | pa.RecordBatch) -> Iterator[bytes | memoryview]:
+def values_of(rows: pa.Table | pa.RecordBatch) -> Iterator[bytes]:
     """The bytes of rows as a table has them: the texts of a column one after the other, digests, vectors."""
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         kind = rows.schema.field(name).type
         if pa.types.is_fixed_size_list(kind):
             chunks = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-            yield memoryview(np.ascontiguousarray(matrix_of(chunks, kind.list_size))).cast("B")
+            yield matrix_of(chunks, kind.list_size).tobytes()
         elif pa.types.is_string(kind):
             yield "".join(one or "" for one in column.to_pylist()).encode()
         elif pa.types.is_fixed_size_binary(kind) or pa.types.is_binary(kind):
