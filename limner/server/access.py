@@ -44,7 +44,7 @@ _VERBS: Mapping[Right | None, str] = {
     "add": "add pictures",
     "erase": "delete or erase pictures",
 }
-_PATTERNS = [(*route.split(), compile_path(route.split()[1])[0]) for route in NEEDED]
+_PATTERNS = [(method, path, compile_path(path)[0]) for method, path in (route.split() for route in NEEDED)]
 _TOKEN = "limner.token"
 
 

@@ -98,7 +98,7 @@ class AuditLog:
             threading.Thread(target=self._daily, name="limner-audit", daemon=True).start()
 
     def append(self, facts: Mapping[str, Any]) -> None:
-        """Add a line of facts, the time and the digest of the line before. Raises `OSError`; no line is left then."""
+        """Add a line of facts with the time and the digest of the line before, or raise `OSError` and leave none."""
         with self._one, _locked(self.file) as handle:
             self._begin(handle)
             line = _line({"time": _now(), **facts, "previous": self._follows})
