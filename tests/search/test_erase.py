@@ -151,7 +151,7 @@ CASE = ("rows", "share", "commits", "regions", "sentences", "updated", "earlier"
 @example(**dict(zip(CASE, (41, 1.0, 2, True, True, False, False, 2), strict=True)))
 @example(**dict(zip(CASE, (1000, 0.999, 4, False, True, True, False, 3), strict=True)))
 @example(**dict(zip(CASE, (1000, 0.05, 2, True, False, False, True, 4), strict=True)))
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_nothing_is_left(
     rows: int,
     share: float,
@@ -189,8 +189,8 @@ def test_nothing_is_left(
     if not earlier:
         assert report.pictures == len(gone)
         assert report.sentences == (len(gone) if sentences else 0)
-        # all but the raw form of a hash
-        assert not gone or report.traces.visible >= report.traces.searched - len(gone)
+        # not the raw form of a hash, nor texts that LanceDB compresses
+        assert not gone or report.traces.visible > 0.8 * report.traces.searched
     assert report.left == len(stays) == len(files)
     for one in (files, reader, StoreFiles.open(files.folder)):
         assert answers(one, stays) == expected
