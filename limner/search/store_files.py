@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from jaxtyping import Float, Int
 
 from limner.errors import DataError, SettingsError, StoreError, UnknownPictureError
+from limner.search.commits import ENDING
 from limner.search.compaction import compact_segments, segment_names
 from limner.search.entry import FIELDS, PLACE, StoredImage, schema, sentence_schema
 from limner.search.lock import LEASE_FILE, LOCK_FILE, Lease, WriterLock
@@ -51,7 +52,7 @@ from limner.wire import Hit
 T = TypeVar("T")
 
 _TRIES = 3  # of a reading that a writer's compaction or erasure may disturb
-_TABLE = re.compile(r"(pictures|sentences)(-\d+)?\.lance")
+_TABLE = re.compile(r"\.?(pictures|sentences)(-\d+)?\.(lance|commits\.json)(\.partial)?")
 _LEFT_BEHIND = {PARTIAL, LOCK_FILE, LEASE_FILE}  # of a create that was killed
 
 
@@ -119,7 +120,7 @@ class StoreFiles:
         place = store_path(folder)
         store = cls(place, read_manifest(place))
         # so that a damaged table is told when the store is opened, not by the first query
-        store._table.opened()
+        store.read(store._table.opened)
         return store
 
     @property
@@ -386,12 +387,14 @@ class StoreFiles:
     def _clean(self) -> None:
         """Remove what a killed writer, or a generation before, has left."""
         with reached(self.folder):
-            own = {self.manifest.table(kind) + ".lance" for kind in ("pictures", "sentences")}
+            own = {
+                self.manifest.table(kind) + ending
+                for kind in ("pictures", "sentences")
+                for ending in (".lance", ENDING)
+            }
             for path in list(self.folder.iterdir()):
-                if _TABLE.fullmatch(path.name) and path.name not in own:
-                    remove_folder(path)
-                elif path.name == PARTIAL and isinstance(path, Path):
-                    path.unlink()
+                if path.name == PARTIAL or (_TABLE.fullmatch(path.name) and path.name not in own):
+                    remove(path)
         # reading the names in the table takes longer than listing them, which finds nothing new as a rule
         if self.stored.segments.sizes().keys() - self._known_segments:
             self._known_segments = segment_names(self._table)
@@ -434,13 +437,15 @@ def lock_of(folder: StorePath) -> WriterLock | Lease:
     return WriterLock(folder) if isinstance(folder, Path) else Lease(folder)
 
 
-def remove_folder(folder: StorePath) -> None:
-    """Remove a folder with all that is in it."""
-    if isinstance(folder, Path):
-        shutil.rmtree(folder)
-    else:
-        remote: Any = folder
+def remove(path: StorePath) -> None:
+    """Remove a file, or a folder with all that is in it."""
+    if not isinstance(path, Path):
+        remote: Any = path
         remote.fs.rm(remote.path, recursive=True)
+    elif path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def check_empty(folder: StorePath, *, besides: str | None = None) -> None:

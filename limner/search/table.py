@@ -1,15 +1,17 @@
 """One LanceDB table of a store's folder: its rows by key, and changes of one commit each.
 
 A reader sees all of a change or nothing of it, also after the writer was killed. One process writes at a time, a second
-one is refused; any number may read.
+one is refused; any number may read. What is read must be what the record of commits says (`limner.search.commits`).
 """
 
 import math
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +19,10 @@ import pyarrow.compute as pc
 from jaxtyping import Float, Int, UInt64
 
 from limner.errors import StoreError, UnknownPictureError
+from limner.search.commits import Commits, Record, State, column_sum, file_digest, files_of
 from limner.search.lancedb_import import lancedb
 from limner.search.lock import Lease, WriterLock
+from limner.search.row_digests import DIGEST, with_digests
 from limner.search.store_path import StorePath, reached, storage_options
 
 ROW = "_rowid"
@@ -26,6 +30,8 @@ ROW = "_rowid"
 
 _BLOCK = 8192  # rows read at once
 _KEPT = timedelta(days=1)  # old versions: a search that began at one ends long before
+_TRIES = 20  # of a comparison with the record that a writer may disturb
+_PAUSE = 0.05  # seconds between two of them
 _FEW = 1024  # keys that are always looked up
 _MANY = 4  # if one row in four or more is looked up, the table is read from first to last
 
@@ -37,6 +43,13 @@ _NEWS = 8
 
 _LARGEST = 2**20
 """Rows from which LanceDB leaves a file as it is."""
+
+
+class _Checked(NamedTuple):
+    """The last comparison with the record: its stamp, and the files that are sound."""
+
+    stamp: tuple[int, int, int] | None
+    files: set[str]
 
 
 class Table:
@@ -51,8 +64,14 @@ class Table:
     def reopen(self, name: str) -> None:
         """Forget the open table, and go on with that of another name, or with another store's in the same folder."""
         self._name = name
+        self._commits = Commits(self.folder, name)
+        self._checked: _Checked | None = None
         self._opened: Any = None
         self._connection: Any = None
+
+    @property
+    def _path(self) -> StorePath:
+        return self.folder / f"{self._name}.lance"
 
     @property
     def _database(self) -> Any:
@@ -67,20 +86,128 @@ class Table:
         return self._connection
 
     def opened(self) -> Any:
-        """LanceDB's own handle, or None as long as nothing has been added. Raises `StoreError` for a damaged table."""
+        """LanceDB's own handle, or None as long as nothing has been added. Raises `StoreError` for a damaged table.
+
+        If there was a commit since the last call, the table is compared with the record: its files before LanceDB reads
+        them, then version and number of rows.
+        """
+        stamp = self._commits.stamp()
+        checked = self._checked
+        if checked is not None and checked.stamp == stamp and (stamp is not None or self._opened is not None):
+            return self._opened
+        for left in reversed(range(_TRIES)):
+            stamp = self._commits.stamp()
+            try:
+                table = self._compared(stamp)
+            except StoreError:
+                # of a writer that commits meanwhile the record is newer now; damage stays as it is
+                if not left and stamp == self._commits.stamp():
+                    raise
+                time.sleep(_PAUSE)
+                continue
+            self._opened = table
+            # not the attribute is returned: another thread may have forgotten it meanwhile
+            return table
+        raise self._damaged("it changes faster than it can be read")
+
+    def _compared(self, stamp: tuple[int, int, int] | None) -> Any:
+        record = self._commits.read()
+        there = self._is_there()
+        if record is None:
+            if there:
+                raise self._damaged(f"{self._commits.path.name} is gone")
+            self._checked = _Checked(stamp, set())
+            return None
+        if not there:
+            if record.done.rows or record.done.version:
+                raise self._damaged("its files are gone")
+            return None
+        sound = set() if self._checked is None else self._checked.files
+        self._expect_files(record, sound)
         table = self._opened
-        if table is None and self._is_there():
-            with self._readings():
+        with self._readings():
+            if table is None:
                 table = self._database.open_table(self._name)
                 # a folder whose manifest was exchanged would otherwise fail far from here, with a message of Arrow's
-                matches = table.schema.equals(self.schema)
-            if not matches:
-                raise StoreError(
-                    f"{self.folder}: its table has other columns than its manifest says; index anew"
-                )
-            self._opened = table
-        # not the attribute: another thread may have forgotten it meanwhile
+                if not table.schema.equals(self.schema):
+                    raise self._damaged("it has other columns than the store's manifest says")
+            version, rows = int(table.version), int(table.count_rows())
+        known = [state.rows for state in record.states[: 1 if record.pending is None else 2]]
+        if version < record.done.version:
+            raise self._damaged(f"version {version} is the newest, {record.done.version} is lost")
+        if rows not in known or (version > record.done.version and record.pending is None):
+            raise self._damaged(f"it has {rows} rows, its last commit left {record.done.rows}")
+        self._checked = _Checked(stamp, sound)
         return table
+
+    def _expect_files(self, record: Record, sound: set[str]) -> None:
+        """Compare LanceDB's files with the record, before LanceDB reads them: some damaged ones end the process."""
+        for name, (size, digest) in record.done.files.items():
+            path: Any = self._path / name
+            if name in sound:
+                continue
+            try:
+                found = file_digest(path)
+            except FileNotFoundError:
+                # a compaction with `purge` removes files before its commit is done
+                if record.pending is not None:
+                    continue
+                raise self._damaged(f"its file {name} is gone") from None
+            except OSError as error:
+                raise self._damaged(f"{name}: {error.strerror or error}") from None
+            if found != (size, digest):
+                raise self._damaged(f"its file {name} has changed")
+            sound.add(name)
+
+    def expect(self, rows: int, total: tuple[int, int]) -> None:
+        """Compare rows that were read, by number and sum of digests, with the record. Raises `StoreError`."""
+        record = self._commits.read()
+        if not any(state.holds(rows, total) for state in (record or Record()).states):
+            raise self._damaged(f"its {rows} rows are not those of a commit")
+
+    @contextmanager
+    def _committing(self, before: State, after: State) -> Iterator[None]:
+        """Record a commit as pending, and as done when the block has ended without an error."""
+        record = (self._commits.read() or Record()).begun(after)
+        with reached(self.folder):
+            self._commits.write(record)
+            yield
+            version = int(self.opened_unchecked().version)
+            done = replace(after, version=version, files=files_of(self._path, before.files))
+            self._commits.write(record.ended(done))
+
+    def opened_unchecked(self) -> Any:
+        """LanceDB's handle without any comparison; for writers in a commit, and for repairs."""
+        if self._opened is None and self._is_there():
+            with self._readings():
+                self._opened = self._database.open_table(self._name)
+        return self._opened
+
+    def _settled(self) -> State:
+        """The state that the table is in; that of a writer that was killed is looked up. The lock is held."""
+        record = self._commits.read() or Record()
+        if record.pending is None:
+            return record.done
+        table = self.opened_unchecked()
+        if table is None:
+            return record.done
+        with self._readings():
+            version = int(table.version)
+            digests = table.search().select([DIGEST]).to_arrow()[DIGEST]
+        found = (len(digests), column_sum(digests))
+        for state in (record.pending, record.done):
+            if state.holds(*found):
+                done = replace(state, version=version, files=files_of(self._path, record.done.files))
+                self._commits.write(Record(done, None, record.before))
+                return done
+        raise self._damaged(f"its {found[0]} rows are not those of a commit")
+
+    def _damaged(self, reason: str) -> StoreError:
+        kind = self._name.split("-")[0]
+        return StoreError(
+            f"{self.folder}: its table of {kind} is damaged ({reason}); look at it with `limner store verify`, repair "
+            "it with `limner store repair`"
+        )
 
     @property
     def version(self) -> int:
@@ -95,15 +222,21 @@ class Table:
             return 0 if table is None else int(table.count_rows())
 
     def merge(self, rows: pa.Table) -> None:
-        """Add rows, or replace those of the same key, in one commit."""
+        """Add rows, or replace those of the same key, in one commit. Their digests are computed here."""
+        rows = with_digests(rows, self.schema)
         with self._lock.held(), self._refusals():
-            table = self.opened()
-            if table is None:
-                table = self._database.create_table(self._name, schema=self.schema, exist_ok=True)
-                self._opened = table
-            # new and old rows in one merge: deleting and adding would be two commits, with a reader between them
-            merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            merge.execute(rows)
+            self.opened()
+            before = self._settled()
+            replaced = self.rows(rows["id"].to_pylist(), [DIGEST])[DIGEST].to_pylist()
+            after = before.after(rows[DIGEST].to_pylist(), replaced)
+            with self._committing(before, after):
+                table = self.opened_unchecked()
+                if table is None:
+                    table = self._database.create_table(self._name, schema=self.schema, exist_ok=True)
+                    self._opened = table
+                # new and old rows in one merge: deleting and adding would be two commits, with a reader between them
+                merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+                merge.execute(rows)
 
     def delete(self, values: Sequence[str], column: str = "id") -> int:
         """Remove the rows of some keys, or values of another column, in one commit, and return how many there were."""
@@ -112,10 +245,14 @@ class Table:
         with self._lock.held(), self._refusals():
             if (table := self.opened()) is None:
                 return 0
-            # the lock is held, so nobody else changes the count in between
-            before = int(table.count_rows())
-            table.delete(f"{column} IN ({_quoted(values)})")
-            return before - int(table.count_rows())
+            before = self._settled()
+            where = f"{column} IN ({_quoted(values)})"
+            removed = table.search().where(where).select([DIGEST]).to_arrow()[DIGEST].to_pylist()
+            # a commit that changes nothing would be one more version all the same
+            if removed:
+                with self._committing(before, before.after([], removed)):
+                    table.delete(where)
+            return len(removed)
 
     def compact(self, purge: bool = False) -> None:
         """Join the small files that many commits leave; with `purge` also remove deleted rows.
@@ -124,9 +261,11 @@ class Table:
         """
         with self._lock.held(), self._refusals():
             if (table := self.opened()) is not None:
+                before = self._settled()
                 # young files, which LanceDB spares, are not another writer's here: the lock is held
                 age = timedelta(milliseconds=1) if purge else _KEPT
-                table.optimize(cleanup_older_than=age, delete_unverified=purge)
+                with self._committing(before, before.after([], [])):
+                    table.optimize(cleanup_older_than=age, delete_unverified=purge)
 
     def tidy(self) -> None:
         """Compact where that pays: rows are written again about once for each doubling of the table."""
@@ -200,7 +339,8 @@ class Table:
         if table is None or not ids:
             return self.schema.empty_table().select(["id", *columns])
         with self._readings():
-            return table.search().where(f"id IN ({_quoted(ids)})").select(["id", *columns]).to_arrow()
+            found = table.search().where(f"id IN ({_quoted(ids)})")
+            return found.select(["id", *(name for name in columns if name != "id")]).to_arrow()
 
     def in_order(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
         """Keys and some columns of rows by their keys, in order. Raises `UnknownPictureError` for others."""
@@ -220,7 +360,7 @@ class Table:
     def _is_there(self) -> bool:
         with reached(self.folder, "read"):
             # a create that was killed leaves the folder of a table without a version
-            return (self.folder / f"{self._name}.lance" / "_versions").is_dir()
+            return (self._path / "_versions").is_dir()
 
     @contextmanager
     def _readings(self) -> Iterator[None]:
@@ -228,12 +368,10 @@ class Table:
         try:
             yield
         # LanceDB has no error of its own: which one a damaged file raises depends on where it is damaged
+        except StoreError:
+            raise
         except Exception as error:
-            kind = self._name.split("-")[0]
-            raise StoreError(
-                f"{self.folder}: its table of {kind} is damaged ({_reason(error)}); look at it with "
-                "`limner store verify`, and index into a new folder"
-            ) from None
+            raise self._damaged(_reason(error)) from None
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
