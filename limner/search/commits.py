@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from limner.errors import StoreError
+from limner.sealed_json import opened, sealed
 from limner.search.segments import DIGEST_BYTES
 from limner.search.store_path import StorePath, reached
 
@@ -101,9 +102,7 @@ class Commits:
                 text = ""
         try:
             values = json.loads(text)
-            digest = values.pop("digest")
-            if digest != _hex(json.dumps(values, sort_keys=True)):
-                raise ValueError
+            values = opened(values)
             pending = values["pending"]
             before = tuple(_state(one) for one in values["before"])
             return Record(_state(values["done"]), None if pending is None else _state(pending), before)
@@ -114,8 +113,7 @@ class Commits:
 
     def write(self, record: Record) -> None:
         """Write the record as a whole or not at all."""
-        values = asdict(record)
-        text = json.dumps({**values, "digest": _hex(json.dumps(values, sort_keys=True))})
+        text = sealed(asdict(record))
         if not isinstance(self.path, Path):
             self.path.write_text(text, encoding="utf-8")
             return

@@ -63,7 +63,7 @@ class Table:
 
     def reopen(self, name: str) -> None:
         """Forget the open table, and go on with that of another name, or with another store's in the same folder."""
-        self._name = name
+        self.name = name
         self._commits = Commits(self.folder, name)
         self._checked: _Checked | None = None
         self._opened: Any = None
@@ -71,7 +71,7 @@ class Table:
 
     @property
     def _path(self) -> StorePath:
-        return self.folder / f"{self._name}.lance"
+        return self.folder / f"{self.name}.lance"
 
     @property
     def _database(self) -> Any:
@@ -127,7 +127,7 @@ class Table:
         table = self._opened
         with self._readings():
             if table is None:
-                table = self._database.open_table(self._name)
+                table = self._database.open_table(self.name)
                 # a folder whose manifest was exchanged would otherwise fail far from here, with a message of Arrow's
                 if not table.schema.equals(self.schema):
                     raise self._damaged("it has other columns than the store's manifest says")
@@ -159,10 +159,16 @@ class Table:
                 raise self._damaged(f"its file {name} has changed")
             sound.add(name)
 
-    def expect(self, rows: int, total: tuple[int, int]) -> None:
-        """Compare rows that were read, by number and sum of digests, with the record. Raises `StoreError`."""
-        record = self._commits.read()
-        if not any(state.holds(rows, total) for state in (record or Record()).states):
+    def states(self) -> tuple[State, ...]:
+        """States that rows which are read now may be in."""
+        return (self._commits.read() or Record()).states
+
+    def expect(self, rows: int, total: tuple[int, int], known: Sequence[State] = ()) -> None:
+        """Compare rows that were read, by number and sum of digests, with the record. Raises `StoreError`.
+
+        `known`: states of before the reading, where it takes as long as many commits.
+        """
+        if not any(state.holds(rows, total) for state in (*self.states(), *known)):
             raise self._damaged(f"its {rows} rows are not those of a commit")
 
     @contextmanager
@@ -180,7 +186,7 @@ class Table:
         """LanceDB's handle without any comparison; for writers in a commit, and for repairs."""
         if self._opened is None and self._is_there():
             with self._readings():
-                self._opened = self._database.open_table(self._name)
+                self._opened = self._database.open_table(self.name)
         return self._opened
 
     def _settled(self) -> State:
@@ -203,7 +209,7 @@ class Table:
         raise self._damaged(f"its {found[0]} rows are not those of a commit")
 
     def _damaged(self, reason: str) -> StoreError:
-        kind = self._name.split("-")[0]
+        kind = self.name.split("-")[0]
         return StoreError(
             f"{self.folder}: its table of {kind} is damaged ({reason}); look at it with `limner store verify`, repair "
             "it with `limner store repair`"
@@ -232,7 +238,7 @@ class Table:
             with self._committing(before, after):
                 table = self.opened_unchecked()
                 if table is None:
-                    table = self._database.create_table(self._name, schema=self.schema, exist_ok=True)
+                    table = self._database.create_table(self.name, schema=self.schema, exist_ok=True)
                     self._opened = table
                 # new and old rows in one merge: deleting and adding would be two commits, with a reader between them
                 merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
