@@ -15,7 +15,7 @@ ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
     {"errors", "types"},
-    {"plugins", "tables"},
+    {"plugins", "sealed_json", "tables"},
     {"settings", "wire"},
     {"erasure"},
     {"data"},

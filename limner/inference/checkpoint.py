@@ -1,9 +1,10 @@
 """Checkpoints: one safetensors file whose header holds a JSON description, written atomically.
 
-Weights and description travel in one file, so that no crash can separate them. Nothing in it is
-pickled, and reading it runs no code. The description:
+Weights and description travel in one file, so that no crash can separate them. Beside the description stands a digest
+of both, which is checked when the weights are read. Nothing in it is pickled, and reading it runs no code. The
+description:
 
-    format        2
+    format        3
     system        e.g. "dual-path"
     model         settings of the network
     cross_encoder settings of the network that re-ranks; null without one
@@ -16,6 +17,7 @@ pickled, and reading it runs no code. The description:
     seed, versions
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -29,8 +31,10 @@ from torch import Tensor
 
 from limner.errors import CheckpointError
 
-FORMAT = 2
-"""Increased when an older version of limner could not read a file, or this one an older file."""
+FORMAT = 3
+"""Increased when an older version of limner could not read a file; 3 has a digest. Files of format 2 are read, too."""
+
+_OLDEST = 2
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
@@ -39,14 +43,12 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
     A reader sees the old file or the new one, never a part. Raises `CheckpointError` when the disk refuses.
     """
     beside = path.with_name(path.name + ".part")
+    # safetensors refuses tensors in another memory order, such as channels-last filters
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # a header of safetensors maps text to text, so the description is one JSON text in it
+    text = json.dumps({"format": FORMAT, **description})
     try:
-        save_file(
-            # safetensors refuses tensors in another memory order, such as channels-last filters
-            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-            beside,
-            # a header of safetensors maps text to text, so the description is one JSON text in it
-            metadata={"limner": json.dumps({"format": FORMAT, **description})},
-        )
+        save_file(plain, beside, metadata={"limner": text, "digest": _digest(text, plain)})
         flush_to_disk(beside)
         beside.replace(path)
     # safetensors reports a full disk by an error of its own
@@ -89,10 +91,11 @@ def read_description(path: Path) -> dict[str, Any]:
     if not isinstance(description, dict):
         raise CheckpointError(f"{path}: not a limner checkpoint (no description in its header)")
     # older formats are refused and not converted: limner was not released when it wrote them
-    if description.get("format") != FORMAT:
+    version = description.get("format")
+    if not isinstance(version, int) or not _OLDEST <= version <= FORMAT:
         raise CheckpointError(
-            f"{path}: checkpoint format {description.get('format')!r}, this limner reads {FORMAT}; train the run "
-            "again, or use the version that wrote it"
+            f"{path}: checkpoint format {version!r}, this limner reads {FORMAT}; train the run again, or use the "
+            "version that wrote it"
         )
     return description
 
@@ -102,8 +105,24 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     description = read_description(path)
     # opened again for the tensors: a foreign file is refused by its header, before gigabytes are read
     with _opened(path) as handle:
+        metadata = handle.metadata()
         tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 - no mapping
+    # 0.1 s for each 100 MB, as the fingerprint takes, which does not cover the whole description
+    if description["format"] > _OLDEST and metadata.get("digest") != _digest(metadata["limner"], tensors):
+        raise CheckpointError(
+            f"{path}: damaged checkpoint, its digest is another; take a copy of the run, or train again"
+        )
     return tensors, description
+
+
+def _digest(description: str, tensors: Mapping[str, Tensor]) -> str:
+    """Digest of a description and of all tensors with their names, types and shapes."""
+    digest = hashlib.sha256(description.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        # as bytes: numpy has no bfloat16
+        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _opened(path: Path) -> Any:

@@ -20,6 +20,7 @@ from limner.inference.calibration import (
     EncodedGallery,
     ProgressCallback,
     RunCalibration,
+    calibration_text,
     expect_depth,
     expect_probability,
     fit_encoded,
@@ -130,7 +131,7 @@ def write_store_calibration(folder: StorePath, calibration: RunCalibration) -> S
         return write_calibration(folder, calibration)
     # an object storage makes an object whole or not at all
     with reached(folder):
-        (folder / FILE).write_text(calibration.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        (folder / FILE).write_text(calibration_text(calibration), encoding="utf-8")
     return folder / FILE
 
 

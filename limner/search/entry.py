@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from limner.errors import DataError
+from limner.search.row_digests import COLUMNS
 from limner.search.segments import DIGEST_BYTES
 from limner.wire import Item
 
@@ -124,6 +125,7 @@ def sentence_schema(dim: int) -> pa.Schema:
             pa.field("text", pa.string(), nullable=False),
             pa.field("path", pa.string()),
             pa.field("vector", pa.list_(pa.float32(), dim), nullable=False),
+            *COLUMNS,
         ]
     )
 
@@ -151,5 +153,6 @@ def schema(dim: int) -> pa.Schema:
             pa.field("thumbnail_size", pa.int64(), nullable=False),
             pa.field("regions_digest", digest),
             pa.field("thumbnail_digest", digest),
+            *COLUMNS,
         ]
     )

@@ -12,7 +12,7 @@ the files of its transactions.
 
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +26,14 @@ from jaxtyping import Bool
 from limner.erasure import ErasureReport, Remains, TraceCounts
 from limner.errors import StoreError
 from limner.inference.calibration import FILE as CALIBRATION
+from limner.search.commits import digest_sum
 from limner.search.compaction import alive_bytes
 from limner.search.conditions import Condition
 from limner.search.entry import FIELDS, StoredImage, key_of
 from limner.search.image_files import added_by_client
 from limner.search.manifest import FILE, MODEL_FOLDER
 from limner.search.metadata_index import MetadataIndex
+from limner.search.row_digests import DIGEST, damaged, facts_digests
 from limner.search.segments import FOLDER, FULL, SegmentWriter, sync_folder
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import reached
@@ -120,7 +122,7 @@ def erase(
         return ErasureReport(
             pictures=len(chosen.images),
             sentences=len(chosen.sentences),
-            left=len(files.pictures),
+            left=len(files.table),
             uploads=count,
             audit_lines=lines,
             traced=traced,
@@ -138,7 +140,7 @@ def _chosen(
     keys = {ids} if isinstance(ids, str) else set(ids)
     given = [paths] if isinstance(paths, str | Path) else paths
     wanted = [os.path.abspath(path) for path in given]  # noqa: PTH100 - as indexed: resolve() would follow links
-    rows = files.pictures.all(["id", *FIELDS])
+    rows = files.table.all(["id", *FIELDS])
     named = np.isin(np.array(rows["id"].to_pylist(), object), list(keys)) | _below(rows["path"], wanted)
     conditions = [Condition.parse(one) for one in where_strings(where)]
     if identity is not None or conditions:
@@ -192,14 +194,14 @@ class _Generation:
 
     @classmethod
     def of(cls, files: StoreFiles, chosen: Erasable) -> "_Generation":
-        places = files.pictures.all(_PLACES)
+        places = files.table.all(_PLACES)
         gone = set(chosen.keys)
         stays = [key not in gone for key in places["id"].to_pylist()]
         places = places.filter(pa.array(stays, pa.bool_()))
         alive = alive_bytes(places, files.stored.region_size)
         sizes = files.stored.segments.sizes()
         dead = {name for name, size in sizes.items() if alive.get(name, 0) < size}
-        both = {"pictures": files.pictures, "sentences": files.sentences}
+        both = {"pictures": files.table, "sentences": files.sentences}
         tables = {kind: table for kind, table in both.items() if table.opened() is not None}
         # a table of one version has never held anything else
         needed = gone or chosen.sentences or dead or any(table.version > 1 for table in tables.values())
@@ -213,7 +215,7 @@ def _traces(files: StoreFiles, chosen: Erasable) -> tuple[Traces, int]:
     for kind, text in chosen.named:
         traces.add_text(kind, text)
     for start in range(0, len(keys), _LOOKED_UP):
-        rows = files.pictures.in_order(keys[start : start + _LOOKED_UP], files.pictures.schema.names[1:])
+        rows = files.table.in_order(keys[start : start + _LOOKED_UP], files.table.schema.names[1:])
         # the name of a segment tells nothing of an image, and others have it, too
         traces.add_rows(rows, besides=("segment",))
         stored = [row for row in rows.select(_PLACES).to_pylist() if row["segment"] is not None]
@@ -245,10 +247,11 @@ def _written_anew(
     gone = {"pictures": set(chosen.keys), "sentences": set(chosen.sentences)}
     try:
         moved = {"pictures": _moved(files, old)}
+        new = dict(zip(("pictures", "sentences"), files.tables_of(manifest), strict=True))
         for kind, table in old.tables.items():
             batches = _staying(table, gone[kind], moved.get(kind, {}), search, shared, tell)
             if old.replaced:
-                table.write_beside(manifest.table(kind), batches)
+                new[kind].create(batches)
             else:
                 # read all the same: a name that was asked for may be a part of one that stays
                 deque(batches, maxlen=0)
@@ -292,23 +295,43 @@ def _staying(
 ) -> Iterator[pa.RecordBatch]:
     """The rows that stay, batch by batch, with their new places; traces that they have, too, are added to `shared`."""
     done, total = 0, len(table)
+    known, digests = table.states(), list[bytes]()
     for batch in table.batches(table.schema.names, _ROWS):
+        digests += batch.column(DIGEST).to_pylist()
         keys = batch.column("id").to_pylist()
         # take makes a copy, in which nothing of the other rows is
         kept = batch.take(pa.array([row for row, key in enumerate(keys) if key not in gone], pa.int64()))
-        columns = {name: kept.column(name) for name in table.schema.names}
-        if moved:
-            before = zip(*(columns[name].to_pylist() for name in ("id", "segment", "offset")), strict=True)
-            places = [moved.get(key, (segment, offset)) for key, segment, offset in before]
-            columns["segment"] = pa.array([segment for segment, _ in places], pa.string())
-            columns["offset"] = pa.array([offset for _, offset in places], pa.int64())
-        kept = pa.RecordBatch.from_arrays(list(columns.values()), schema=table.schema)
         if len(kept):
-            for content in values_of(kept):
+            rows = _in_new_places(pa.Table.from_batches([kept]).select(table.schema.names), moved)
+            for content in values_of(rows):
                 shared.update(trace for _, trace in search.found(content))
-            yield kept
+            yield from rows.cast(table.schema).combine_chunks().to_batches()
         done += len(batch)
         tell("rows", done, total)
+    # rows that could not be read must not be taken for rows that are to go
+    table.expect(len(digests), digest_sum(digests), known)
+
+
+def _in_new_places(rows: pa.Table, moved: Mapping[str, tuple[str, int]]) -> pa.Table:
+    """Rows with the new places of their bytes; a row that is damaged keeps its digest, so that this is still seen."""
+    places = [moved.get(key) for key in rows["id"].to_pylist()]
+    numbers = [number for number, place in enumerate(places) if place is not None]
+    if not numbers:
+        return rows
+    segments, offsets, digests = (rows[name].to_pylist() for name in ("segment", "offset", DIGEST))
+    chosen = rows.take(numbers)
+    facts, vectors = damaged(chosen, rows.schema)
+    for number in numbers:
+        segments[number], offsets[number] = places[number] or (None, 0)
+    for name, values in (("segment", segments), ("offset", offsets)):
+        field = rows.schema.field(name)
+        rows = rows.set_column(rows.schema.get_field_index(name), field, pa.array(values, field.type))
+    renewed = facts_digests(rows.take(numbers), rows.schema)
+    for number, digest, bad in zip(numbers, renewed, facts | vectors, strict=True):
+        if not bad:
+            digests[number] = digest
+    field = rows.schema.field(DIGEST)
+    return rows.set_column(rows.schema.get_field_index(DIGEST), field, pa.array(digests, field.type))
 
 
 def _in_others(files: StoreFiles, search: TraceSearch) -> Iterator[bytes]:
@@ -353,7 +376,7 @@ def _delete_uploads(chosen: Erasable, uploads: str | Path | None) -> int:
 def _forgotten(files: StoreFiles, chosen: Erasable, audit: Forget) -> int:
     """Remove from an audit log what it tells of the images, and of identities that nobody has any more."""
     gone = set(chosen.keys)
-    rows = files.pictures.all(["id", "identity"]).to_pylist()
+    rows = files.table.all(["id", "identity"]).to_pylist()
     others = {row["identity"] for row in rows if row["id"] not in gone}
     identities = {image.identity for image in chosen.images if image.identity}
     identities |= {text for kind, text in chosen.named if kind == "identity"}
@@ -403,7 +426,7 @@ class _Spans:
     """Where in the segments the bytes of images lie."""
 
     def __init__(self, files: StoreFiles) -> None:
-        places = files.pictures.all(_PLACES)
+        places = files.table.all(_PLACES)
         self._sizes = files.stored.segments.sizes()
         self._alive = alive_bytes(places, files.stored.region_size)
         rows = places.filter(pc.is_valid(places["segment"])).sort_by("offset")

@@ -36,8 +36,8 @@ _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
 
 
 @dataclass(frozen=True)
-class _Note:
-    """The metadata of one image."""
+class Note:
+    """What is known of one image beside its file."""
 
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class _Note:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class Seen:
     """An image after a look at its file.
 
     `pixels` are None if the stored vector is still right; `write` is True if the row must be written.
@@ -207,8 +207,8 @@ def index_pictures(
         pictures, unlisted = find_pictures(paths)
         stored = store.entries()
 
-        def look(path: str) -> _Seen | str:
-            return _look(path, stored.get(path), notes.get(path), encoder.prepare_image)
+        def look(path: str) -> Seen | str:
+            return look_at(path, stored.get(path), notes.get(path), encoder.prepare_image)
 
         skipped = list(unlisted)
         # one thread encodes: a second batch at the same time would share its cores with the first one
@@ -252,11 +252,11 @@ class _Writer:
         self.counts = {"added": 0, "updated": 0, "unchanged": 0}
         self._thread = thread
         self._writer = store.writer()
-        self._fresh: list[_Seen] = []
+        self._fresh: list[Seen] = []
         self._kept: list[StoredImage] = []
         self._encoding: Future[_Batch] | None = None
 
-    def take(self, seen: _Seen) -> None:
+    def take(self, seen: Seen) -> None:
         self.counts[seen.outcome] += 1
         if seen.pixels is not None:
             self._fresh.append(seen)
@@ -299,7 +299,7 @@ class _Writer:
             self._add(self._encoding.result())
             self._encoding = None
 
-    def _encoded(self, seen: list[_Seen]) -> _Batch:
+    def _encoded(self, seen: list[Seen]) -> _Batch:
         pixels = np.stack([image.pixels for image in seen if image.pixels is not None])
         reranker = self.encoder.reranker if self.store.region_shape is not None else None
         return _Batch(
@@ -325,10 +325,10 @@ class _Writer:
 
 
 def _ahead(
-    threads: ThreadPoolExecutor, look: Callable[[str], _Seen | str], paths: list[str], window: int
-) -> Iterator[tuple[str, _Seen | str]]:
+    threads: ThreadPoolExecutor, look: Callable[[str], Seen | str], paths: list[str], window: int
+) -> Iterator[tuple[str, Seen | str]]:
     """Yield results in order, with at most `window` of them begun and not yet taken."""
-    waiting: deque[tuple[str, Future[_Seen | str]]] = deque()
+    waiting: deque[tuple[str, Future[Seen | str]]] = deque()
     try:
         for path in paths:
             waiting.append((path, threads.submit(look, path)))
@@ -344,9 +344,9 @@ def _ahead(
             future.cancel()
 
 
-def _look(
-    path: str, stored: StoredImage | None, note: _Note | None, prepare: Callable[[str], Pixels]
-) -> _Seen | str:
+def look_at(
+    path: str, stored: StoredImage | None, note: Note | None, prepare: Callable[[str], Pixels]
+) -> Seen | str:
     """Decide what to do about one image; a text is the reason why it cannot be read."""
     try:
         # a name that is not UTF-8 cannot be stored, so its file need not be read
@@ -355,7 +355,7 @@ def _look(
         before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
         if not stat.S_ISREG(before.st_mode):
             return "not a regular file"
-        known = note or (_Note(stored.identity, stored.metadata, stored.taken) if stored else _Note())
+        known = note or (Note(stored.identity, stored.metadata, stored.taken) if stored else Note())
         # Time stamps change in a copy or a checkout, without the bytes.
         if stored and stored.size == before.st_size:
             if stored.mtime == before.st_mtime_ns:
@@ -380,16 +380,16 @@ def _look(
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         return "changed while it was read; index again"
     entry = StoredImage(path, digest, after.st_size, after.st_mtime_ns, taken, known.identity, known.metadata)
-    return _Seen(entry, "updated" if stored else "added", pixels=pixels, thumbnail=small)
+    return Seen(entry, "updated" if stored else "added", pixels=pixels, thumbnail=small)
 
 
-def _settled(stored: StoredImage, note: _Note, mtime: int) -> _Seen:
+def _settled(stored: StoredImage, note: Note, mtime: int) -> Seen:
     """An image whose bytes are those that were embedded; its facts or time stamp may have changed."""
     # a row without a time is of a file without EXIF data, which need not be opened
     taken = note.taken or (stored.taken and capture_time(stored.path))
     now = replace(stored, mtime=mtime, taken=taken, identity=note.identity, metadata=note.metadata)
     changed = _facts(stored) != _facts(now)
-    return _Seen(now, "updated" if changed else "unchanged", write=changed or stored.mtime != mtime)
+    return Seen(now, "updated" if changed else "unchanged", write=changed or stored.mtime != mtime)
 
 
 def _facts(entry: StoredImage) -> tuple[str | None, datetime | None, str]:
@@ -401,7 +401,7 @@ def _digest(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _notes(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, _Note]:
+def _notes(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, Note]:
     notes = {}
     for path, values in metadata.items():
         facts = {name: value for name, value in values.items() if name not in ("identity", "taken")}
@@ -419,7 +419,7 @@ def _notes(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, _Note]:
                 f"metadata of {path!a}: expected a time in ISO 8601 under 'taken', got {str(taken)[:40]!a}"
             ) from None
         absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links
-        notes[absolute] = _Note(None if identity is None else str(identity), facts, time)
+        notes[absolute] = Note(None if identity is None else str(identity), facts, time)
     return notes
 
 

@@ -2,13 +2,13 @@
 
 import json
 import os
-from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from limner.errors import SettingsError, StoreError
+from limner.sealed_json import opened, sealed
 from limner.search.segments import sync_folder
 from limner.search.store_path import StorePath, reached
 from limner.settings import Settings
@@ -55,8 +55,7 @@ class StoreManifest(Settings):
 
 def write_manifest(folder: StorePath, manifest: StoreManifest) -> None:
     """Write `store.json` with a digest of its content, as a whole or not at all."""
-    values = manifest.model_dump(mode="json")
-    text = json.dumps({**values, "digest": _digest(values)}, indent=2) + "\n"
+    text = sealed(manifest.model_dump(mode="json"))
     if not isinstance(folder, Path):
         # a put makes an object whole or not at all; a rename would be a copy and a deletion there
         with reached(folder):
@@ -109,15 +108,7 @@ def read_manifest(folder: StorePath) -> StoreManifest:
         raise StoreError(
             f"{folder}: store format {version} is older than this limner's {FORMAT}; index into a new folder"
         )
-    digest = values.pop("digest", None)
-    if digest != _digest(values):
-        raise StoreError(f"{folder / FILE}: damaged, its digest is another; index into a new folder")
     try:
-        return StoreManifest.parse(values)
-    except SettingsError as error:
+        return StoreManifest.parse(opened(values))
+    except (SettingsError, ValueError) as error:
         raise StoreError(f"{folder / FILE}: damaged, {error}; index into a new folder") from None
-
-
-def _digest(values: dict[str, Any]) -> str:
-    """Digest of a manifest's content, whatever the order and the layout of its fields."""
-    return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 from jaxtyping import Float
 
 from limner.errors import DataError, SettingsError
+from limner.search.commits import column_sum
 from limner.search.entry import key_of
+from limner.search.row_digests import DIGEST
 from limner.search.snapshot import Vectors, top
 from limner.search.store_files import StoreFiles
 from limner.search.table import matrix_of, with_vectors
@@ -136,7 +138,8 @@ class SentenceTable:
         rows = [{"id": sentence.id, "text": sentence.text, "path": sentence.path} for sentence in sentences]
         columns = self._table.schema
         # vectors are added as one buffer: from_pylist would make a Python object of each number
-        table = pa.Table.from_pylist(rows, schema=columns.remove(columns.get_field_index("vector")))
+        names = ("id", "text", "path")
+        table = pa.Table.from_pylist(rows, schema=pa.schema([columns.field(name) for name in names]))
         self._table.merge(with_vectors(table, columns.field("vector"), np.asarray(vectors, np.float32)))
 
     def _current(self) -> _Snapshot:
@@ -148,11 +151,12 @@ class SentenceTable:
         key = (manifest.id, manifest.generation, self._table.version)
         held = self._snapshot
         if held is None or held.key != key:
-            rows = self._table.all(["text", "path", "vector"])
+            rows = self._table.all(["text", "path", "vector", DIGEST])
+            self._table.expect(len(rows), column_sum(rows[DIGEST]))
             # by text, so that among equal scores the order does not depend on when a sentence was added
             order = pc.sort_indices(rows, [("text", "ascending"), ("path", "ascending")])
             vectors = Vectors.of(matrix_of(rows["vector"], self.files.dim)[order.to_numpy()])
-            held = _Snapshot(key, rows.drop_columns(["vector"]).take(order), vectors)
+            held = _Snapshot(key, rows.select(["text", "path"]).take(order), vectors)
             self._snapshot = held
         return held
 

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from jaxtyping import Float, Int
 
 from limner.errors import DataError, SettingsError, StoreError, UnknownPictureError
+from limner.search.commits import ENDING
 from limner.search.compaction import compact_segments, segment_names
 from limner.search.entry import FIELDS, PLACE, StoredImage, schema, sentence_schema
 from limner.search.lock import LEASE_FILE, LOCK_FILE, Lease, WriterLock
@@ -39,6 +40,7 @@ from limner.search.manifest import (
     read_manifest,
     write_manifest,
 )
+from limner.search.salvage import SALVAGE
 from limner.search.segments import FOLDER, MissingSegmentError, sync_folder
 from limner.search.snapshot import Snapshot
 from limner.search.store_path import StorePath, is_remote, reached, store_path
@@ -51,7 +53,7 @@ from limner.wire import Hit
 T = TypeVar("T")
 
 _TRIES = 3  # of a reading that a writer's compaction or erasure may disturb
-_TABLE = re.compile(r"(pictures|sentences)(-\d+)?\.lance")
+_TABLE = re.compile(r"\.?(pictures|sentences)(-\d+)?\.(lance|commits\.json)(\.partial)?")
 _LEFT_BEHIND = {PARTIAL, LOCK_FILE, LEASE_FILE}  # of a create that was killed
 
 
@@ -67,7 +69,7 @@ class StoreFiles:
         # one for both tables: deleting an image changes both, and nobody may write in between
         self._lock = lock_of(folder)
         self._held = 0
-        self._table = Table(folder, manifest.table("pictures"), schema(manifest.dim), self._lock)
+        self.table = Table(folder, manifest.table("pictures"), schema(manifest.dim), self._lock)
         self.sentences = Table(folder, manifest.table("sentences"), sentence_schema(manifest.dim), self._lock)
         self.stored = StoredBytes(folder, manifest.map)
         self._known_segments: set[str] = set()
@@ -114,13 +116,41 @@ class StoreFiles:
         return cls(folder, manifest)
 
     @classmethod
-    def open(cls, folder: str | Path | StorePath) -> "StoreFiles":
-        """Open a store: a folder, or `s3://BUCKET/FOLDER`. Raises `StoreError` for one that is missing or damaged."""
+    def open(cls, folder: str | Path | StorePath, *, check: bool = True) -> "StoreFiles":
+        """Open a store: a folder, or `s3://BUCKET/FOLDER`.
+
+        Raises `StoreError` for one that is missing or damaged. With `check` off damaged tables are not looked at: for
+        `limner.search.verify` and `limner.search.repair`.
+        """
         place = store_path(folder)
         store = cls(place, read_manifest(place))
+        if not check:
+            return store
         # so that a damaged table is told when the store is opened, not by the first query
-        store._table.opened()
+        store.read(store.table.opened)
         return store
+
+    def tables_of(self, manifest: StoreManifest) -> tuple[Table, Table]:
+        """The tables of images and of sentences of a generation, which need not be there yet."""
+        return (
+            Table(self.folder, manifest.table("pictures"), schema(manifest.dim), self._lock),
+            Table(self.folder, manifest.table("sentences"), sentence_schema(manifest.dim), self._lock),
+        )
+
+    @contextmanager
+    def taking_over(self) -> Iterator[StoreManifest]:
+        """Hold the store to write a new generation beside this one, and yield its manifest.
+
+        It takes over by `limner.search.manifest.write_manifest`; what has been left of either is then removed.
+        """
+        with self._lock.held():
+            manifest = read_manifest(self.folder)
+            # what an earlier one has left, before its names are used again
+            self._remove_tables(manifest)
+            yield manifest.model_copy(update={"generation": manifest.generation + 1})
+            self.follow()
+            self._known_segments = set()
+            self.clean()
 
     @property
     def fingerprint(self) -> str:
@@ -144,14 +174,9 @@ class StoreFiles:
         return self.manifest.map
 
     @property
-    def pictures(self) -> Table:
-        """The table of images; `sentences` is the other one."""
-        return self._table
-
-    @property
     def has_table(self) -> bool:
         """True if images have ever been added."""
-        return self.read(self._table.opened) is not None
+        return self.read(self.table.opened) is not None
 
     def check_model(self, fingerprint: str, dim: int) -> None:
         """Raise `StoreError` unless the store was built with this model."""
@@ -204,7 +229,7 @@ class StoreFiles:
 
     def writer(self) -> StoreWriter:
         """Make a writer of images, whose changes become visible by its `commit`; for use within `writing`."""
-        return StoreWriter(self.folder, self.dim, self._table, self.stored)
+        return StoreWriter(self.folder, self.dim, self.table, self.stored)
 
     def add(
         self,
@@ -238,9 +263,9 @@ class StoreFiles:
         with self.writing():
             # sentences first: killed after it, the images are still there and the same call goes on. In the other
             # order nobody would know any more whose sentences those are
-            paths = self._table.rows(ids, ["path"])["path"].to_pylist()
+            paths = self.table.rows(ids, ["path"])["path"].to_pylist()
             self.sentences.delete(paths, "path")
-            return self._table.delete(ids)
+            return self.table.delete(ids)
 
     def batches(self, columns: Sequence[str], size: int = 1024) -> Iterator[pa.RecordBatch]:
         """Some columns of all rows, at most `size` rows at a time, of one version of the table.
@@ -248,16 +273,16 @@ class StoreFiles:
         Raises `StoreError` for rows that cannot be read, and if a new generation takes over meanwhile.
         """
         self.follow()
-        return self._table.batches(columns, size)
+        return self.table.batches(columns, size)
 
     def entries(self) -> dict[str, StoredImage]:
         """All stored images by absolute path, without the vectors."""
-        rows = self.read(lambda: self._table.all(FIELDS)).to_pylist()
+        rows = self.read(lambda: self.table.all(FIELDS)).to_pylist()
         return {row["path"]: StoredImage.from_row(row) for row in rows}
 
     def entry(self, key: str) -> StoredImage | None:
         """One stored image by its key; None if it is not there."""
-        rows = self.read(lambda: self._table.rows([key], FIELDS)).to_pylist()
+        rows = self.read(lambda: self.table.rows([key], FIELDS)).to_pylist()
         return StoredImage.from_row(rows[0]) if rows else None
 
     def row_of(self, snapshot: Snapshot, key: str) -> int:
@@ -269,12 +294,12 @@ class StoreFiles:
 
     def vectors(self, ids: Sequence[str]) -> Float[np.ndarray, "images dim"]:
         """Stored vectors of images by their keys, in order. Raises `UnknownPictureError` for others."""
-        return self.read(lambda: matrix_of(self._table.in_order(ids, ["vector"])["vector"], self.dim))
+        return self.read(lambda: matrix_of(self.table.in_order(ids, ["vector"])["vector"], self.dim))
 
     def region_features(self, ids: Sequence[str]) -> RegionFeatures:
         """Stored region features of images by their keys, in order. Raises `UnknownPictureError` for others."""
         self.stored.expect_regions()
-        return self.read(lambda: self.stored.regions(self._table.in_order(ids, PLACE).to_pylist()))
+        return self.read(lambda: self.stored.regions(self.table.in_order(ids, PLACE).to_pylist()))
 
     def region_blocks(
         self, ids: Sequence[str], size: int
@@ -282,7 +307,7 @@ class StoreFiles:
         """Stored region features of many images, at most `size` at a time, in the order of the disk, with places in
         `ids`.
         """
-        rows = self.read(lambda: self._table.in_order(ids, PLACE))
+        rows = self.read(lambda: self.table.in_order(ids, PLACE))
         keys = [("segment", "ascending"), ("offset", "ascending")]
         order = pc.sort_indices(rows, keys).to_numpy().astype(np.int64)
         for start in range(0, len(order), size):
@@ -300,11 +325,11 @@ class StoreFiles:
 
     def places(self, ids: Sequence[str]) -> list[dict[str, Any]]:
         """The keys and places (`limner.search.entry.PLACE`) of the rows that exist now, in no order."""
-        rows: list[dict[str, Any]] = self.read(lambda: self._table.rows(ids, PLACE)).to_pylist()
+        rows: list[dict[str, Any]] = self.read(lambda: self.table.rows(ids, PLACE)).to_pylist()
         return rows
 
     def _thumbnails(self, ids: Sequence[str]) -> list[bytes | None]:
-        rows = self._table.rows(ids, PLACE).to_pylist()
+        rows = self.table.rows(ids, PLACE).to_pylist()
         # LanceDB answers in the order of its files, not in that of the keys
         found = dict(zip((row["id"] for row in rows), self.stored.thumbnails(rows), strict=True))
         return [found.get(one) for one in ids]
@@ -348,12 +373,12 @@ class StoreFiles:
 
     def _current(self) -> Snapshot:
         # asked before reading: after a commit in between it is too low, which costs one more reading and loses nothing
-        key = (self.manifest.id, self.manifest.generation, self._table.version)
+        key = (self.manifest.id, self.manifest.generation, self.table.version)
         held = self._snapshot
         if held is None or held[0] != key:
             # it has the one before, whose vectors of unchanged rows it copies; rows are numbered anew in each table
             before = held[1] if held is not None and held[0][:2] == key[:2] else None
-            held = (key, Snapshot.read(self._table, key[2], self.dim, before))
+            held = (key, Snapshot.read(self.table, key[2], self.dim, before))
             self._snapshot = held
         return held[1]
 
@@ -363,7 +388,7 @@ class StoreFiles:
 
     def _reopen(self, manifest: StoreManifest) -> None:
         self._snapshot = None
-        self._table.reopen(manifest.table("pictures"))
+        self.table.reopen(manifest.table("pictures"))
         self.sentences.reopen(manifest.table("sentences"))
 
     def compact(self) -> None:
@@ -374,18 +399,18 @@ class StoreFiles:
         """
         with self.writing():
             self._compact_segments()
-            self._table.compact()
+            self.table.compact()
             self.sentences.compact()
 
     def tidy(self) -> None:
         """Compact what pays; to be called after any number of changes. Raises what `compact` raises."""
         with self.writing():
             self._compact_segments()
-            self._table.tidy()
+            self.table.tidy()
             self.sentences.tidy()
 
     def _compact_segments(self) -> None:
-        compact_segments(self._table, self.stored, self.writer())
+        compact_segments(self.table, self.stored, self.writer())
         self._known_segments = set(self.stored.segments.sizes())
 
     def take_over(self, generation: int) -> None:
@@ -407,20 +432,28 @@ class StoreFiles:
 
     def clean(self) -> None:
         """Remove what a killed writer, or a generation before, has left. Whoever calls this holds the store."""
-        with reached(self.folder):
-            own = {self.manifest.table(kind) + ".lance" for kind in ("pictures", "sentences")}
-            for path in list(self.folder.iterdir()):
-                if _TABLE.fullmatch(path.name) and path.name not in own:
-                    remove_folder(path)
-                elif path.name == PARTIAL and isinstance(path, Path):
-                    path.unlink()
+        self._remove_tables(self.manifest)
         # reading the names in the table takes longer than listing them, which finds nothing new as a rule
         if self.stored.segments.sizes().keys() - self._known_segments:
-            self._known_segments = segment_names(self._table)
+            self._known_segments = segment_names(self.table)
             self.stored.segments.remove_others(self._known_segments)
 
+    def _remove_tables(self, manifest: StoreManifest) -> None:
+        """Remove the tables of other generations, and files that were never finished."""
+        own = {
+            manifest.table(kind) + ending
+            for kind in ("pictures", "sentences")
+            for ending in (".lance", ENDING)
+        }
+        with reached(self.folder):
+            for path in list(self.folder.iterdir()):
+                if path.name.startswith((PARTIAL, SALVAGE)) or (
+                    _TABLE.fullmatch(path.name) and path.name not in own
+                ):
+                    remove(path)
+
     def __len__(self) -> int:
-        return self.read(lambda: len(self._table))
+        return self.read(lambda: len(self.table))
 
 
 def store_for(encoder: Encoder, run: Path, folder: StorePath, *, regions: bool | None = None) -> StoreFiles:
@@ -456,13 +489,15 @@ def lock_of(folder: StorePath) -> WriterLock | Lease:
     return WriterLock(folder) if isinstance(folder, Path) else Lease(folder)
 
 
-def remove_folder(folder: StorePath) -> None:
-    """Remove a folder with all that is in it."""
-    if isinstance(folder, Path):
-        shutil.rmtree(folder)
-    else:
-        remote: Any = folder
+def remove(path: StorePath) -> None:
+    """Remove a file, or a folder with all that is in it."""
+    if not isinstance(path, Path):
+        remote: Any = path
         remote.fs.rm(remote.path, recursive=True)
+    elif path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def check_empty(folder: StorePath, *, besides: str | None = None) -> None:

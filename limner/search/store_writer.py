@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from limner.errors import DataError, StoreError
 from limner.search.entry import FIELDS, PLACE, StoredImage
+from limner.search.row_digests import DIGEST, VECTOR_DIGEST, damaged
 from limner.search.segments import FULL, SegmentWriter, digest_of
 from limner.search.store_path import StorePath
 from limner.search.stored_bytes import PRECISION, StoredBytes
@@ -95,7 +96,7 @@ class StoreWriter:
         # without the vectors, of whose every number from_pylist would make a Python object
         table = pa.Table.from_pylist(
             [{**row, **place} for row, place in zip(rows, places, strict=True)],
-            schema=columns.remove(columns.get_field_index("vector")),
+            schema=pa.schema([field for field in columns if field.name in ("id", *FIELDS, *PLACE)]),
         )
         self._take(with_vectors(table, columns.field("vector"), np.asarray(vectors, np.float32)))
 
@@ -108,7 +109,7 @@ class StoreWriter:
         ids = [row["id"] for row in rows]
         self._expect_once(ids)
         # whole rows: a merge replaces all columns, and those that stay are read and written again
-        kept = self._table.in_order(ids, ["vector", *PLACE])
+        kept = self._sound(ids)
         columns = self._table.schema
         facts = pa.Table.from_pylist(
             rows, schema=pa.schema([columns.field(name) for name in ("id", *FIELDS)])
@@ -120,7 +121,7 @@ class StoreWriter:
     def copy(self, ids: Sequence[str]) -> None:
         """Copy the bytes of stored images into the new segment; all else of them stays."""
         self._expect_once(ids)
-        rows = self._table.in_order(ids, [name for name in self._table.schema.names if name != "id"])
+        rows = self._sound(ids)
         places = rows.select(PLACE).to_pylist()
         offsets: list[int] = []
         for start in range(0, len(places), _COPIED):
@@ -164,9 +165,21 @@ class StoreWriter:
         }
 
     def _take(self, rows: pa.Table) -> None:
-        rows = rows.select(self._table.schema.names).cast(self._table.schema)
-        self._pending.append(rows)
+        # the table adds the digests
+        columns = [field for field in self._table.schema if field.name not in (DIGEST, VECTOR_DIGEST)]
+        self._pending.append(rows.select([field.name for field in columns]).cast(pa.schema(columns)))
         self._ids.update(rows["id"].to_pylist())
+
+    def _sound(self, ids: Sequence[str]) -> pa.Table:
+        """Stored rows by their keys, in order; a damaged one must not get a digest that says it is sound."""
+        rows = self._table.in_order(ids, self._table.schema.names)
+        for wrong in damaged(rows, self._table.schema):
+            if wrong.any():
+                raise StoreError(
+                    f"{self._store}: the row of {ids[int(wrong.argmax())]} is damaged; repair the store with `limner "
+                    "store repair`"
+                )
+        return rows
 
     def _expect_once(self, ids: Sequence[str]) -> None:
         # LanceDB's merge keeps both rows of a new key that is given twice (0.40)

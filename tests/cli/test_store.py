@@ -75,7 +75,7 @@ def test_verify(limner: Limner, own: Path) -> None:
         0,
         f"{own}: {len(StoreFiles.open(own))} pictures, whole, each picture once\n",
     )
-    table = StoreFiles.open(own)._table.opened()
+    table = StoreFiles.open(own).table.opened()
     table.add(table.search().limit(1).to_arrow())
     damaged = limner("store", "verify", own)
     assert damaged.code == 1

@@ -36,6 +36,22 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
 
 
+def test_a_changed_byte_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    write_checkpoint(path, TENSORS, DESCRIPTION)
+    whole = path.read_bytes()
+    assert whole.count(b'\\"seed\\": 7') == 1
+    for damaged in (
+        whole[:-1] + bytes([whole[-1] ^ 1]),
+        whole.replace(b'\\"seed\\": 7', b'\\"seed\\": 8'),
+        whole.replace(b'"digest"', b'"digesu"'),
+    ):
+        assert damaged != whole
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="its digest is another"):
+            read_checkpoint(path)
+
+
 def test_tensors_in_any_memory_order_are_written(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     turned = torch.arange(6.0).reshape(2, 3).T.requires_grad_()
@@ -95,12 +111,12 @@ def _foreign(metadata: dict[str, str] | None, path: Path) -> None:
         ({"limner": "[" * 100_000}, "not a limner checkpoint"),
         ({"limner": "[1]"}, "not a limner checkpoint"),
         ({"limner": '"text"'}, "not a limner checkpoint"),
-        ({"limner": "{}"}, "checkpoint format None, this limner reads 2"),
+        ({"limner": "{}"}, "checkpoint format None, this limner reads 3"),
         (
             {"limner": json.dumps({"format": 1})},
-            "checkpoint format 1, this limner reads 2; train the run again",
+            "checkpoint format 1, this limner reads 3; train the run again",
         ),
-        ({"limner": json.dumps({"format": 3})}, "checkpoint format 3, this limner reads 2"),
+        ({"limner": json.dumps({"format": 4})}, "checkpoint format 4, this limner reads 3"),
     ],
 )
 def test_foreign_files_are_refused(tmp_path: Path, metadata: dict[str, str] | None, message: str) -> None:

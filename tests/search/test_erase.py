@@ -205,7 +205,7 @@ def test_lancedb_alone_leaves_a_deleted_row(tmp_path: Path) -> None:
     some = [made(number, 0, False) for number in range(41)]
     files = store_of(tmp_path / "store", some)
     files.delete([some[7].entry.id])
-    for table in (files.pictures, files.sentences):
+    for table in (files.table, files.sentences):
         table.opened().optimize(cleanup_older_than=timedelta(milliseconds=1), delete_unverified=True)
     found = {needle for _, needle in left_of(files.folder, some[7].needles)}
     assert {some[7].vector.tobytes(), some[7].entry.path.encode(), some[7].entry.id.encode()} <= found
@@ -241,7 +241,7 @@ def killed_at(step: int) -> Iterator[list[int]]:
             (Path, "replace"),
             (Path, "unlink"),
             (SegmentWriter, "write"),
-            (Table, "write_beside"),
+            (Table, "create"),
             (StoreFiles, "take_over"),
             (StoreFiles, "clean"),
         ):
@@ -408,11 +408,11 @@ def test_a_failing_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     files = store_of(tmp_path / "store", some)
     expected = answers(files, some)
 
-    def full(self: Table, name: str, batches: Any) -> None:
+    def full(self: Table, batches: Any) -> None:
         next(iter(batches))
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(Table, "write_beside", full)
+    monkeypatch.setattr(Table, "create", full)
     with pytest.raises(StoreError, match="full"):
         erase(files, some[0].entry.id)
     assert answers(files, some) == expected

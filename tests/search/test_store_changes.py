@@ -140,7 +140,7 @@ def test_any_order_of_changes(steps: list[tuple[str, list[str]]], tmp_path: Path
         pass  # a writer that comes next removes what was left
     kinds = verify(files).found.keys()
     assert not kinds & DAMAGE.keys()
-    wanted = files._table.all(["segment"])["segment"].to_pylist() if files.has_table else []
+    wanted = files.table.all(["segment"])["segment"].to_pylist() if files.has_table else []
     assert set(Segments(files.folder).sizes()) == set(wanted)
 
 
@@ -195,10 +195,17 @@ def test_a_killed_writer_leaves_a_segment_that_the_next_one_removes(tmp_path: Pa
     # what a generation that was never finished, or one that is over, leaves
     for name in ("pictures-2.lance", "sentences-7.lance", "pictures.lance"):
         shutil.copytree(tmp_path / "store" / "pictures-1.lance", tmp_path / "store" / name)
-    (tmp_path / "store" / ".store.json.partial").write_text("{")
+    for name in (".store.json.partial", "pictures-2.commits.json", ".pictures-1.commits.json.partial"):
+        (tmp_path / "store" / name).write_text("{")
     later.delete(["nothing"])
     names = {path.name for path in (tmp_path / "store").iterdir()}
-    assert names == {".store.lock", "pictures-1.lance", "segments", "store.json"}
+    assert names == {
+        ".store.lock",
+        "pictures-1.commits.json",
+        "pictures-1.lance",
+        "segments",
+        "store.json",
+    }
     check(later, {"/a": kept})
 
 
@@ -212,8 +219,8 @@ def test_readers_follow_a_generation(tmp_path: Path) -> None:
     check(reader, {"/a": first, "/b": second})
     manifest = read_manifest(files.folder)
     with files.writing():
-        rows = files._table.all(files._table.schema.names)
-        later = Table(files.folder, "pictures-2", files._table.schema, files._lock)
+        rows = files.table.all(files.table.schema.names)
+        later = Table(files.folder, "pictures-2", files.table.schema, files._lock)
         later.merge(rows.filter([path == "/a" for path in rows["path"].to_pylist()]))
         write_manifest(files.folder, manifest.model_copy(update={"generation": 2}))
     files.delete(["nothing"])  # removes the tables of before
@@ -237,8 +244,8 @@ def test_a_generation_that_goes_while_it_is_read(tmp_path: Path, monkeypatch: py
     def late(table: Table, columns: list[str]) -> Any:
         if not done:
             done.append(True)
-            rows = read(table, files._table.schema.names)
-            Table(files.folder, "pictures-2", files._table.schema, files._lock).merge(rows)
+            rows = read(table, files.table.schema.names)
+            Table(files.folder, "pictures-2", files.table.schema, files._lock).merge(rows)
             manifest = read_manifest(files.folder)
             write_manifest(files.folder, manifest.model_copy(update={"generation": 2}))
             shutil.rmtree(tmp_path / "store" / "pictures-1.lance")

@@ -36,7 +36,7 @@ def store(pictures: Path, tmp_path: Path) -> StoreFiles:
 
 def rewritten(store: StoreFiles, **changes: Any) -> None:
     """Change columns of the first row as no writing of limner does."""
-    table = store._table.opened()
+    table = store.table.opened()
     rows = table.search().to_arrow().to_pylist()
     row = min(rows, key=lambda one: one["path"])
     table.delete(f"id = '{row['id']}'")
@@ -63,6 +63,11 @@ def test_an_empty_store_is_whole(tmp_path: Path) -> None:
 
 def test_a_table_that_is_gone_is_told(store: StoreFiles) -> None:
     shutil.rmtree(f"{store.folder}/pictures-1.lance")
+    with pytest.raises(StoreError, match="its files are gone"):
+        StoreFiles.open(store.folder)
+    report = verify(StoreFiles.open(store.folder, check=False))
+    assert (kinds(report), report.sound) == ({"files": 1}, False)
+    (Path(str(store.folder)) / "pictures-1.commits.json").unlink()
     assert kinds(verify(StoreFiles.open(store.folder))) == {"table": 1}
 
 
@@ -104,14 +109,15 @@ def test_damage_is_told_apart(store: StoreFiles, pictures: Path, changes: dict[s
     rewritten(store, **changes)
     report = verify(store)
     assert not report.sound
-    assert report.found == {kind: Finding(count=1, example=str(pictures / "0.png"))}
+    assert report.found[kind] == Finding(count=1, example=str(pictures / "0.png"))
+    assert report.found.keys() == ({"vector"} if kind == "vector" else {kind, "row"})
 
 
 def test_a_picture_that_stands_twice(store: StoreFiles, pictures: Path) -> None:
-    rows = store._table.opened().search().limit(1).to_arrow()
-    store._table.opened().add(rows)
+    rows = store.table.opened().search().limit(1).to_arrow()
+    store.table.opened().add(rows)
     report = verify(store)
-    assert kinds(report) == {"twice": 1}
+    assert kinds(report) == {"twice": 1, "rows": 1}
     assert report.pictures == 8
 
 
@@ -135,7 +141,7 @@ def test_maps_are_read_as_well(tmp_path: Path, pictures: Path) -> None:
     segment.write_bytes(whole[:-1])
     assert kinds(verify(store)) == {"thumbnail": 1}
     segment.unlink()
-    assert kinds(verify(store)) == {"map": 1, "thumbnail": 1}
+    assert kinds(verify(store)) == {"map": 1, "thumbnail": 1, "segment": 1}
     with pytest.raises(StoreError, match="is gone"):
         store.region_features([entry.id])
 
@@ -166,7 +172,8 @@ def test_nothing_is_deleted_from_an_empty_store_or_while_another_writes(
 def test_a_table_with_a_lost_file_is_said_in_a_line(store: StoreFiles) -> None:
     shutil.rmtree(Path(str(store.folder)) / "pictures-1.lance" / "data")
     with pytest.raises(StoreError, match="damaged"):
-        verify(StoreFiles.open(store.folder))
+        StoreFiles.open(store.folder)
+    assert kinds(verify(StoreFiles.open(store.folder, check=False))) == {"files": 1}
 
 
 def test_sentences_are_looked_at_too(store: StoreFiles) -> None:
