@@ -140,8 +140,9 @@ def erase_command(
     from limner.search.store_files import StoreFiles
 
     opened = StoreFiles.open(store)
-    given = {"identity": identity, "paths": paths or (), "where": where or ()}
-    chosen, total = erasable(opened, ids or (), **given), len(opened)
+    keys, files, conditions = ids or (), paths or (), where or ()
+    chosen = erasable(opened, keys, identity=identity, paths=files, where=conditions)
+    total = len(opened)
     count = len(chosen.images)
     if dry:
         for image in chosen.images:
@@ -153,7 +154,16 @@ def erase_command(
         raise SettingsError("nothing was erased")
     forget = None if audit is None else _forgetting(audit)
     with counting_each("rows") as progress:
-        report = erase(opened, ids or (), **given, uploads=uploads, audit=forget, progress=progress)
+        report = erase(
+            opened,
+            keys,
+            identity=identity,
+            paths=files,
+            where=conditions,
+            uploads=uploads,
+            audit=forget,
+            progress=progress,
+        )
     _print_erasure(store, report)
     if report.found:
         raise UnsoundError(report)

@@ -31,7 +31,7 @@ from limner.search.compaction import alive_bytes
 from limner.search.conditions import Condition
 from limner.search.entry import FIELDS, StoredImage, key_of
 from limner.search.image_files import added_by_client
-from limner.search.manifest import FILE, MODEL_FOLDER
+from limner.search.manifest import FILE, MODEL_FOLDER, StoreManifest, write_manifest
 from limner.search.metadata_index import MetadataIndex
 from limner.search.row_digests import DIGEST, damaged, facts_digests
 from limner.search.segments import FOLDER, FULL, SegmentWriter, sync_folder
@@ -113,12 +113,18 @@ def erase(
         chosen = _chosen(files, ids, identity, paths, where)
         old = _Generation.of(files, chosen)
         traces, traced = _traces(files, chosen)
-        shared, visible = _written_anew(files, chosen, old, traces, tell)
-        # before the rows go: killed in between, the same call still knows whose files and lines these are
-        count = _delete_uploads(chosen, uploads)
-        lines = None if audit is None else _forgotten(files, chosen, audit)
-        if old.replaced:
-            files.take_over(files.manifest.generation + 1)
+        with files.taking_over() as manifest:
+            shared, visible = _written_anew(files, manifest, chosen, old, traces, tell)
+            # before the rows go: killed in between, the same call still knows whose files and lines these are
+            count = _delete_uploads(chosen, uploads)
+            lines = None if audit is None else _forgotten(files, chosen, audit)
+            if old.replaced:
+                write_manifest(files.folder, manifest)
+        if isinstance(files.folder, Path):
+            # what is removed must not come back with a power cut
+            for folder in (files.folder / FOLDER, files.folder):
+                if folder.is_dir():
+                    sync_folder(folder)
         return ErasureReport(
             pictures=len(chosen.images),
             sentences=len(chosen.sentences),
@@ -238,12 +244,16 @@ def _sample(keys: list[str]) -> list[str]:
 
 
 def _written_anew(
-    files: StoreFiles, chosen: Erasable, old: _Generation, traces: Traces, tell: Progress
+    files: StoreFiles,
+    manifest: StoreManifest,
+    chosen: Erasable,
+    old: _Generation,
+    traces: Traces,
+    tell: Progress,
 ) -> tuple[int, int]:
     """Write the tables and segments of the next generation, and count the traces that stay and that are visible."""
     search = traces.search()
     shared, visible = set(_in_others(files, search)), set(_in_old(files, old, search))
-    manifest = files.manifest.model_copy(update={"generation": files.manifest.generation + 1})
     gone = {"pictures": set(chosen.keys), "sentences": set(chosen.sentences)}
     try:
         moved = {"pictures": _moved(files, old)}

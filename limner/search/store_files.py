@@ -41,7 +41,7 @@ from limner.search.manifest import (
     write_manifest,
 )
 from limner.search.salvage import SALVAGE
-from limner.search.segments import FOLDER, MissingSegmentError, sync_folder
+from limner.search.segments import MissingSegmentError
 from limner.search.snapshot import Snapshot
 from limner.search.store_path import StorePath, is_remote, reached, store_path
 from limner.search.store_writer import StoreWriter
@@ -412,23 +412,6 @@ class StoreFiles:
     def _compact_segments(self) -> None:
         compact_segments(self.table, self.stored, self.writer())
         self._known_segments = set(self.stored.segments.sizes())
-
-    def take_over(self, generation: int) -> None:
-        """Go on with the tables of another generation, and remove what only the one before needed.
-
-        Whoever calls this holds the store, and has written these tables.
-        """
-        manifest = self.manifest.model_copy(update={"generation": generation})
-        write_manifest(self.folder, manifest)
-        self._reopen(manifest)
-        self.manifest = manifest
-        # segments of the generation before: their names are known, and must be looked at all the same
-        self._known_segments = set()
-        self.clean()
-        if isinstance(self.folder, Path):
-            for folder in (self.folder / FOLDER, self.folder):
-                if folder.is_dir():
-                    sync_folder(folder)
 
     def clean(self) -> None:
         """Remove what a killed writer, or a generation before, has left. Whoever calls this holds the store."""
