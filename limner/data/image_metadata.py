@@ -115,8 +115,8 @@ _CODING = _SOF | {_SOS, 0xDB, 0xDC, 0xDD}
 _APP0, _APP2, _APP14, _APP15 = 0xE0, 0xE2, 0xEE, 0xEF
 _ICC = b"ICC_PROFILE\0"
 _ICC_LARGEST = 65533 - len(_ICC) - 2
-# within coded data a stuffed zero or a restart marker follows 0xFF; anything else ends the scan
-_SCAN_END = re.compile(rb"\xff+[^\x00\xd0-\xd7\xff]")
+_IN_SCAN = frozenset({0x00, *range(0xD0, 0xD8), 0xFF})
+"""Bytes that follow 0xFF within coded data: a stuffed zero, a restart marker, another 0xFF; any other ends the scan."""
 
 
 def _jpeg(content: bytes) -> list[Piece]:
@@ -136,8 +136,7 @@ def _jpeg(content: bytes) -> list[Piece]:
         _demand(body <= end <= len(content))
         if marker in _CODING:
             if marker == _SOS:
-                found = _SCAN_END.search(content, end)
-                end, scanned = found.start() if found else len(content), True
+                end, scanned = _scan_end(content, end), True
             coding.append(range(at - 1, end))
         else:
             _demand(marker == _COM or _APP0 <= marker <= _APP15)
@@ -156,6 +155,15 @@ def _jpeg(content: bytes) -> list[Piece]:
     turn = _orientation(content)
     exif: list[Piece] = [] if turn == 1 else [_segment(0xE1, b"Exif\0\0" + _exif(turn))]
     return [range(2), *jfif, *exif, *_icc_segments(profile), *coding, b"\xff\xd9"]
+
+
+def _scan_end(content: bytes, at: int) -> int:
+    # by `find` and not by a regular expression, which takes 0.5 s for 11 MB in place of 0.07
+    while 0 <= (at := content.find(b"\xff", at)) < len(content) - 1:
+        if content[at + 1] not in _IN_SCAN:
+            return at
+        at += 1
+    return len(content)
 
 
 def _icc_segments(parts: dict[int, bytes]) -> list[Piece]:

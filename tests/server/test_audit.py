@@ -241,6 +241,8 @@ def test_forgetting_after_old_lines_were_removed(tmp_path: Path, monkeypatch: py
     trim(file, datetime(2026, 2, 1, tzinfo=UTC))
     assert forget(file, [KEYS[0]]).changed == 2
     assert KEYS[0] not in file.read_text()
+    # the digest of a line that was removed before
+    assert "continues" not in file.read_text()
     assert verify(file).sound
     assert verify(file).removed == 2
 

@@ -16,7 +16,7 @@ from limner.search.store import Store
 from limner.server.access import NEEDED
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
-from limner.server.tokens import RIGHTS, SINGLE, Tokens, add_token, read_tokens, revoke_token
+from limner.server.tokens import RIGHTS, SINGLE, Right, Tokens, add_token, read_tokens, revoke_token
 from tests.search.fake import draw
 from tests.server.serving import base64_of, problem
 
@@ -41,10 +41,10 @@ def test_a_file_holds_hashes_and_no_tokens(file: Path) -> None:
     tokens = Tokens(SecretStr("single-single-single"), file)
     found = tokens.find(token.encode())
     assert found is not None
-    assert (found.name, found.rights) == ("ann", {"search", "add"})
+    assert (found.name, sorted(found.rights)) == ("ann", ["add", "search"])
     single = tokens.find(b"single-single-single")
     assert single is not None
-    assert (single.name, single.rights) == (SINGLE, set(RIGHTS))
+    assert (single.name, single.rights) == (SINGLE, frozenset(RIGHTS))
     assert token not in repr(found) + repr(tokens)
     for wrong in (b"", token[:-1].encode(), token.encode() + b"x", found.sha256.encode(), b"\xff"):
         assert tokens.find(wrong) is None
@@ -166,10 +166,8 @@ def test_a_right_opens_its_routes_and_no_other(
 
 def test_info_says_what_the_token_allows(engine: Engine, file: Path, tmp_path: Path) -> None:
     settings = ServerSettings(tokens=file, changes=True, uploads=tmp_path / "uploads")
-    tokens = {
-        rights: add_token(file, "-".join(rights), rights)
-        for rights in (("search",), ("search", "add"), ("search", "erase"))
-    }
+    some: tuple[tuple[Right, ...], ...] = (("search",), ("search", "add"), ("search", "erase"))
+    tokens = {rights: add_token(file, "-".join(rights), rights) for rights in some}
     client = TestClient(create_app(Store(engine), settings))
     told = {}
     for rights, token in tokens.items():
