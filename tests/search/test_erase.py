@@ -127,7 +127,7 @@ def answers(files: StoreFiles, some: list[Made]) -> dict[str, Any]:
     }
 
 
-def ranking(files: StoreFiles, some: list[Made]) -> list[tuple[str, float]]:
+def ranking(files: StoreFiles, some: list[Made]) -> list[tuple[str, Any]]:
     ids = {one.entry.id for one in some}
     query = np.linspace(-1, 1, DIM, dtype=np.float32)
     hits = files.search(query, max(len(files), 1)) if len(files) else []
@@ -266,7 +266,7 @@ def test_killed_at_each_step(tmp_path: Path) -> None:
     states = set()
     for step in range(500):
         folder = tmp_path / f"store {step}"
-        shutil.copytree(template.folder, folder)
+        shutil.copytree(tmp_path / "template", folder)
         Path(upload.path).write_bytes(b"a picture")
         files = StoreFiles.open(folder)
         # a writer that has cleaned up before, as each one does
@@ -350,7 +350,7 @@ def test_bytes_that_others_share(tmp_path: Path) -> None:
 def test_what_is_left_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some = [made(number, 9, True) for number in range(12)]
     files = store_of(tmp_path / "store", some)
-    (files.folder / "forgotten.txt").write_bytes(b"..." + some[3].entry.path.encode())
+    (tmp_path / "store" / "forgotten.txt").write_bytes(b"..." + some[3].entry.path.encode())
     # damaged bytes, which no row needs, cannot be hidden either
     monkeypatch.setattr(StoreFiles, "clean", lambda self: None)
     report = erase(files, some[3].entry.id)
@@ -364,7 +364,7 @@ def test_what_is_left_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("segments", "bytes of no picture"),
     } <= found
     monkeypatch.undo()
-    (files.folder / "forgotten.txt").unlink()
+    (tmp_path / "store" / "forgotten.txt").unlink()
     assert erase(files, some[3].entry.id).found == ()
     assert left_of(files.folder, some[3].needles) == set()
 

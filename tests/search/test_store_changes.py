@@ -1,7 +1,7 @@
 """Any order of adding, updating, deleting and compacting leaves exactly what a dictionary would hold."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,7 +131,12 @@ def test_any_order_of_changes(steps: list[tuple[str, list[str]]], tmp_path: Path
             elif step == "reopen":
                 files = StoreFiles.open(files.folder)
             else:
-                {"tidy": StoreFiles.tidy, "compact": StoreFiles.compact, "purge": erase}[step](files)
+                change: Callable[[StoreFiles], object] = {
+                    "tidy": StoreFiles.tidy,
+                    "compact": StoreFiles.compact,
+                    "purge": erase,
+                }[step]
+                change(files)
                 check(reader, expected)
             check(files, expected)
     files = StoreFiles.open(files.folder)
