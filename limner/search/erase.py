@@ -412,6 +412,8 @@ def _proof(files: StoreFiles, traces: Traces, shared: int, visible: int, tell: P
                 found.setdefault(name, set()).add(trace)
         done += size
         tell("bytes", done, total)
+    for name, trace in _in_rows(files, search):
+        found.setdefault(name, set()).add(trace)
     remains = [
         Remains(file=name, kind=kind, count=count)
         for name, some in sorted(found.items())
@@ -421,10 +423,34 @@ def _proof(files: StoreFiles, traces: Traces, shared: int, visible: int, tell: P
         Remains(file=f"{FOLDER}/{name}", kind="bytes of no picture", count=count)
         for name, count in spans.dead()
     ]
+    remains += [Remains(file=name, kind="a file that no row needs", count=1) for name in _needless(files)]
     counts = TraceCounts(
         searched=len(traces) - len(stay), visible=visible, shared=shared + len(stay), short=traces.short
     )
     return {"traces": counts, "files": len(below), "bytes": total, "found": tuple(remains)}
+
+
+def _in_rows(files: StoreFiles, search: TraceSearch) -> Iterator[tuple[str, bytes]]:
+    """Names of tables, and traces in their rows as LanceDB reads them: it compresses texts, which bytes do not show."""
+    for table in (files.table, files.sentences):
+        names = [name for name in table.schema.names if name != "vector"]
+        for batch in table.batches(names, _ROWS):
+            for content in values_of(batch):
+                yield from ((f"{table.name}.lance", trace) for _, trace in search.found(content))
+
+
+def _needless(files: StoreFiles) -> list[str]:
+    """Names of data files in the folders of the tables that their newest versions do not need."""
+    needed = {
+        f"{table.name}.lance/{name}"
+        for table in (files.table, files.sentences)
+        for name in table.states()[0].files
+    }
+    # on an object storage the record names no files
+    held = [
+        name for _, name in _files(files) if needed and name.split("/")[1:2] in (["data"], ["_deletions"])
+    ]
+    return [name for name in held if name.split("/")[0].endswith(".lance") and name not in needed]
 
 
 def _by_kind(traces: Traces, some: Collection[bytes]) -> list[tuple[str, int]]:

@@ -22,6 +22,7 @@ from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath
 from limner.search.table import Table
+from limner.search.traces import TraceSearch
 from limner.search.verify import DAMAGE, verify
 from tests.search.fake import DIM, FakeEncoder, Rows, unit
 
@@ -367,6 +368,24 @@ def test_what_is_left_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "store" / "forgotten.txt").unlink()
     assert erase(files, some[3].entry.id).found == ()
     assert left_of(files.folder, some[3].needles) == set()
+
+
+def test_rows_that_are_left_are_reported_where_texts_are_compressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = [made(number, 14, False) for number in range(5)]
+    files = store_of(tmp_path / "store", some)
+    real = module._staying
+
+    def forgetful(table: Any, gone: Any, *rest: Any) -> Any:
+        # all rows stay, and what they share with the others is not known
+        return real(table, set(), *rest[:2], set(), *rest[3:])
+
+    monkeypatch.setattr(module, "_staying", forgetful)
+    # as if no file showed anything
+    monkeypatch.setattr(TraceSearch, "in_file", lambda self, path: iter(()))
+    found = {(one.file, one.kind) for one in erase(files, some[3].entry.id).found}
+    assert {("pictures-2.lance", "path"), ("sentences-2.lance", "text")} <= found
 
 
 def test_a_very_large_erasure_is_proved_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

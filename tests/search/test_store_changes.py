@@ -134,7 +134,7 @@ def test_any_order_of_changes(steps: list[tuple[str, list[str]]], tmp_path: Path
                 change: Callable[[StoreFiles], object] = {
                     "tidy": StoreFiles.tidy,
                     "compact": StoreFiles.compact,
-                    "purge": erase,
+                    "purge": lambda files: erase(files),
                 }[step]
                 change(files)
                 check(reader, expected)
