@@ -84,7 +84,10 @@ COMMANDS: dict[str, Listed] = {
     ),
     "serve": Listed("limner.cli.serve", _SEARCH, "Serve a store's search page and API until Ctrl-C."),
     "store": Listed(
-        "limner.cli.store", _SEARCH, "List, delete, verify and compact the pictures of a store.", group=True
+        "limner.cli.store",
+        _SEARCH,
+        "List, delete, verify, repair and compact the pictures of a store.",
+        group=True,
     ),
     "reindex": Listed(
         "limner.cli.index",

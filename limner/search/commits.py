@@ -52,7 +52,9 @@ class State:
     def after(self, added: Collection[bytes], removed: Collection[bytes]) -> "State":
         """State after rows of these digests have come and gone."""
         plus, minus = digest_sum(added), digest_sum(removed)
-        total = tuple((one + more - less) % 2**64 for one, more, less in zip(self.sum, plus, minus, strict=True))
+        total = tuple(
+            (one + more - less) % 2**64 for one, more, less in zip(self.sum, plus, minus, strict=True)
+        )
         state = replace(self, version=0, rows=self.rows + len(added) - len(removed), sum=(total[0], total[1]))
         return replace(state, chain=_hex(self.chain, state.rows, *state.sum))
 

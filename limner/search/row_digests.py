@@ -36,7 +36,9 @@ def vector_digests(vectors: pa.ChunkedArray) -> list[bytes]:
     width = vectors.type.list_size
     found: list[bytes] = []
     for chunk in vectors.chunks:
-        matrix = np.ascontiguousarray(chunk.flatten().to_numpy(zero_copy_only=False).reshape(-1, width), "<f4")
+        matrix = np.ascontiguousarray(
+            chunk.flatten().to_numpy(zero_copy_only=False).reshape(-1, width), "<f4"
+        )
         found += [blake2b(row, digest_size=DIGEST_BYTES).digest() for row in matrix]
     return found
 

@@ -89,7 +89,16 @@ def _number(copy: Path, command: str) -> int | None:
 
 
 def _run(copy: Path, out: Path, first: str, size: str) -> str:
-    command = [sys.executable, "-m", "limner.search.salvage", str(copy.parent), copy.stem, str(out), first, size]
+    command = [
+        sys.executable,
+        "-m",
+        "limner.search.salvage",
+        str(copy.parent),
+        copy.stem,
+        str(out),
+        first,
+        size,
+    ]
     # where this limner lies, which need not be installed
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     try:

@@ -424,7 +424,9 @@ class StoreFiles:
     def _remove_tables(self, manifest: StoreManifest) -> None:
         """Remove the tables of other generations, and files that were never finished."""
         own = {
-            manifest.table(kind) + ending for kind in ("pictures", "sentences") for ending in (".lance", ENDING)
+            manifest.table(kind) + ending
+            for kind in ("pictures", "sentences")
+            for ending in (".lance", ENDING)
         }
         with reached(self.folder):
             for path in list(self.folder.iterdir()):
