@@ -1,4 +1,4 @@
-"""`limner store`: list, verify, compact, change and erase from a search store."""
+"""`limner store`: list, verify, repair, compact, change and erase from a search store."""
 
 import os
 import sys
@@ -10,17 +10,18 @@ import typer
 
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import UnsoundError, command, group
-from limner.cli.options import StoreFolder
+from limner.cli.options import Cpu, StoreFolder, device
 from limner.cli.schemas import Compacted, Deleted, StoredPicture, StoredPictures, StoreFacts
 from limner.erasure import ErasureReport
 from limner.errors import DataError, SettingsError
-from limner.wire import Verification
+from limner.wire import Repair, Verification
 
 if TYPE_CHECKING:
     from limner.search.entry import StoredImage
     from limner.search.erase import Forget
+    from limner.types import Encoder
 
-app = group("List, delete, erase, verify and compact the pictures of a store.")
+app = group("List, delete, erase, verify, repair and compact the pictures of a store.")
 
 
 @command(app, "info")
@@ -181,7 +182,8 @@ def verify_command(
     from limner.search.store_files import StoreFiles
     from limner.search.verify import DAMAGE, STALE, verify
 
-    opened = StoreFiles.open(store)
+    # unchecked: what is damaged is to be told, and not to end it
+    opened = StoreFiles.open(store, check=False)
     with counting("pictures") as progress:
         # more threads than cores, since they wait for the disk; no more than 16 files at once
         report = verify(opened, hashes=hashes, workers=min(16, 2 * (os.cpu_count() or 1)), progress=progress)
@@ -191,12 +193,53 @@ def verify_command(
             found = report.found[kind]
             state = "damaged" if kind in DAMAGE else "stale"
             out.print(f"{state}: {about}: {found.count}, e.g. {found.example}")
-    whole = "whole, each picture once" if report.sound else "damaged: index into a new folder"
+    whole = "whole, each picture once" if report.sound else f"damaged: limner store repair {store}"
     sentences = f" and {report.sentences} sentences" if report.sentences else ""
     out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
     if not report.sound:
         # the report is printed all the same; the exit code is for scripts
         raise UnsoundError(report)
+    return report
+
+
+@command(app, "repair")
+def repair_command(
+    store: StoreFolder,
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", help="The store's run, if it has moved; it encodes what is damaged."),
+    ] = None,
+    cpu: Cpu = False,
+) -> Repair:
+    """Keep what is sound of a damaged store, and encode the rest again from the pictures' files.
+
+    Pictures whose files are gone, or whose rows cannot be read, are listed and no longer in the store.
+    """
+    from limner.search.repair import repair
+    from limner.search.store_files import StoreFiles
+
+    def model() -> "Encoder":
+        from limner.inference.trained import load_model
+
+        return load_model(run or opened.run, device=device(cpu))
+
+    opened = StoreFiles.open(store, check=False)
+    with counting("pictures") as progress:
+        report = repair(opened, model, progress=progress)
+    for path in report.repaired:
+        out.print(f"encoded again: {path}")
+    for path, reason in report.lost:
+        out.print(f"lost: {path}: {reason}")
+    for text in report.lost_sentences:
+        out.print(f"lost: the sentence {text!r}")
+    out.print(
+        f"{store}: {report.pictures} pictures and {report.sentences} sentences, {len(report.repaired)} encoded "
+        f"again, {len(report.lost) + len(report.lost_sentences)} lost"
+    )
+    if not report.complete:
+        out.print(
+            "rows are gone of which nothing is left, not even a name: index the folders of this store again"
+        )
     return report
 
 

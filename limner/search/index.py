@@ -5,57 +5,31 @@ was killed holds whole batches; the same call adds the rest. An image that is in
 recognised by path, size and time of change and is not read again.
 """
 
-import hashlib
-import json
 import os
-import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from limner.data.images import SUFFIXES, capture_time, local_time, thumbnail
+from limner.data.images import SUFFIXES, local_time
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
-from limner.errors import DataError, ImageError, LimnerError, SettingsError, StoreError
+from limner.errors import DataError, LimnerError, SettingsError, StoreError
 from limner.search.entry import StoredImage, to_json
+from limner.search.image_look import Note, Seen, look_at
 from limner.search.metadata import read_metadata
 from limner.search.store_files import StoreFiles, store_for
 from limner.search.store_path import StorePath, store_path
-from limner.types import Encoder, Pixels, RegionFeatures
+from limner.types import Encoder, RegionFeatures
 from limner.wire import IndexReport
 
 _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
-
-
-@dataclass(frozen=True)
-class Note:
-    """What is known of one image beside its file."""
-
-    identity: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    taken: datetime | None = None
-
-
-@dataclass(frozen=True)
-class Seen:
-    """An image after a look at its file.
-
-    `pixels` are None if the stored vector is still right; `write` is True if the row must be written.
-    """
-
-    entry: StoredImage
-    outcome: Literal["added", "updated", "unchanged"]
-    write: bool = True
-    pixels: Pixels | None = None
-    thumbnail: bytes | None = None
 
 
 # a protocol, because `limner.search.store` imports this module: to name its class here would close a cycle
@@ -342,63 +316,6 @@ def _ahead(
         for _, future in waiting:
             # after an error or Ctrl-C the images that nobody has begun need not be decoded
             future.cancel()
-
-
-def look_at(
-    path: str, stored: StoredImage | None, note: Note | None, prepare: Callable[[str], Pixels]
-) -> Seen | str:
-    """Decide what to do about one image; a text is the reason why it cannot be read."""
-    try:
-        # a name that is not UTF-8 cannot be stored, so its file need not be read
-        path.encode()
-        # a named pipe would block the thread that opens it
-        before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
-        if not stat.S_ISREG(before.st_mode):
-            return "not a regular file"
-        known = note or (Note(stored.identity, stored.metadata, stored.taken) if stored else Note())
-        # Time stamps change in a copy or a checkout, without the bytes.
-        if stored and stored.size == before.st_size:
-            if stored.mtime == before.st_mtime_ns:
-                return _settled(stored, known, stored.mtime)
-            if _digest(path) == stored.sha256:
-                return _settled(stored, known, before.st_mtime_ns)
-        # Decoded first: what is no image is refused before all of it is read for the digest.
-        pixels = prepare(path)
-        # by the path and not from the pixels, which are cropped for the network
-        small = thumbnail(path)
-        taken = known.taken or capture_time(path)
-        digest = _digest(path)
-        after = os.stat(path)  # noqa: PTH116
-    except UnicodeEncodeError:
-        return "its name is not valid Unicode; rename it"
-    except ImageError as error:
-        # the report names the path beside the reason
-        return str(error).removeprefix(path).removeprefix(": ")
-    except OSError as error:
-        return f"cannot be read ({error.strerror or error})"
-    # pixels of one version would stand beside the digest of another
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        return "changed while it was read; index again"
-    entry = StoredImage(path, digest, after.st_size, after.st_mtime_ns, taken, known.identity, known.metadata)
-    return Seen(entry, "updated" if stored else "added", pixels=pixels, thumbnail=small)
-
-
-def _settled(stored: StoredImage, note: Note, mtime: int) -> Seen:
-    """An image whose bytes are those that were embedded; its facts or time stamp may have changed."""
-    # a row without a time is of a file without EXIF data, which need not be opened
-    taken = note.taken or (stored.taken and capture_time(stored.path))
-    now = replace(stored, mtime=mtime, taken=taken, identity=note.identity, metadata=note.metadata)
-    changed = _facts(stored) != _facts(now)
-    return Seen(now, "updated" if changed else "unchanged", write=changed or stored.mtime != mtime)
-
-
-def _facts(entry: StoredImage) -> tuple[str | None, datetime | None, str]:
-    return entry.identity, entry.taken, json.dumps(dict(entry.metadata), sort_keys=True)
-
-
-def _digest(path: str) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _notes(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, Note]:

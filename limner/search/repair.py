@@ -16,13 +16,14 @@ import pyarrow as pa
 from limner.errors import SettingsError, StoreError
 from limner.search.commits import column_sum
 from limner.search.entry import FIELDS, PLACE, StoredImage
-from limner.search.index import Note, look_at
+from limner.search.image_look import Note, look_at
 from limner.search.manifest import StoreManifest, write_manifest
 from limner.search.row_digests import DIGEST, damaged
 from limner.search.salvage import salvaged
 from limner.search.store_files import StoreFiles
 from limner.search.store_writer import StoreWriter
 from limner.search.table import Table, with_vectors
+from limner.search.verify import verify
 from limner.types import Encoder
 from limner.wire import Repair
 
@@ -46,6 +47,8 @@ def repair(
     folder = files.folder
     if not isinstance(folder, Path):
         raise SettingsError(f"{folder}: a store is repaired on a disk; copy it there, and back afterwards")
+    if verify(files).sound:
+        return Repair(pictures=len(files), sentences=len(files.sentences))
     with files.taking_over() as manifest:
         return _Repairing(files, folder, manifest, model, progress).run()
 
@@ -111,12 +114,8 @@ class _Repairing:
                 new.merge(kept)
         count = sum(map(len, digests))
         total = column_sum(pa.chunked_array(digests, old.schema.field(DIGEST).type)) if digests else (0, 0)
-        try:
-            old.expect(count, total)
-        except StoreError:
-            # rows that nobody can read any more, a lost commit, or a lost record
-            return False
-        return True
+        # otherwise there are rows that nobody can read any more, or a commit or the record is lost
+        return old.is_last(count, total)
 
     def _sound_pictures(self, rows: pa.Table, broken: dict[str, StoredImage]) -> pa.Table:
         """The rows that can stay; others go to `broken`, or to `lost` if their facts are damaged."""

@@ -165,6 +165,14 @@ class Table:
         """States that rows which are read now may be in."""
         return (self._commits.read() or Record()).states
 
+    def is_last(self, rows: int, total: tuple[int, int]) -> bool:
+        """True for the rows of the last commit, by number and sum of digests; False also without a sound record."""
+        try:
+            record = self._commits.read() or Record()
+        except StoreError:
+            return False
+        return any(state.holds(rows, total) for state in (record.done, record.pending) if state is not None)
+
     def expect(self, rows: int, total: tuple[int, int], known: Sequence[State] = ()) -> None:
         """Compare rows that were read, by number and sum of digests, with the record. Raises `StoreError`.
 

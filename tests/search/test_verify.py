@@ -68,7 +68,7 @@ def test_a_table_that_is_gone_is_told(store: StoreFiles) -> None:
     report = verify(StoreFiles.open(store.folder, check=False))
     assert (kinds(report), report.sound) == ({"files": 1}, False)
     (Path(str(store.folder)) / "pictures-1.commits.json").unlink()
-    assert kinds(verify(StoreFiles.open(store.folder))) == {"table": 1}
+    assert kinds(verify(StoreFiles.open(store.folder))) == {"table": 1, "unused": 1}
 
 
 def test_files_that_went_or_changed_are_no_damage(store: StoreFiles, pictures: Path) -> None:
