@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from limner.erasure import ErasureReport
 from limner.errors import ServerError, SettingsError, install_hint
+from limner.store_reports import ErasureReport
 from limner.wire import (
     Answer,
     Explanation,

@@ -429,54 +429,6 @@ class IndexReport(ResponseModel):
         return f"IndexReport({counts}, {len(self.skipped)} skipped)"
 
 
-class Finding(ResponseModel):
-    """One kind of trouble that `verify` found."""
-
-    count: int
-    """Number of pictures or sentences."""
-
-    example: str
-    """Path of the first of them."""
-
-
-class Verification(ResponseModel):
-    """The result of `verify`."""
-
-    pictures: int
-    """Rows of the table of pictures."""
-
-    sentences: int
-    """Rows of the table of sentences."""
-
-    sound: bool
-    """True if nothing is damaged; files that are gone or changed are no damage."""
-
-    found: dict[str, Finding]
-    """The findings by kind of damage or change."""
-
-
-class Repair(ResponseModel):
-    """The result of `repair`."""
-
-    pictures: int
-    """Pictures in the store now."""
-
-    sentences: int
-    """Sentences in the store now."""
-
-    repaired: tuple[str, ...] = ()
-    """Paths of pictures that were encoded again from their files."""
-
-    lost: tuple[tuple[str, str], ...] = ()
-    """Paths of pictures that were damaged and could not be encoded again, with the reason; they are no longer there."""
-
-    lost_sentences: tuple[str, ...] = ()
-    """Texts of sentences that were damaged and could not be encoded again."""
-
-    complete: bool = True
-    """False if rows of the last commit are gone, so that nobody can tell whose they were: index those folders again."""
-
-
 def query_arguments(query: str | Mapping[str, Any]) -> dict[str, Any]:
     """Turn one query of `search_many` into arguments of `search`. Raises `SettingsError` for unknown ones."""
     # checked here for library and client: as keyword arguments they would be a TypeError that names no query

@@ -17,7 +17,7 @@ LAYERS: list[set[str]] = [
     {"errors", "types"},
     {"plugins", "sealed_json", "tables"},
     {"settings", "wire"},
-    {"erasure"},
+    {"store_reports"},
     {"data"},
     {"models", "losses", "evaluation"},
     {"inference"},

@@ -12,9 +12,8 @@ from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import UnsoundError, command, group
 from limner.cli.options import Cpu, StoreFolder, device
 from limner.cli.schemas import Compacted, Deleted, StoredPicture, StoredPictures, StoreFacts
-from limner.erasure import ErasureReport
 from limner.errors import DataError, SettingsError
-from limner.wire import Repair, Verification
+from limner.store_reports import ErasureReport, Repair, Verification
 
 if TYPE_CHECKING:
     from limner.search.entry import StoredImage

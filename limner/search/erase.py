@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool
 
-from limner.erasure import ErasureReport, Remains, TraceCounts
 from limner.errors import StoreError
 from limner.inference.calibration import FILE as CALIBRATION
 from limner.search.commits import digest_sum
@@ -39,6 +38,7 @@ from limner.search.store_files import StoreFiles
 from limner.search.store_path import reached
 from limner.search.table import Table
 from limner.search.traces import Traces, TraceSearch, files_below, values_of
+from limner.store_reports import ErasureReport, Remains, TraceCounts
 from limner.wire import Where, where_strings
 
 Forget = Callable[[Collection[str], Collection[str]], int]

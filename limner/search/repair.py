@@ -24,8 +24,8 @@ from limner.search.store_files import StoreFiles
 from limner.search.store_writer import StoreWriter
 from limner.search.table import Table, with_vectors
 from limner.search.verify import verify
+from limner.store_reports import Repair
 from limner.types import Encoder
-from limner.wire import Repair
 
 _BATCH = 64  # images that are encoded at once
 _ROWS = 8192  # rows of a commit

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from limner.erasure import ErasureReport
 from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
 from limner.inference.calibration import load_calibration
 from limner.inference.trained import TrainedModel, load_model
@@ -28,6 +27,7 @@ from limner.search.index import index_pictures
 from limner.search.query import Query
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath
+from limner.store_reports import ErasureReport
 from limner.wire import (
     Answer,
     Explanation,

@@ -346,7 +346,7 @@ class StoreFiles:
                 # no look at what has changed: real damage is as damaged the second time
                 if not left:
                     raise
-                # an open table may still name files that `compact` with `purge` has removed
+                # an open table may still name files that a compaction has removed
                 self.forget()
         raise AssertionError("unreachable")
 

@@ -151,7 +151,7 @@ class Table:
             try:
                 found = file_digest(path)
             except FileNotFoundError:
-                # a compaction with `purge` removes files before its commit is done
+                # a compaction removes files before its commit is done
                 if record.pending is not None:
                     continue
                 raise self._damaged(f"its file {name} is gone") from None

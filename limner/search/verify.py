@@ -21,7 +21,7 @@ from limner.search.segments import MissingSegmentError
 from limner.search.sentences import Sentence
 from limner.search.store_files import StoreFiles
 from limner.search.table import Table, matrix_of
-from limner.wire import Finding, Verification
+from limner.store_reports import Finding, Verification
 
 _TOGETHER = 64  # images whose region features are read at once
 

@@ -11,7 +11,6 @@ from pydantic_core import PydanticCustomError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from limner.erasure import ErasureReport
 from limner.search.engine import Engine
 from limner.search.erase import erase
 from limner.search.store_files import StoreFiles
@@ -23,6 +22,7 @@ from limner.server.problems import RefusedError, declared
 from limner.server.requests import Key, Picture, RequestModel, Where, conditions_of, picture_of
 from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes, without_path
+from limner.store_reports import ErasureReport
 from limner.wire import Item, Items, where_strings
 
 # twenty of them must fit into the header of a request, for which h11 takes 16 KiB

@@ -377,9 +377,11 @@ def test_rows_that_are_left_are_reported_where_texts_are_compressed(
     files = store_of(tmp_path / "store", some)
     real = module._staying
 
-    def forgetful(table: Any, gone: Any, *rest: Any) -> Any:
+    def forgetful(
+        table: Any, gone: Any, moved: Any, search: TraceSearch, shared: set[bytes], tell: Any
+    ) -> Any:
         # all rows stay, and what they share with the others is not known
-        return real(table, set(), *rest[:2], set(), *rest[3:])
+        return real(table, set(), moved, search, set(), tell)
 
     monkeypatch.setattr(module, "_staying", forgetful)
     # as if no file showed anything

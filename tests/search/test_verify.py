@@ -13,7 +13,7 @@ from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
-from limner.wire import Finding, Verification
+from limner.store_reports import Finding, Verification
 from tests.search.fake import DIM, FakeEncoder
 
 

@@ -1,6 +1,54 @@
-"""The report of an erasure: what was erased, and what was searched for afterwards to prove it."""
+"""The reports of what is done with a store: its checking, its repair, and an erasure."""
 
 from limner.wire import ResponseModel
+
+
+class Finding(ResponseModel):
+    """One kind of trouble that `verify` found."""
+
+    count: int
+    """Number of pictures or sentences."""
+
+    example: str
+    """Path of the first of them."""
+
+
+class Verification(ResponseModel):
+    """The result of `verify`."""
+
+    pictures: int
+    """Rows of the table of pictures."""
+
+    sentences: int
+    """Rows of the table of sentences."""
+
+    sound: bool
+    """True if nothing is damaged; files that are gone or changed are no damage."""
+
+    found: dict[str, Finding]
+    """The findings by kind of damage or change."""
+
+
+class Repair(ResponseModel):
+    """The result of `repair`."""
+
+    pictures: int
+    """Pictures in the store now."""
+
+    sentences: int
+    """Sentences in the store now."""
+
+    repaired: tuple[str, ...] = ()
+    """Paths of pictures that were encoded again from their files."""
+
+    lost: tuple[tuple[str, str], ...] = ()
+    """Paths of pictures that were damaged and could not be encoded again, with the reason; they are no longer there."""
+
+    lost_sentences: tuple[str, ...] = ()
+    """Texts of sentences that were damaged and could not be encoded again."""
+
+    complete: bool = True
+    """False if rows of the last commit are gone, so that nobody can tell whose they were: index those folders again."""
 
 
 class Remains(ResponseModel):
@@ -63,7 +111,7 @@ class ErasureReport(ResponseModel):
     """Their size."""
 
     found: tuple[Remains, ...]
-    """What was found all the same; empty if nothing of the erased rows is left."""
+    """Traces that are there all the same; empty if nothing of the erased rows is left."""
 
     dry_run: bool = False
     """True if nothing was erased or searched."""
