@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from limner.errors import ServerError, SettingsError, install_hint
+from limner.store_reports import ErasureReport
 from limner.wire import (
     Answer,
     Explanation,
@@ -247,6 +248,30 @@ class Client:
         """Take a picture out of the store, if the server allows it."""
         self._ask("DELETE", f"/v1/items/{_key(id)}")
 
+    def erase(
+        self,
+        ids: str | Iterable[str] = (),
+        *,
+        identity: str | None = None,
+        paths: str | Path | Iterable[str | Path] = (),
+        where: Where = (),
+    ) -> ErasureReport:
+        """Erase pictures from the server's disk, if it allows it: see `limner.search.store.Store.erase`.
+
+        This may take minutes for a large store, and waits as long. A server tells nothing of where its files lie, so
+        `paths` raise a `SettingsError`.
+        """
+        if paths:
+            raise SettingsError(
+                "paths: a server knows pictures by id; name them so, or by identity and where"
+            )
+        body = {
+            "ids": [ids] if isinstance(ids, str) else list(ids),
+            "identity": identity,
+            "where": where_strings(where),
+        }
+        return self._read(self._ask("POST", "/v1/erase", body, patient=True), ErasureReport.read)
+
     def image(self, id: str) -> bytes:
         """Fetch the file of a picture, or a JPEG of it."""
         return self._ask("GET", f"/v1/images/{_key(id)}").content
@@ -268,13 +293,21 @@ class Client:
             return False
 
     def _ask(
-        self, method: str, path: str, body: object = None, query: Mapping[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        query: Mapping[str, Any] | None = None,
+        *,
+        patient: bool = False,
     ) -> "httpx.Response":
         import httpx
 
+        # the other limits stay: only the answer may take as long as it needs
+        timeout = httpx.Timeout(self._seconds, read=None if patient else self._seconds)
         try:
             answer = self._http.request(
-                method, path, json=body, params=None if query is None else dict(query)
+                method, path, json=body, params=None if query is None else dict(query), timeout=timeout
             )
         # first, because it is an HTTPError as well
         except httpx.TimeoutException:

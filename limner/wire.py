@@ -430,32 +430,6 @@ class IndexReport(ResponseModel):
         return f"IndexReport({counts}, {sum(self.passed_over.values())} passed over)"
 
 
-class Finding(ResponseModel):
-    """One kind of trouble that `verify` found."""
-
-    count: int
-    """Number of pictures or sentences."""
-
-    example: str
-    """Path of the first of them."""
-
-
-class Verification(ResponseModel):
-    """The result of `verify`."""
-
-    pictures: int
-    """Rows of the table of pictures."""
-
-    sentences: int
-    """Rows of the table of sentences."""
-
-    sound: bool
-    """True if nothing is damaged; files that are gone or changed are no damage."""
-
-    found: dict[str, Finding]
-    """The findings by kind of damage or change."""
-
-
 def query_arguments(query: str | Mapping[str, Any]) -> dict[str, Any]:
     """Turn one query of `search_many` into arguments of `search`. Raises `SettingsError` for unknown ones."""
     # checked here for library and client: as keyword arguments they would be a TypeError that names no query

@@ -15,8 +15,9 @@ ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
     {"errors", "types"},
-    {"plugins", "tables"},
+    {"plugins", "sealed_json", "tables"},
     {"settings", "wire"},
+    {"store_reports"},
     {"data"},
     {"models", "losses", "evaluation"},
     {"inference"},

@@ -93,6 +93,12 @@ def test_the_other_calls(server: Client, engine: Engine, folder: Path) -> None:
     assert server.info().pictures == COUNT + 1
     server.delete(added.id)
     assert server.items().total == COUNT
+    again = server.add(folder / "new.png", identity="9", metadata={"camera": 3})
+    report = server.erase(identity="9", where={"camera": 3})
+    assert (report.pictures, report.uploads, report.left, report.found) == (1, 1, COUNT, ())
+    assert server.erase(again.id).pictures == 0
+    with pytest.raises(SettingsError, match="paths"):
+        server.erase(paths="/pictures")
 
 
 def test_refusals(server: Client, folder: Path) -> None:

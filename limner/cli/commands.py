@@ -97,7 +97,10 @@ COMMANDS: dict[str, Listed] = {
         group=True,
     ),
     "store": Listed(
-        "limner.cli.store", _SEARCH, "List, delete, verify and compact the pictures of a store.", group=True
+        "limner.cli.store",
+        _SEARCH,
+        "List, delete, erase, verify, repair and compact the pictures of a store.",
+        group=True,
     ),
     "reindex": Listed(
         "limner.cli.index",

@@ -1,23 +1,26 @@
-"""`limner store`: list, verify, compact and change a search store."""
+"""`limner store`: list, verify, repair, compact, change and erase from a search store."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from limner.cli.console import counting, err, out
+from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import UnsoundError, command, group
-from limner.cli.options import StoreFolder
+from limner.cli.options import Cpu, StoreFolder, device
 from limner.cli.schemas import Compacted, Deleted, StoredPicture, StoredPictures, StoreFacts
 from limner.errors import DataError, SettingsError
-from limner.wire import Verification
+from limner.store_reports import ErasureReport, Repair, Verification
 
 if TYPE_CHECKING:
     from limner.search.entry import StoredImage
+    from limner.search.erase import Forget
+    from limner.types import Encoder
 
-app = group("List, delete, verify and compact the pictures of a store.")
+app = group("List, delete, erase, verify, repair and compact the pictures of a store.")
 
 
 @command(app, "info")
@@ -86,7 +89,8 @@ def delete_command(
 ) -> Deleted:
     """Take pictures out of a store.
 
-    Their files are left alone; `limner index` would add them again.
+    Their files are left alone; `limner index` would add them again. Their bytes stay on the disk for a while: see
+    `limner store erase`.
     """
     from limner.search.store_files import StoreFiles
 
@@ -111,6 +115,71 @@ def delete_command(
     return Deleted(deleted=paths, left=len(entries) - len(doomed), dry_run=dry)
 
 
+@command(app, "erase")
+def erase_command(
+    store: StoreFolder,
+    identity: Annotated[str | None, typer.Option(help="Pictures of this identity.")] = None,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Option("--path", help="A picture, or a folder with all below it; may be repeated."),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", help="Pictures that meet a condition; of several, and --identity, all."),
+    ] = None,
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", help="A picture by its key; may be repeated.")
+    ] = None,
+    uploads: Annotated[
+        Path | None,
+        typer.Option("--uploads", help="Folder of a server's uploads: delete the files that clients added."),
+    ] = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option("--audit", help="Audit log of a server: remove what it tells of these pictures."),
+    ] = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be erased.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask no question on a terminal.")] = False,
+) -> ErasureReport:
+    """Erase pictures from the disk, with their sentences, and all that was deleted earlier.
+
+    A search of all files of the store then proves it: exit code 1 if something is left. Without a name or condition
+    only what was deleted earlier goes. Files of pictures that clients did not add are left alone.
+    """
+    from limner.search.erase import erasable, erase
+    from limner.search.store_files import StoreFiles
+
+    opened = StoreFiles.open(store)
+    keys, files, conditions = ids or (), paths or (), where or ()
+    chosen = erasable(opened, keys, identity=identity, paths=files, where=conditions)
+    total = len(opened)
+    count = len(chosen.images)
+    if dry:
+        for image in chosen.images:
+            out.print(image.path)
+        out.print(f"{store}: would erase {count} of {total} pictures, and what was deleted earlier")
+        return ErasureReport.planned(pictures=count, sentences=len(chosen.sentences), left=total - count)
+    question = f"{store}: erase {count} of {total} pictures for good?"
+    if count and not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
+        raise SettingsError("nothing was erased")
+    forget = None if audit is None else _forgetting(audit)
+    with counting_each("rows") as progress:
+        report = erase(
+            opened,
+            keys,
+            identity=identity,
+            paths=files,
+            where=conditions,
+            uploads=uploads,
+            audit=forget,
+            progress=progress,
+        )
+    _print_erasure(store, report)
+    if report.found:
+        raise UnsoundError(report)
+    return report
+
+
 @command(app, "verify")
 def verify_command(
     store: StoreFolder,
@@ -122,7 +191,8 @@ def verify_command(
     from limner.search.store_files import StoreFiles
     from limner.search.verify import DAMAGE, STALE, verify
 
-    opened = StoreFiles.open(store)
+    # unchecked: what is damaged is to be told, and not to end it
+    opened = StoreFiles.open(store, check=False)
     with counting("pictures") as progress:
         # more threads than cores, since they wait for the disk; no more than 16 files at once
         report = verify(opened, hashes=hashes, workers=min(16, 2 * (os.cpu_count() or 1)), progress=progress)
@@ -132,7 +202,7 @@ def verify_command(
             found = report.found[kind]
             state = "damaged" if kind in DAMAGE else "stale"
             out.print(f"{state}: {about}: {found.count}, e.g. {found.example}")
-    whole = "whole, each picture once" if report.sound else "damaged: index into a new folder"
+    whole = "whole, each picture once" if report.sound else f"damaged: limner store repair {store}"
     sentences = f" and {report.sentences} sentences" if report.sentences else ""
     out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
     if not report.sound:
@@ -141,29 +211,98 @@ def verify_command(
     return report
 
 
+@command(app, "repair")
+def repair_command(
+    store: StoreFolder,
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", help="The store's run, if it has moved; it encodes what is damaged."),
+    ] = None,
+    cpu: Cpu = False,
+) -> Repair:
+    """Keep what is sound of a damaged store, and encode the rest again from the pictures' files.
+
+    Pictures whose files are gone, or whose rows cannot be read, are listed and no longer in the store.
+    """
+    from limner.search.repair import repair
+    from limner.search.store_files import StoreFiles
+
+    def model() -> "Encoder":
+        from limner.inference.trained import load_model
+
+        return load_model(run or opened.run, device=device(cpu))
+
+    opened = StoreFiles.open(store, check=False)
+    with counting("pictures") as progress:
+        report = repair(opened, model, progress=progress)
+    for path in report.repaired:
+        out.print(f"encoded again: {path}")
+    for path, reason in report.lost:
+        out.print(f"lost: {path}: {reason}")
+    for text in report.lost_sentences:
+        out.print(f"lost: the sentence {text!r}")
+    out.print(
+        f"{store}: {report.pictures} pictures and {report.sentences} sentences, {len(report.repaired)} encoded "
+        f"again, {len(report.lost) + len(report.lost_sentences)} lost"
+    )
+    if not report.complete:
+        out.print(
+            "rows are gone of which nothing is left, not even a name: index the folders of this store again"
+        )
+    return report
+
+
 @command(app, "compact")
 def compact_command(
     store: StoreFolder,
     purge: Annotated[
         bool,
-        typer.Option(
-            "--purge", help="Remove deleted pictures from the disk now; servers must open the store again."
-        ),
+        typer.Option("--purge", help="Erase what was deleted earlier, as `limner store erase STORE` does."),
     ] = False,
 ) -> Compacted:
     """Merge the small files that many changes leave; searches can continue meanwhile."""
+    from limner.search.erase import erase
     from limner.search.store_files import StoreFiles
     from limner.search.store_path import size_of
 
     opened = StoreFiles.open(store)
     before = size_of(store)
-    opened.compact(purge=purge)
+    opened.compact()
+    if purge:
+        # more than compacting: a table of a new generation, in which the deleted rows have never been
+        erase(opened)
     after = size_of(store)
     out.print(f"{store}: {len(opened)} pictures, {after / 1e6:.1f} MB where it was {before / 1e6:.1f} MB")
     if not purge:
-        # seven days are LanceDB's: readers may still be at an older version
-        out.print("what is replaced or deleted stays on the disk for seven days, or until --purge")
+        # a day: readers may still be at an older version
+        out.print("what is replaced or deleted stays on the disk for a day or longer, or until --purge")
     return Compacted(pictures=len(opened), bytes_before=before, bytes_after=after)
+
+
+def _forgetting(file: Path) -> "Forget":
+    from limner.server.audit import forget
+
+    if not file.exists():
+        raise DataError(f"{file}: no such file")
+    return lambda keys, texts: forget(file, keys, texts).changed
+
+
+def _print_erasure(store: object, report: ErasureReport) -> None:
+    files = f", {report.uploads} files of uploads deleted" if report.uploads else ""
+    lines = "" if report.audit_lines is None else f", {report.audit_lines} lines of the audit log changed"
+    out.print(
+        f"{store}: {report.pictures} pictures and {report.sentences} sentences erased, {report.left} left"
+        f"{files}{lines}; what was deleted earlier is gone"
+    )
+    traces = report.traces
+    out.print(
+        f"searched {report.files} files ({report.bytes / 1e6:.1f} MB) for {traces.searched} traces, "
+        f"{traces.visible} of which were there before: {'some are left' if report.found else 'none is left'}"
+    )
+    if traces.shared or traces.short:
+        out.print(f"not searched for: {traces.shared} that others share, {traces.short} that are too short")
+    for one in report.found:
+        out.print(f"left in {one.file}: {one.kind} ({one.count})")
 
 
 def _stored(entry: "StoredImage") -> StoredPicture:

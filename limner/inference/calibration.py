@@ -32,12 +32,13 @@ from limner.inference.checkpoint import write_text
 from limner.inference.evaluate_run import expect_same_splits
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
+from limner.sealed_json import opened, sealed
 from limner.settings import Settings
 from limner.types import RegionFeatures
 
 FILE = "calibration.json"
-FORMAT = 3
-"""Version of the file's layout: 3 says whether its threshold can be used. Files of format 2 are read, too."""
+FORMAT = 4
+"""Version of the file's layout: 4 has a digest, 3 says whether its threshold can be used. 2 and 3 are read, too."""
 
 _OLDEST = 2
 
@@ -101,8 +102,13 @@ class RunCalibration(Settings):
 def write_calibration(run: Path, calibration: RunCalibration) -> Path:
     """Write the file into the run folder (or beside the checkpoint) atomically. Raises `CheckpointError`."""
     file = _place(run)
-    write_text(file, calibration.model_dump_json(indent=2) + "\n")
+    write_text(file, calibration_text(calibration))
     return file
+
+
+def calibration_text(calibration: RunCalibration) -> str:
+    """The text of a calibration's file, with its digest."""
+    return sealed(calibration.model_dump(mode="json"))
 
 
 def load_calibration(run: Path, fingerprint: str) -> RunCalibration | None:
@@ -148,8 +154,11 @@ def parse_calibration(text: str, file: object) -> RunCalibration:
     if isinstance(version, int) and version < _OLDEST:
         raise CheckpointError(f"{file}: format {version} is older than this limner's {FORMAT}; {_AGAIN}")
     try:
-        return _of_format_2(values) if version == 2 else RunCalibration.parse(values)
-    except SettingsError as error:
+        if version == 2:
+            return _of_format_2(values)
+        values = {**values, "format": FORMAT} if version == 3 else opened(values)
+        return RunCalibration.parse(values)
+    except (SettingsError, ValueError) as error:
         raise CheckpointError(f"{file}: damaged, {error}; {_AGAIN}") from None
 
 

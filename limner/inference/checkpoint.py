@@ -1,7 +1,8 @@
 """Checkpoints: one safetensors file whose header holds a JSON description, written atomically.
 
-Weights and description travel in one file, so that no crash can separate them. Nothing in it is
-pickled, and reading it runs no code. The description:
+Weights and description travel in one file, so that no crash can separate them. Beside the description stands a digest
+of both, which is checked when the weights are read. Nothing in it is pickled, and reading it runs no code. The
+description:
 
     format        3
     system        e.g. "dual-path"
@@ -20,6 +21,7 @@ A tokenizer.json lies among the tensors, as the bytes of `TOKENIZER`. In the hea
 be 23 MB, which every reader of a description would parse, and a header ends at 100 MB. Format 2 had it there.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -35,9 +37,9 @@ from limner.errors import CheckpointError
 from limner.types import Tokenizer
 
 FORMAT = 3
-"""Increased when an older version of limner could not read a file, or this one an older file."""
+"""Increased when an older version of limner could not read a file; 3 has a digest, and a tokenizer's file apart."""
 
-_READABLE = (2, FORMAT)
+_OLDEST = 2
 
 TOKENIZER = "tokenizer.json"
 """Name of the tensor that holds a tokenizer's file; no module has a dot in its name, so no weight is called so."""
@@ -49,18 +51,16 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
     A reader sees the old file or the new one, never a part. Raises `CheckpointError` when the disk refuses.
     """
     beside = path.with_name(path.name + ".part")
+    # safetensors refuses tensors in another memory order, such as channels-last filters
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # a header of safetensors maps text to text, so the description is one JSON text in it
+    text = json.dumps({"format": FORMAT, **description})
     try:
         # safetensors makes files that their owner alone may read (0600 from 0.8 on): a server of another user could not
         # open the run. A file made as any other says what the user wants
         beside.touch()
         mode = beside.stat().st_mode
-        save_file(
-            # safetensors refuses tensors in another memory order, such as channels-last filters
-            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-            beside,
-            # a header of safetensors maps text to text, so the description is one JSON text in it
-            metadata={"limner": json.dumps({"format": FORMAT, **description})},
-        )
+        save_file(plain, beside, metadata={"limner": text, "digest": _digest(text, plain)})
         beside.chmod(mode)
         flush_to_disk(beside)
         beside.replace(path)
@@ -104,10 +104,11 @@ def read_description(path: Path) -> dict[str, Any]:
     if not isinstance(description, dict):
         raise CheckpointError(f"{path}: not a limner checkpoint (no description in its header)")
     # older formats are refused and not converted: limner was not released when it wrote them
-    if description.get("format") not in _READABLE:
+    version = description.get("format")
+    if not isinstance(version, int) or not _OLDEST <= version <= FORMAT:
         raise CheckpointError(
-            f"{path}: checkpoint format {description.get('format')!r}, this limner reads {FORMAT}; train the run "
-            "again, or use the version that wrote it"
+            f"{path}: checkpoint format {version!r}, this limner reads {FORMAT}; train the run again, or use the "
+            "version that wrote it"
         )
     return description
 
@@ -118,8 +119,24 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     # opened again for the tensors: a foreign file is refused by its header, before gigabytes are read
     # read and not mapped: a run that is copied over the file would change the weights of a server, or end it
     with _opened(path, backend="pread") as handle:
+        metadata = handle.metadata()
         tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 - no mapping
+    # 0.1 s for each 100 MB, as the fingerprint takes, which does not cover the whole description
+    if description["format"] > _OLDEST and metadata.get("digest") != _digest(metadata["limner"], tensors):
+        raise CheckpointError(
+            f"{path}: damaged checkpoint, its digest is another; take a copy of the run, or train again"
+        )
     return tensors, description
+
+
+def _digest(description: str, tensors: Mapping[str, Tensor]) -> str:
+    """Digest of a description and of all tensors with their names, types and shapes."""
+    digest = hashlib.sha256(description.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        # as bytes: numpy has no bfloat16
+        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _opened(path: Path, backend: str = "mmap") -> Any:

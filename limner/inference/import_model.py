@@ -1,6 +1,5 @@
 """Import a pretrained pair of towers as a run: weights, tokenizer and preprocessing in limner's own checkpoint."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from limner.models.pretrained import PretrainedSettings
 from limner.models.pretrained_source import is_pair, read_config, unusable
 from limner.models.registry import build_network
 from limner.models.text_tower import TextTowerSettings
+from limner.sealed_json import sealed
 
 FILE = "imported.safetensors"
 """The checkpoint of an imported run."""
@@ -96,7 +96,7 @@ def import_model(
         "versions": description["versions"],
     }
     # last: a run is there when its file is
-    write_text(folder / RUN_FILE, json.dumps(listing, indent=2) + "\n")
+    write_text(folder / RUN_FILE, sealed(listing))
     return load_model(folder)
 
 

@@ -27,6 +27,7 @@ from limner.inference.rerankers import reranker_of
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.registry import ModelSettings, build_network
+from limner.sealed_json import opened
 from limner.settings import Settings
 from limner.types import ImageSource, Pixels, RegionFeatures, Reranker, TokenBatch, Tokenizer
 
@@ -324,14 +325,15 @@ def checkpoint_path(folder: Path, stage: str | None) -> Path:
     if folder.is_file():
         return folder
     try:
-        listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        # runs of before have no digest in it
+        listing = opened(json.loads((folder / RUN_FILE).read_text(encoding="utf-8")), required=False)
         stages = {str(entry["name"]): str(entry["file"]) for entry in listing["stages"]}
         best = str(listing["best"])
     except FileNotFoundError:
         raise CheckpointError(
             f"{folder}: no trained run here ({RUN_FILE} is missing); train one with `limner train`"
         ) from None
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise CheckpointError(f"{folder / RUN_FILE}: damaged ({error}); resume the run to mend it") from None
     if stage is None:
         return folder / best

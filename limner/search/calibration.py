@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from limner.errors import DataError
+from limner.errors import CheckpointError, DataError
 from limner.evaluation.arrays import Results
 from limner.evaluation.reranking import First
 from limner.inference.calibration import (
@@ -20,6 +20,7 @@ from limner.inference.calibration import (
     EncodedGallery,
     ProgressCallback,
     RunCalibration,
+    calibration_text,
     expect_depth,
     expect_probability,
     fit_encoded,
@@ -34,6 +35,9 @@ from limner.search.snapshot import Snapshot
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath, reached
 from limner.types import RegionFeatures
+
+SPLIT_NAME = "store"
+"""Split that a store's own calibration names; a run's file in its place would give wrong probabilities."""
 
 # the model has learnt the ones by heart, and the figures of the others would then say nothing
 _NOT_FITTED_ON = ("train", "test")
@@ -116,7 +120,7 @@ def calibrate_store(
         encoded,
         first,
         data=str(store.folder),
-        split="store",
+        split=SPLIT_NAME,
         split_fingerprint=digest.hexdigest()[:16],
         threshold=threshold,
         progress=progress,
@@ -130,7 +134,7 @@ def write_store_calibration(folder: StorePath, calibration: RunCalibration) -> S
         return write_calibration(folder, calibration)
     # an object storage makes an object whole or not at all
     with reached(folder):
-        (folder / FILE).write_text(calibration.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        (folder / FILE).write_text(calibration_text(calibration), encoding="utf-8")
     return folder / FILE
 
 
@@ -148,6 +152,10 @@ def load_store_calibration(folder: StorePath, fingerprint: str) -> RunCalibratio
             except FileNotFoundError:
                 return None
         found = parse_calibration(text, folder / FILE)
+    if found is not None and found.split != SPLIT_NAME:
+        raise CheckpointError(
+            f"{folder / FILE}: that of a run, not of a store; fit it anew with `limner calibrate --store`"
+        )
     return found if found is not None and found.fingerprint == fingerprint else None
 
 

@@ -11,10 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from limner.errors import DataError
+from limner.search.row_digests import COLUMNS
+from limner.search.segments import DIGEST_BYTES
 from limner.wire import Item
 
 FIELDS = ("path", "sha256", "size", "mtime", "taken", "identity", "metadata")
-"""Columns of a stored image, beside `id`, `thumbnail`, `vector` and `map`."""
+"""Columns of a stored image, beside `id`, `vector` and those of `PLACE`."""
+
+PLACE = ("segment", "offset", "thumbnail_size", "regions_digest", "thumbnail_digest")
+"""Columns that say where the region features and the thumbnail of an image lie, and what their bytes are."""
 
 LARGEST = 2**63 - 1
 """Largest whole number that metadata may hold: other programs read JSON's numbers into 64 bits."""
@@ -120,29 +125,34 @@ def sentence_schema(dim: int) -> pa.Schema:
             pa.field("text", pa.string(), nullable=False),
             pa.field("path", pa.string()),
             pa.field("vector", pa.list_(pa.float32(), dim), nullable=False),
+            *COLUMNS,
         ]
     )
 
 
-def schema(dim: int, map_size: int | None = None) -> pa.Schema:
-    """Columns of the table; with a column of region features of `map_size` numbers each, if that is given."""
-    columns = [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("sha256", pa.string(), nullable=False),
-        pa.field("size", pa.int64(), nullable=False),
-        pa.field("mtime", pa.int64(), nullable=False),
-        # no zone: EXIF times are those of the camera's clock
-        pa.field("taken", pa.timestamp("us")),
-        pa.field("identity", pa.string()),
-        # JSON text: images have metadata of different names, and each new one would change a struct's schema
-        pa.field("metadata", pa.string(), nullable=False),
-        # in the row and not in a file beside it, so that one commit adds and deletes it with its image
-        pa.field("thumbnail", pa.binary()),
-        # fixed size: LanceDB's type of a vector, and one flat buffer that NumPy reads as a matrix (`matrix_of`)
-        pa.field("vector", pa.list_(pa.float32(), dim), nullable=False),
-    ]
-    if map_size is not None:
-        # half precision: a map is far larger than a vector. Values beyond 65,504 are refused when they are added
-        columns.append(pa.field("map", pa.list_(pa.float16(), map_size), nullable=False))
-    return pa.schema(columns)
+def schema(dim: int) -> pa.Schema:
+    """Columns of the table of images."""
+    digest = pa.binary(DIGEST_BYTES)
+    return pa.schema(
+        [
+            pa.field("id", pa.string(), nullable=False),
+            pa.field("path", pa.string(), nullable=False),
+            pa.field("sha256", pa.string(), nullable=False),
+            pa.field("size", pa.int64(), nullable=False),
+            pa.field("mtime", pa.int64(), nullable=False),
+            # no zone: EXIF times are those of the camera's clock
+            pa.field("taken", pa.timestamp("us")),
+            pa.field("identity", pa.string()),
+            # JSON text: images have metadata of different names, and each new one would change a struct's schema
+            pa.field("metadata", pa.string(), nullable=False),
+            # fixed size: LanceDB's type of a vector, and one flat buffer that NumPy reads as a matrix (`matrix_of`)
+            pa.field("vector", pa.list_(pa.float32(), dim), nullable=False),
+            # region features and thumbnail lie one after the other in a segment; null = the image has neither
+            pa.field("segment", pa.string()),
+            pa.field("offset", pa.int64(), nullable=False),
+            pa.field("thumbnail_size", pa.int64(), nullable=False),
+            pa.field("regions_digest", digest),
+            pa.field("thumbnail_digest", digest),
+            *COLUMNS,
+        ]
+    )

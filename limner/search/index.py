@@ -1,61 +1,36 @@
-"""Index images into a store: threads decode, one thread encodes batches, and each batch is committed meanwhile.
+"""Index images into a store: threads decode, one thread encodes batches, and those before are written meanwhile.
 
-A store whose indexing was killed holds whole batches; the same call adds the rest. An image that is in the store is
+Batches are committed together: when 1,024 images or 64 MB are pending, or 30 seconds have gone. A store whose indexing
+was killed holds whole batches; the same call adds the rest. An image that is in the store is
 recognised by path, size and time of change and is not read again.
 """
 
-import hashlib
-import json
 import os
-import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from limner.data.images import capture_time, local_time, thumbnail
+from limner.data.images import local_time
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
-from limner.errors import DataError, ImageError, SettingsError
+from limner.errors import DataError, LimnerError, SettingsError, StoreError
 from limner.search.entry import StoredImage, to_json
 from limner.search.find_pictures import find_pictures
+from limner.search.image_look import Note, Seen, look_at
 from limner.search.metadata import read_metadata
 from limner.search.store_files import StoreFiles, store_for
 from limner.search.store_path import StorePath, store_path
-from limner.types import Encoder, Pixels, RegionFeatures
+from limner.types import Encoder, RegionFeatures
 from limner.wire import IndexReport
 
-_COMPACT_AFTER = 8  # commits; each leaves a small file that every later reader opens
 _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
-
-
-@dataclass(frozen=True)
-class _Note:
-    """The metadata of one image."""
-
-    identity: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    taken: datetime | None = None
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """An image after a look at its file.
-
-    `pixels` are None if the stored vector is still right; `write` is True if the row must be written.
-    """
-
-    entry: StoredImage
-    outcome: Literal["added", "updated", "unchanged"]
-    write: bool = True
-    pixels: Pixels | None = None
-    thumbnail: bytes | None = None
 
 
 # a protocol, because `limner.search.store` imports this module: to name its class here would close a cycle
@@ -197,8 +172,8 @@ def index_pictures(
     `metadata` gives facts by path (see `limner.search.metadata`), among them "identity" and "taken", the time in
     ISO 8601. An image that it names gets these facts and loses others; its time comes from its EXIF data if none is
     given. An image that it does not name keeps its facts, also when its bytes change.
-    `batch_size` images are encoded and committed at once, `workers` threads decode (default: one a core), and at
-    most four batches are in memory, decoded or encoded.
+    `batch_size` images are encoded at once, `workers` threads decode (default: one a core), and at most four batches
+    are in memory, decoded or encoded. Several batches are committed together; an error or Ctrl-C commits what is whole.
     `progress` is called with the images done and their total. The store is held for writing from first to last.
 
     Raises `StoreError` for another model's store and for one that another process writes to, `DataError` for
@@ -217,22 +192,26 @@ def index_pictures(
         pictures = found.pictures
         stored = store.entries()
 
-        def look(path: str) -> _Seen | str:
-            return _look(path, stored.get(path), notes.get(path), encoder.prepare_image)
+        def look(path: str) -> Seen | str:
+            return look_at(path, stored.get(path), notes.get(path), encoder.prepare_image)
 
         skipped = list(found.unlisted)
         # one thread encodes: a second batch at the same time would share its cores with the first one
         with ThreadPoolExecutor(workers) as threads, ThreadPoolExecutor(1) as encoding:
             writer = _Writer(encoder, store, batch_size, encoding)
-            # two batches decoded ahead, one that is encoded, one that is written: the four that memory holds
-            for done, (path, seen) in enumerate(_ahead(threads, look, pictures, 2 * batch_size), start=1):
-                if isinstance(seen, str):
-                    skipped.append((path, seen))
-                else:
-                    writer.take(seen)
-                if progress:
-                    progress(done, len(pictures))
-            writer.finish()
+            try:
+                # two batches decoded ahead, one that is encoded, one that is written: the four that memory holds
+                for done, (path, seen) in enumerate(_ahead(threads, look, pictures, 2 * batch_size), start=1):
+                    if isinstance(seen, str):
+                        skipped.append((path, seen))
+                    else:
+                        writer.take(seen)
+                    if progress:
+                        progress(done, len(pictures))
+                writer.finish()
+            except BaseException:
+                writer.break_off()
+                raise
     # told, not refused: one file of metadata may serve several folders
     unused = tuple(sorted(notes.keys() - set(pictures)))
     return IndexReport(
@@ -251,7 +230,7 @@ class _Batch:
 
 
 class _Writer:
-    """Gathers images into batches, encodes each in a separate thread, and commits the one before meanwhile."""
+    """Gathers images into batches, encodes each in a separate thread, and writes the one before meanwhile."""
 
     def __init__(
         self, encoder: Encoder, store: StoreFiles, batch_size: int, thread: ThreadPoolExecutor
@@ -259,12 +238,12 @@ class _Writer:
         self.encoder, self.store, self.batch_size = encoder, store, batch_size
         self.counts = {"added": 0, "updated": 0, "unchanged": 0}
         self._thread = thread
-        self._commits = 0
-        self._fresh: list[_Seen] = []
+        self._writer = store.writer()
+        self._fresh: list[Seen] = []
         self._kept: list[StoredImage] = []
         self._encoding: Future[_Batch] | None = None
 
-    def take(self, seen: _Seen) -> None:
+    def take(self, seen: Seen) -> None:
         self.counts[seen.outcome] += 1
         if seen.pixels is not None:
             self._fresh.append(seen)
@@ -279,8 +258,19 @@ class _Writer:
         self._pass_on()
         self._write_encoded()
         self._rewrite()
-        if self._commits >= _COMPACT_AFTER:
-            self.store.compact()
+        self._writer.commit()
+        if any(self.counts[outcome] for outcome in ("added", "updated")):
+            # what was indexed stands also on a disk that is too full to join files; the next call tries it again
+            with suppress(StoreError):
+                self.store.tidy()
+
+    def break_off(self) -> None:
+        """Commit what is whole after an error."""
+        try:
+            self._writer.commit()
+        except LimnerError:
+            # a full disk, as a rule, which is the error that has brought us here
+            self._writer.abandon()
 
     def _pass_on(self) -> None:
         """Begin to encode the images at hand, and write those that were encoded before."""
@@ -296,7 +286,7 @@ class _Writer:
             self._add(self._encoding.result())
             self._encoding = None
 
-    def _encoded(self, seen: list[_Seen]) -> _Batch:
+    def _encoded(self, seen: list[Seen]) -> _Batch:
         pixels = np.stack([image.pixels for image in seen if image.pixels is not None])
         reranker = self.encoder.reranker if self.store.region_shape is not None else None
         return _Batch(
@@ -308,24 +298,24 @@ class _Writer:
 
     def _rewrite(self) -> None:
         if self._kept:
-            # whole rows: a merge replaces all columns, so those that stay are read and written again
-            ids = [entry.id for entry in self._kept]
-            region_features = None if self.store.region_shape is None else self.store.region_features(ids)
-            self._add(
-                _Batch(self._kept, self.store.vectors(ids), region_features, self.store.thumbnails(ids))
-            )
+            self._writer.update(self._kept)
             self._kept = []
+            self._commit_if_due()
 
     def _add(self, batch: _Batch) -> None:
-        self.store.add(batch.entries, batch.vectors, batch.region_features, batch.thumbnails)
-        self._commits += 1
+        self._writer.add(batch.entries, batch.vectors, batch.region_features, batch.thumbnails)
+        self._commit_if_due()
+
+    def _commit_if_due(self) -> None:
+        if self._writer.due:
+            self._writer.commit()
 
 
 def _ahead(
-    threads: ThreadPoolExecutor, look: Callable[[str], _Seen | str], paths: list[str], window: int
-) -> Iterator[tuple[str, _Seen | str]]:
+    threads: ThreadPoolExecutor, look: Callable[[str], Seen | str], paths: list[str], window: int
+) -> Iterator[tuple[str, Seen | str]]:
     """Yield results in order, with at most `window` of them begun and not yet taken."""
-    waiting: deque[tuple[str, Future[_Seen | str]]] = deque()
+    waiting: deque[tuple[str, Future[Seen | str]]] = deque()
     try:
         for path in paths:
             waiting.append((path, threads.submit(look, path)))
@@ -341,64 +331,7 @@ def _ahead(
             future.cancel()
 
 
-def _look(
-    path: str, stored: StoredImage | None, note: _Note | None, prepare: Callable[[str], Pixels]
-) -> _Seen | str:
-    """Decide what to do about one image; a text is the reason why it cannot be read."""
-    try:
-        # a name that is not UTF-8 cannot be stored, so its file need not be read
-        path.encode()
-        # a named pipe would block the thread that opens it
-        before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
-        if not stat.S_ISREG(before.st_mode):
-            return "not a regular file"
-        known = note or (_Note(stored.identity, stored.metadata, stored.taken) if stored else _Note())
-        # Time stamps change in a copy or a checkout, without the bytes.
-        if stored and stored.size == before.st_size:
-            if stored.mtime == before.st_mtime_ns:
-                return _settled(stored, known, stored.mtime)
-            if _digest(path) == stored.sha256:
-                return _settled(stored, known, before.st_mtime_ns)
-        # Decoded first: what is no image is refused before all of it is read for the digest.
-        pixels = prepare(path)
-        # by the path and not from the pixels, which are cropped for the network
-        small = thumbnail(path)
-        taken = known.taken or capture_time(path)
-        digest = _digest(path)
-        after = os.stat(path)  # noqa: PTH116
-    except UnicodeEncodeError:
-        return "its name is not valid Unicode; rename it"
-    except ImageError as error:
-        # the report names the path beside the reason
-        return str(error).removeprefix(path).removeprefix(": ")
-    except OSError as error:
-        return f"cannot be read ({error.strerror or error})"
-    # pixels of one version would stand beside the digest of another
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        return "changed while it was read; index again"
-    entry = StoredImage(path, digest, after.st_size, after.st_mtime_ns, taken, known.identity, known.metadata)
-    return _Seen(entry, "updated" if stored else "added", pixels=pixels, thumbnail=small)
-
-
-def _settled(stored: StoredImage, note: _Note, mtime: int) -> _Seen:
-    """An image whose bytes are those that were embedded; its facts or time stamp may have changed."""
-    # a row without a time is of a file without EXIF data, which need not be opened
-    taken = note.taken or (stored.taken and capture_time(stored.path))
-    now = replace(stored, mtime=mtime, taken=taken, identity=note.identity, metadata=note.metadata)
-    changed = _facts(stored) != _facts(now)
-    return _Seen(now, "updated" if changed else "unchanged", write=changed or stored.mtime != mtime)
-
-
-def _facts(entry: StoredImage) -> tuple[str | None, datetime | None, str]:
-    return entry.identity, entry.taken, json.dumps(dict(entry.metadata), sort_keys=True)
-
-
-def _digest(path: str) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _notes(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, _Note]:
+def _notes(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, Note]:
     notes = {}
     for path, values in metadata.items():
         facts = {name: value for name, value in values.items() if name not in ("identity", "taken")}
@@ -416,7 +349,7 @@ def _notes(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, _Note]:
                 f"metadata of {path!a}: expected a time in ISO 8601 under 'taken', got {str(taken)[:40]!a}"
             ) from None
         absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links
-        notes[absolute] = _Note(None if identity is None else str(identity), facts, time)
+        notes[absolute] = Note(None if identity is None else str(identity), facts, time)
     return notes
 
 

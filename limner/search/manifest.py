@@ -8,13 +8,17 @@ from typing import Annotated
 from pydantic import Field
 
 from limner.errors import SettingsError, StoreError
+from limner.sealed_json import opened, sealed
+from limner.search.segments import sync_folder
 from limner.search.store_path import StorePath, reached
 from limner.settings import Settings
 
 FILE = "store.json"
-# 1 and 2 were never released; from 3 on tests/search/stores keeps a store of each format that must open
-FORMAT = 3
-"""Version of the layout: 3 holds thumbnails and capture times; stores of formats 1 and 2 must be indexed anew."""
+PARTIAL = f".{FILE}.partial"
+"""Name of the manifest while it is written."""
+# 1 to 3 were never released; from 4 on tests/search/stores keeps a store of each format that must open
+FORMAT = 4
+"""Version of the layout: 4 keeps thumbnails and region features in segments; older stores must be indexed anew."""
 
 MODEL_FOLDER = "model"
 """Where a store keeps a model of its own."""
@@ -25,7 +29,7 @@ PARTIAL_MODEL = f".{MODEL_FOLDER}.partial"
 
 
 class StoreManifest(Settings):
-    """The store's model and layout, written once when the store is made."""
+    """The store's model and layout: written when the store is made, and when a new generation takes over."""
 
     format: int = FORMAT
     """Version of the store's layout."""
@@ -43,25 +47,34 @@ class StoreManifest(Settings):
     """Absolute path of the run whose model is in the store's folder; None = the store names a run, or imported one."""
     created: str
     """Time when it was made: ISO 8601, UTC."""
-    id: str = ""
-    """Random number that tells it from another store that later takes its folder; empty in older stores."""
+    id: str = Field(min_length=1)
+    """Random number that tells it from another store that later takes its folder."""
+    generation: int = Field(default=1, ge=1)
+    """Number in the names of its tables; what belongs to another generation is removed by the next writer."""
+
+    def table(self, kind: str) -> str:
+        """Name of the table of `pictures` or `sentences` in this generation."""
+        return f"{kind}-{self.generation}"
 
 
 def write_manifest(folder: StorePath, manifest: StoreManifest) -> None:
-    """Write `store.json` as a whole or not at all."""
+    """Write `store.json` with a digest of its content, as a whole or not at all."""
+    text = sealed(manifest.model_dump(mode="json"))
     if not isinstance(folder, Path):
         # a put makes an object whole or not at all; a rename would be a copy and a deletion there
         with reached(folder):
-            (folder / FILE).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            (folder / FILE).write_text(text, encoding="utf-8")
         return
     # in the same folder: a rename is atomic within one file system only
-    partial = folder / f".{FILE}.partial"
+    partial = folder / PARTIAL
     with partial.open("w", encoding="utf-8") as file:
-        file.write(manifest.model_dump_json(indent=2) + "\n")
+        file.write(text)
         file.flush()
         # before the rename, or the name could lead to an empty file after a power cut
         os.fsync(file.fileno())
     partial.replace(folder / FILE)
+    # before what the manifest no longer names is removed
+    sync_folder(folder)
 
 
 def read_manifest(folder: StorePath) -> StoreManifest:
@@ -100,6 +113,6 @@ def read_manifest(folder: StorePath) -> StoreManifest:
             f"{folder}: store format {version} is older than this limner's {FORMAT}; index into a new folder"
         )
     try:
-        return StoreManifest.parse(values)
-    except SettingsError as error:
+        return StoreManifest.parse(opened(values))
+    except (SettingsError, ValueError) as error:
         raise StoreError(f"{folder / FILE}: damaged, {error}; index into a new folder") from None

@@ -1,6 +1,6 @@
 """Sentences in a store, which an image finds: a table of their own beside that of the images.
 
-STORE/sentences.lance   one row a sentence: id, text, path of the image that it describes or null, vector
+STORE/sentences-1.lance   one row a sentence: id, text, path of the image that it describes or null, vector
 """
 
 import hashlib
@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 from jaxtyping import Float
 
 from limner.errors import DataError, SettingsError
+from limner.search.commits import column_sum
 from limner.search.entry import key_of
+from limner.search.row_digests import DIGEST
 from limner.search.snapshot import Vectors, top
 from limner.search.store_files import StoreFiles
 from limner.search.table import matrix_of, with_vectors
@@ -38,8 +40,7 @@ class Sentence:
 
 @dataclass(frozen=True, eq=False)
 class _Snapshot:
-    store: str
-    version: int
+    key: tuple[str, int, int]
     table: pa.Table
     vectors: Vectors
 
@@ -53,7 +54,7 @@ class SentenceTable:
         self._snapshot: _Snapshot | None = None
 
     def __len__(self) -> int:
-        return len(self._table)
+        return self.files.read(lambda: len(self._table))
 
     def index(
         self,
@@ -92,9 +93,7 @@ class SentenceTable:
                 self._add(batch, encoder.encode_texts([sentence.text for sentence in batch]))
                 if progress is not None:
                     progress(start + len(batch), len(known))
-            # eight commits: each leaves a small file that every later reader opens
-            if len(known) > 8 * batch_size:
-                self._table.compact()
+            self._table.tidy()
         unknown = tuple(sentence.text for sentence in fresh if not encoder.known_words(sentence.text))
         # an encoder of another package may not say what it cuts
         count = getattr(encoder, "count_truncated", None)
@@ -139,20 +138,27 @@ class SentenceTable:
         rows = [{"id": sentence.id, "text": sentence.text, "path": sentence.path} for sentence in sentences]
         columns = self._table.schema
         # vectors are added as one buffer: from_pylist would make a Python object of each number
-        table = pa.Table.from_pylist(rows, schema=columns.remove(columns.get_field_index("vector")))
+        names = ("id", "text", "path")
+        table = pa.Table.from_pylist(rows, schema=pa.schema([columns.field(name) for name in names]))
         self._table.merge(with_vectors(table, columns.field("vector"), np.asarray(vectors, np.float32)))
 
     def _current(self) -> _Snapshot:
-        # first: of a store that has taken the folder since, the version alone could be the same number
-        self.files.follow()
-        version, store = self._table.version, self.files.manifest.id
-        if self._snapshot is None or (self._snapshot.store, self._snapshot.version) != (store, version):
-            rows = self._table.all(["text", "path", "vector"])
+        return self.files.read(self._read)
+
+    def _read(self) -> _Snapshot:
+        manifest = self.files.manifest
+        # of a store or a generation that has taken the folder since, the version alone could be the same number
+        key = (manifest.id, manifest.generation, self._table.version)
+        held = self._snapshot
+        if held is None or held.key != key:
+            rows = self._table.all(["text", "path", "vector", DIGEST])
+            self._table.expect(len(rows), column_sum(rows[DIGEST]))
             # by text, so that among equal scores the order does not depend on when a sentence was added
             order = pc.sort_indices(rows, [("text", "ascending"), ("path", "ascending")])
             vectors = Vectors.of(matrix_of(rows["vector"], self.files.dim)[order.to_numpy()])
-            self._snapshot = _Snapshot(store, version, rows.drop_columns(["vector"]).take(order), vectors)
-        return self._snapshot
+            held = _Snapshot(key, rows.select(["text", "path"]).take(order), vectors)
+            self._snapshot = held
+        return held
 
 
 def _key_in(pictures: Mapping[str, int], path: str | None) -> str | None:

@@ -19,6 +19,7 @@ from limner.inference.trained import TrainedModel, load_model
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage, key_of
+from limner.search.erase import erase
 from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.index import index_pictures
 from limner.search.kept_model import calibration_for
@@ -26,6 +27,7 @@ from limner.search.manifest import IN_STORE
 from limner.search.query import Query
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath, is_remote
+from limner.store_reports import ErasureReport
 from limner.wire import (
     Answer,
     Explanation,
@@ -241,10 +243,28 @@ class Store:
         )
 
     def delete(self, id: str) -> None:
-        """Take an image out of the store; its file is left alone. Raises `UnknownPictureError`."""
+        """Take an image out of the store; its file is left alone, and its bytes stay until `erase`.
+
+        Raises `UnknownPictureError`.
+        """
         # by the count: to look first would leave a moment in which another writer deletes it
         if not self.files.delete([id]):
             raise self._unknown(id)
+
+    def erase(
+        self,
+        ids: str | Iterable[str] = (),
+        *,
+        identity: str | None = None,
+        paths: str | Path | Iterable[str | Path] = (),
+        where: Where = (),
+    ) -> ErasureReport:
+        """Erase images from the disk, and what was deleted earlier; their files are left alone.
+
+        Those that are named, and those that meet all conditions: see `limner.search.erase.erase`, which can also delete
+        a server's uploads. Raises what that raises.
+        """
+        return erase(self.files, ids, identity=identity, paths=paths, where=where)
 
     def image(self, id: str) -> bytes:
         """Read the file of an image, or make a JPEG of it if browsers would not show it.

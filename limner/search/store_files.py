@@ -1,46 +1,61 @@
-"""A search store: a folder with a LanceDB table of images, bound to one model.
+"""A search store: a folder with LanceDB tables and segments, bound to one model.
 
-    STORE/store.json       which model (see `limner.search.manifest`)
-    STORE/pictures.lance   one row an image: id, path, sha256, size, mtime, taken, identity, metadata, thumbnail,
-                           vector, and, for a model that re-ranks, map
-    STORE/sentences.lance  sentences that images find (see `limner.search.sentences`)
-    STORE/.store.lock      held by the one that writes (see `limner.search.lock`)
+    STORE/store.json         which model, and the generation of the tables (see `limner.search.manifest`)
+    STORE/pictures-1.lance   one row an image: id, path, sha256, size, mtime, taken, identity, metadata, vector, and the
+                             place of its thumbnail and region features
+    STORE/segments/NAME      thumbnails and region features (see `limner.search.segments`)
+    STORE/sentences-1.lance  sentences that images find (see `limner.search.sentences`)
+    STORE/.store.lock        held by the one that writes (see `limner.search.lock`)
 
-Every change is one commit (see `limner.search.table`). One process writes at a time, a second one is refused; any
-number may read.
+Every change is one commit of a table (see `limner.search.table`). One process writes at a time, a second one is
+refused; any number may read. Whoever writes removes what no reader can need: tables of other generations, and segments
+that no row names.
 """
 
-import math
+import re
 import secrets
+import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from jaxtyping import Float, Int
 
 from limner.errors import DataError, SettingsError, StoreError, UnknownPictureError
-from limner.search.entry import FIELDS, StoredImage, schema, sentence_schema
+from limner.search.commits import ENDING
+from limner.search.compaction import compact_segments, segment_names
+from limner.search.entry import FIELDS, PLACE, StoredImage, schema, sentence_schema
 from limner.search.lock import LEASE_FILE, LOCK_FILE, Lease, WriterLock
 from limner.search.manifest import (
     FILE,
     IN_STORE,
     MODEL_FOLDER,
+    PARTIAL,
     PARTIAL_MODEL,
     StoreManifest,
     read_manifest,
     write_manifest,
 )
+from limner.search.salvage import SALVAGE
+from limner.search.segments import MissingSegmentError
 from limner.search.snapshot import Snapshot
 from limner.search.store_path import StorePath, is_remote, reached, store_path
-from limner.search.table import Table, matrix_of, with_vectors
+from limner.search.store_writer import StoreWriter
+from limner.search.stored_bytes import StoredBytes
+from limner.search.table import Table, matrix_of
 from limner.types import Encoder, RegionFeatures
 from limner.wire import Hit
 
-_MANY = 4  # if one image in four or more is looked up, the table is read from first to last
-_LEFT_BEHIND = {f".{FILE}.partial", LOCK_FILE, LEASE_FILE, PARTIAL_MODEL}  # of a create that was killed
+T = TypeVar("T")
+
+_TRIES = 3  # of a reading that a writer's compaction or erasure may disturb
+_TABLE = re.compile(r"\.?(pictures|sentences)(-\d+)?\.(lance|commits\.json)(\.partial)?")
+_LEFT_BEHIND = {PARTIAL, LOCK_FILE, LEASE_FILE, PARTIAL_MODEL}  # of a create that was killed
 
 
 class StoreFiles:
@@ -54,10 +69,12 @@ class StoreFiles:
         self.manifest = manifest
         # one for both tables: deleting an image changes both, and nobody may write in between
         self._lock = lock_of(folder)
-        map_size = None if manifest.map is None else math.prod(manifest.map)
-        self._table = Table(folder, "pictures", schema(manifest.dim, map_size), self._lock)
-        self.sentences = Table(folder, "sentences", sentence_schema(manifest.dim), self._lock)
-        self._snapshot: Snapshot | None = None
+        self._held = 0
+        self.table = Table(folder, manifest.table("pictures"), schema(manifest.dim), self._lock)
+        self.sentences = Table(folder, manifest.table("sentences"), sentence_schema(manifest.dim), self._lock)
+        self.stored = StoredBytes(folder, manifest.map)
+        self._known_segments: set[str] = set()
+        self._snapshot: tuple[tuple[str, int, int], Snapshot] | None = None
 
     @classmethod
     def create(
@@ -106,13 +123,41 @@ class StoreFiles:
         return cls(folder, manifest)
 
     @classmethod
-    def open(cls, folder: str | Path | StorePath) -> "StoreFiles":
-        """Open a store: a folder, or `s3://BUCKET/FOLDER`. Raises `StoreError` for one that is missing or damaged."""
+    def open(cls, folder: str | Path | StorePath, *, check: bool = True) -> "StoreFiles":
+        """Open a store: a folder, or `s3://BUCKET/FOLDER`.
+
+        Raises `StoreError` for one that is missing or damaged. With `check` off damaged tables are not looked at: for
+        `limner.search.verify` and `limner.search.repair`.
+        """
         place = store_path(folder)
         store = cls(place, read_manifest(place))
+        if not check:
+            return store
         # so that a damaged table is told when the store is opened, not by the first query
-        store._table.opened()
+        store.read(store.table.opened)
         return store
+
+    def tables_of(self, manifest: StoreManifest) -> tuple[Table, Table]:
+        """The tables of images and of sentences of a generation, which need not be there yet."""
+        return (
+            Table(self.folder, manifest.table("pictures"), schema(manifest.dim), self._lock),
+            Table(self.folder, manifest.table("sentences"), sentence_schema(manifest.dim), self._lock),
+        )
+
+    @contextmanager
+    def taking_over(self) -> Iterator[StoreManifest]:
+        """Hold the store to write a new generation beside this one, and yield its manifest.
+
+        It takes over by `limner.search.manifest.write_manifest`; what has been left of either is then removed.
+        """
+        with self._lock.held():
+            manifest = read_manifest(self.folder)
+            # what an earlier one has left, before its names are used again
+            self._remove_tables(manifest)
+            yield manifest.model_copy(update={"generation": manifest.generation + 1})
+            self.follow()
+            self._known_segments = set()
+            self.clean()
 
     @property
     def fingerprint(self) -> str:
@@ -138,7 +183,7 @@ class StoreFiles:
     @property
     def has_table(self) -> bool:
         """True if images have ever been added."""
-        return self._table.opened() is not None
+        return self.read(self.table.opened) is not None
 
     def check_model(self, fingerprint: str, dim: int) -> None:
         """Raise `StoreError` unless the store was built with this model."""
@@ -151,7 +196,7 @@ class StoreFiles:
             raise StoreError(f"{self.folder}: holds vectors of width {self.dim}, the model gives {dim}")
 
     def follow(self) -> None:
-        """Open the tables anew if another store has taken the folder.
+        """Open the tables anew if another store, or a new generation of this one, has taken the folder.
 
         Raises `StoreError` for a store of another model, and for a folder that is no longer a store.
         """
@@ -168,15 +213,30 @@ class StoreFiles:
                 f"{self.folder}: was replaced by a store of model {manifest.fingerprint[:12]}; open it again"
             )
         # LanceDB would go on with what it has read as long as both tables count as many commits
+        self._reopen(manifest)
+        # last: a thread that finds it up to date must find the tables so, too
         self.manifest = manifest
-        self.forget()
 
-    def writing(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def writing(self) -> Iterator[None]:
         """Hold the store for several changes; outside of it each change holds the store for itself.
 
         Raises `StoreError`, without waiting, while another handle or process writes.
         """
-        return self._lock.held()
+        with self._lock.held():
+            # whoever holds the lock is one thread, so nobody else counts meanwhile
+            if not self._held:
+                self.follow()
+                self.clean()
+            self._held += 1
+            try:
+                yield
+            finally:
+                self._held -= 1
+
+    def writer(self) -> StoreWriter:
+        """Make a writer of images, whose changes become visible by its `commit`; for use within `writing`."""
+        return StoreWriter(self.folder, self.dim, self.table, self.stored)
 
     def add(
         self,
@@ -185,47 +245,21 @@ class StoreFiles:
         region_features: RegionFeatures | None = None,
         thumbnails: Sequence[bytes | None] | None = None,
     ) -> None:
-        """Add images, or replace those of the same path, in one commit; with `region_features` if the store keeps them.
+        """Add images, or replace those of the same path, in one commit: see `StoreWriter.add`.
 
-        `thumbnails` are JPEG files, None for an image without.
-
-        Raises `StoreError` for another width or region features, while another process writes and if the disk refuses,
-        `DataError` for NaN, a path given twice or metadata that JSON cannot hold; the store is then as it was.
+        Raises what that raises, and `StoreError` while another process writes; the store is then as it was.
         """
-        rows = [entry.to_row() for entry in entries]
         # a merge of no rows would be a commit all the same
-        if not rows:
+        if not entries:
             return
-        self.follow()
-        # LanceDB's merge keeps both rows of a new key that is given twice (0.40)
-        if len({row["id"] for row in rows}) != len(rows):
-            raise DataError("a picture was given twice in one batch")
-        if vectors.shape != (len(rows), self.dim):
-            raise StoreError(
-                f"{self.folder}: expected {len(rows)} vectors of width {self.dim}, got shape {vectors.shape}"
-            )
-        # one NaN in a row makes each of its scores NaN, which no later search could rank
-        if not np.isfinite(vectors).all():
-            raise DataError("embeddings hold NaN or infinite values; the model has diverged")
-        if thumbnails is not None and len(thumbnails) != len(rows):
-            raise StoreError(f"{self.folder}: expected {len(rows)} thumbnails, got {len(thumbnails)}")
-        rows = [
-            {**row, "thumbnail": thumbnail}
-            for row, thumbnail in zip(rows, thumbnails or [None] * len(rows), strict=True)
-        ]
-        columns = self._table.schema
-        given = {
-            "vector": np.asarray(vectors, dtype=np.float32),
-            "map": self._checked(region_features, len(rows)),
-        }
-        # without the vectors, of whose every number from_pylist would make a Python object
-        table = pa.Table.from_pylist(
-            rows, schema=pa.schema([field for field in columns if field.name not in given])
-        )
-        for name, values in given.items():
-            if values is not None:
-                table = with_vectors(table, columns.field(name), values)
-        self._table.merge(table)
+        with self.writing():
+            writer = self.writer()
+            try:
+                writer.add(entries, vectors, region_features, thumbnails)
+                writer.commit()
+            except BaseException:
+                writer.abandon()
+                raise
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove images by their keys, in one commit, and return how many there were; their files are left alone.
@@ -233,28 +267,29 @@ class StoreFiles:
         The sentences that describe them go first, in a separate commit. Unknown keys are ignored. Raises `StoreError`
         while another process writes and if the disk refuses.
         """
-        self.follow()
         with self.writing():
             # sentences first: killed after it, the images are still there and the same call goes on. In the other
             # order nobody would know any more whose sentences those are
-            paths = self._table.rows(ids, ["path"])["path"].to_pylist()
+            paths = self.table.rows(ids, ["path"])["path"].to_pylist()
             self.sentences.delete(paths, "path")
-            return self._table.delete(ids)
+            return self.table.delete(ids)
 
     def batches(self, columns: Sequence[str], size: int = 1024) -> Iterator[pa.RecordBatch]:
         """Some columns of all rows, at most `size` rows at a time, of one version of the table.
 
-        Raises `StoreError` for rows that cannot be read.
+        Raises `StoreError` for rows that cannot be read, and if a new generation takes over meanwhile.
         """
-        return self._table.batches(columns, size)
+        self.follow()
+        return self.table.batches(columns, size)
 
     def entries(self) -> dict[str, StoredImage]:
         """All stored images by absolute path, without the vectors."""
-        return {row["path"]: StoredImage.from_row(row) for row in self._table.all(FIELDS).to_pylist()}
+        rows = self.read(lambda: self.table.all(FIELDS)).to_pylist()
+        return {row["path"]: StoredImage.from_row(row) for row in rows}
 
     def entry(self, key: str) -> StoredImage | None:
         """One stored image by its key; None if it is not there."""
-        rows = self._table.rows([key], FIELDS).to_pylist()
+        rows = self.read(lambda: self.table.rows([key], FIELDS)).to_pylist()
         return StoredImage.from_row(rows[0]) if rows else None
 
     def row_of(self, snapshot: Snapshot, key: str) -> int:
@@ -266,61 +301,61 @@ class StoreFiles:
 
     def vectors(self, ids: Sequence[str]) -> Float[np.ndarray, "images dim"]:
         """Stored vectors of images by their keys, in order. Raises `UnknownPictureError` for others."""
-        return self._table.arrays(ids, "vector")
+        return self.read(lambda: matrix_of(self.table.in_order(ids, ["vector"])["vector"], self.dim))
 
     def region_features(self, ids: Sequence[str]) -> RegionFeatures:
         """Stored region features of images by their keys, in order. Raises `UnknownPictureError` for others."""
-        shape = self._region_shape()
-        return self._table.arrays(ids, "map").reshape(len(ids), *shape)
+        self.stored.expect_regions()
+        return self.read(lambda: self.stored.regions(self.table.in_order(ids, PLACE).to_pylist()))
 
     def region_blocks(
         self, ids: Sequence[str], size: int
     ) -> Iterator[tuple[Int[np.ndarray, " block"], RegionFeatures]]:
-        """Stored region features of many images, at most `size` at a time, in the table's order, with places in `ids`.
-
-        For few images their rows are looked up, for many the whole table is read once.
+        """Stored region features of many images, at most `size` at a time, in the order of the disk, with places in
+        `ids`.
         """
-        if len(ids) <= size or len(ids) * _MANY < len(self):
-            for start in range(0, len(ids), size):
-                block = ids[start : start + size]
-                yield np.arange(start, start + len(block)), self.region_features(block)
-            return
-        # keys in SQL are compared with every row, block by block: 100 blocks would read 100 times all keys
-        places = {key: place for place, key in enumerate(ids)}
-        for batch in self.batches(["id", "map"], size):
-            # popped, so that what is left at the end are the keys that the table does not have
-            found = [places.pop(key, -1) for key in batch.column("id").to_pylist()]
-            wanted = np.flatnonzero(np.array(found) >= 0)
-            if len(wanted):
-                rows = pa.chunked_array([batch.column("map")])
-                region_features = matrix_of(rows, rows.type.list_size)[wanted]
-                yield np.array(found)[wanted], region_features.reshape(len(wanted), *self._region_shape())
-        if places:
-            raise self._table.unknown(next(iter(places)))
-
-    def _region_shape(self) -> tuple[int, int, int]:
-        if self.region_shape is None:
-            raise StoreError(f"{self.folder}: keeps no region features, its model does not re-rank")
-        return self.region_shape
+        rows = self.read(lambda: self.table.in_order(ids, PLACE))
+        keys = [("segment", "ascending"), ("offset", "ascending")]
+        order = pc.sort_indices(rows, keys).to_numpy().astype(np.int64)
+        for start in range(0, len(order), size):
+            block = order[start : start + size]
+            try:
+                features = self.stored.regions(rows.take(block).to_pylist())
+            except MissingSegmentError:
+                # compacted since the rows were read
+                features = self.region_features([ids[place] for place in block])
+            yield block, features
 
     def thumbnails(self, ids: Sequence[str]) -> list[bytes | None]:
         """Stored thumbnails of images by their keys, in order: JPEG files, None for one that has none."""
-        rows = self._table.rows(ids, ["thumbnail"])
+        return self.read(lambda: self._thumbnails(ids))
+
+    def places(self, ids: Sequence[str]) -> list[dict[str, Any]]:
+        """The keys and places (`limner.search.entry.PLACE`) of the rows that exist now, in no order."""
+        rows: list[dict[str, Any]] = self.read(lambda: self.table.rows(ids, PLACE)).to_pylist()
+        return rows
+
+    def _thumbnails(self, ids: Sequence[str]) -> list[bytes | None]:
+        rows = self.table.rows(ids, PLACE).to_pylist()
         # LanceDB answers in the order of its files, not in that of the keys
-        found = dict(zip(rows["id"].to_pylist(), rows["thumbnail"].to_pylist(), strict=True))
+        found = dict(zip((row["id"] for row in rows), self.stored.thumbnails(rows), strict=True))
         return [found.get(one) for one in ids]
 
-    def _checked(self, region_features: RegionFeatures | None, count: int) -> RegionFeatures | None:
-        shape = None if self.region_shape is None else (count, *self.region_shape)
-        given = None if region_features is None else region_features.shape
-        if given != shape:
-            raise StoreError(f"{self.folder}: expected region features of shape {shape}, got {given}")
-        if region_features is not None and not np.isfinite(region_features).all():
-            raise DataError(
-                "region features hold NaN or infinite values; the model has diverged, or half precision is too small"
-            )
-        # half precision is what the column holds; beyond 65,504 it is infinite, which was refused above
-        return None if region_features is None else np.asarray(region_features, dtype=np.float16)
+    def read(self, read: Callable[[], T]) -> T:
+        """Read from the tables and segments, again if a writer has moved them meanwhile."""
+        for left in reversed(range(_TRIES)):
+            self.follow()
+            try:
+                return read()
+            except UnknownPictureError:
+                raise
+            except StoreError:
+                # no look at what has changed: real damage is as damaged the second time
+                if not left:
+                    raise
+                # an open table may still name files that a compaction has removed
+                self.forget()
+        raise AssertionError("unreachable")
 
     def search(self, query: Float[np.ndarray, " width"], k: int = 10) -> list[Hit]:
         """Find the k nearest images to a query vector of the store's model, best first; exact.
@@ -341,32 +376,74 @@ class StoreFiles:
 
     def snapshot(self) -> Snapshot:
         """Return the rows in memory; rows that have changed in the table since are read."""
-        self.follow()
+        return self.read(self._current)
+
+    def _current(self) -> Snapshot:
         # asked before reading: after a commit in between it is too low, which costs one more reading and loses nothing
-        version = self._table.version
-        if self._snapshot is None or self._snapshot.version != version:
-            # it has the one before, whose vectors of unchanged rows it copies
-            self._snapshot = Snapshot.read(self._table, version, self.dim, self._snapshot)
-        return self._snapshot
+        key = (self.manifest.id, self.manifest.generation, self.table.version)
+        held = self._snapshot
+        if held is None or held[0] != key:
+            # it has the one before, whose vectors of unchanged rows it copies; rows are numbered anew in each table
+            before = held[1] if held is not None and held[0][:2] == key[:2] else None
+            held = (key, Snapshot.read(self.table, key[2], self.dim, before))
+            self._snapshot = held
+        return held[1]
 
     def forget(self) -> None:
         """Release the rows in memory and the open tables; the next call reads them again."""
-        self._snapshot = None
-        self._table.reopen()
-        self.sentences.reopen()
+        self._reopen(self.manifest)
 
-    def compact(self, *, purge: bool = False) -> None:
+    def _reopen(self, manifest: StoreManifest) -> None:
+        self._snapshot = None
+        self.table.reopen(manifest.table("pictures"))
+        self.sentences.reopen(manifest.table("sentences"))
+
+    def compact(self) -> None:
         """Join the small files that many commits leave, of images and of sentences; readers are not disturbed.
 
-        Deleted rows stay on disk until they are seven days old. With `purge` they go now: whoever has the store open
-        must then open it again. Raises `StoreError` while another process writes and if the disk refuses.
+        Deleted rows stay on disk until compacting pays, and old versions for a day; `limner.search.erase.erase` removes
+        them now. Raises `StoreError` while another process writes and if the disk refuses.
         """
         with self.writing():
-            self._table.compact(purge)
-            self.sentences.compact(purge)
+            self._compact_segments()
+            self.table.compact()
+            self.sentences.compact()
+
+    def tidy(self) -> None:
+        """Compact what pays; to be called after any number of changes. Raises what `compact` raises."""
+        with self.writing():
+            self._compact_segments()
+            self.table.tidy()
+            self.sentences.tidy()
+
+    def _compact_segments(self) -> None:
+        compact_segments(self.table, self.stored, self.writer())
+        self._known_segments = set(self.stored.segments.sizes())
+
+    def clean(self) -> None:
+        """Remove what a killed writer, or a generation before, has left. Whoever calls this holds the store."""
+        self._remove_tables(self.manifest)
+        # reading the names in the table takes longer than listing them, which finds nothing new as a rule
+        if self.stored.segments.sizes().keys() - self._known_segments:
+            self._known_segments = segment_names(self.table)
+            self.stored.segments.remove_others(self._known_segments)
+
+    def _remove_tables(self, manifest: StoreManifest) -> None:
+        """Remove the tables of other generations, and files that were never finished."""
+        own = {
+            manifest.table(kind) + ending
+            for kind in ("pictures", "sentences")
+            for ending in (".lance", ENDING)
+        }
+        with reached(self.folder):
+            for path in list(self.folder.iterdir()):
+                if path.name.startswith((PARTIAL, SALVAGE)) or (
+                    _TABLE.fullmatch(path.name) and path.name not in own
+                ):
+                    remove(path)
 
     def __len__(self) -> int:
-        return len(self._table)
+        return self.read(lambda: len(self.table))
 
 
 def store_for(
@@ -409,6 +486,17 @@ def store_for(
 def lock_of(folder: StorePath) -> WriterLock | Lease:
     """The lock of a store's folder: a file, or a lease on an object storage."""
     return WriterLock(folder) if isinstance(folder, Path) else Lease(folder)
+
+
+def remove(path: StorePath) -> None:
+    """Remove a file, or a folder with all that is in it."""
+    if not isinstance(path, Path):
+        remote: Any = path
+        remote.fs.rm(remote.path, recursive=True)
+    elif path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def check_empty(folder: StorePath, *, besides: str | None = None) -> None:

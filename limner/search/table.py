@@ -1,28 +1,57 @@
 """One LanceDB table of a store's folder: its rows by key, and changes of one commit each.
 
 A reader sees all of a change or nothing of it, also after the writer was killed. One process writes at a time, a second
-one is refused; any number may read.
+one is refused; any number may read. What is read must be what the record of commits says (`limner.search.commits`).
 """
 
+import math
 import re
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from jaxtyping import Float, Int, UInt64
 
 from limner.errors import StoreError, UnknownPictureError
+from limner.search.commits import Commits, Record, State, column_sum, file_digest, files_of
 from limner.search.lancedb_import import lancedb
 from limner.search.lock import Lease, WriterLock
+from limner.search.row_digests import DIGEST, with_digests
+from limner.search.segments import sync_below
 from limner.search.store_path import StorePath, reached, storage_options
 
 ROW = "_rowid"
 """LanceDB's number of a row. A row that changes, or that compacting moves, gets a new one; none is given twice."""
 
 _BLOCK = 8192  # rows read at once
+_KEPT = timedelta(days=1)  # old versions: a search that began at one ends long before
+_TRIES = 20  # of a comparison with the record that a writer may disturb
+_PAUSE = 0.05  # seconds between two of them
+_FEW = 1024  # keys that are always looked up
+_MANY = 4  # if one row in four or more is looked up, the table is read from first to last
+
+_FILES = 64
+"""Number of a table's files, beside the square root of its rows, from which compacting pays for the readers."""
+
+_NEWS = 8
+"""Number of a table's files below which nothing is joined."""
+
+_LARGEST = 2**20
+"""Rows from which LanceDB leaves a file as it is."""
+
+
+class _Checked(NamedTuple):
+    """The last comparison with the record: its stamp, and the files that are sound."""
+
+    stamp: tuple[int, int, int] | None
+    files: set[str]
 
 
 class Table:
@@ -31,14 +60,20 @@ class Table:
     def __init__(self, folder: StorePath, name: str, schema: pa.Schema, lock: WriterLock | Lease) -> None:
         self.folder = folder
         self.schema = schema
-        self._name = name
         self._lock = lock
-        self.reopen()
+        self.reopen(name)
 
-    def reopen(self) -> None:
-        """Forget the open table: another store may have taken the folder."""
+    def reopen(self, name: str) -> None:
+        """Forget the open table, and go on with that of another name, or with another store's in the same folder."""
+        self.name = name
+        self._commits = Commits(self.folder, name)
+        self._checked: _Checked | None = None
         self._opened: Any = None
         self._connection: Any = None
+
+    @property
+    def _path(self) -> StorePath:
+        return self.folder / f"{self.name}.lance"
 
     @property
     def _database(self) -> Any:
@@ -53,18 +88,142 @@ class Table:
         return self._connection
 
     def opened(self) -> Any:
-        """LanceDB's own handle, or None as long as nothing has been added. Raises `StoreError` for a damaged table."""
+        """LanceDB's own handle, or None as long as nothing has been added. Raises `StoreError` for a damaged table.
+
+        If there was a commit since the last call, the table is compared with the record: its files before LanceDB reads
+        them, then version and number of rows.
+        """
+        stamp = self._commits.stamp()
+        checked = self._checked
+        if checked is not None and checked.stamp == stamp and (stamp is not None or self._opened is not None):
+            return self._opened
+        for left in reversed(range(_TRIES)):
+            stamp = self._commits.stamp()
+            try:
+                table = self._compared(stamp)
+            except StoreError:
+                # of a writer that commits meanwhile the record is newer now; damage stays as it is
+                if not left and stamp == self._commits.stamp():
+                    raise
+                time.sleep(_PAUSE)
+                continue
+            self._opened = table
+            # not the attribute is returned: another thread may have forgotten it meanwhile
+            return table
+        raise self._damaged("it changes faster than it can be read")
+
+    def _compared(self, stamp: tuple[int, int, int] | None) -> Any:
+        record = self._commits.read()
+        there = self._is_there()
+        if record is None:
+            if there:
+                raise self._damaged(f"{self._commits.path.name} is gone")
+            self._checked = _Checked(stamp, set())
+            return None
+        if not there:
+            if record.done.rows or record.done.version:
+                raise self._damaged("its files are gone")
+            return None
+        sound = set() if self._checked is None else self._checked.files
+        self._expect_files(record, sound)
+        table = self._opened
+        with self._readings():
+            if table is None:
+                table = self._database.open_table(self.name)
+                # a folder whose manifest was exchanged would otherwise fail far from here, with a message of Arrow's
+                if not table.schema.equals(self.schema):
+                    raise self._damaged("it has other columns than the store's manifest says")
+            version, rows = int(table.version), int(table.count_rows())
+        known = [state.rows for state in record.states[: 1 if record.pending is None else 2]]
+        if version < record.done.version:
+            raise self._damaged(f"version {version} is the newest, {record.done.version} is lost")
+        if rows not in known or (version > record.done.version and record.pending is None):
+            raise self._damaged(f"it has {rows} rows, its last commit left {record.done.rows}")
+        self._checked = _Checked(stamp, sound)
+        return table
+
+    def _expect_files(self, record: Record, sound: set[str]) -> None:
+        """Compare LanceDB's files with the record, before LanceDB reads them: some damaged ones end the process."""
+        for name, (size, digest) in record.done.files.items():
+            path: Any = self._path / name
+            if name in sound:
+                continue
+            try:
+                found = file_digest(path)
+            except FileNotFoundError:
+                # a compaction removes files before its commit is done
+                if record.pending is not None:
+                    continue
+                raise self._damaged(f"its file {name} is gone") from None
+            except OSError as error:
+                raise self._damaged(f"{name}: {error.strerror or error}") from None
+            if found != (size, digest):
+                raise self._damaged(f"its file {name} has changed")
+            sound.add(name)
+
+    def states(self) -> tuple[State, ...]:
+        """States that rows which are read now may be in."""
+        return (self._commits.read() or Record()).states
+
+    def is_last(self, rows: int, total: tuple[int, int]) -> bool:
+        """True for the rows of the last commit, by number and sum of digests; False also without a sound record."""
+        try:
+            record = self._commits.read() or Record()
+        except StoreError:
+            return False
+        return any(state.holds(rows, total) for state in (record.done, record.pending) if state is not None)
+
+    def expect(self, rows: int, total: tuple[int, int], known: Sequence[State] = ()) -> None:
+        """Compare rows that were read, by number and sum of digests, with the record. Raises `StoreError`.
+
+        `known`: states of before the reading, where it takes as long as many commits.
+        """
+        if not any(state.holds(rows, total) for state in (*self.states(), *known)):
+            raise self._damaged(f"its {rows} rows are not those of a commit")
+
+    @contextmanager
+    def _committing(self, before: State, after: State) -> Iterator[None]:
+        """Record a commit as pending, and as done when the block has ended without an error."""
+        record = (self._commits.read() or Record()).begun(after)
+        with reached(self.folder):
+            self._commits.write(record)
+            yield
+            version = int(self.opened_unchecked().version)
+            done = replace(after, version=version, files=files_of(self._path, before.files))
+            self._commits.write(record.ended(done))
+
+    def opened_unchecked(self) -> Any:
+        """LanceDB's handle without any comparison; for writers in a commit, and for repairs."""
         if self._opened is None and self._is_there():
             with self._readings():
-                table = self._database.open_table(self._name)
-                # a folder whose manifest was exchanged would otherwise fail far from here, with a message of Arrow's
-                matches = table.schema.equals(self.schema)
-            if not matches:
-                raise StoreError(
-                    f"{self.folder}: its table has other columns than its manifest says; index anew"
-                )
-            self._opened = table
+                self._opened = self._database.open_table(self.name)
         return self._opened
+
+    def _settled(self) -> State:
+        """The state that the table is in; that of a writer that was killed is looked up. The lock is held."""
+        record = self._commits.read() or Record()
+        if record.pending is None:
+            return record.done
+        table = self.opened_unchecked()
+        if table is None:
+            return record.done
+        with self._readings():
+            version = int(table.version)
+            digests = table.search().select([DIGEST]).to_arrow()[DIGEST]
+        found = (len(digests), column_sum(digests))
+        for state in (record.pending, record.done):
+            if state.holds(*found):
+                done = replace(state, version=version, files=files_of(self._path, record.done.files))
+                self._commits.write(Record(done, None, record.before))
+                return done
+        raise self._damaged(f"its {found[0]} rows are not those of a commit")
+
+    def _damaged(self, reason: str) -> StoreError:
+        kind = self.name.split("-")[0]
+        return StoreError(
+            f"{self.folder}: its table of {kind} is damaged ({reason}); look at it with `limner store verify`, repair "
+            "it with `limner store repair`"
+        )
 
     @property
     def version(self) -> int:
@@ -79,13 +238,21 @@ class Table:
             return 0 if table is None else int(table.count_rows())
 
     def merge(self, rows: pa.Table) -> None:
-        """Add rows, or replace those of the same key, in one commit."""
+        """Add rows, or replace those of the same key, in one commit. Their digests are computed here."""
+        rows = with_digests(rows, self.schema)
         with self._lock.held(), self._refusals():
-            if self.opened() is None:
-                self._opened = self._database.create_table(self._name, schema=self.schema, exist_ok=True)
-            # new and old rows in one merge: deleting and adding would be two commits, with a reader between them
-            merge = self._opened.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            merge.execute(rows)
+            self.opened()
+            before = self._settled()
+            replaced = self.rows(rows["id"].to_pylist(), [DIGEST])[DIGEST].to_pylist()
+            after = before.after(rows[DIGEST].to_pylist(), replaced)
+            with self._committing(before, after):
+                table = self.opened_unchecked()
+                if table is None:
+                    table = self._database.create_table(self.name, schema=self.schema, exist_ok=True)
+                    self._opened = table
+                # new and old rows in one merge: deleting and adding would be two commits, with a reader between them
+                merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+                merge.execute(rows)
 
     def delete(self, values: Sequence[str], column: str = "id") -> int:
         """Remove the rows of some keys, or values of another column, in one commit, and return how many there were."""
@@ -94,21 +261,59 @@ class Table:
         with self._lock.held(), self._refusals():
             if (table := self.opened()) is None:
                 return 0
-            # the lock is held, so nobody else changes the count in between
-            before = int(table.count_rows())
-            table.delete(f"{column} IN ({_quoted(values)})")
-            return before - int(table.count_rows())
+            before = self._settled()
+            where = f"{column} IN ({_quoted(values)})"
+            removed = table.search().where(where).select([DIGEST]).to_arrow()[DIGEST].to_pylist()
+            # a commit that changes nothing would be one more version all the same
+            if removed:
+                with self._committing(before, before.after([], removed)):
+                    table.delete(where)
+            return len(removed)
 
-    def compact(self, purge: bool = False) -> None:
-        """Join the small files that many commits leave; with `purge` also remove deleted rows."""
+    def create(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Make the table of these rows, with the digests that they have, in one commit and on the disk."""
+        digests: list[bytes] = []
+        failed: list[BaseException] = []
+
+        def watched() -> Iterator[pa.RecordBatch]:
+            try:
+                for batch in batches:
+                    digests.extend(batch.column(DIGEST).to_pylist())
+                    yield batch
+            except BaseException as error:
+                # LanceDB would make a text of it
+                failed.append(error)
+                raise
+
+        with self._lock.held(), self._refusals():
+            reader = pa.RecordBatchReader.from_batches(self.schema, watched())
+            try:
+                table = self._database.create_table(self.name, reader, schema=self.schema)
+            except Exception as error:
+                raise (failed or [error])[0] from None
+            if isinstance(self._path, Path):
+                # LanceDB leaves this to the system; what this table replaces is removed soon
+                sync_below(self._path)
+            state = replace(State().after(digests, []), version=int(table.version))
+            self._commits.write(Record(replace(state, files=files_of(self._path, {}))))
+
+    def compact(self) -> None:
+        """Join the small files that many commits leave.
+
+        Versions that are older than a day are released; a reader that still reads one must ask again.
+        """
         with self._lock.held(), self._refusals():
             if (table := self.opened()) is not None:
-                # files of the last seven days, which LanceDB spares, are not another writer's here: the lock is held.
-                # It rewrites whole files: with rows of 200 KB up to 487 MB for 40 MB of news, in four times the
-                # table's size
-                table.optimize(
-                    cleanup_older_than=timedelta(milliseconds=1) if purge else None, delete_unverified=purge
-                )
+                before = self._settled()
+                with self._committing(before, before.after([], [])):
+                    table.optimize(cleanup_older_than=_KEPT)
+
+    def tidy(self) -> None:
+        """Compact where that pays: rows are written again about once for each doubling of the table."""
+        with self._readings():
+            pays = (table := self.opened()) is not None and _pays(table.stats())
+        if pays:
+            self.compact()
 
     def all(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of all rows."""
@@ -175,18 +380,19 @@ class Table:
         if table is None or not ids:
             return self.schema.empty_table().select(["id", *columns])
         with self._readings():
-            return table.search().where(f"id IN ({_quoted(ids)})").select(["id", *columns]).to_arrow()
+            found = table.search().where(f"id IN ({_quoted(ids)})")
+            return found.select(["id", *(name for name in columns if name != "id")]).to_arrow()
 
-    def arrays(self, ids: Sequence[str], column: str) -> Float[np.ndarray, "rows size"]:
-        """The vectors of one column by their keys, in order. Raises `UnknownPictureError` for others."""
-        kind = self.schema.field(column).type
-        found = self.rows(ids, [column])
-        vectors = matrix_of(found[column], kind.list_size)
+    def in_order(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
+        """Keys and some columns of rows by their keys, in order. Raises `UnknownPictureError` for others."""
+        # keys in SQL are compared with every row: for a large share of the table that takes longer than reading it
+        few = len(ids) <= _FEW or len(ids) * _MANY < len(self)
+        found = self.rows(ids, columns) if few else self.all(["id", *columns])
         # LanceDB answers in the order of its files
-        rows = dict(zip(found["id"].to_pylist(), vectors, strict=True))
-        if missing := [one for one in ids if one not in rows]:
-            raise self.unknown(missing[0])
-        return np.stack([rows[one] for one in ids]) if ids else vectors[:0]
+        places = pc.index_in(pa.array(ids, pa.string()), value_set=found["id"].combine_chunks())
+        if places.null_count:
+            raise self.unknown(ids[places.is_null().index(True).as_py()])
+        return found.take(places)
 
     def unknown(self, key: str) -> UnknownPictureError:
         """Make the error for a key that is not there."""
@@ -195,7 +401,7 @@ class Table:
     def _is_there(self) -> bool:
         with reached(self.folder, "read"):
             # a create that was killed leaves the folder of a table without a version
-            return (self.folder / f"{self._name}.lance" / "_versions").is_dir()
+            return (self._path / "_versions").is_dir()
 
     @contextmanager
     def _readings(self) -> Iterator[None]:
@@ -203,11 +409,10 @@ class Table:
         try:
             yield
         # LanceDB has no error of its own: which one a damaged file raises depends on where it is damaged
+        except StoreError:
+            raise
         except Exception as error:
-            raise StoreError(
-                f"{self.folder}: its table of {self._name} is damaged ({_reason(error)}); look at it with "
-                "`limner store verify`, and index into a new folder"
-            ) from None
+            raise self._damaged(_reason(error)) from None
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
@@ -217,6 +422,20 @@ class Table:
         # only these: a ValueError of a merge would be a bug of ours, and keeps its stack trace
         except (OSError, RuntimeError) as error:
             raise StoreError(f"{self.folder}: cannot be written ({_reason(error)})") from None
+
+
+def _pays(stats: Mapping[str, Any]) -> bool:
+    """Decide by LanceDB's statistics of a table whether to compact it.
+
+    A compaction writes all rows again that are in files of less than a million. So it waits until as many rows have
+    come as the largest file has, or until the files are many: each of them is opened by every reader.
+    """
+    rows, files = stats["num_rows"], stats["fragment_stats"]
+    small, largest = files["num_small_fragments"], files["lengths"]["max"]
+    many = small >= _FILES + math.isqrt(min(rows, _LARGEST))
+    # of a table of several large files nobody can tell how many rows have come since
+    doubled = rows < _LARGEST and small >= _NEWS and rows >= 2 * largest
+    return bool(many or doubled)
 
 
 def matrix_of(column: pa.ChunkedArray, dim: int) -> Float[np.ndarray, "images dim"]:

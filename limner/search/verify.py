@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,29 +10,43 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from jaxtyping import Bool
 
-from limner.search.entry import FIELDS, StoredImage
+from limner.errors import StoreError
+from limner.search.commits import State, digest_sum
+from limner.search.compaction import segment_names
+from limner.search.entry import FIELDS, PLACE, StoredImage
+from limner.search.row_digests import DIGEST, damaged
+from limner.search.segments import MissingSegmentError
 from limner.search.sentences import Sentence
 from limner.search.store_files import StoreFiles
-from limner.search.table import matrix_of
-from limner.wire import Finding, Verification
+from limner.search.table import Table, matrix_of
+from limner.store_reports import Finding, Verification
+
+_TOGETHER = 64  # images whose region features are read at once
 
 DAMAGE = {
+    "files": "tables that are damaged or lost in part; what is left was not read (`limner store repair`)",
+    "rows": "tables whose rows are not those of their last commit",
+    "row": "rows that have changed since they were written",
     "twice": "pictures that stand in the table more than once",
     "key": "rows whose key is not that of their path",
     "metadata": "rows whose metadata are no JSON object",
-    "vector": "embeddings with NaN or infinite values",
-    "map": "region features with NaN or infinite values",
-    "sentence": "sentences with a key that is not theirs, or an embedding with NaN or infinite values",
+    "vector": "embeddings that have changed, or hold NaN or infinite values",
+    "map": "region features that are lost, damaged, or hold NaN or infinite values",
+    "thumbnail": "thumbnails that are lost or damaged",
+    "segment": "segments that pictures name and that are gone",
+    "sentence": "sentences that have changed, with a key that is not theirs, or values that are no numbers",
 }
 """Kinds of damage; limner itself leaves none of them behind, also when it is killed."""
 
 STALE = {
+    "unused": "segments that no picture names; the next change removes them",
     "table": "no table of pictures: nothing was indexed yet, or it is gone",
     "missing": "pictures whose file is gone (`limner store delete STORE --missing`)",
     "changed": "pictures whose file has changed since (`limner index` again)",
 }
-"""Kinds of changes to files since they were indexed; no damage."""
+"""Kinds of changes to files since they were indexed, and leftovers; no damage."""
 
 
 @dataclass
@@ -70,26 +83,49 @@ def verify(
     """Read every row and check that every file exists unchanged; with `hashes` also read each file and compare its
     bytes.
 
-    Every row is read from one version of the table, so that another process may write meanwhile. Raises `StoreError`
-    for a table that cannot be read.
+    Every row is read from one version of the table, so that another process may write meanwhile. A table that cannot be
+    read is one of the findings.
     """
-    findings, seen, total = _Findings(), set[str](), len(files)
-    if not files.has_table:
-        # a table that is gone reads like a store that nothing was added to: told, and no damage
-        findings.note("table", f"{files.folder}/pictures.lance")
-    shape = files.region_shape
-    columns = ["id", *FIELDS, "vector", *([] if shape is None else ["map"])]
+    findings = _Findings()
+    try:
+        # read from first to last, and not as far as a search would
+        files.table.opened()
+        if not files.has_table:
+            # a table that is gone with its record reads like a store that nothing was added to: told, and no damage
+            findings.note("table", f"{files.folder}/{files.manifest.table('pictures')}.lance")
+        _verify_pictures(findings, files, hashes, workers, progress)
+    except StoreError as error:
+        findings.note("files", str(error))
+    try:
+        _verify_sentences(findings, files)
+    except StoreError as error:
+        findings.note("files", str(error))
+    return findings.report()
+
+
+def _verify_pictures(
+    findings: _Findings,
+    files: StoreFiles,
+    hashes: bool,
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    seen, total, digests = set[str](), len(files), list[bytes]()
+    named, known = set[str](), files.table.states()
     # threads: waiting for the disk and hashing release the GIL
     with ThreadPoolExecutor(workers) as threads:
-        for batch in files.batches(columns):
-            rows = batch.select(["id", *FIELDS]).to_pylist()
-            bad = {"vector": _bad(batch.column("vector"), files.dim)}
-            if shape is not None:
-                bad["map"] = _bad(batch.column("map"), math.prod(shape))
+        for batch in files.batches(files.table.schema.names):
+            table = pa.Table.from_batches([batch])
+            rows = table.select(["id", *FIELDS, *PLACE]).to_pylist()
+            digests += table[DIGEST].to_pylist()
+            named |= {row["segment"] for row in rows} - {None}
             entries = [_checked(findings, seen, row) for row in rows]
-            for kind, which in bad.items():
-                for row in which:
+            changed, vectors = damaged(table, files.table.schema)
+            for kind, which in (("row", changed), ("vector", vectors | _not_finite(table, files.dim))):
+                for row in np.flatnonzero(which):
                     findings.note(kind, rows[row]["path"])
+            for start in range(0, len(rows), _TOGETHER):
+                _check_bytes(findings, files, rows[start : start + _TOGETHER])
             # a batch at a time, so that a store of any size is checked in the memory of 1,024 rows
             states = threads.map(lambda one: _state(one, hashes), entries)
             for entry, state in zip(entries, states, strict=True):
@@ -99,18 +135,71 @@ def verify(
             if progress is not None:
                 # another process may have added images since the total was counted
                 progress(findings.pictures, max(total, findings.pictures))
-    _verify_sentences(findings, files)
-    return findings.report()
+    _check_set(findings, files.table, digests, known)
+    _check_segments(findings, files, named)
+
+
+def _check_set(findings: _Findings, table: Table, digests: list[bytes], known: Sequence[State]) -> None:
+    try:
+        table.expect(len(digests), digest_sum(digests), known)
+    except StoreError as error:
+        findings.note("rows", str(error))
+
+
+def _check_segments(findings: _Findings, files: StoreFiles, named: set[str]) -> None:
+    there = files.stored.segments.sizes().keys()
+    # asked again: a writer may have compacted the store since the rows were read
+    now = segment_names(files.table)
+    for name in sorted(named & now - there):
+        findings.note("segment", name)
+    for name in sorted(there - now - named):
+        findings.note("unused", name)
+
+
+def _check_bytes(findings: _Findings, files: StoreFiles, rows: Sequence[dict[str, Any]]) -> None:
+    """Read the region features and thumbnails of some rows, and note which of them are damaged."""
+    readers: dict[str, Callable[[Sequence[dict[str, Any]]], bool]] = {
+        "thumbnail": lambda some: files.stored.thumbnails(some) is not None
+    }
+    if files.region_shape is not None:
+        readers["map"] = lambda some: bool(np.isfinite(files.stored.regions(some)).all())
+    for kind, read in readers.items():
+        if _reads(files, read, rows):
+            continue
+        # one of them is damaged: each by itself
+        for row in rows:
+            if not _reads(files, read, [row]):
+                findings.note(kind, row["path"])
+
+
+def _reads(
+    files: StoreFiles, read: Callable[[Sequence[dict[str, Any]]], bool], rows: Sequence[dict[str, Any]]
+) -> bool:
+    try:
+        return read(rows)
+    except MissingSegmentError:
+        # a writer may have compacted the store since the rows were read; what was deleted meanwhile is not damaged
+        try:
+            return read(files.places([row["id"] for row in rows]))
+        except StoreError:
+            return False
+    except StoreError:
+        return False
 
 
 def _verify_sentences(findings: _Findings, files: StoreFiles) -> None:
-    for batch in files.sentences.batches(["id", "text", "path", "vector"], 1024):
-        rows = batch.select(["id", "text", "path"]).to_pylist()
-        bad = set(_bad(batch.column("vector"), files.dim))
-        for place, row in enumerate(rows):
-            if place in bad or Sentence(row["text"], row["path"]).id != row["id"]:
+    schema, digests, known = files.sentences.schema, list[bytes](), files.sentences.states()
+    for batch in files.sentences.batches(schema.names, 1024):
+        table = pa.Table.from_batches([batch])
+        rows = table.select(["id", "text", "path"]).to_pylist()
+        digests += table[DIGEST].to_pylist()
+        changed, vectors = damaged(table, schema)
+        bad = changed | vectors | _not_finite(table, files.dim)
+        for wrong, row in zip(bad, rows, strict=True):
+            if wrong or Sentence(row["text"], row["path"]).id != row["id"]:
                 findings.note("sentence", row["path"] or row["text"])
         findings.sentences += len(rows)
+    _check_set(findings, files.sentences, digests, known)
 
 
 def _checked(findings: _Findings, seen: set[str], row: dict[str, Any]) -> StoredImage:
@@ -133,10 +222,9 @@ def _checked(findings: _Findings, seen: set[str], row: dict[str, Any]) -> Stored
     return entry
 
 
-def _bad(column: Any, width: int) -> list[int]:
-    """Find rows of vectors with NaN or infinite values."""
-    rows = matrix_of(pa.chunked_array([column]), width)
-    found: list[int] = np.flatnonzero(~np.isfinite(rows).all(axis=1)).tolist()
+def _not_finite(table: pa.Table, width: int) -> Bool[np.ndarray, " rows"]:
+    """For each row, True if its vector holds NaN or infinite values."""
+    found: Bool[np.ndarray, " rows"] = ~np.isfinite(matrix_of(table["vector"], width)).all(axis=1)
     return found
 
 

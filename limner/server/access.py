@@ -31,6 +31,7 @@ NEEDED: Mapping[str, Right | None] = {
     "GET /v1/items/{id}": "search",
     "POST /v1/items": "add",
     "DELETE /v1/items/{id}": "erase",
+    "POST /v1/erase": "erase",
     "GET /v1/images/{id}": "search",
     "GET /v1/thumbnails/{id}": "search",
     "GET /v1/info": "search",
@@ -41,7 +42,7 @@ NEEDED: Mapping[str, Right | None] = {
 _VERBS: Mapping[Right | None, str] = {
     "search": "search or see pictures",
     "add": "add pictures",
-    "erase": "delete pictures",
+    "erase": "delete or erase pictures",
 }
 _PATTERNS = [(method, path, compile_path(path)[0]) for method, path in (route.split() for route in NEEDED)]
 _TOKEN = "limner.token"

@@ -25,6 +25,7 @@ AUDITED = {
     "GET /v1/items/{id}": "item",
     "POST /v1/items": "add",
     "DELETE /v1/items/{id}": "delete",
+    "POST /v1/erase": "erase",
     "GET /v1/images/{id}": "image",
     "GET /v1/thumbnails/{id}": "thumbnail",
     "GET /v1/info": "info",
@@ -32,7 +33,7 @@ AUDITED = {
 """Routes that give or change what the store holds of persons, with the name of the request in the log: each request
 leaves a line, refused ones too."""
 
-CHANGES = frozenset({"add", "delete"})
+CHANGES = frozenset({"add", "delete", "erase"})
 """Requests that leave a line before they change something, and another one when they are answered."""
 
 _PAGE = "the page itself, without anything of the store"

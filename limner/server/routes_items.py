@@ -1,4 +1,4 @@
-"""The routes that list, show, add and delete the pictures of the store."""
+"""The routes that list, show, add, delete and erase the pictures of the store."""
 
 import asyncio
 import time
@@ -12,6 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from limner.search.engine import Engine
+from limner.search.erase import erase
+from limner.search.store_files import StoreFiles
 from limner.server.answer_size import check_metadata, rows_that_fit
 from limner.server.audit_routes import begun, note
 from limner.server.batching import Worker
@@ -20,7 +22,8 @@ from limner.server.problems import RefusedError, declared
 from limner.server.requests import Key, Picture, RequestModel, Where, conditions_of, picture_of
 from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes, without_path
-from limner.wire import Item, Items
+from limner.store_reports import ErasureReport
+from limner.wire import Item, Items, where_strings
 
 # twenty of them must fit into the header of a request, for which h11 takes 16 KiB
 WhereInAddress = Annotated[Where, Field(max_length=200)]
@@ -62,6 +65,24 @@ class NewItem(RequestModel):
                 "path", "'path' is the picture's own in conditions; give it another name"
             )
         return metadata
+
+
+class ErasureBody(RequestModel):
+    """The pictures to erase: those that are named, and those that meet `identity` and every condition.
+
+    Without any of these only what was deleted earlier is erased.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"identity": "17"}]})
+
+    ids: list[Key] = Field(default=[], max_length=10_000)
+    """Keys of pictures; unknown ones are ignored."""
+
+    identity: Annotated[str, Field(max_length=200)] | None = None
+    """An identity."""
+
+    where: list[Where] = Field(default=[], max_length=20)
+    """Conditions."""
 
 
 Id = Annotated[Key, PathPart(description="The picture's key.")]
@@ -146,6 +167,34 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         await begun(request.scope)
         # in the thread of the model, which also adds: changes of one server never meet at the writers' lock
         await asyncio.wrap_future(worker.change(changes.delete, id))
+
+    @routes.post(
+        "/v1/erase",
+        responses=declared(400, 403, 408, 409, 413, 429, *always),
+        dependencies=[Depends(may_change)],
+    )
+    async def erasure(body: ErasureBody, request: Request) -> ErasureReport:
+        """Erase pictures: nothing of them is left on the disk, nor of what was deleted earlier.
+
+        A search of the store's files proves it; `found` must be empty. Other changes are refused meanwhile.
+        """
+        # as conditions, which `limner.server.audit.forget` knows how to remove
+        where = [*body.where, *([] if body.identity is None else where_strings({"identity": body.identity}))]
+        note(request.scope, where=where)
+        conditions_of(body.where)
+
+        def erased() -> ErasureReport:
+            # a handle of its own, so that searches go on in the thread of the model
+            files = StoreFiles.open(engine.files.folder)
+            report = erase(files, body.ids, identity=body.identity, where=body.where, uploads=uploads)
+            # the open files of the old generation keep their bytes on the disk
+            engine.files.follow()
+            return report
+
+        await begun(request.scope)
+        report = await run_in_threadpool(erased)
+        note(request.scope, found=body.ids, count=report.pictures)
+        return report
 
     @routes.get(
         "/v1/images/{id}",

@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import os
-import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,13 +12,10 @@ from limner.data.heif import is_heif
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage, key_of
-from limner.search.image_files import browser_type
+from limner.search.image_files import NAME, added_by_client, browser_type, is_upload
 from limner.search.index import index_pictures
 from limner.server.problems import RefusedError
 from limner.wire import Hit, Item
-
-NAME = "name"
-"""Key of the metadata under which the client's name of an image is kept."""
 
 _ENDINGS = {
     "image/jpeg": ".jpg",
@@ -29,9 +25,8 @@ _ENDINGS = {
     "image/avif": ".avif",
     "image/bmp": ".bmp",
 }
-_HASH = re.compile(r"[0-9a-f]{64}")
-_COMPACT_AFTER = 64
-"""Number of changes after which the store is compacted; each leaves a small file that every later reader opens."""
+_TIDY_AFTER = 64
+"""Number of changes after which the store is tidied up; each leaves a small file that every later reader opens."""
 
 T = TypeVar("T", Hit, Item)
 
@@ -100,8 +95,7 @@ class Changes:
         if entry is None or not self.engine.files.delete([key]):
             raise RefusedError(404, "the store holds no picture of this id")
         path = Path(entry.path)
-        # three signs, as other files here are the owner's: an upload's name, its own hash, a client's name
-        if is_upload(entry.path, self.folder) and path.stem == entry.sha256 and NAME in entry.metadata:
+        if added_by_client(entry, self.folder):
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
@@ -112,17 +106,12 @@ class Changes:
     def _tidy(self) -> None:
         """Join the files that many changes have left; the changes stand also if that fails."""
         self._changes += 1
-        if self._changes % _COMPACT_AFTER == 0:
+        if self._changes % _TIDY_AFTER == 0:
             try:
                 # here and not in another thread: this one is the server's only writer
-                self.engine.files.compact()
+                self.engine.files.tidy()
             except StoreError as error:
                 log.error("%s", error)
-
-
-def is_upload(path: str, folder: Path | None) -> bool:
-    """True for an image that a client added: it lies in the folder of uploads, under a hash."""
-    return folder is not None and Path(path).parent == folder and bool(_HASH.fullmatch(Path(path).stem))
 
 
 def without_path(one: T, folder: Path | None) -> T:

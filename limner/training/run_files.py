@@ -1,12 +1,12 @@
 """The files of a run: a checkpoint a stage, and `run.json`, which names the best of them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from limner.inference.checkpoint import tokenizer_tensors, write_checkpoint, write_text
 from limner.inference.provenance import versions
 from limner.inference.trained import RUN_FILE
+from limner.sealed_json import sealed
 from limner.training.prepare import Prepared
 from limner.training.state import Progress
 
@@ -86,4 +86,4 @@ def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
         "versions": versions(),
     }
     # Written last and atomically: it never names a file that is not there.
-    write_text(out / RUN_FILE, json.dumps(listing, indent=2) + "\n")
+    write_text(out / RUN_FILE, sealed(listing))

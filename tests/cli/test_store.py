@@ -4,9 +4,13 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from limner.search.entry import StoredImage
 from limner.search.store_files import StoreFiles
+from limner.server import audit
+from limner.server.audit import AuditLog
 from tests.cli.command import Limner, refused
 
 
@@ -55,6 +59,86 @@ def test_compact_purges(limner: Limner, own: Path) -> None:
     assert limner("store", "verify", own).code == 0
 
 
+def bytes_of(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def test_one_of_41_that_was_deleted_is_purged(limner: Limner, tmp_path: Path) -> None:
+    """LanceDB keeps deleted rows of a file as long as they are a tenth of it or fewer."""
+    rng = np.random.default_rng(0)
+    entries = [StoredImage(f"/people/{rng.bytes(8).hex()}.jpg", rng.bytes(32).hex(), 1, 1) for _ in range(41)]
+    vectors, small = rng.standard_normal((41, 8)).astype(np.float32), [rng.bytes(200) for _ in range(41)]
+    store = StoreFiles.create(tmp_path / "store", fingerprint="a" * 64, dim=8, run="run")
+    store.add(entries, vectors, thumbnails=small)
+    one = entries[3]
+    needles = [vectors[3].tobytes(), small[3], one.path.encode(), one.id.encode(), one.sha256.encode()]
+    assert limner("store", "delete", tmp_path / "store", "--id", one.id).code == 0
+    assert all(needle in bytes_of(tmp_path / "store") for needle in needles)
+    assert limner("store", "compact", tmp_path / "store", "--purge").code == 0
+    assert not any(needle in bytes_of(tmp_path / "store") for needle in needles)
+    assert len(StoreFiles.open(tmp_path / "store")) == 40
+
+
+def test_erase(limner: Limner, own: Path) -> None:
+    first, second, *rest = sorted(StoreFiles.open(own).entries().values(), key=lambda entry: entry.path)
+    would = limner("store", "erase", own, "--path", first.path, "--id", second.id, "--dry-run")
+    assert would.out.splitlines()[:2] == [first.path, second.path]
+    assert first.path.encode() in bytes_of(own)
+    done = limner("store", "erase", own, "--path", first.path, "--id", second.id)
+    assert done.code == 0
+    assert f"{own}: 2 pictures and 0 sentences erased, {len(rest)} left" in done.out
+    assert "none is left" in done.out
+    assert first.path.encode() not in bytes_of(own)
+    assert Path(first.path).exists()
+    assert limner("store", "verify", own).code == 0
+    report = json.loads(limner("store", "erase", own, "--identity", str(rest[0].identity), "--json").out)
+    assert report["pictures"] == sum(entry.identity == rest[0].identity for entry in rest)
+    assert (report["found"], report["dry_run"]) == ([], False)
+    nothing = limner("store", "erase", own, "--where", "identity=nobody")
+    assert (nothing.code, "0 pictures" in nothing.out) == (0, True)
+
+
+def test_erase_asks_on_a_terminal(limner: Limner, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    answers = iter([False, True])
+
+    def confirm(question: str, err: bool) -> bool:
+        asked.append(question)
+        return next(answers)
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.confirm", confirm)
+    first, second, *_ = sorted(StoreFiles.open(own).entries().values(), key=lambda entry: entry.path)
+    assert "nothing was erased" in limner("store", "erase", own, "--id", first.id).err
+    assert StoreFiles.open(own).entry(first.id) is not None
+    assert limner("store", "erase", own, "--id", first.id).code == 0
+    assert limner("store", "erase", own, "--id", second.id, "--yes").code == 0
+    assert len(asked) == 2
+    assert "erase 1 of" in asked[0]
+
+
+def test_erase_says_what_is_left(limner: Limner, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = min(StoreFiles.open(own).entries().values(), key=lambda entry: entry.path)
+    (own / "notes.txt").write_text(f"a copy of {first.path}")
+    done = limner("store", "erase", own, "--id", first.id)
+    assert done.code == 1
+    assert "left in notes.txt: path (1)" in done.out
+
+
+def test_erase_from_the_audit_log(limner: Limner, own: Path, tmp_path: Path) -> None:
+    first = min(StoreFiles.open(own).entries().values(), key=lambda entry: entry.path)
+    assert "no such file" in limner("store", "erase", own, "--id", first.id, "--audit", tmp_path / "log").err
+    log = AuditLog(tmp_path / "log")
+    log.append({"request": "search", "text": "a coat", "found": [first.id, "0" * 32]})
+    log.append({"request": "search", "text": "a hat", "found": ["0" * 32]})
+    log.close()
+    done = limner("store", "erase", own, "--id", first.id, "--audit", tmp_path / "log")
+    assert (done.code, "1 lines of the audit log changed" in done.out) == (0, True)
+    text = (tmp_path / "log").read_text()
+    assert ("a coat" in text, first.id in text, "a hat" in text) == (False, False, True)
+    assert audit.verify(tmp_path / "log").sound
+
+
 def test_delete_all_below_a_folder(limner: Limner, own: Path) -> None:
     folder = Path(next(iter(StoreFiles.open(own).entries()))).parent
     assert limner("store", "delete", own, folder).out.endswith(" 0 left\n")
@@ -75,7 +159,7 @@ def test_verify(limner: Limner, own: Path) -> None:
         0,
         f"{own}: {len(StoreFiles.open(own))} pictures, whole, each picture once\n",
     )
-    table = StoreFiles.open(own)._table.opened()
+    table = StoreFiles.open(own).table.opened()
     table.add(table.search().limit(1).to_arrow())
     damaged = limner("store", "verify", own)
     assert damaged.code == 1

@@ -14,6 +14,7 @@ from limner.inference.calibration import (
     read_calibration,
     write_calibration,
 )
+from limner.sealed_json import sealed
 
 FILES = Path(__file__).parent / "calibrations"
 """A file of each format, which must be readable for ever."""
@@ -77,8 +78,9 @@ def test_a_search_with_another_model_has_none(made: RunCalibration, tmp_path: Pa
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ("[1]", "expected a JSON object"),
-        ("{}", "damaged, setting 'fingerprint'"),
-        ('{"format": 4}', "format 4 is newer"),
+        ("{}", "damaged, its digest is another"),
+        (sealed({}), "damaged, setting 'fingerprint'"),
+        ('{"format": 5}', "format 5 is newer"),
         ('{"format": 1}', "format 1 is older than this limner"),
     ],
 )
@@ -103,8 +105,9 @@ def test_no_value_can_be_missing_or_nonsense(made: RunCalibration, tmp_path: Pat
         {"format": 2, "reliability": {"embedding": {"right": "x", "good": 1, "good_right": 1}}},
         {"format": 2, "reliability": 7},
     ]
+    del values["digest"]
     for wrong in nonsense:
-        (tmp_path / FILE).write_text(json.dumps({**values, **wrong}), encoding="utf-8")
+        (tmp_path / FILE).write_text(sealed({**values, **wrong}), encoding="utf-8")
         with pytest.raises(CheckpointError, match="damaged"):
             load_calibration(tmp_path, "abc")
     (tmp_path / FILE).write_bytes(b"\xff\xfe")
@@ -112,6 +115,15 @@ def test_no_value_can_be_missing_or_nonsense(made: RunCalibration, tmp_path: Pat
         load_calibration(tmp_path, "abc")
     with pytest.raises(SettingsError, match="threshold"):
         made.replace(threshold=-0.1)
+
+
+def test_a_changed_figure_is_found(made: RunCalibration, tmp_path: Path) -> None:
+    text = write_calibration(tmp_path, made).read_text(encoding="utf-8")
+    for old, new in (('"threshold": 0.5', '"threshold": 0.6'), ("-2.5", "-2.4"), ('"digest"', '"digesu"')):
+        assert old in text
+        (tmp_path / FILE).write_text(text.replace(old, new), encoding="utf-8")
+        with pytest.raises(CheckpointError, match="damaged"):
+            load_calibration(tmp_path, "abc")
 
 
 def test_what_cannot_be_opened_or_written_is_refused(made: RunCalibration, tmp_path: Path) -> None:

@@ -38,6 +38,22 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
 
 
+def test_a_changed_byte_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    write_checkpoint(path, TENSORS, DESCRIPTION)
+    whole = path.read_bytes()
+    assert whole.count(b'\\"seed\\": 7') == 1
+    for damaged in (
+        whole[:-1] + bytes([whole[-1] ^ 1]),
+        whole.replace(b'\\"seed\\": 7', b'\\"seed\\": 8'),
+        whole.replace(b'"digest"', b'"digesu"'),
+    ):
+        assert damaged != whole
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="its digest is another"):
+            read_checkpoint(path)
+
+
 def test_tensors_in_any_memory_order_are_written(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     turned = torch.arange(6.0).reshape(2, 3).T.requires_grad_()

@@ -213,6 +213,7 @@ def test_indexing_holds_the_store_from_first_to_last(pictures: list[Path], store
 
 KILLED = """
 import sys, time
+from limner.search import store_writer
 from limner.search.index import index_pictures
 from limner.search.store_files import StoreFiles
 from tests.search.fake import FakeEncoder
@@ -222,6 +223,7 @@ class Slow(FakeEncoder):
         time.sleep(0.05)
         return super().encode_pixels(pixels)
 
+store_writer.IMAGES = 4
 index_pictures(Slow(), StoreFiles.open(sys.argv[1]), [sys.argv[2]], batch_size=2,
                progress=lambda done, total: print(done, flush=True))
 """

@@ -24,6 +24,7 @@ from limner.search.query import Query
 from limner.search.snapshot import Snapshot
 from limner.search.store import Store, open_store
 from limner.search.store_files import StoreFiles, store_for
+from limner.search.table import Table
 from tests.search.fake import FakeEncoder
 
 
@@ -86,9 +87,9 @@ def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("limner.search.ranking._BLOCK", 5)
     monkeypatch.setattr("limner.inference.rerank_co_attention._MEETINGS", 60)
     with monkeypatch.context() as unread:
-        unread.setattr(engine.files, "batches", lambda *_: pytest.fail("a scan for a few"))
-        unread.setattr("limner.search.store_files._MANY", 1)
+        unread.setattr(Table, "all", lambda *_: pytest.fail("a scan for a few"))
         by_key = Store(engine).search(QUERY, k=11, rerank=11)
+    monkeypatch.setattr("limner.search.table._FEW", 0)
     apart = Store(engine).search(QUERY, k=12, rerank="all", explain=True)
     ids = {hit.id for hit in by_key}
     assert [hit.id for hit in by_key] == [hit.id for hit in apart if hit.id in ids]

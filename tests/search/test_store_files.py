@@ -1,3 +1,4 @@
+import hashlib
 import json
 import shutil
 import subprocess
@@ -10,6 +11,8 @@ import pytest
 
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
 from limner.search.entry import StoredImage
+from limner.search.erase import erase
+from limner.search.manifest import StoreManifest, read_manifest, write_manifest
 from limner.search.store_files import StoreFiles
 
 MODEL, OTHER = "1234567890abcdef" * 4, "fedcba0987654321" * 4
@@ -149,7 +152,13 @@ def test_folders_that_are_no_store_are_refused(tmp_path: Path) -> None:
         StoreFiles.create(tmp_path / "notes.txt", fingerprint=MODEL, dim=4, run="r")
 
 
-GOOD = {"format": 3, "fingerprint": MODEL, "dim": 4, "run": "r", "created": "2026-01-01T00:00:00+00:00"}
+GOOD = {"format": 4, "fingerprint": MODEL, "dim": 4, "run": "r", "created": "2026-01-01", "id": "1"}
+
+
+def signed(values: dict[str, object]) -> str:
+    """A manifest of any values with the digest that belongs to them."""
+    digest = hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return json.dumps({**values, "digest": digest})
 
 
 @pytest.mark.parametrize(
@@ -161,12 +170,15 @@ GOOD = {"format": 3, "fingerprint": MODEL, "dim": 4, "run": "r", "created": "202
         "null",
         "[" * 100_000,
         "\x00",
-        json.dumps({**GOOD, "dim": 0}),
-        json.dumps({**GOOD, "dim": "x"}),
-        json.dumps({**GOOD, "extra": 1}),
-        json.dumps({key: GOOD[key] for key in GOOD if key != "fingerprint"}),
-        json.dumps({**GOOD, "format": 2}),
-        json.dumps({**GOOD, "format": 4}),
+        json.dumps(GOOD),
+        signed({**GOOD, "dim": 0}),
+        signed({**GOOD, "dim": "x"}),
+        signed({**GOOD, "extra": 1}),
+        signed({key: GOOD[key] for key in GOOD if key != "fingerprint"}),
+        signed({**GOOD, "format": 3}),
+        signed({**GOOD, "format": 5}),
+        signed(GOOD).replace('"dim": 4', '"dim": 5'),
+        signed(GOOD).replace('"run": "r"', '"run": "s"'),
     ],
 )
 def test_a_damaged_card_is_one_line(tmp_path: Path, text: str) -> None:
@@ -176,9 +188,16 @@ def test_a_damaged_card_is_one_line(tmp_path: Path, text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_manifest_is_read_whatever_its_layout(tmp_path: Path) -> None:
+    write_manifest(tmp_path, StoreManifest.parse(GOOD))
+    values = json.loads((tmp_path / "store.json").read_text())
+    (tmp_path / "store.json").write_text(json.dumps(dict(reversed(values.items()))))
+    assert StoreFiles.open(tmp_path).manifest == StoreManifest.parse(GOOD)
+
+
 def test_a_damaged_table_is_one_line(tmp_path: Path) -> None:
     store_of(tmp_path).add([entry("a")], np.ones((1, 4), np.float32))
-    for manifest in (tmp_path / "store" / "pictures.lance" / "_versions").iterdir():
+    for manifest in (tmp_path / "store" / "pictures-1.lance" / "_versions").iterdir():
         manifest.write_bytes(b"nonsense")
     with pytest.raises(StoreError, match="damaged") as caught:
         StoreFiles.open(tmp_path / "store")
@@ -188,7 +207,7 @@ def test_a_damaged_table_is_one_line(tmp_path: Path) -> None:
 def test_a_table_that_is_cut_off_is_one_line_whatever_reads_it(tmp_path: Path) -> None:
     store = store_of(tmp_path)
     store.add([entry("a")], np.ones((1, 4), np.float32))
-    for file in (tmp_path / "store" / "pictures.lance" / "data").iterdir():
+    for file in (tmp_path / "store" / "pictures-1.lance" / "data").iterdir():
         file.write_bytes(file.read_bytes()[:100])
     for read in (
         lambda opened: opened.search(np.ones(4, np.float32)),
@@ -223,26 +242,26 @@ def test_a_reader_follows_a_folder_that_was_replaced(tmp_path: Path) -> None:
 
 def test_what_was_deleted_is_purged_from_the_disk(tmp_path: Path) -> None:
     store = store_of(tmp_path)
-    names = ("a", "b")
-    secret = b"\xff\xd8 a face of somebody \xff\xd9"
-    store.add([entry(name) for name in names], np.ones((2, 4), np.float32), thumbnails=[secret, None])
+    secret, larger = b"\xff\xd8 a face of somebody \xff\xd9", bytes(100)
+    store.add([entry(name) for name in "ab"], np.ones((2, 4), np.float32), thumbnails=[secret, larger])
     store.delete([entry("a").id])
 
     def is_there() -> bool:
         files = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
         return any(secret in path.read_bytes() for path in files)
 
-    store.compact()
+    store.compact()  # more than half of the segment is needed
     assert is_there()
-    store.compact(purge=True)
+    erase(store)
     assert not is_there()
     assert list(StoreFiles.open(tmp_path / "store").entries()) == ["/pictures/b"]
+    assert store.thumbnails([entry("b").id]) == [larger]
 
 
 def test_a_table_of_another_width_is_refused(tmp_path: Path) -> None:
     store_of(tmp_path).add([entry("a")], np.ones((1, 4), np.float32))
-    card = tmp_path / "store" / "store.json"
-    card.write_text(card.read_text().replace('"dim": 4', '"dim": 8'))
+    manifest = read_manifest(tmp_path / "store")
+    write_manifest(tmp_path / "store", manifest.model_copy(update={"dim": 8}))
     with pytest.raises(StoreError, match="other columns"):
         StoreFiles.open(tmp_path / "store")
 
@@ -253,7 +272,7 @@ def test_a_store_whose_making_was_killed_can_be_made_again(tmp_path: Path) -> No
     (folder / ".store.json.partial").write_text("{")
     store = StoreFiles.create(folder, fingerprint=MODEL, dim=4, run="r")
     assert sorted(path.name for path in folder.iterdir()) == [".store.lock", "store.json"]
-    (folder / "pictures.lance" / "data").mkdir(parents=True)  # killed before the table's first version
+    (folder / "pictures-1.lance" / "data").mkdir(parents=True)  # killed before the table's first version
     assert StoreFiles.open(folder).search(np.ones(4, np.float32)) == []
     store.add([entry("a")], np.ones((1, 4), np.float32))
     assert len(StoreFiles.open(folder)) == 1
@@ -347,7 +366,7 @@ def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
     store = store_of(tmp_path)
     store.add([entry("a")], np.ones((1, 4), np.float32))
     folder = tmp_path / "store"
-    data = folder / "pictures.lance" / "data"
+    data = folder / "pictures-1.lance" / "data"
     data.rename(tmp_path / "away")
     data.write_text("no folder")
     with pytest.raises(StoreError, match=r"store: cannot be written \(Not a directory\)$"):
@@ -361,6 +380,6 @@ def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
 def test_the_card_says_what_was_given(tmp_path: Path) -> None:
     store_of(tmp_path)
     card = StoreFiles.open(tmp_path / "store").manifest
-    assert (card.fingerprint, card.dim, card.run, card.format) == (MODEL, 4, "runs/a", 3)
+    assert (card.fingerprint, card.dim, card.run, card.format) == (MODEL, 4, "runs/a", 4)
     with pytest.raises(LimnerError, match="dim"):
         StoreFiles.create(tmp_path / "other", fingerprint=MODEL, dim=0, run="r")

@@ -4,7 +4,9 @@ import json
 import shutil
 from datetime import datetime
 from pathlib import Path
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from limner.errors import StoreError
@@ -14,22 +16,26 @@ from limner.search.sentences import SentenceTable
 from limner.search.store import Store
 from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
+from limner.types import Reranker
 from tests.search.fake import FakeEncoder, draw
 
 STORES = Path(__file__).parent / "stores"
 
 
 def test_each_format_has_a_store() -> None:
-    # formats before 3 were never released
+    # formats before 4 were never released
     assert sorted(path.name for path in STORES.iterdir()) == [
-        f"format-{version}" for version in range(3, FORMAT + 1)
+        f"format-{version}" for version in range(4, FORMAT + 1)
     ]
 
 
 @pytest.fixture(params=sorted(STORES.iterdir()), ids=lambda path: path.name)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     shutil.copytree(request.param, tmp_path / "store")
-    return Store(Engine(StoreFiles.open(tmp_path / "store"), FakeEncoder()))
+    encoder = FakeEncoder()
+    encoder.reranker = Mock(spec=Reranker)
+    encoder.reranker.region_features = lambda pixels: np.zeros((len(pixels), 1, 2, 2), np.float16)
+    return Store(Engine(StoreFiles.open(tmp_path / "store"), encoder))
 
 
 def test_it_is_read_whole(store: Store) -> None:
@@ -43,7 +49,12 @@ def test_it_is_read_whole(store: Store) -> None:
     assert answer[0].score == pytest.approx(1)
     [sentence, _] = store.sentences("a red coat")
     assert (sentence.text, sentence.id) == ("a red coat", answer[0].id)
-    assert verify(store.files).sound
+    files = store.files
+    keys = [item.id for item in store]
+    features = files.region_features(keys)
+    assert features.astype(int).reshape(3, 4).tolist() == [[4, 5, 6, 7], [8, 9, 10, 11], [0, 1, 2, 3]]
+    assert files.thumbnails(keys) == [b"of a red coat", None, b"red"]
+    assert verify(files).sound
 
 
 def test_it_is_written_as_before(store: Store, tmp_path: Path) -> None:
@@ -57,7 +68,7 @@ def test_it_is_written_as_before(store: Store, tmp_path: Path) -> None:
 def test_an_older_and_a_newer_format_have_one_clear_line(store: Store) -> None:
     file = Path(str(store.files.folder)) / "store.json"
     values = json.loads(file.read_text())
-    for version, said in ((2, "older than this limner's"), (FORMAT + 1, "newer than this limner's")):
+    for version, said in ((3, "older than this limner's"), (FORMAT + 1, "newer than this limner's")):
         file.write_text(json.dumps({**values, "format": version}))
         with pytest.raises(StoreError, match=f"store format {version} is {said}") as refused:
             StoreFiles.open(file.parent)

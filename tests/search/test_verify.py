@@ -13,7 +13,7 @@ from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
-from limner.wire import Finding, Verification
+from limner.store_reports import Finding, Verification
 from tests.search.fake import DIM, FakeEncoder
 
 
@@ -36,7 +36,7 @@ def store(pictures: Path, tmp_path: Path) -> StoreFiles:
 
 def rewritten(store: StoreFiles, **changes: Any) -> None:
     """Change columns of the first row as no writing of limner does."""
-    table = store._table.opened()
+    table = store.table.opened()
     rows = table.search().to_arrow().to_pylist()
     row = min(rows, key=lambda one: one["path"])
     table.delete(f"id = '{row['id']}'")
@@ -62,8 +62,13 @@ def test_an_empty_store_is_whole(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_gone_is_told(store: StoreFiles) -> None:
-    shutil.rmtree(f"{store.folder}/pictures.lance")
-    assert kinds(verify(StoreFiles.open(store.folder))) == {"table": 1}
+    shutil.rmtree(f"{store.folder}/pictures-1.lance")
+    with pytest.raises(StoreError, match="its files are gone"):
+        StoreFiles.open(store.folder)
+    report = verify(StoreFiles.open(store.folder, check=False))
+    assert (kinds(report), report.sound) == ({"files": 1}, False)
+    (Path(str(store.folder)) / "pictures-1.commits.json").unlink()
+    assert kinds(verify(StoreFiles.open(store.folder))) == {"table": 1, "unused": 1}
 
 
 def test_files_that_went_or_changed_are_no_damage(store: StoreFiles, pictures: Path) -> None:
@@ -104,14 +109,15 @@ def test_damage_is_told_apart(store: StoreFiles, pictures: Path, changes: dict[s
     rewritten(store, **changes)
     report = verify(store)
     assert not report.sound
-    assert report.found == {kind: Finding(count=1, example=str(pictures / "0.png"))}
+    assert report.found[kind] == Finding(count=1, example=str(pictures / "0.png"))
+    assert report.found.keys() == ({"vector"} if kind == "vector" else {kind, "row"})
 
 
 def test_a_picture_that_stands_twice(store: StoreFiles, pictures: Path) -> None:
-    rows = store._table.opened().search().limit(1).to_arrow()
-    store._table.opened().add(rows)
+    rows = store.table.opened().search().limit(1).to_arrow()
+    store.table.opened().add(rows)
     report = verify(store)
-    assert kinds(report) == {"twice": 1}
+    assert kinds(report) == {"twice": 1, "rows": 1}
     assert report.pictures == 8
 
 
@@ -123,10 +129,21 @@ def test_maps_are_read_as_well(tmp_path: Path, pictures: Path) -> None:
     )
     file = pictures / "0.png"
     entry = StoredImage(str(file), "0" * 64, file.stat().st_size, file.stat().st_mtime_ns)
-    store.add([entry], np.ones((1, 4), np.float32), np.ones((1, 1, 2, 2), np.float16))
+    store.add([entry], np.ones((1, 4), np.float32), np.ones((1, 1, 2, 2), np.float16), [b"small"])
     assert verify(store).sound
-    rewritten(store, map=np.full(4, np.inf, np.float16))
-    assert kinds(verify(store)) == {"map": 1}
+    [segment] = (tmp_path / "regions" / "segments").iterdir()
+    whole = segment.read_bytes()
+    for place, kind in ((3, "map"), (9, "thumbnail")):
+        segment.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert kinds(verify(store)) == {kind: 1}
+        with pytest.raises(StoreError, match="damaged"):
+            store.region_features([entry.id]) if kind == "map" else store.thumbnails([entry.id])
+    segment.write_bytes(whole[:-1])
+    assert kinds(verify(store)) == {"thumbnail": 1}
+    segment.unlink()
+    assert kinds(verify(store)) == {"map": 1, "thumbnail": 1, "segment": 1}
+    with pytest.raises(StoreError, match="is gone"):
+        store.region_features([entry.id])
 
 
 def test_deleted_pictures_are_gone_for_every_reader(store: StoreFiles, pictures: Path) -> None:
@@ -153,9 +170,10 @@ def test_nothing_is_deleted_from_an_empty_store_or_while_another_writes(
 
 
 def test_a_table_with_a_lost_file_is_said_in_a_line(store: StoreFiles) -> None:
-    shutil.rmtree(Path(str(store.folder)) / "pictures.lance" / "data")
+    shutil.rmtree(Path(str(store.folder)) / "pictures-1.lance" / "data")
     with pytest.raises(StoreError, match="damaged"):
-        verify(StoreFiles.open(store.folder))
+        StoreFiles.open(store.folder)
+    assert kinds(verify(StoreFiles.open(store.folder, check=False))) == {"files": 1}
 
 
 def test_sentences_are_looked_at_too(store: StoreFiles) -> None:

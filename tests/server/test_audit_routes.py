@@ -231,3 +231,11 @@ def test_kinds() -> None:
     assert asked_of(SearchBody(text="a"))["kind"] == "text"
     assert asked_of(SearchBody(text="a", like=key))["kind"] == "text+like"
     assert asked_of(SearchBody(text="a", image="AAAA"))["kind"] == "text+image"
+
+
+def test_an_erasure_is_recorded_before_and_after(client: TestClient, file: Path) -> None:
+    key = client.get("/v1/items").json()["items"][0]["id"]
+    assert client.post("/v1/erase", json={"ids": [key], "identity": "even"}).json()["pictures"] == 4
+    before, after = lines(file)[1:]
+    assert (before["request"], before["begun"], before["where"]) == ("erase", True, ['identity="even"'])
+    assert (after["status"], after["found"], after["count"]) == (200, [key], 4)

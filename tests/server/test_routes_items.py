@@ -170,6 +170,48 @@ def test_what_cannot_be_added(
     assert list((tmp_path / "uploads").iterdir()) == []
 
 
+def test_erase(changing: TestClient, engine: Engine, tmp_path: Path) -> None:
+    picture = draw(tmp_path / "elsewhere" / "new.png", 99)
+    body = {"name": "new.png", "image": base64_of(picture), "identity": "anybody else"}
+    added = changing.post("/v1/items", json=body).json()
+    (file,) = (tmp_path / "uploads").iterdir()
+    owned = changing.get("/v1/items").json()["items"][0]
+    owner = next(path for path in (tmp_path / HOME).iterdir() if path.name == owned["name"])
+    response = changing.post("/v1/erase", json={"ids": [owned["id"]], "identity": "anybody else"})
+    report = response.json()
+    assert (response.status_code, report["pictures"], report["uploads"], report["found"]) == (200, 2, 1, [])
+    assert str(tmp_path) not in response.text
+    assert (file.exists(), owner.exists()) == (False, True)
+    below = b"".join(path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file())
+    for one in (added, owned):
+        assert one["id"].encode() not in below
+        problem(changing.get(f"/v1/items/{one['id']}"), 404)
+    found = changing.post("/v1/search", json={"text": "a", "k": 50}).json()
+    assert found["total"] == len(found["hits"]) == len(engine.files) == COUNT - 1
+    # what was deleted alone is still there
+    gone = changing.get("/v1/items").json()["items"][0]["id"]
+    assert changing.delete(f"/v1/items/{gone}").status_code == 204
+    assert changing.post("/v1/erase", json={}).json()["left"] == COUNT - 2
+    below = b"".join(path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file())
+    assert gone.encode() not in below
+
+
+def test_what_cannot_be_erased(changing: TestClient, client: TestClient, engine: Engine) -> None:
+    assert "--allow-changes" in problem(client.post("/v1/erase", json={}), 403)["detail"]
+    for body, status in (
+        ({"ids": ["x"]}, 422),
+        ({"paths": ["/"]}, 422),
+        ({"where": ["camera"]}, 422),
+        ({"where": ["path~*"]}, 403),
+        ({"identity": 17}, 422),
+        ([], 422),
+    ):
+        problem(changing.post("/v1/erase", json=body), status)
+    with engine.files.writing():
+        problem(changing.post("/v1/erase", json={}), 503)
+    assert len(engine.files) == COUNT
+
+
 def test_a_store_that_is_being_written(changing: TestClient, engine: Engine) -> None:
     key = changing.get("/v1/items").json()["items"][0]["id"]
     with engine.files.writing():

@@ -46,9 +46,9 @@ def test_broken_pictures(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_many_changes_are_joined(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "_COMPACT_AFTER", 3)
+    monkeypatch.setattr(uploads, "_TIDY_AFTER", 3)
     joined = []
-    monkeypatch.setattr(engine.files, "compact", lambda: joined.append(len(engine.files)))
+    monkeypatch.setattr(engine.files, "tidy", lambda: joined.append(len(engine.files)))
     changes = Changes(engine, None)
     for key in engine.files.snapshot().keys[:4]:
         changes.delete(key)
@@ -74,12 +74,12 @@ def test_the_owners_pictures_are_never_deleted(engine: Engine, tmp_path: Path) -
 def test_a_change_that_is_done_is_no_failure(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(uploads, "_COMPACT_AFTER", 1)
+    monkeypatch.setattr(uploads, "_TIDY_AFTER", 1)
 
     def full() -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(engine.files, "compact", full)
+    monkeypatch.setattr(engine.files, "tidy", full)
     changes = Changes(engine, tmp_path / "uploads")
     added = changes.add(draw(tmp_path / "a.png", 99).read_bytes(), "a.png", None, {})
     changes.delete(added.id)

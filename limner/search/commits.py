@@ -1,0 +1,187 @@
+"""The record of a table's commits: how many rows it must have, what they are, and which files hold them.
+
+    STORE/pictures-1.commits.json   of the table pictures-1.lance
+
+LanceDB has no checksums: a flipped bit in a vector is another vector, a lost manifest is the table of yesterday, and
+some damaged files end the process with a signal. So the record says of the last commit its version, the number of rows,
+the sum of their digests, and the sizes and digests of LanceDB's files. It is written before the commit, with the new
+state as `pending`, and after it, so that a kill in between is no damage: the table is then in either state. Each state
+has a digest over that of the one before it (`chain`).
+
+On an object storage the files are not read a second time: such storages have checksums of their own. The rows' digests
+are checked there as everywhere.
+"""
+
+import json
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from limner.errors import StoreError
+from limner.sealed_json import opened, sealed
+from limner.search.segments import DIGEST_BYTES
+from limner.search.store_path import StorePath, reached
+
+ENDING = ".commits.json"
+
+_KEPT = 16
+"""States of before that are kept: a reader whose rows are some commits old finds theirs."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A table after one commit.
+
+    - `version`: LanceDB's number of the commit; 0 = there is no table yet, or of a pending one: not known yet.
+    - `sum`: sum of the rows' digests, each read as two numbers of 64 bits, modulo 2^64.
+    - `files`: for the names of LanceDB's files, below the table's folder, size and digest.
+    """
+
+    version: int = 0
+    rows: int = 0
+    sum: tuple[int, int] = (0, 0)
+    chain: str = ""
+    files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+    def after(self, added: Collection[bytes], removed: Collection[bytes]) -> "State":
+        """State after rows of these digests have come and gone."""
+        plus, minus = digest_sum(added), digest_sum(removed)
+        total = tuple(
+            (one + more - less) % 2**64 for one, more, less in zip(self.sum, plus, minus, strict=True)
+        )
+        state = replace(self, version=0, rows=self.rows + len(added) - len(removed), sum=(total[0], total[1]))
+        return replace(state, chain=_hex(self.chain, state.rows, *state.sum))
+
+    def holds(self, rows: int, total: tuple[int, int]) -> bool:
+        """True if a table with so many rows and this sum is in this state."""
+        return (self.rows, self.sum) == (rows, total)
+
+
+@dataclass(frozen=True)
+class Record:
+    """The last commit that is done, the one that is pending, and some before them."""
+
+    done: State = field(default_factory=State)
+    pending: State | None = None
+    before: tuple[State, ...] = ()
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """All states that are known."""
+        return (self.done, *([] if self.pending is None else [self.pending]), *self.before)
+
+    def begun(self, pending: State) -> "Record":
+        """The record while this commit is made."""
+        return replace(self, pending=pending)
+
+    def ended(self, done: State) -> "Record":
+        """The record after a commit."""
+        before = (replace(self.done, files={}), *self.before)[:_KEPT]
+        return Record(done, None, before)
+
+
+class Commits:
+    """The record of one table, in the store's folder."""
+
+    def __init__(self, store: StorePath, table: str) -> None:
+        self.path: Any = store / f"{table}{ENDING}"
+        self._store = store
+
+    def read(self) -> Record | None:
+        """Read the record; None if there is none. Raises `StoreError` for a damaged one."""
+        with reached(self._store, "read"):
+            try:
+                text = self.path.read_text(encoding="utf-8")
+            except FileNotFoundError:
+                return None
+            except UnicodeDecodeError:
+                text = ""
+        try:
+            values = json.loads(text)
+            values = opened(values)
+            pending = values["pending"]
+            before = tuple(_state(one) for one in values["before"])
+            return Record(_state(values["done"]), None if pending is None else _state(pending), before)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise StoreError(
+                f"{self._store}: {self.path.name} is damaged; repair the store with `limner store repair`"
+            ) from None
+
+    def write(self, record: Record) -> None:
+        """Write the record as a whole or not at all."""
+        text = sealed(asdict(record))
+        if not isinstance(self.path, Path):
+            self.path.write_text(text, encoding="utf-8")
+            return
+        partial = self.path.with_name(f".{self.path.name}.partial")
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self.path)
+
+    def stamp(self) -> tuple[int, int, int] | None:
+        """Numbers that change with the record; None without one, and on an object storage."""
+        if not isinstance(self.path, Path):
+            return None
+        try:
+            state = self.path.stat()
+        except OSError:
+            return None
+        return state.st_ino, state.st_mtime_ns, state.st_size
+
+
+def files_of(table: StorePath, known: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
+    """Sizes and digests of the files in which LanceDB keeps the newest version of a table; {} on an object storage.
+
+    Files are never changed, so those that are `known` are not read again.
+    """
+    if not isinstance(table, Path):
+        return {}
+    # LanceDB counts down in the names, so that the newest stands first
+    newest = min((table / "_versions").glob("*.manifest"), default=None)
+    if newest is None:
+        return {}
+    # the manifest holds the names of its files as plain text; others belong to older versions
+    content = newest.read_bytes()
+    names = [newest, *(path for path in (table / "data").glob("*") if path.name.encode() in content)]
+    names += (table / "_deletions").glob("*")
+    found: dict[str, tuple[int, str]] = {}
+    for path in names:
+        name = str(path.relative_to(table))
+        found[name] = known[name] if name in known else file_digest(path)
+    return found
+
+
+def file_digest(path: Path) -> tuple[int, str]:
+    """Size and digest of a file."""
+    content = path.read_bytes()
+    return len(content), blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def digest_sum(digests: Collection[bytes]) -> tuple[int, int]:
+    """Sum of digests, each read as two numbers of 64 bits, modulo 2^64."""
+    numbers = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
+    low, high = numbers.sum(axis=0, dtype=np.uint64).tolist()
+    return low, high
+
+
+def column_sum(column: pa.ChunkedArray) -> tuple[int, int]:
+    """Sum of a column of digests."""
+    return digest_sum(column.to_pylist())
+
+
+def _state(values: dict[str, Any]) -> State:
+    low, high = values["sum"]
+    files = {name: (int(size), str(digest)) for name, (size, digest) in values["files"].items()}
+    return State(int(values["version"]), int(values["rows"]), (int(low), int(high)), values["chain"], files)
+
+
+def _hex(*parts: object) -> str:
+    return blake2b("\n".join(map(str, parts)).encode(), digest_size=DIGEST_BYTES).hexdigest()

@@ -1,0 +1,485 @@
+"""Erasure: what a store holds of some images is gone from the disk, and a search of its files shows it.
+
+`StoreFiles.delete` takes images out of search at once; their bytes stay in LanceDB's files and in segments until
+compacting pays. An erasure writes the rows that stay into the tables of a new generation, and the bytes that stay of
+each segment in which others lie; then `store.json` names the new generation, and all that belonged to the old one is
+removed: what was deleted earlier, too. A writer that is killed leaves the old generation or the new one, and the next
+writer removes the rest.
+
+No deletion within a table: LanceDB keeps deleted rows of a file as long as they are few, and names of deleted rows in
+the files of its transactions.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Bool
+
+from limner.errors import StoreError
+from limner.inference.calibration import FILE as CALIBRATION
+from limner.search.commits import digest_sum
+from limner.search.compaction import alive_bytes
+from limner.search.conditions import Condition
+from limner.search.entry import FIELDS, StoredImage, key_of
+from limner.search.image_files import added_by_client
+from limner.search.manifest import FILE, MODEL_FOLDER, StoreManifest, write_manifest
+from limner.search.metadata_index import MetadataIndex
+from limner.search.row_digests import DIGEST, damaged, facts_digests
+from limner.search.segments import FOLDER, FULL, SegmentWriter, sync_folder
+from limner.search.store_files import StoreFiles
+from limner.search.store_path import reached
+from limner.search.table import Table
+from limner.search.traces import Traces, TraceSearch, files_below, values_of
+from limner.store_reports import ErasureReport, Remains, TraceCounts
+from limner.wire import Where, where_strings
+
+Forget = Callable[[Collection[str], Collection[str]], int]
+"""Removes from an audit log what it tells of keys and of texts, and returns the number of lines that it changed."""
+
+Progress = Callable[[str, int, int], None]
+"""Is told what is being done, how much of it, and of how much."""
+
+_ROWS = 4096  # rows in memory while a table is copied
+_LOOKED_UP = 1024  # rows that are looked up by their keys at once
+_IMAGES = 64  # images whose bytes are in memory: 13 MB of region features of 7 × 7 × 2048
+_TRACED = 20_000  # rows whose traces are searched for; they take 6 KB of memory each
+_PLACES = ["id", "segment", "offset", "thumbnail_size"]
+_OTHERS = (FILE, CALIBRATION, MODEL_FOLDER)
+"""Files of a store that hold nothing of its images; what is in them is no trace of one."""
+
+
+@dataclass(frozen=True)
+class Erasable:
+    """The images and sentences that an erasure is about.
+
+    - `images`: key and facts of each image, in the order of their paths; `sentences`: keys of sentences.
+    - `named`: keys, paths and identities that were asked for, whether the store holds such images or not.
+    """
+
+    images: list[StoredImage]
+    sentences: list[str]
+    named: tuple[tuple[str, str], ...]
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of the images."""
+        return [image.id for image in self.images]
+
+
+def erasable(
+    files: StoreFiles,
+    ids: str | Iterable[str] = (),
+    *,
+    identity: str | None = None,
+    paths: str | Path | Iterable[str | Path] = (),
+    where: Where = (),
+) -> Erasable:
+    """Find what `erase` would erase with these arguments."""
+    return files.read(lambda: _chosen(files, ids, identity, paths, where))
+
+
+def erase(
+    files: StoreFiles,
+    ids: str | Iterable[str] = (),
+    *,
+    identity: str | None = None,
+    paths: str | Path | Iterable[str | Path] = (),
+    where: Where = (),
+    uploads: str | Path | None = None,
+    audit: Forget | None = None,
+    progress: Progress | None = None,
+) -> ErasureReport:
+    """Erase images that are named, and those that meet all conditions, with their sentences; see the module.
+
+    `ids` are keys, and `paths` files, or folders with all below them; `identity` and `where` must all be met. Without
+    any of these only what was deleted earlier goes. Unknown names are fine: a call that was killed is made again.
+
+    `uploads`: folder of a server's uploads, of which the files of these images are deleted; others are left alone.
+    `audit`: removes from an audit log what it tells of these images, e.g. by `limner.server.audit.forget`.
+
+    The report says in which files traces of the rows were found all the same; none is what must be. Raises
+    `StoreError` while another process writes and if the disk refuses; the call can then be made again.
+    """
+    tell = progress or (lambda what, done, total: None)
+    with files.writing():
+        chosen = _chosen(files, ids, identity, paths, where)
+        old = _Generation.of(files, chosen)
+        traces, traced = _traces(files, chosen)
+        with files.taking_over() as manifest:
+            shared, visible = _written_anew(files, manifest, chosen, old, traces, tell)
+            # before the rows go: killed in between, the same call still knows whose files and lines these are
+            count = _delete_uploads(chosen, uploads)
+            lines = None if audit is None else _forgotten(files, chosen, audit)
+            if old.replaced:
+                write_manifest(files.folder, manifest)
+        if isinstance(files.folder, Path):
+            # what is removed must not come back with a power cut
+            for folder in (files.folder / FOLDER, files.folder):
+                if folder.is_dir():
+                    sync_folder(folder)
+        return ErasureReport(
+            pictures=len(chosen.images),
+            sentences=len(chosen.sentences),
+            left=len(files.table),
+            uploads=count,
+            audit_lines=lines,
+            traced=traced,
+            **_proof(files, traces, shared, visible, tell),
+        )
+
+
+def _chosen(
+    files: StoreFiles,
+    ids: str | Iterable[str],
+    identity: str | None,
+    paths: str | Path | Iterable[str | Path],
+    where: Where,
+) -> Erasable:
+    keys = {ids} if isinstance(ids, str) else set(ids)
+    given = [paths] if isinstance(paths, str | Path) else paths
+    wanted = [os.path.abspath(path) for path in given]  # noqa: PTH100 - as indexed: resolve() would follow links
+    rows = files.table.all(["id", *FIELDS])
+    named = np.isin(np.array(rows["id"].to_pylist(), object), list(keys)) | _below(rows["path"], wanted)
+    conditions = [Condition.parse(one) for one in where_strings(where)]
+    if identity is not None or conditions:
+        named |= _meeting(rows, identity, conditions)
+    images = [StoredImage.from_row(row) for row in rows.filter(pa.array(named)).to_pylist()]
+    images.sort(key=lambda image: image.path)
+    erased = {image.path for image in images}
+    sentences = files.sentences.all(["id", "path"])
+    # also those of a named path without an image
+    theirs = _below(sentences["path"], wanted) | np.array(
+        [path in erased for path in sentences["path"].to_pylist()], bool
+    )
+    asked = [("id", key) for key in sorted(keys)]
+    asked += [("path", path) for path in wanted] + [("id", key_of(path)) for path in wanted]
+    if identity is not None:
+        asked.append(("identity", identity))
+    return Erasable(images, sentences["id"].filter(pa.array(theirs)).to_pylist(), tuple(asked))
+
+
+def _below(column: pa.ChunkedArray, wanted: list[str]) -> Bool[np.ndarray, " rows"]:
+    """True for the paths that are wanted, or lie below one of them."""
+    exact = set(wanted)
+    # with the separator: below "/a/b" lies "/a/b/c" and not "/a/bc"
+    folders = tuple(path.rstrip(os.sep) + os.sep for path in wanted)
+    return np.array(
+        [path is not None and (path in exact or path.startswith(folders)) for path in column.to_pylist()],
+        bool,
+    )
+
+
+def _meeting(rows: pa.Table, identity: str | None, conditions: list[Condition]) -> Bool[np.ndarray, " rows"]:
+    met = np.ones(len(rows), bool)
+    if identity is not None:
+        met &= np.array([one == identity for one in rows["identity"].to_pylist()], bool)
+    index = MetadataIndex(rows)
+    for condition in conditions:
+        met &= index.meeting(condition)
+    return met
+
+
+@dataclass(frozen=True)
+class _Generation:
+    """The files that an erasure replaces: tables by kind, and segments in which bytes of no image that stays lie."""
+
+    tables: dict[str, Table]
+    segments: set[str]
+    places: pa.Table
+    """Where the bytes of the images that stay lie."""
+    replaced: bool
+    """False if there is nothing to remove, so that the generation stays."""
+
+    @classmethod
+    def of(cls, files: StoreFiles, chosen: Erasable) -> "_Generation":
+        places = files.table.all(_PLACES)
+        gone = set(chosen.keys)
+        stays = [key not in gone for key in places["id"].to_pylist()]
+        places = places.filter(pa.array(stays, pa.bool_()))
+        alive = alive_bytes(places, files.stored.region_size)
+        sizes = files.stored.segments.sizes()
+        dead = {name for name, size in sizes.items() if alive.get(name, 0) < size}
+        both = {"pictures": files.table, "sentences": files.sentences}
+        tables = {kind: table for kind, table in both.items() if table.opened() is not None}
+        # a table of one version has never held anything else
+        needed = gone or chosen.sentences or dead or any(table.version > 1 for table in tables.values())
+        return cls(tables, dead, places, replaced=bool(needed))
+
+
+def _traces(files: StoreFiles, chosen: Erasable) -> tuple[Traces, int]:
+    """Collect the traces of rows that will be erased, and count these rows."""
+    traces = Traces()
+    keys, sentences = _sample(chosen.keys), _sample(chosen.sentences)
+    for kind, text in chosen.named:
+        traces.add_text(kind, text)
+    for start in range(0, len(keys), _LOOKED_UP):
+        rows = files.table.in_order(keys[start : start + _LOOKED_UP], files.table.schema.names[1:])
+        # the name of a segment tells nothing of an image, and others have it, too
+        traces.add_rows(rows, besides=("segment",))
+        stored = [row for row in rows.select(_PLACES).to_pylist() if row["segment"] is not None]
+        for first in range(0, len(stored), _IMAGES):
+            # bytes that are damaged cannot be read; they are removed all the same
+            with suppress(StoreError):
+                for content in files.stored.whole(stored[first : first + _IMAGES]):
+                    size = files.stored.region_size
+                    traces.add_bytes("region features", memoryview(content)[:size])
+                    traces.add_bytes("thumbnail", memoryview(content)[size:])
+    for start in range(0, len(sentences), _LOOKED_UP):
+        some = sentences[start : start + _LOOKED_UP]
+        traces.add_rows(files.sentences.in_order(some, files.sentences.schema.names[1:]), besides=())
+    return traces, len(keys) + len(sentences)
+
+
+def _sample(keys: list[str]) -> list[str]:
+    """All keys, or of very many an even part."""
+    return keys if len(keys) <= _TRACED else keys[:: -(-len(keys) // _TRACED)]
+
+
+def _written_anew(
+    files: StoreFiles,
+    manifest: StoreManifest,
+    chosen: Erasable,
+    old: _Generation,
+    traces: Traces,
+    tell: Progress,
+) -> tuple[int, int]:
+    """Write the tables and segments of the next generation, and count the traces that stay and that are visible."""
+    search = traces.search()
+    shared, visible = set(_in_others(files, search)), set(_in_old(files, old, search))
+    gone = {"pictures": set(chosen.keys), "sentences": set(chosen.sentences)}
+    try:
+        moved = {"pictures": _moved(files, old)}
+        new = dict(zip(("pictures", "sentences"), files.tables_of(manifest), strict=True))
+        for kind, table in old.tables.items():
+            batches = _staying(table, gone[kind], moved.get(kind, {}), search, shared, tell)
+            if old.replaced:
+                new[kind].create(batches)
+            else:
+                # read all the same: a name that was asked for may be a part of one that stays
+                deque(batches, maxlen=0)
+    except BaseException:
+        # what is left would keep a full disk full; if this fails, too, the next writer does it
+        with suppress(StoreError):
+            files.clean()
+        raise
+    return traces.leave_out(shared), len(visible - shared)
+
+
+def _moved(files: StoreFiles, old: _Generation) -> dict[str, tuple[str, int]]:
+    """Copy the bytes that stay out of segments that go, and return their new places by key."""
+    rows = old.places.filter(pc.is_in(old.places["segment"], pa.array(sorted(old.segments), pa.string())))
+    # in the order of the bytes: each old segment is read once, from first to last
+    rows = rows.sort_by([("segment", "ascending"), ("offset", "ascending")])
+    moved: dict[str, tuple[str, int]] = {}
+    writer = SegmentWriter(files.folder)
+    try:
+        for start in range(0, len(rows), _IMAGES):
+            some = rows.slice(start, _IMAGES).to_pylist()
+            for row, content in zip(some, files.stored.whole(some), strict=True):
+                if writer.size >= FULL:
+                    writer.finish()
+                    writer = SegmentWriter(files.folder)
+                moved[row["id"]] = (writer.name, writer.write(memoryview(content)))
+        writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
+    return moved
+
+
+def _staying(
+    table: Table,
+    gone: Collection[str],
+    moved: dict[str, tuple[str, int]],
+    search: TraceSearch,
+    shared: set[bytes],
+    tell: Progress,
+) -> Iterator[pa.RecordBatch]:
+    """The rows that stay, batch by batch, with their new places; traces that they have, too, are added to `shared`."""
+    done, total = 0, len(table)
+    known, digests = table.states(), list[bytes]()
+    for batch in table.batches(table.schema.names, _ROWS):
+        digests += batch.column(DIGEST).to_pylist()
+        keys = batch.column("id").to_pylist()
+        # take makes a copy, in which nothing of the other rows is
+        kept = batch.take(pa.array([row for row, key in enumerate(keys) if key not in gone], pa.int64()))
+        if len(kept):
+            rows = _in_new_places(pa.Table.from_batches([kept]).select(table.schema.names), moved)
+            for content in values_of(rows):
+                shared.update(trace for _, trace in search.found(content))
+            yield from rows.cast(table.schema).combine_chunks().to_batches()
+        done += len(batch)
+        tell("rows", done, total)
+    # rows that could not be read must not be taken for rows that are to go
+    table.expect(len(digests), digest_sum(digests), known)
+
+
+def _in_new_places(rows: pa.Table, moved: Mapping[str, tuple[str, int]]) -> pa.Table:
+    """Rows with the new places of their bytes; a row that is damaged keeps its digest, so that this is still seen."""
+    places = [moved.get(key) for key in rows["id"].to_pylist()]
+    numbers = [number for number, place in enumerate(places) if place is not None]
+    if not numbers:
+        return rows
+    segments, offsets, digests = (rows[name].to_pylist() for name in ("segment", "offset", DIGEST))
+    chosen = rows.take(numbers)
+    facts, vectors = damaged(chosen, rows.schema)
+    for number in numbers:
+        segments[number], offsets[number] = places[number] or (None, 0)
+    for name, values in (("segment", segments), ("offset", offsets)):
+        field = rows.schema.field(name)
+        rows = rows.set_column(rows.schema.get_field_index(name), field, pa.array(values, field.type))
+    renewed = facts_digests(rows.take(numbers), rows.schema)
+    for number, digest, bad in zip(numbers, renewed, facts | vectors, strict=True):
+        if not bad:
+            digests[number] = digest
+    field = rows.schema.field(DIGEST)
+    return rows.set_column(rows.schema.get_field_index(DIGEST), field, pa.array(digests, field.type))
+
+
+def _in_others(files: StoreFiles, search: TraceSearch) -> Iterator[bytes]:
+    """Traces in the files of a store that hold nothing of its images."""
+    for path, name in _files(files):
+        if Path(name).parts[0] in _OTHERS:
+            yield from (trace for _, trace in search.in_file(path))
+
+
+def _in_old(files: StoreFiles, old: _Generation, search: TraceSearch) -> Iterator[bytes]:
+    """Traces in the files that an erasure replaces."""
+    names = {f"{files.manifest.table(kind)}.lance" for kind in old.tables if old.replaced}
+    for path, name in _files(files):
+        parts = Path(name).parts
+        if parts[0] in names or (parts[0] == FOLDER and parts[-1] in old.segments):
+            yield from (trace for _, trace in search.in_file(path))
+
+
+def _files(files: StoreFiles) -> list[tuple[Any, str]]:
+    """All files of a store, and their names within its folder."""
+    start = len(str(files.folder).rstrip("/")) + 1
+    return [(path, str(path)[start:]) for path in files_below(files.folder)]
+
+
+def _delete_uploads(chosen: Erasable, uploads: str | Path | None) -> int:
+    """Delete the files that clients had added, and return how many there were."""
+    if uploads is None:
+        return 0
+    folder = Path(os.path.abspath(uploads))  # noqa: PTH100 - as the store spells paths
+    count = 0
+    with reached(folder):
+        for image in chosen.images:
+            path = Path(image.path)
+            if added_by_client(image, folder) and path.exists():
+                path.unlink()
+                count += 1
+        if count:
+            sync_folder(folder)
+    return count
+
+
+def _forgotten(files: StoreFiles, chosen: Erasable, audit: Forget) -> int:
+    """Remove from an audit log what it tells of the images, and of identities that nobody has any more."""
+    gone = set(chosen.keys)
+    rows = files.table.all(["id", "identity"]).to_pylist()
+    others = {row["identity"] for row in rows if row["id"] not in gone}
+    identities = {image.identity for image in chosen.images if image.identity}
+    identities |= {text for kind, text in chosen.named if kind == "identity"}
+    keys = gone | {text for kind, text in chosen.named if kind == "id"}
+    with reached("the audit log"):
+        return audit(sorted(keys), sorted(identities - others))
+
+
+def _proof(files: StoreFiles, traces: Traces, shared: int, visible: int, tell: Progress) -> dict[str, Any]:
+    """Search all files of a store for traces."""
+    search = traces.search()
+    spans = _Spans(files)
+    stay: set[bytes] = set()
+    found: dict[str, set[bytes]] = {}
+    below = [(path, name, int(path.stat().st_size)) for path, name in _files(files)]
+    total, done = sum(size for *_, size in below), 0
+    for path, name, size in below:
+        parts = Path(name).parts
+        for place, trace in search.in_file(path) if parts[0] not in _OTHERS else ():
+            if parts[0] == FOLDER and spans.cover(parts[-1], place, len(trace)):
+                stay.add(trace)
+            else:
+                found.setdefault(name, set()).add(trace)
+        done += size
+        tell("bytes", done, total)
+    for name, trace in _in_rows(files, search):
+        found.setdefault(name, set()).add(trace)
+    remains = [
+        Remains(file=name, kind=kind, count=count)
+        for name, some in sorted(found.items())
+        for kind, count in _by_kind(traces, some - stay)
+    ]
+    remains += [
+        Remains(file=f"{FOLDER}/{name}", kind="bytes of no picture", count=count)
+        for name, count in spans.dead()
+    ]
+    remains += [Remains(file=name, kind="a file that no row needs", count=1) for name in _needless(files)]
+    counts = TraceCounts(
+        searched=len(traces) - len(stay), visible=visible, shared=shared + len(stay), short=traces.short
+    )
+    return {"traces": counts, "files": len(below), "bytes": total, "found": tuple(remains)}
+
+
+def _in_rows(files: StoreFiles, search: TraceSearch) -> Iterator[tuple[str, bytes]]:
+    """Names of tables, and traces in their rows as LanceDB reads them: it compresses texts, which bytes do not show."""
+    for table in (files.table, files.sentences):
+        names = [name for name in table.schema.names if name != "vector"]
+        for batch in table.batches(names, _ROWS):
+            for content in values_of(batch):
+                yield from ((f"{table.name}.lance", trace) for _, trace in search.found(content))
+
+
+def _needless(files: StoreFiles) -> list[str]:
+    """Names of data files in the folders of the tables that their newest versions do not need."""
+    needed = {
+        f"{table.name}.lance/{name}"
+        for table in (files.table, files.sentences)
+        for name in table.states()[0].files
+    }
+    # on an object storage the record names no files
+    held = [
+        name for _, name in _files(files) if needed and name.split("/")[1:2] in (["data"], ["_deletions"])
+    ]
+    return [name for name in held if name.split("/")[0].endswith(".lance") and name not in needed]
+
+
+def _by_kind(traces: Traces, some: Collection[bytes]) -> list[tuple[str, int]]:
+    kinds = [traces.kinds[trace] for trace in some]
+    return sorted((kind, kinds.count(kind)) for kind in set(kinds))
+
+
+class _Spans:
+    """Where in the segments the bytes of images lie."""
+
+    def __init__(self, files: StoreFiles) -> None:
+        places = files.table.all(_PLACES)
+        self._sizes = files.stored.segments.sizes()
+        self._alive = alive_bytes(places, files.stored.region_size)
+        rows = places.filter(pc.is_valid(places["segment"])).sort_by("offset")
+        names = np.array(rows["segment"].to_pylist(), object)
+        starts, small = rows["offset"].to_numpy(), rows["thumbnail_size"].to_numpy()
+        ends = starts + small + files.stored.region_size
+        self._spans = {name: (starts[names == name], ends[names == name]) for name in self._alive}
+
+    def cover(self, segment: str, place: int, size: int) -> bool:
+        """True if some bytes of a segment belong to one image."""
+        if segment not in self._spans:
+            return False
+        starts, ends = self._spans[segment]
+        row = int(np.searchsorted(starts, place, "right")) - 1
+        return row >= 0 and place + size <= int(ends[row])
+
+    def dead(self) -> list[tuple[str, int]]:
+        """Segments with the number of their bytes that belong to no image."""
+        counts = [(name, size - self._alive.get(name, 0)) for name, size in sorted(self._sizes.items())]
+        return [(name, count) for name, count in counts if count > 0]

@@ -1,0 +1,96 @@
+"""A look at one image file: read it if it is new or has changed, keep what is known of it otherwise."""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from limner.data.images import capture_time, thumbnail
+from limner.errors import ImageError
+from limner.search.entry import StoredImage
+from limner.types import Pixels
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is known of one image beside its file."""
+
+    identity: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    taken: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An image after a look at its file.
+
+    `pixels` are None if the stored vector is still right; `write` is True if the row must be written.
+    """
+
+    entry: StoredImage
+    outcome: Literal["added", "updated", "unchanged"]
+    write: bool = True
+    pixels: Pixels | None = None
+    thumbnail: bytes | None = None
+
+
+def look_at(
+    path: str, stored: StoredImage | None, note: Note | None, prepare: Callable[[str], Pixels]
+) -> Seen | str:
+    """Decide what to do about one image; a text is the reason why it cannot be read."""
+    try:
+        # a name that is not UTF-8 cannot be stored, so its file need not be read
+        path.encode()
+        # a named pipe would block the thread that opens it
+        before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
+        if not stat.S_ISREG(before.st_mode):
+            return "not a regular file"
+        known = note or (Note(stored.identity, stored.metadata, stored.taken) if stored else Note())
+        # Time stamps change in a copy or a checkout, without the bytes.
+        if stored and stored.size == before.st_size:
+            if stored.mtime == before.st_mtime_ns:
+                return _settled(stored, known, stored.mtime)
+            if _digest(path) == stored.sha256:
+                return _settled(stored, known, before.st_mtime_ns)
+        # Decoded first: what is no image is refused before all of it is read for the digest.
+        pixels = prepare(path)
+        # by the path and not from the pixels, which are cropped for the network
+        small = thumbnail(path)
+        taken = known.taken or capture_time(path)
+        digest = _digest(path)
+        after = os.stat(path)  # noqa: PTH116
+    except UnicodeEncodeError:
+        return "its name is not valid Unicode; rename it"
+    except ImageError as error:
+        # the report names the path beside the reason
+        return str(error).removeprefix(path).removeprefix(": ")
+    except OSError as error:
+        return f"cannot be read ({error.strerror or error})"
+    # pixels of one version would stand beside the digest of another
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        return "changed while it was read; index again"
+    entry = StoredImage(path, digest, after.st_size, after.st_mtime_ns, taken, known.identity, known.metadata)
+    return Seen(entry, "updated" if stored else "added", pixels=pixels, thumbnail=small)
+
+
+def _settled(stored: StoredImage, note: Note, mtime: int) -> Seen:
+    """An image whose bytes are those that were embedded; its facts or time stamp may have changed."""
+    # a row without a time is of a file without EXIF data, which need not be opened
+    taken = note.taken or (stored.taken and capture_time(stored.path))
+    now = replace(stored, mtime=mtime, taken=taken, identity=note.identity, metadata=note.metadata)
+    changed = _facts(stored) != _facts(now)
+    return Seen(now, "updated" if changed else "unchanged", write=changed or stored.mtime != mtime)
+
+
+def _facts(entry: StoredImage) -> tuple[str | None, datetime | None, str]:
+    return entry.identity, entry.taken, json.dumps(dict(entry.metadata), sort_keys=True)
+
+
+def _digest(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,135 @@
+"""The reports of what is done with a store: its checking, its repair, and an erasure."""
+
+from limner.wire import ResponseModel
+
+
+class Finding(ResponseModel):
+    """One kind of trouble that `verify` found."""
+
+    count: int
+    """Number of pictures or sentences."""
+
+    example: str
+    """Path of the first of them."""
+
+
+class Verification(ResponseModel):
+    """The result of `verify`."""
+
+    pictures: int
+    """Rows of the table of pictures."""
+
+    sentences: int
+    """Rows of the table of sentences."""
+
+    sound: bool
+    """True if nothing is damaged; files that are gone or changed are no damage."""
+
+    found: dict[str, Finding]
+    """The findings by kind of damage or change."""
+
+
+class Repair(ResponseModel):
+    """The result of `repair`."""
+
+    pictures: int
+    """Pictures in the store now."""
+
+    sentences: int
+    """Sentences in the store now."""
+
+    repaired: tuple[str, ...] = ()
+    """Paths of pictures that were encoded again from their files."""
+
+    lost: tuple[tuple[str, str], ...] = ()
+    """Paths of pictures that were damaged and could not be encoded again, with the reason; they are no longer there."""
+
+    lost_sentences: tuple[str, ...] = ()
+    """Texts of sentences that were damaged and could not be encoded again."""
+
+    complete: bool = True
+    """False if rows of the last commit are gone, so that nobody can tell whose they were: index those folders again."""
+
+
+class Remains(ResponseModel):
+    """Traces of erased rows that one file still has."""
+
+    file: str
+    """The file, within the store's folder."""
+
+    kind: str
+    """The column that they are of: path, sha256, vector, thumbnail …"""
+
+    count: int
+    """Number of different traces."""
+
+
+class TraceCounts(ResponseModel):
+    """Traces of erased rows: their paths, keys, hashes, facts and texts, and pieces of their bytes."""
+
+    searched: int
+    """Traces that were searched for in every file of the store after the erasure."""
+
+    visible: int
+    """Those that the files showed before it: only of these does the search tell something."""
+
+    shared: int
+    """Traces left out, because pictures or sentences that stay have the same bytes."""
+
+    short: int
+    """Traces left out, because they are too short or too plain to be told from other bytes."""
+
+
+class ErasureReport(ResponseModel):
+    """The result of an erasure."""
+
+    pictures: int
+    """Pictures that were erased."""
+
+    sentences: int
+    """Sentences of these pictures, which were erased with them."""
+
+    left: int
+    """Pictures that the store holds after it."""
+
+    uploads: int
+    """Picture files in the folder of uploads that were deleted."""
+
+    audit_lines: int | None
+    """Lines of the audit log from which something was removed; null if none was named."""
+
+    traced: int
+    """Pictures and sentences whose traces were searched for: all, or an even sample of very many."""
+
+    traces: TraceCounts
+    """How the proof was made."""
+
+    files: int
+    """Files of the store that were searched afterwards."""
+
+    bytes: int
+    """Their size."""
+
+    found: tuple[Remains, ...]
+    """Traces that are there all the same; empty if nothing of the erased rows is left."""
+
+    dry_run: bool = False
+    """True if nothing was erased or searched."""
+
+    @classmethod
+    def planned(cls, *, pictures: int, sentences: int, left: int) -> "ErasureReport":
+        """The report of an erasure that was not made."""
+        nothing = TraceCounts(searched=0, visible=0, shared=0, short=0)
+        return cls(
+            pictures=pictures,
+            sentences=sentences,
+            left=left,
+            uploads=0,
+            audit_lines=None,
+            traced=0,
+            traces=nothing,
+            files=0,
+            bytes=0,
+            found=(),
+            dry_run=True,
+        )

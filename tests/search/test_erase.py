@@ -1,0 +1,465 @@
+"""Of what was erased nothing is left in any file; of what was not, everything is."""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from limner.errors import StoreError
+from limner.search import erase as module
+from limner.search.entry import StoredImage, key_of
+from limner.search.erase import erasable, erase
+from limner.search.segments import SegmentWriter
+from limner.search.sentences import Sentence, SentenceTable
+from limner.search.store_files import StoreFiles
+from limner.search.store_path import StorePath
+from limner.search.table import Table
+from limner.search.traces import TraceSearch
+from limner.search.verify import DAMAGE, verify
+from tests.search.fake import DIM, FakeEncoder, Rows, unit
+
+SHAPE = (2, 2, 32)
+
+
+class Encoder(FakeEncoder):
+    """Gives each sentence an embedding that no other has."""
+
+    def encode_texts(self, sentences: str | Sequence[str], *, check: bool = True) -> Rows:
+        several = [sentences] if isinstance(sentences, str) else sentences
+        seeds = [list(sentence.encode()) for sentence in several]
+        return unit(np.stack([np.random.default_rng(seed).standard_normal(self.dim) for seed in seeds]))
+
+
+@dataclass(frozen=True)
+class Made:
+    """One image, with all that a store holds of it."""
+
+    entry: StoredImage
+    vector: np.ndarray
+    regions: np.ndarray | None
+    thumbnail: bytes | None
+    sentence: str
+
+    @property
+    def needles(self) -> list[bytes]:
+        """What must not be found anywhere once it is erased."""
+        path, digest = self.entry.path, self.entry.sha256
+        vector = self.vector.tobytes()
+        sentence = Sentence(self.sentence, path)
+        found = [vector, vector[:32], path.encode(), key_of(path).encode(), digest.encode()]
+        found += [bytes.fromhex(digest), str(self.entry.metadata["note"]).encode(), self.sentence.encode()]
+        found += [sentence.id.encode(), Encoder().encode_texts([self.sentence])[0].tobytes()]
+        for content in (None if self.regions is None else self.regions.tobytes(), self.thumbnail):
+            if content:
+                found += [content, content[len(content) // 2 :][:40]]
+        return found
+
+
+def made(number: int, seed: int, regions: bool) -> Made:
+    rng = np.random.default_rng([seed, number])
+    entry = StoredImage(
+        f"/people/camera {number % 3}/{rng.bytes(8).hex()}.jpg",
+        rng.bytes(32).hex(),
+        1,
+        seed,
+        identity=f"person {number // 3} of {seed}",
+        metadata={"camera": number % 3, "note": f"note {rng.bytes(8).hex()}"},
+    )
+    thumbnail = None if number % 7 == 6 else rng.bytes(int(rng.integers(90, 300)))
+    features = rng.standard_normal(SHAPE).astype(np.float16) if regions else None
+    vector = rng.standard_normal(DIM).astype(np.float32)
+    return Made(entry, vector, features, thumbnail, f"somebody in {rng.bytes(8).hex()}")
+
+
+def store_of(folder: Path, some: list[Made], commits: int = 1, sentences: bool = True) -> StoreFiles:
+    regions = some[0].regions is not None
+    files = StoreFiles.create(
+        folder, fingerprint="a" * 64, dim=DIM, run="run", region_shape=SHAPE if regions else None
+    )
+    for part in np.array_split(np.arange(len(some)), commits):
+        add(files, [some[place] for place in part])
+    if sentences:
+        told = [Sentence(one.sentence, one.entry.path) for one in some]
+        SentenceTable(files).index(Encoder(), [*told, Sentence("of nobody")])
+    return files
+
+
+def add(files: StoreFiles, some: list[Made]) -> None:
+    if some:
+        files.add(
+            [one.entry for one in some],
+            np.stack([one.vector for one in some]),
+            np.stack([one.regions for one in some if one.regions is not None])
+            if files.region_shape
+            else None,
+            [one.thumbnail for one in some],
+        )
+
+
+def left_of(folder: StorePath | Path, needles: Iterable[bytes]) -> set[tuple[str, bytes]]:
+    """Files below a folder that hold one of some bytes, by `in` alone."""
+    files = {str(path): path.read_bytes() for path in Path(str(folder)).rglob("*") if path.is_file()}
+    wanted = set(needles)
+    return {(path, needle) for path, content in files.items() for needle in wanted if needle in content}
+
+
+def answers(files: StoreFiles, some: list[Made]) -> dict[str, Any]:
+    """What a store answers of some images, to the last bit."""
+    ids = [one.entry.id for one in some]
+    entries = files.entries()
+    rows = [row for row in files.snapshot().items(np.arange(len(files))) if row.id in set(ids)]
+    sentences, vectors = SentenceTable(files).describing()
+    told = {sentence: vector.tobytes() for sentence, vector in zip(sentences, vectors, strict=True)}
+    return {
+        "items": rows,
+        "entries": [entries[one.entry.path] for one in some],
+        "vectors": files.vectors(ids).tobytes() if ids else b"",
+        "thumbnails": files.thumbnails(ids),
+        "regions": files.region_features(ids).tobytes() if files.region_shape and ids else b"",
+        "sentences": [told.get(Sentence(one.sentence, one.entry.path)) for one in some],
+    }
+
+
+def ranking(files: StoreFiles, some: list[Made]) -> list[tuple[str, Any]]:
+    ids = {one.entry.id for one in some}
+    query = np.linspace(-1, 1, DIM, dtype=np.float32)
+    hits = files.search(query, max(len(files), 1)) if len(files) else []
+    return [(hit.id, pytest.approx(hit.score, abs=1e-5)) for hit in hits if hit.id in ids]
+
+
+CASE = ("rows", "share", "commits", "regions", "sentences", "updated", "earlier", "seed")
+
+
+@given(
+    rows=st.integers(1, 60),
+    share=st.floats(0, 1),
+    commits=st.integers(1, 4),
+    regions=st.booleans(),
+    sentences=st.booleans(),
+    updated=st.booleans(),
+    earlier=st.booleans(),
+    seed=st.integers(0, 99),
+)
+@example(**dict(zip(CASE, (41, 1 / 41, 1, True, True, False, False, 0), strict=True)))
+@example(**dict(zip(CASE, (41, 1 / 41, 3, True, True, True, True, 1), strict=True)))
+@example(**dict(zip(CASE, (41, 1.0, 2, True, True, False, False, 2), strict=True)))
+@example(**dict(zip(CASE, (1000, 0.999, 4, False, True, True, False, 3), strict=True)))
+@example(**dict(zip(CASE, (1000, 0.05, 2, True, False, False, True, 4), strict=True)))
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nothing_is_left(
+    rows: int,
+    share: float,
+    commits: int,
+    regions: bool,
+    sentences: bool,
+    updated: bool,
+    earlier: bool,
+    seed: int,
+    tmp_path: Path,
+) -> None:
+    shutil.rmtree(tmp_path / "store", ignore_errors=True)
+    some = [made(number, seed, regions) for number in range(rows)]
+    files = store_of(tmp_path / "store", some, commits, sentences)
+    before_update: list[bytes] = []
+    if updated:
+        # rows of before and their bytes are to go as well
+        changed = made(0, seed + 100, regions)
+        entry = StoredImage(**{**vars(changed.entry), "path": some[0].entry.path})
+        before_update = some[0].needles[:2] + some[0].needles[4:7]
+        some[0] = Made(entry, changed.vector, changed.regions, changed.thumbnail, some[0].sentence)
+        add(files, some[:1])
+    gone = some[: round(rows * share)]
+    stays = some[len(gone) :]
+    reader = StoreFiles.open(files.folder)
+    expected, ranked = answers(reader, stays), ranking(reader, stays)
+    needles = [needle for one in gone for needle in one.needles]
+    # rows that are deleted are there still, which this search sees
+    if earlier:
+        files.delete([one.entry.id for one in gone])
+    assert not gone or len({needle for _, needle in left_of(files.folder, gone[0].needles)}) > 4
+    report = erase(files, () if earlier else [one.entry.id for one in gone])
+    assert left_of(files.folder, needles + before_update) == set()
+    assert report.found == ()
+    if not earlier:
+        assert report.pictures == len(gone)
+        assert report.sentences == (len(gone) if sentences else 0)
+        # not the raw form of a hash, nor texts that LanceDB compresses
+        assert not gone or report.traces.visible > 0.8 * report.traces.searched
+    assert report.left == len(stays) == len(files)
+    for one in (files, reader, StoreFiles.open(files.folder)):
+        assert answers(one, stays) == expected
+        assert ranking(one, stays) == ranked
+    assert not verify(files).found.keys() & DAMAGE.keys()
+    add(files, gone)
+    assert answers(reader, stays + gone)["vectors"] == b"".join(one.vector.tobytes() for one in stays + gone)
+
+
+def test_lancedb_alone_leaves_a_deleted_row(tmp_path: Path) -> None:
+    """What `store compact --purge` was before, and that the search of these tests sees it."""
+    some = [made(number, 0, False) for number in range(41)]
+    files = store_of(tmp_path / "store", some)
+    files.delete([some[7].entry.id])
+    for table in (files.table, files.sentences):
+        table.opened().optimize(cleanup_older_than=timedelta(milliseconds=1), delete_unverified=True)
+    found = {needle for _, needle in left_of(files.folder, some[7].needles)}
+    assert {some[7].vector.tobytes(), some[7].entry.path.encode(), some[7].entry.id.encode()} <= found
+    assert erase(files).pictures == 0
+    assert left_of(files.folder, some[7].needles) == set()
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+@contextmanager
+def killed_at(step: int) -> Iterator[list[int]]:
+    """End at the n-th operation on the disk; a process that has ended does nothing more."""
+    count = [0]
+
+    def ending(do: Callable[..., Any]) -> Callable[..., Any]:
+        def instead(*args: Any, **kwargs: Any) -> Any:
+            count[0] += 1
+            if count[0] - 1 < step:
+                return do(*args, **kwargs)
+            if count[0] - 1 == step and do is rmtree:
+                # half of it
+                next(path for path in Path(args[0]).rglob("*") if path.is_file()).unlink()
+            raise KilledError
+
+        return instead
+
+    rmtree = shutil.rmtree
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shutil, "rmtree", ending(rmtree))
+        for of, name in (
+            (Path, "replace"),
+            (Path, "unlink"),
+            (SegmentWriter, "write"),
+            (Table, "create"),
+            (module, "write_manifest"),
+            (StoreFiles, "clean"),
+        ):
+            patch.setattr(of, name, ending(getattr(of, name)))
+        yield count
+
+
+def test_killed_at_each_step(tmp_path: Path) -> None:
+    uploads = tmp_path / "uploads"
+    uploads.mkdir()
+    some = [made(number, 5, True) for number in range(6)]
+    digest = some[1].entry.sha256
+    upload = StoredImage(
+        f"{uploads}/{digest}.jpg", digest, 1, 1, metadata={"name": "x", "note": "a long note"}
+    )
+    some[1] = Made(upload, some[1].vector, some[1].regions, some[1].thumbnail, some[1].sentence)
+    gone, stays = some[:2], some[2:]
+    template = store_of(tmp_path / "template", some, 2)
+    all_before, expected = answers(template, some), answers(template, stays)
+    needles = [needle for one in gone for needle in one.needles]
+    states = set()
+    for step in range(500):
+        folder = tmp_path / f"store {step}"
+        shutil.copytree(tmp_path / "template", folder)
+        Path(upload.path).write_bytes(b"a picture")
+        files = StoreFiles.open(folder)
+        # a writer that has cleaned up before, as each one does
+        with files.writing():
+            pass
+        with killed_at(step) as count, suppress(KilledError):
+            erase(files, [one.entry.id for one in gone], uploads=uploads)
+        if count[0] <= step:
+            break
+        for reader in (StoreFiles.open(folder), files):
+            held = len(reader)
+            states.add(held)
+            assert answers(reader, stays) == expected
+            if held == len(some):
+                assert answers(reader, some) == all_before
+            else:
+                assert held == len(stays)
+        # whichever it was, the same call ends in the new generation
+        again = erase(StoreFiles.open(folder), [one.entry.id for one in gone], uploads=uploads)
+        assert (again.left, again.found) == (len(stays), ())
+        assert left_of(folder, needles) == set()
+        assert not Path(upload.path).exists()
+        assert answers(StoreFiles.open(folder), stays) == expected
+        shutil.rmtree(folder)
+    assert step > 10
+    assert states == {len(some), len(stays)}
+
+
+def test_what_is_erased(tmp_path: Path) -> None:
+    some = [made(number, 6, False) for number in range(9)]
+    files = store_of(tmp_path / "store", some)
+
+    def paths(**given: Any) -> list[str]:
+        return [image.path for image in erasable(files, **given).images]
+
+    def those(*numbers: int) -> list[str]:
+        return sorted(some[number].entry.path for number in numbers)
+
+    assert paths() == []
+    assert paths(ids=some[4].entry.id) == paths(paths=some[4].entry.path) == those(4)
+    assert paths(paths="/people/camera 1") == paths(where="camera=1") == those(1, 4, 7)
+    assert paths(paths="/people/camera") == []
+    assert paths(identity="person 1 of 6") == those(3, 4, 5)
+    # conditions must all be met, names are added
+    assert paths(identity="person 1 of 6", where={"camera": 1}) == those(4)
+    assert paths(ids=[some[0].entry.id], identity="person 1 of 6", where="camera=1") == those(0, 4)
+    assert len(erasable(files, where="camera=1").sentences) == 3
+    assert paths(ids="0" * 32) == []
+
+
+def test_a_name_that_is_not_there_and_one_that_others_contain(tmp_path: Path) -> None:
+    some = [made(number, 7, False) for number in range(4)]
+    files = store_of(tmp_path / "store", some)
+    erase(files)
+    generation = files.manifest.generation
+    report = erase(files, paths=["/people/camera"], ids=["0123456789abcdef" * 2])
+    assert (report.pictures, report.left, report.found) == (0, 4, ())
+    # the path is a part of others; of the names that were never there nothing is seen
+    assert (report.traces.shared, report.traces.visible) == (1, 0)
+    assert files.manifest.generation == generation
+
+
+def test_bytes_that_others_share(tmp_path: Path) -> None:
+    one, other = made(0, 8, True), made(1, 8, True)
+    twin = Made(
+        StoredImage(**{**vars(other.entry), "sha256": one.entry.sha256, "identity": one.entry.identity}),
+        one.vector,
+        one.regions,
+        one.thumbnail,
+        one.sentence,
+    )
+    files = store_of(tmp_path / "store", [one, twin])
+    report = erase(files, one.entry.id)
+    assert report.found == ()
+    # hash, identity, vector, digests, sentence; region features and thumbnail
+    assert report.traces.shared >= 8
+    assert left_of(files.folder, [one.entry.path.encode(), one.entry.id.encode()]) == set()
+    assert files.thumbnails([twin.entry.id]) == [one.thumbnail]
+
+
+def test_what_is_left_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = [made(number, 9, True) for number in range(12)]
+    files = store_of(tmp_path / "store", some)
+    (tmp_path / "store" / "forgotten.txt").write_bytes(b"..." + some[3].entry.path.encode())
+    # damaged bytes, which no row needs, cannot be hidden either
+    monkeypatch.setattr(StoreFiles, "clean", lambda self: None)
+    report = erase(files, some[3].entry.id)
+    found = {(Path(one.file).parts[0], one.kind) for one in report.found}
+    assert ("forgotten.txt", "path") in found
+    assert ("pictures-1.lance", "vector") in found
+    assert ("sentences-1.lance", "text") in found
+    assert {
+        ("segments", "thumbnail"),
+        ("segments", "region features"),
+        ("segments", "bytes of no picture"),
+    } <= found
+    monkeypatch.undo()
+    (tmp_path / "store" / "forgotten.txt").unlink()
+    assert erase(files, some[3].entry.id).found == ()
+    assert left_of(files.folder, some[3].needles) == set()
+
+
+def test_rows_that_are_left_are_reported_where_texts_are_compressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = [made(number, 14, False) for number in range(5)]
+    files = store_of(tmp_path / "store", some)
+    real = module._staying
+
+    def forgetful(
+        table: Any, gone: Any, moved: Any, search: TraceSearch, shared: set[bytes], tell: Any
+    ) -> Any:
+        # all rows stay, and what they share with the others is not known
+        return real(table, set(), moved, search, set(), tell)
+
+    monkeypatch.setattr(module, "_staying", forgetful)
+    # as if no file showed anything
+    monkeypatch.setattr(TraceSearch, "in_file", lambda self, path: iter(()))
+    found = {(one.file, one.kind) for one in erase(files, some[3].entry.id).found}
+    assert {("pictures-2.lance", "path"), ("sentences-2.lance", "text")} <= found
+
+
+def test_a_very_large_erasure_is_proved_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TRACED", 5)
+    some = [made(number, 10, False) for number in range(14)]
+    files = store_of(tmp_path / "store", some)
+    report = erase(files, [one.entry.id for one in some[:12]])
+    assert (report.pictures, report.traced, report.found) == (12, 8, ())
+    assert left_of(files.folder, [needle for one in some[:12] for needle in one.needles]) == set()
+
+
+def test_the_owners_files_stay(tmp_path: Path) -> None:
+    uploads = tmp_path / "uploads"
+    uploads.mkdir()
+    some = [made(number, 11, False) for number in range(3)]
+    digest = some[0].entry.sha256
+    paths = [uploads / f"{digest}.jpg", uploads / "own.jpg", tmp_path / f"{digest}.jpg"]
+    facts = {"name": "of a client", "note": "a note of one"}
+    some = [
+        Made(StoredImage(str(path), digest, 1, 1, metadata=facts), one.vector, None, None, one.sentence)
+        for path, one in zip(paths, some, strict=True)
+    ]
+    for path in paths:
+        path.write_bytes(b"a picture")
+    files = store_of(tmp_path / "store", some)
+    told: list[Any] = []
+
+    def forget(keys: Any, texts: Any) -> int:
+        told.append((keys, texts))
+        return 3
+
+    report = erase(
+        files,
+        [one.entry.id for one in some],
+        uploads=uploads,
+        audit=forget,
+    )
+    assert (report.uploads, report.audit_lines, report.left) == (1, 3, 0)
+    assert [path.exists() for path in paths] == [False, True, True]
+    assert told == [(sorted(one.entry.id for one in some), [])]
+
+
+def test_a_failing_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = [made(number, 12, True) for number in range(5)]
+    files = store_of(tmp_path / "store", some)
+    expected = answers(files, some)
+
+    def full(self: Table, batches: Any) -> None:
+        next(iter(batches))
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Table, "create", full)
+    with pytest.raises(StoreError, match="full"):
+        erase(files, some[0].entry.id)
+    assert answers(files, some) == expected
+    assert len(list((files.folder / "segments").iterdir())) == 1
+    assert not (files.folder / "pictures-2.lance").exists()
+
+
+def test_identities_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    some = [made(number, 13, False) for number in range(6)]
+    files = store_of(tmp_path / "store", some)
+    told: list[Any] = []
+
+    def forget(keys: Any, texts: Any) -> int:
+        told.append((keys, texts))
+        return 0
+
+    erase(files, some[0].entry.id, audit=forget)
+    erase(files, identity="person 1 of 13", audit=forget)
+    # the first identity has two other images
+    assert [texts for _, texts in told] == [[], ["person 1 of 13"]]
+    # a call that was killed after its rows had gone is made again
+    erase(files, identity="person 1 of 13", audit=forget)
+    assert told[2] == ([], ["person 1 of 13"])

@@ -1,0 +1,234 @@
+"""A damaged store after `repair`: what is left is right, and what is lost is said."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from limner.errors import LimnerError, SettingsError, StoreError
+from limner.search.entry import key_of
+from limner.search.index import index_pictures
+from limner.search.repair import repair
+from limner.search.segments import Segments
+from limner.search.sentences import Sentence, SentenceTable
+from limner.search.store_files import StoreFiles
+from limner.search.verify import verify
+from tests.search.fake import DIM, FakeEncoder, draw
+
+COUNT = 9
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    return [draw(tmp_path / "pictures" / f"{number}.png", number) for number in range(COUNT)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, pictures: list[Path]) -> Path:
+    """A store of three commits, with sentences."""
+    encoder = FakeEncoder()
+    files = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    for start in range(0, COUNT, 3):
+        metadata = {str(path): {"camera": 7} for path in pictures[start : start + 3]}
+        index_pictures(encoder, files, pictures[start : start + 3], metadata=metadata)
+    SentenceTable(files).index(encoder, [Sentence("red", str(pictures[0])), Sentence("blue")])
+    return tmp_path / "store"
+
+
+def opened(folder: Path) -> StoreFiles:
+    return StoreFiles.open(folder, check=False)
+
+
+def newest(folder: Path, table: str = "pictures-1") -> Path:
+    return min((folder / f"{table}.lance" / "_versions").glob("*.manifest"))
+
+
+def vector_bytes(folder: Path, picture: Path) -> tuple[Path, int]:
+    """The file and the place in it where a picture's vector begins."""
+    vector = FakeEncoder().encode_images([picture])[0].tobytes()
+    for file in (folder / "pictures-1.lance" / "data").iterdir():
+        if (place := file.read_bytes().find(vector)) >= 0:
+            return file, place
+    raise AssertionError
+
+
+def flip(file: Path, place: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place] ^= 0x40
+    file.write_bytes(content)
+
+
+def check(folder: Path, pictures: list[Path]) -> None:
+    """The store holds these pictures as they are, with their metadata."""
+    files = StoreFiles.open(folder)
+    assert verify(files, hashes=True).found == {}
+    assert sorted(files.entries()) == sorted(map(str, pictures))
+    assert {entry.metadata["camera"] for entry in files.entries().values()} == {7}
+    vectors = files.vectors([key_of(str(path)) for path in pictures])
+    np.testing.assert_array_equal(vectors, FakeEncoder().encode_images(pictures))
+    assert all(files.thumbnails([key_of(str(path)) for path in pictures]))
+    names = {path.name for path in folder.iterdir()}
+    assert not any(name.startswith(".salvage") for name in names)
+
+
+def test_a_whole_store_stays_as_it_is(folder: Path, pictures: list[Path]) -> None:
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    report = repair(opened(folder), lambda: pytest.fail("nothing to encode"))
+    assert (report.pictures, report.sentences, report.complete) == (COUNT, 2, True)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_one_bit_of_a_vector(folder: Path, pictures: list[Path]) -> None:
+    flip(*vector_bytes(folder, pictures[4]))
+    with pytest.raises(StoreError, match=r"has changed.*limner store repair"):
+        StoreFiles.open(folder)
+    assert not verify(opened(folder)).sound
+    encoder = FakeEncoder()
+    report = repair(opened(folder), lambda: encoder)
+    assert report.repaired == (str(pictures[4]),)
+    assert (report.pictures, report.lost, report.complete, encoder.encoded) == (COUNT, (), True, 1)
+    check(folder, pictures)
+    assert SentenceTable(StoreFiles.open(folder)).search(encoder.encode_texts("red")[0], 1)[0].text == "red"
+
+
+def test_a_picture_that_is_gone_is_lost_and_said(folder: Path, pictures: list[Path]) -> None:
+    flip(*vector_bytes(folder, pictures[4]))
+    pictures[4].unlink()
+    report = repair(opened(folder), FakeEncoder)
+    assert (report.pictures, report.repaired, report.complete) == (COUNT - 1, (), True)
+    [(path, reason)] = report.lost
+    assert (path, "No such file" in reason) == (str(pictures[4]), True)
+    check(folder, [path for path in pictures if path != pictures[4]])
+
+
+def test_a_thumbnail(folder: Path, pictures: list[Path]) -> None:
+    name = max(Segments(folder).sizes())
+    flip(folder / "segments" / name, 30)
+    assert not verify(opened(folder)).sound
+    report = repair(opened(folder), FakeEncoder)
+    assert (len(report.repaired), report.complete) == (1, True)
+    check(folder, pictures)
+    (folder / "segments" / min(Segments(folder).sizes())).unlink()
+    assert repair(opened(folder), FakeEncoder).repaired
+    check(folder, pictures)
+
+
+@pytest.mark.parametrize("damage", ["removed", "nonsense", "cut off"])
+def test_a_lost_commit(folder: Path, pictures: list[Path], damage: str) -> None:
+    """The newest version of the table is lost, and with it three pictures whose names nobody knows."""
+    file = newest(folder)
+    if damage == "removed":
+        file.unlink()
+    else:
+        file.write_bytes(b"nonsense" if damage == "nonsense" else file.read_bytes()[:-40])
+    with pytest.raises(StoreError, match="damaged"):
+        StoreFiles.open(folder)
+    assert not verify(opened(folder)).sound
+    report = repair(opened(folder), FakeEncoder)
+    assert (report.pictures, report.complete) == (COUNT - 3, False)
+    check(folder, pictures[:-3])
+    metadata = {str(path): {"camera": 7} for path in pictures}
+    assert index_pictures(FakeEncoder(), StoreFiles.open(folder), pictures, metadata=metadata).added == 3
+    check(folder, pictures)
+
+
+def test_a_data_file_that_cannot_be_read(folder: Path, pictures: list[Path]) -> None:
+    file, _ = vector_bytes(folder, pictures[0])
+    file.write_bytes(file.read_bytes()[:-20])
+    report = repair(opened(folder), FakeEncoder)
+    assert (report.pictures, report.complete) == (COUNT - 3, False)
+    check(folder, pictures[3:])
+
+
+def test_a_lost_record(folder: Path, pictures: list[Path]) -> None:
+    (folder / "pictures-1.commits.json").unlink()
+    with pytest.raises(StoreError, match=r"pictures-1\.commits\.json is gone"):
+        StoreFiles.open(folder)
+    report = repair(opened(folder), FakeEncoder)
+    assert (report.pictures, report.lost, report.complete) == (COUNT, (), False)
+    check(folder, pictures)
+
+
+def test_a_sentence(folder: Path) -> None:
+    vector = FakeEncoder().encode_texts("blue")[0].tobytes()
+    for file in (folder / "sentences-1.lance" / "data").iterdir():
+        if (place := file.read_bytes().find(vector)) >= 0:
+            flip(file, place)
+            break
+    assert not verify(opened(folder)).sound
+    with pytest.raises(StoreError, match="table of sentences"):
+        len(SentenceTable(StoreFiles.open(folder)))
+    report = repair(opened(folder), FakeEncoder)
+    assert (report.sentences, report.lost_sentences, report.complete) == (2, (), True)
+    assert verify(StoreFiles.open(folder)).sound
+
+
+def test_a_repair_that_is_killed_changes_nothing(
+    folder: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flip(*vector_bytes(folder, pictures[4]))
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("limner.search.repair.write_manifest", kill)
+    with pytest.raises(KeyboardInterrupt):
+        repair(opened(folder), FakeEncoder)
+    monkeypatch.undo()
+    assert (folder / "pictures-2.lance").exists()
+    with pytest.raises(StoreError, match="has changed"):
+        StoreFiles.open(folder)
+    assert repair(opened(folder), FakeEncoder).repaired == (str(pictures[4]),)
+    check(folder, pictures)
+
+
+def test_what_cannot_be_repaired(tmp_path: Path, folder: Path, pictures: list[Path]) -> None:
+    upath = pytest.importorskip("upath")
+    files = opened(folder)
+    files.folder = upath.UPath("memory://store")
+    with pytest.raises(SettingsError, match="repaired on a disk"):
+        repair(files, FakeEncoder)
+    flip(*vector_bytes(folder, pictures[4]))
+
+    def none() -> FakeEncoder:
+        raise StoreError("no such run")
+
+    with pytest.raises(StoreError, match="no such run"):
+        repair(opened(folder), none)
+    with opened(folder)._lock.held(), pytest.raises(StoreError, match="is being written"):
+        repair(opened(folder), FakeEncoder)
+    assert repair(opened(folder), FakeEncoder).complete
+
+
+def test_a_reader_goes_on_after_a_repair(folder: Path, pictures: list[Path]) -> None:
+    reader = StoreFiles.open(folder)
+    assert len(reader.snapshot().keys) == COUNT
+    shutil.copytree(folder, folder.with_name("copy"))
+    flip(*vector_bytes(folder, pictures[4]))
+    repair(opened(folder), FakeEncoder)
+    assert len(reader.snapshot().keys) == COUNT
+    np.testing.assert_array_equal(
+        reader.vectors([key_of(str(pictures[4]))]), FakeEncoder().encode_images([pictures[4]])
+    )
+
+
+Read = Callable[[StoreFiles], object]
+READS: list[Read] = [
+    lambda files: files.search(np.ones(DIM, np.float32)),
+    lambda files: files.entries(),
+    lambda files: len(files),
+]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_an_open_reader_finds_damage_with_the_next_commit(
+    folder: Path, pictures: list[Path], read: Read
+) -> None:
+    reader = StoreFiles.open(folder)
+    read(reader)
+    index_pictures(FakeEncoder(), StoreFiles.open(folder), [draw(pictures[0].parent / "new.png", 77)])
+    newest(folder).unlink()
+    with pytest.raises(LimnerError, match="damaged"):
+        read(reader)
