@@ -4,7 +4,7 @@
 
 LanceDB has no checksums: a flipped bit in a vector is another vector, a lost manifest is the table of yesterday, and
 some damaged files end the process with a signal. So the record says of the last commit its version, the number of rows,
-the sum of their digests, and the sizes and digests of LanceDB's files. It is written before the commit, with the new
+the sum of their digests, and the sizes and checksums of LanceDB's files. It is written before the commit, with the new
 state as `pending`, and after it, so that a kill in between is no damage: the table is then in either state. Each state
 has a digest over that of the one before it (`chain`).
 
@@ -14,6 +14,7 @@ are checked there as everywhere.
 
 import json
 import os
+import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
@@ -30,6 +31,8 @@ from limner.search.store_path import StorePath, reached
 
 ENDING = ".commits.json"
 
+_PART = 2**20  # bytes of a file that are read at once
+
 _KEPT = 16
 """States of before that are kept: a reader whose rows are some commits old finds theirs."""
 
@@ -40,7 +43,7 @@ class State:
 
     - `version`: LanceDB's number of the commit; 0 = there is no table yet, or of a pending one: not known yet.
     - `sum`: sum of the rows' digests, each read as two numbers of 64 bits, modulo 2^64.
-    - `files`: for the names of LanceDB's files, below the table's folder, size and digest.
+    - `files`: for the names of LanceDB's files, below the table's folder, size and CRC-32.
     """
 
     version: int = 0
@@ -138,7 +141,7 @@ class Commits:
 
 
 def files_of(table: StorePath, known: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
-    """Sizes and digests of the files in which LanceDB keeps the newest version of a table; {} on an object storage.
+    """Sizes and checksums of the files in which LanceDB keeps the newest version of a table; {} on an object storage.
 
     Files are never changed, so those that are `known` are not read again.
     """
@@ -160,9 +163,14 @@ def files_of(table: StorePath, known: Mapping[str, tuple[int, str]]) -> dict[str
 
 
 def file_digest(path: Path) -> tuple[int, str]:
-    """Size and digest of a file."""
-    content = path.read_bytes()
-    return len(content), blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
+    """Size and CRC-32 of a file."""
+    # zlib's CRC-32 takes 3.4 GB a second here, BLAKE2b 0.75: a store of 8,000 images opens in 10 ms more in place of
+    # 70. What passes it by chance (one damage of four billion) the rows' own digests find in `verify`
+    size, code, part = 0, 0, memoryview(bytearray(_PART))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(part):
+            size, code = size + count, zlib.crc32(part[:count], code)
+    return size, f"{code:08x}"
 
 
 def digest_sum(digests: Collection[bytes]) -> tuple[int, int]:
@@ -174,7 +182,13 @@ def digest_sum(digests: Collection[bytes]) -> tuple[int, int]:
 
 def column_sum(column: pa.ChunkedArray) -> tuple[int, int]:
     """Sum of a column of digests."""
-    return digest_sum(column.to_pylist())
+    total = np.zeros(2, np.uint64)
+    for chunk in column.chunks:
+        # through the buffer: a list of 100,000 objects takes as long as all the rest of a check
+        numbers = np.frombuffer(chunk.buffers()[1], np.uint64).reshape(-1, 2)
+        total += numbers[chunk.offset : chunk.offset + len(chunk)].sum(axis=0, dtype=np.uint64)
+    low, high = total.tolist()
+    return low, high
 
 
 def _state(values: dict[str, Any]) -> State:
