@@ -34,6 +34,7 @@ from limner.search.manifest import read_manifest
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
 from limner.search.store_files import check_empty
+from limner.search.with_model import store_of_run
 from limner.training.log import Event
 from limner.training.loop import train
 

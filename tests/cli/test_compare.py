@@ -15,8 +15,14 @@ def _written(limner: Limner, folder: Path, noise: float, seed: int) -> Path:
     sentences = np.repeat(images, 2, axis=0)
     sentences += noise * np.random.default_rng(seed).normal(size=sentences.shape)
     arrays, queries = folder / f"{noise}-{seed}.npz", folder / f"{noise}-{seed}.parquet"
-    groups = {"image_groups": np.arange(60), "sentence_groups": np.repeat(np.arange(60), 2)}
-    np.savez(arrays, images=images, sentences=sentences, **groups)
+    of_images = np.arange(60)
+    np.savez(
+        arrays,
+        images=images,
+        sentences=sentences,
+        image_groups=of_images,
+        sentence_groups=np.repeat(of_images, 2),
+    )
     assert limner("score", arrays, "--per-query", queries).code == 0
     return queries
 
