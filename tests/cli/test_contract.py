@@ -178,6 +178,7 @@ def toys_of(
         "store info": [own],
         "store list": [own],
         "store verify": [own],
+        "store repair": [own],
         "store compact": [own],
         "store delete": [own, picture],
         "reindex": [own, toy_run, tmp_path / "new", "--cpu"],

@@ -159,14 +159,32 @@ def test_verify(limner: Limner, own: Path) -> None:
         0,
         f"{own}: {len(StoreFiles.open(own))} pictures, whole, each picture once\n",
     )
-    table = StoreFiles.open(own).table.opened()
-    table.add(table.search().limit(1).to_arrow())
+
+
+def test_damage_and_repair(limner: Limner, own: Path, toy_run: Path) -> None:
+    """One bit of one vector; its picture is encoded again."""
+    files = StoreFiles.open(own)
+    before = files.entries()
+    first = min(before.values(), key=lambda entry: entry.path)
+    vector = files.vectors([first.id])
+    for file in (own / "pictures-1.lance" / "data").iterdir():
+        content = bytearray(file.read_bytes())
+        if (place := content.find(vector.tobytes())) >= 0:
+            content[place] ^= 1
+            file.write_bytes(content)
+    refused(limner("search", own, "a red square", "--cpu"), "has changed.*limner store repair")
     damaged = limner("store", "verify", own)
     assert damaged.code == 1
-    assert damaged.out.startswith("damaged: pictures that stand in the table more than once: 1, e.g. /")
+    assert damaged.out.startswith("damaged: tables that are damaged or lost in part")
     report = json.loads(limner("store", "verify", own, "--json").out)
-    assert report["found"]["twice"]["count"] == 1
-    assert not report["sound"]
+    assert (report["found"]["files"]["count"], report["sound"]) == (1, False)
+    mended = limner("store", "repair", own, "--run", toy_run, "--cpu")
+    assert mended.code == 0
+    assert mended.out.splitlines()[0] == f"encoded again: {first.path}"
+    assert mended.out.endswith(f"{len(before)} pictures and 0 sentences, 1 encoded again, 0 lost\n")
+    assert limner("store", "verify", own, "--hashes").code == 0
+    assert StoreFiles.open(own).entries() == before
+    np.testing.assert_allclose(StoreFiles.open(own).vectors([first.id]), vector, atol=1e-4)
 
 
 def test_compact(limner: Limner, own: Path) -> None:
@@ -179,5 +197,5 @@ def test_mistakes(limner: Limner, own: Path, tmp_path: Path) -> None:
     refused(limner("store", "delete", own), "name pictures to delete")
     refused(limner("store", "delete", own, "nowhere.jpg"), "nowhere.jpg: the store holds no such picture")
     refused(limner("store", "delete", own, "--id", "0" * 32), "--id 0+: the store holds no such picture")
-    for command in ("info", "list", "verify", "compact"):
+    for command in ("info", "list", "verify", "repair", "compact"):
         refused(limner("store", command, tmp_path / "none"), "none")
