@@ -125,7 +125,9 @@ def test_train_resume_evaluate(limner: Limner, toy_run: Path, pictures: Path, tm
     assert evaluated.code == 0
     assert "text → image" in evaluated.out
     report = json.loads(file.read_text(encoding="utf-8"))
-    assert list(report) == ["protocol", "split", "counts", "image_to_text", "text_to_image", "provenance"]
+    assert list(report) == [
+        *("protocol", "split", "counts", "image_to_text", "text_to_image", "intervals", "provenance")
+    ]
     assert (report["split"], report["counts"]["images"], report["counts"]["sentences"]) == ("test", 7, 14)
     for direction in ("image_to_text", "text_to_image"):
         assert {"R@1", "R@5", "R@10", "MedR", "mAP"} <= report[direction].keys()

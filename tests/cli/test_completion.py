@@ -25,7 +25,7 @@ def _told(words: str) -> set[str]:
 
 def test_commands_and_options_are_completed() -> None:
     assert _told("limner se") == {"search", "serve"}
-    assert _told("limner store ") == {"info", "list", "delete", "verify", "repair", "compact"}
+    assert _told("limner store ") == {"info", "list", "delete", "erase", "verify", "repair", "compact"}
     assert {"--queries", "--quiet"} <= _told("limner search --qu")
 
 
