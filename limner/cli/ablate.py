@@ -10,7 +10,7 @@ import typer
 from limner.cli.console import counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, DataSource
-from limner.cli.schemas import AblationTable
+from limner.cli.schemas_of_measures import AblationTable
 from limner.errors import SettingsError
 
 # for annotations alone: at run time these bring torch, and `limner ablate --help` starts without it

@@ -7,7 +7,7 @@ import typer
 from limner.cli.console import counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, Rerank, RunFolder, Stage, device, first, store_folder
-from limner.cli.schemas import CalibrationReport
+from limner.cli.schemas_of_measures import CalibrationReport
 from limner.errors import CheckpointError, SettingsError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 
 from limner.cli.console import out
 from limner.cli.contract import command, group
-from limner.cli.schemas import Comparison, Comparisons
+from limner.cli.schemas_of_measures import Comparison, Comparisons
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from limner.cli.options import (
     device,
     first,
 )
-from limner.cli.schemas import EvaluationReport, of_report
+from limner.cli.schemas_of_measures import EvaluationReport, of_report
 from limner.errors import SettingsError
 
 app = group("Evaluate.")

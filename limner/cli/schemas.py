@@ -1,6 +1,7 @@
 """The models of `--json` output that `limner.wire` does not already have.
 
-Each class is the result of one command; docs/cli.md shows its schema. Field order is the order of the JSON.
+Those of commands that measure are in `limner.cli.schemas_of_measures`. Each class is the result of one command;
+docs/cli.md shows its schema. Field order is the order of the JSON.
 """
 
 from pathlib import Path
@@ -169,135 +170,6 @@ class Trained(Result):
     """The stages that this call trained; fewer after `--resume`."""
     reranks: bool
     """True if the checkpoint that validation chose re-ranks."""
-
-
-class LanguageMeasures(Result):
-    """Measures of the sentences of one language, with all images of the split."""
-
-    counts: dict[str, int]
-    """Images, sentences of the language, groups, and queries without a match."""
-    image_to_text: dict[str, float]
-    """Value by measure; each image ranks the sentences of this language alone."""
-    text_to_image: dict[str, float]
-    """Value by measure; each sentence of this language ranks all images."""
-    problem: str = ""
-    """Why there are no values; empty if there are."""
-
-
-class EvaluationReport(Result):
-    """Measures of both directions, with what a reader needs to trust or repeat them."""
-
-    protocol: str
-    """The rules."""
-    split: str
-    """The split that was ranked."""
-    counts: dict[str, int]
-    """Images, sentences, groups, and queries without a match."""
-    image_to_text: dict[str, float]
-    """Value by measure: recalls and precisions in percent, ranks from 1."""
-    text_to_image: dict[str, float]
-    """As `image_to_text`."""
-    intervals: dict[str, dict[str, tuple[float, float]]] = {}
-    """95 % interval by direction and measure, over clusters of queries; absent for fewer than two clusters."""
-    curves: dict[str, JsonValue] = {}
-    """Curves by direction and name, if asked for."""
-    languages: dict[str, LanguageMeasures] = {}
-    """Measures by the language of the sentences, if the split's sentences have any."""
-    provenance: dict[str, JsonValue]
-    """Fingerprints of the split and the model, seed, versions, and the split that chose the checkpoint."""
-
-
-class RunsSummary(Result):
-    """One configuration over its runs."""
-
-    recipe: str
-    """Name of the recipe."""
-    protocol: str
-    """The rules under which the runs were evaluated."""
-    runs: tuple[str, ...]
-    """Run folders."""
-    seeds: tuple[int | None, ...]
-    """Seeds of the runs, in their order; null for an imported model."""
-    splits: int
-    """Different splits among them; above 1 for repeated draws."""
-    looks: int
-    """How often these runs have evaluated the split in all."""
-    values: dict[str, dict[str, tuple[float, float | None]]]
-    """Mean and sample standard deviation by direction and measure; null for a single run."""
-
-
-class RunsSummaries(Many[list[RunsSummary]]):
-    """The result of `limner summarise`: a configuration each."""
-
-
-class Comparison(Result):
-    """One measure of two systems on the same queries."""
-
-    direction: str
-    """"image_to_text", "text_to_image", or "as given" of a file without directions."""
-    measure: str
-    """A column of the files."""
-    first: str
-    """The system that the other is compared with: its files."""
-    second: str
-    """The other system."""
-    values: tuple[float, float]
-    """Values of both, in the measure's unit."""
-    difference: float
-    """Second minus first."""
-    interval: tuple[float, float] | None
-    """95 % interval of the difference over clusters of queries; null below two clusters."""
-    p: float
-    """Two-sided p-value of a randomisation test that exchanges whole clusters."""
-    p_holm: float
-    """The same adjusted for the number of comparisons of this call (Holm)."""
-    queries: int
-    """Queries that both have."""
-    clusters: int
-    """Clusters of them."""
-
-
-class Comparisons(Many[list[Comparison]]):
-    """The result of `limner compare`."""
-
-
-class TrecReport(Result):
-    """Measures of a TREC run."""
-
-    run: dict[str, str]
-    """File name and SHA-256 of the run."""
-    qrels: dict[str, str]
-    """File name and SHA-256 of the qrels."""
-    counts: dict[str, int]
-    """Queries, and those without a true match."""
-    values: dict[str, float]
-    """Value by measure."""
-    curves: dict[str, JsonValue]
-    """Curves by name, if asked for."""
-    versions: dict[str, str]
-    """Versions of the programs that measured."""
-
-
-class CalibrationReport(Result):
-    """The reliability of a run's probabilities of first hits."""
-
-    split: str
-    """The split that was measured, or "store"."""
-    pictures: int
-    """Pictures that were searched."""
-    threshold: float
-    """Probability from which a first hit counts as good."""
-    reliability: dict[str, dict[str, float | None]]
-    """By kind of score: queries, share right, calibration error, Brier score, and what the threshold does."""
-    unusable: dict[str, str]
-    """By kind of score, why searches do not say "no good match" by the threshold, where they do not."""
-    file: str | None
-    """The file that was written; null with `--check`."""
-
-
-# open, since its rows have the measures that their table prints
-class AblationTable(Many[dict[str, JsonValue]]):
-    """The content of `table.json`: rows with mean, deviation and the paper's figures, runs, remarks, versions."""
 
 
 class FigureFiles(Result):
@@ -514,8 +386,3 @@ class DemoSummary(Result):
     """R@1 of comparing colours alone."""
     minutes: float
     """How long it took."""
-
-
-def of_report(report: Any) -> EvaluationReport:
-    """An evaluation's report as a result."""
-    return EvaluationReport.model_validate(report.to_dict())

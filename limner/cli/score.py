@@ -12,7 +12,7 @@ import typer
 from limner.cli.console import out, working
 from limner.cli.contract import command, group
 from limner.cli.options import Folds, Measures, PerQuery, ProtocolName, Report
-from limner.cli.schemas import EvaluationReport, TrecReport, of_report
+from limner.cli.schemas_of_measures import EvaluationReport, TrecReport, of_report
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:

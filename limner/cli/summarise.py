@@ -7,7 +7,7 @@ import typer
 
 from limner.cli.console import out
 from limner.cli.contract import command, group
-from limner.cli.schemas import RunsSummaries, RunsSummary
+from limner.cli.schemas_of_measures import RunsSummaries, RunsSummary
 
 if TYPE_CHECKING:
     from limner.inference.evaluations import Summary

@@ -14,7 +14,6 @@ that no row names.
 
 import re
 import secrets
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -44,7 +43,7 @@ from limner.search.manifest import (
 from limner.search.salvage import SALVAGE
 from limner.search.segments import MissingSegmentError
 from limner.search.snapshot import Snapshot
-from limner.search.store_path import StorePath, is_remote, reached, store_path
+from limner.search.store_path import StorePath, is_remote, reached, remove, store_path
 from limner.search.store_writer import StoreWriter
 from limner.search.stored_bytes import StoredBytes
 from limner.search.table import Table, matrix_of
@@ -486,17 +485,6 @@ def store_for(
 def lock_of(folder: StorePath) -> WriterLock | Lease:
     """The lock of a store's folder: a file, or a lease on an object storage."""
     return WriterLock(folder) if isinstance(folder, Path) else Lease(folder)
-
-
-def remove(path: StorePath) -> None:
-    """Remove a file, or a folder with all that is in it."""
-    if not isinstance(path, Path):
-        remote: Any = path
-        remote.fs.rm(remote.path, recursive=True)
-    elif path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
 
 
 def check_empty(folder: StorePath, *, besides: str | None = None) -> None:

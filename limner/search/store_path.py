@@ -1,6 +1,7 @@
 """The path of a store: a folder of this machine, or `s3://BUCKET/…` on an object storage."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,6 +100,17 @@ def _reason(place: Any, error: Exception) -> str:
 def _endpoint() -> str | None:
     # the variable of the one service goes before that of all, as in the tools of AWS
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+def remove(path: StorePath) -> None:
+    """Remove a file, or a folder with all that is in it."""
+    if not isinstance(path, Path):
+        remote: Any = path
+        remote.fs.rm(remote.path, recursive=True)
+    elif path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def size_of(place: Any) -> int:

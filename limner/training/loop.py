@@ -126,6 +126,12 @@ class _Training:
                 )
 
     def run(self) -> Path:
+        try:
+            return self._run()
+        finally:
+            self.log.close()
+
+    def _run(self) -> Path:
         resumed = (self.out / STATE_FILE).exists()
         if resumed:
             self.progress, identity = read_progress(self.out)
@@ -146,7 +152,6 @@ class _Training:
         self.progress.finished = True
         # Without the optimisers' moments: a finished run needs its weights and progress alone.
         self._write_state(())
-        self.log.close()
         return self.out
 
     def _stage(self, index: int, resumed: bool) -> None:

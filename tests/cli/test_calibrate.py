@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from limner.cli import calibrate as calibrate_module
-from limner.cli.schemas import CalibrationReport
+from limner.cli.schemas_of_measures import CalibrationReport
 from limner.data.records import Dataset
 from limner.inference import load_model
 from limner.inference.calibration import THRESHOLD
