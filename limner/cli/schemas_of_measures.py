@@ -1,8 +1,8 @@
-"""The models of `--json` output of the commands that measure: evaluate, score, compare, summarise, calibrate, ablate."""
+"""The models of `--json` output of the commands that measure, such as evaluate, score and compare."""
 
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from limner.cli.schemas import Many, Result
 
@@ -33,11 +33,11 @@ class EvaluationReport(Result):
     """Value by measure: recalls and precisions in percent, ranks from 1."""
     text_to_image: dict[str, float]
     """As `image_to_text`."""
-    intervals: dict[str, dict[str, tuple[float, float]]] = {}
+    intervals: dict[str, dict[str, tuple[float, float]]] = Field(default={})
     """95 % interval by direction and measure, over clusters of queries; absent for fewer than two clusters."""
-    curves: dict[str, JsonValue] = {}
+    curves: dict[str, JsonValue] = Field(default={})
     """Curves by direction and name, if asked for."""
-    languages: dict[str, LanguageMeasures] = {}
+    languages: dict[str, LanguageMeasures] = Field(default={})
     """Measures by the language of the sentences, if the split's sentences have any."""
     provenance: dict[str, JsonValue]
     """Fingerprints of the split and the model, seed, versions, and the split that chose the checkpoint."""

@@ -34,7 +34,7 @@ ENDING = ".commits.json"
 _PART = 2**20  # bytes of a file that are read at once
 
 _KEPT = 16
-"""States of before that are kept: a reader whose rows are some commits old finds theirs."""
+"""Number of earlier states that are kept: a reader whose rows are some commits old finds theirs."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Commits:
         self._store = store
 
     def read(self) -> Record | None:
-        """Read the record; None if there is none. Raises `StoreError` for a damaged one."""
+        """Read the record; None if the table has none. Raises `StoreError` for a damaged one."""
         with reached(self._store, "read"):
             try:
                 text = self.path.read_text(encoding="utf-8")

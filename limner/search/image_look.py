@@ -18,7 +18,7 @@ from limner.types import Pixels
 
 @dataclass(frozen=True)
 class Note:
-    """What is known of one image beside its file."""
+    """The facts of one image that do not come from its file."""
 
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)

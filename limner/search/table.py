@@ -176,7 +176,7 @@ class Table:
     def expect(self, rows: int, total: tuple[int, int], known: Sequence[State] = ()) -> None:
         """Compare rows that were read, by number and sum of digests, with the record. Raises `StoreError`.
 
-        `known`: states of before the reading, where it takes as long as many commits.
+        `known`: earlier states, if the reading takes as long as many commits.
         """
         if not any(state.holds(rows, total) for state in (*self.states(), *known)):
             raise self._damaged(f"its {rows} rows are not those of a commit")

@@ -75,7 +75,7 @@ class ErasureBody(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"identity": "17"}]})
 
-    ids: list[Key] = Field(default=[], max_length=10_000)
+    ids: list[Key] = Field(default=[], max_length=1_000)
     """Keys of pictures; unknown ones are ignored."""
 
     identity: Annotated[str, Field(max_length=200)] | None = None
