@@ -44,7 +44,7 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
     assert f"written to {run / 'calibration.json'}" in made.out
     written = (run / "calibration.json").read_bytes()
     values = json.loads(written)
-    assert (values["format"], values["split"], values["threshold"]) == (3, "val", 0.5)
+    assert (values["format"], values["split"], values["threshold"]) == (4, "val", 0.5)
     assert values["reranker"] is None
     checked = limner("calibrate", run, *data, "--check", "test")
     assert checked.code == 0, checked.err
