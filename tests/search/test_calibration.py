@@ -137,7 +137,7 @@ def test_the_stores_own_goes_before_that_of_the_run(
     assert (answer.threshold, answer.good, answer[0].probability) == (None, None, None)
     of_run = calibrate_run(run, val, "val", threshold=0.3)
     of_store = calibrate_store(run, store, threshold=0.2).calibration
-    monkeypatch.setattr("limner.search.store.load_calibration", lambda path, fingerprint: of_run)
+    monkeypatch.setattr("limner.search.kept_model.load_calibration", lambda path, fingerprint: of_run)
     assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_run
     assert write_store_calibration(store.folder, of_store) == tmp_path / "store" / FILE
     assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_store
@@ -202,7 +202,7 @@ class Remote:
 
 
 def test_it_is_kept_on_an_object_storage_too(run: TrainedModel, val: Dataset, tmp_path: Path) -> None:
-    made, there = calibrate_run(run, val, "val"), Remote(tmp_path)
+    made, there = calibrate_run(run, val, "val").replace(split="store"), Remote(tmp_path)
     assert load_store_calibration(there, run.fingerprint) is None
     write_store_calibration(there, made)
     assert load_store_calibration(there, run.fingerprint) == made
