@@ -161,7 +161,7 @@ def test_metadata_is_kept_changed_and_counted(pictures: list[Path], store: Store
 
 
 def test_misuse_is_refused_before_anything_is_stored(pictures: list[Path], store: StoreFiles) -> None:
-    with pytest.raises(StoreError, match="index again"):
+    with pytest.raises(StoreError, match="limner reindex"):
         index_pictures(FakeEncoder("c" * 64), store, pictures)
     with pytest.raises(StoreError, match="width"):
         index_pictures(FakeEncoder(dim=3), store, pictures)
