@@ -325,7 +325,7 @@ def checkpoint_path(folder: Path, stage: str | None) -> Path:
     if folder.is_file():
         return folder
     try:
-        # runs of before have no digest in it
+        # older runs have no digest in it
         listing = opened(json.loads((folder / RUN_FILE).read_text(encoding="utf-8")), required=False)
         stages = {str(entry["name"]): str(entry["file"]) for entry in listing["stages"]}
         best = str(listing["best"])

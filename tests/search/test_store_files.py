@@ -104,7 +104,9 @@ def test_what_another_handle_adds_is_seen(tmp_path: Path) -> None:
 def test_another_model_is_refused(tmp_path: Path) -> None:
     store = store_of(tmp_path)
     store.check_model(MODEL, 4)
-    with pytest.raises(StoreError, match=r"1234567890ab \(run runs/a\).*fedcba098765.*limner reindex") as caught:
+    with pytest.raises(
+        StoreError, match=r"1234567890ab \(run runs/a\).*fedcba098765.*limner reindex"
+    ) as caught:
         store.check_model(OTHER, 4)
     assert OTHER not in str(caught.value)
     with pytest.raises(StoreError, match="width 4, the model gives 5"):
