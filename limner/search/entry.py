@@ -90,7 +90,8 @@ def key_of(path: str) -> str:
     """Key of an image by its absolute path: a digest, 32 hex digits."""
     # a digest and not the path: keys stand in URLs and in SQL, and must tell nothing of this machine. 128 bits: of a
     # billion images two have the same key with a probability of 1e-21
-    return hashlib.sha256(path.encode()).hexdigest()[:32]
+    # a name that is not UTF-8 has a key, too; no row has it, since such pictures are skipped
+    return hashlib.sha256(path.encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def to_json(metadata: Mapping[str, Any]) -> str:

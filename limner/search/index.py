@@ -190,7 +190,7 @@ def index_pictures(
     with store.writing():
         found = find_pictures(paths)
         pictures = found.pictures
-        stored = store.entries()
+        stored = store.entries(pictures)
 
         def look(path: str) -> Seen | str:
             return look_at(path, stored.get(path), notes.get(path), encoder.prepare_image)

@@ -28,7 +28,7 @@ from jaxtyping import Float, Int
 from limner.errors import DataError, SettingsError, StoreError, UnknownPictureError
 from limner.search.commits import ENDING
 from limner.search.compaction import compact_segments, segment_names
-from limner.search.entry import FIELDS, PLACE, StoredImage, schema, sentence_schema
+from limner.search.entry import FIELDS, PLACE, StoredImage, key_of, schema, sentence_schema
 from limner.search.lock import LEASE_FILE, LOCK_FILE, Lease, WriterLock
 from limner.search.manifest import (
     FILE,
@@ -53,6 +53,7 @@ from limner.wire import Hit
 T = TypeVar("T")
 
 _TRIES = 3  # of a reading that a writer's compaction or erasure may disturb
+_FEW = 1024  # paths that are looked up by their keys; for more, all rows are read
 _TABLE = re.compile(r"\.?(pictures|sentences)(-\d+)?\.(lance|commits\.json)(\.partial)?")
 _LEFT_BEHIND = {PARTIAL, LOCK_FILE, LEASE_FILE, PARTIAL_MODEL}  # of a create that was killed
 
@@ -281,10 +282,12 @@ class StoreFiles:
         self.follow()
         return self.table.batches(columns, size)
 
-    def entries(self) -> dict[str, StoredImage]:
-        """All stored images by absolute path, without the vectors."""
-        rows = self.read(lambda: self.table.all(FIELDS)).to_pylist()
-        return {row["path"]: StoredImage.from_row(row) for row in rows}
+    def entries(self, paths: Sequence[str] | None = None) -> dict[str, StoredImage]:
+        """Stored images by absolute path, without the vectors: all, or at least those of some paths."""
+        few = paths is not None and len(paths) <= _FEW
+        ids = [key_of(path) for path in paths] if paths is not None and few else None
+        rows = self.read(lambda: self.table.all(FIELDS) if ids is None else self.table.rows(ids, FIELDS))
+        return {row["path"]: StoredImage.from_row(row) for row in rows.to_pylist()}
 
     def entry(self, key: str) -> StoredImage | None:
         """One stored image by its key; None if it is not there."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
+from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -50,9 +51,9 @@ _TOKEN = "limner.token"
 
 class Access:
     """ASGI middleware: 421 for a host name that is not served, 401 without a token, 403 without the right that a route
-    needs, 429 for too many requests without a token.
+    needs, 429 for too many requests with a wrong token.
 
-    `tokens`: None = no token is needed. `guesses`: buckets from which each request without a token takes; None = no
+    `tokens`: None = no token is needed. `guesses`: buckets from which each request with a wrong token takes; None = no
     limit.
     """
 
@@ -74,20 +75,18 @@ class Access:
                 return await answer(scope, receive, send)
             if self.tokens is None or not needs_token(route_path(scope)):
                 return await self.app(scope, receive, send)
+            if b"authorization" not in headers:
+                # no guess: whoever sends such requests from the address of one who has the token costs him nothing
+                return await _unauthorised("is missing")(scope, receive, send)
             # before the token is looked at: a client that goes on guessing must not learn which one is right
             if self.guesses is not None and (wait := self.guesses.wait(client_of(scope))):
-                return await too_many("too many requests without the token", wait)(scope, receive, send)
+                return await too_many("too many requests with a wrong token", wait)(scope, receive, send)
             token = self._token(headers)
             if token is None:
                 if self.guesses is not None:
                     # a failure alone costs something, so that nobody who has the token is slowed down by this
                     self.guesses.take(client_of(scope))
-                fault = "is wrong" if b"authorization" in headers else "is missing"
-                challenge = {"WWW-Authenticate": "Bearer"}
-                answer = problem(
-                    401, f"the token {fault}; send Authorization: Bearer TOKEN", headers=challenge
-                )
-                return await answer(scope, receive, send)
+                return await _unauthorised("is wrong")(scope, receive, send)
             scope[_TOKEN] = token
             # here and not in the route: the body of a request that may not be made is not read
             needed = NEEDED.get(route_of(scope) or "")
@@ -100,6 +99,11 @@ class Access:
         assert self.tokens is not None
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
         return self.tokens.find(given.strip()) if kind.lower() == b"bearer" else None
+
+
+def _unauthorised(fault: str) -> Response:
+    challenge = {"WWW-Authenticate": "Bearer"}
+    return problem(401, f"the token {fault}; send Authorization: Bearer TOKEN", headers=challenge)
 
 
 def token_name(scope: Scope) -> str | None:

@@ -6,7 +6,8 @@ token out in 30 of 30 tries (`python -m benchmarks.slow_clients`). This file is 
 - The server goes through all connections ten times a second (`Server`), so no timer has to be set and forgotten.
 - A request, from the first wait for it to the last byte of its body, has one deadline that no byte moves. So has the
   reading of an answer.
-- When connections become many, those close first whose clients have been slowest and have not shown the token.
+- When connections become many, those close first whose clients have been slowest and have not shown the token. A new
+  one takes the place of the slowest, so that clients which come back at once keep nobody out.
 
 The alternatives that lost: hypercorn limits one read and an idle connection, granian the time of a header; neither
 limits a body, an answer that is not read, or the connections of a client. A reverse proxy does, but does not come with
@@ -91,7 +92,8 @@ _PROMPT = 0.25
 class Connection(H11Protocol):
     """One connection, which knows since when its client keeps the server waiting.
 
-    `most`: number of open connections beyond which a new one is refused; `each`: half the number for one client.
+    `most`: number of open connections beyond which a new one takes the place of another or is refused; `each`: half the
+    number for one client.
     """
 
     def __init__(self, *args: Any, most: int, each: int, **kwargs: Any) -> None:
@@ -108,9 +110,14 @@ class Connection(H11Protocol):
         # 0: `pause_writing` as soon as the system takes no more bytes, `resume_writing` when it has taken them all
         transport.set_write_buffer_limits(0)
         self.address = client_of({"client": self.client})
-        of_client = sum(getattr(one, "address", None) == self.address for one in self.connections)
-        if len(self.connections) > self._most or of_client > 2 * self._each:
-            self.end(503, "too many connections are open; try again soon")
+        others = [
+            one for one in self.connections if isinstance(one, Connection) and one.stays and one is not self
+        ]
+        of_client = [one for one in others if one.address == self.address]
+        for most, open_ones in ((2 * self._each, of_client), (self._most, others)):
+            if len(open_ones) >= most and not _displace(open_ones):
+                self.end(503, "too many connections are open; try again soon")
+                return
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, and note a next request that has not waited for its answer."""
@@ -145,6 +152,16 @@ class Connection(H11Protocol):
         """The time since when the server has been waiting for a request, which is not whole yet."""
         waits = self.reading_since is None and self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
         return self._asking if waits else None
+
+    @property
+    def stays(self) -> bool:
+        """False once the connection closes."""
+        return not self.transport.is_closing()
+
+    @property
+    def waits_since(self) -> float | None:
+        """The time since when the client has kept the server waiting, with its request or with its reading."""
+        return self.asking_since if self.reading_since is None else self.reading_since
 
     @property
     def trusted(self) -> bool:
@@ -188,6 +205,18 @@ class Connection(H11Protocol):
     def _close(self) -> None:
         if not self.transport.is_closing():
             super().shutdown()
+
+
+def _displace(connections: list[Connection]) -> bool:
+    """Close the one that has kept the server waiting longest, but no trusted one; False if all are quick or trusted."""
+    # not the new one: whoever opens all places anew all the time would keep everybody else out. A client that has the
+    # token sends its request at once, and is waited for no more when the next connection comes.
+    slow = [one for one in connections if one.waits_since is not None and not one.trusted]
+    if not slow:
+        return False
+    slowest = min(slow, key=lambda one: one.waits_since or 0)
+    slowest.end(503, "too many connections are open, and this one was slow; try again soon")
+    return True
 
 
 class Server(uvicorn.Server):
@@ -239,7 +268,7 @@ class Server(uvicorn.Server):
         slow = [
             (one.trusted, since, one)
             for one in connections
-            if (since := one.reading_since or one.asking_since) is not None and now - since > _PROMPT
+            if (since := one.waits_since) is not None and now - since > _PROMPT
         ]
         left = len(connections)
         # the slowest first, and last of all those that have shown the token

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from limner.errors import DataError, SettingsError, StoreError
+from limner.search import store_files
 from limner.search.index import index_pictures
 from limner.search.store_files import StoreFiles
 from limner.types import ImageSource
@@ -53,6 +54,18 @@ def test_every_picture_is_added_once(
     assert summary == IndexReport(added=11, unchanged=0, updated=0, skipped=())
     assert calls == [(done, 11) for done in range(1, 12)]
     check_rows(store, pictures)
+
+
+def test_of_few_paths_only_their_rows_are_read(
+    pictures: list[Path], store: StoreFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index_pictures(FakeEncoder(), store, pictures)
+    every = store.entries()
+    monkeypatch.setattr(store_files, "_FEW", 3)
+    names = [str(path) for path in pictures]
+    for some in ([], names[:1], [*names[4:6], "/nowhere.png"]):
+        assert store.entries(some) == {path: every[path] for path in some if path in every}
+    assert store.entries(names) == every
 
 
 def test_running_again_reads_nothing(
@@ -214,6 +227,7 @@ def test_indexing_holds_the_store_from_first_to_last(pictures: list[Path], store
 KILLED = """
 import sys, time
 from limner.search import store_writer
+from limner.search import store_files
 from limner.search.index import index_pictures
 from limner.search.store_files import StoreFiles
 from tests.search.fake import FakeEncoder

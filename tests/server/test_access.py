@@ -98,6 +98,18 @@ def test_token_files(tmp_path: Path) -> None:
         read_token(tmp_path / "missing")
 
 
+def test_requests_without_a_token_cost_the_right_one_nothing(engine: Engine) -> None:
+    settings = ServerSettings(token=SecretStr(TOKEN), rate=0.1, burst=3)
+    client = TestClient(create_app(Store(engine), settings))
+    right = {"Authorization": f"Bearer {TOKEN}"}
+    for _ in range(20):
+        problem(client.get("/v1/info"), 401)
+        problem(client.post("/v1/search", content=b"{"), 401)
+    for _ in range(3):
+        assert client.get("/v1/info", headers=right).status_code == 200
+    problem(client.get("/v1/info", headers=right), 429)
+
+
 def test_guesses_are_counted_wherever_they_are_made(engine: Engine) -> None:
     settings = ServerSettings(token=SecretStr(TOKEN), rate=0.1, burst=3)
     client = TestClient(create_app(Store(engine), settings))
@@ -107,7 +119,7 @@ def test_guesses_are_counted_wherever_they_are_made(engine: Engine) -> None:
     for path in ("/metrics", "/v1/thumbnails/" + "0" * 32, "/v1/images/" + "0" * 32):
         problem(client.get(path, headers={"Authorization": "Bearer guess"}), 401)
     # now the right one is not told from others
-    for headers in (right, {}):
+    for headers in (right, {"Authorization": "Bearer guess"}):
         response = client.get("/metrics", headers=headers)
         problem(response, 429)
         assert response.headers["retry-after"] == "10"

@@ -1,8 +1,10 @@
 """Slow clients, and what is done about them: each test speaks to a real server on this machine."""
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import httpx
@@ -121,7 +123,7 @@ def test_answers_that_are_not_read(engine: Engine, monkeypatch: pytest.MonkeyPat
     # the description of the API is smaller than what the system keeps
     monkeypatch.setattr(connections, "_UNSENT", 2048)
     request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n" + BEARER + b"\r\n"
-    with served(engine, **FAST) as address:
+    with served(engine, request_seconds=60, answer_seconds=0.6) as address:
         whole = len(httpx.get(f"http://{address[0]}:{address[1]}/openapi.json").content) * times
         # a small window, or the system of the client takes all
         with dialled(address, request * times, window=4096) as one:
@@ -216,13 +218,62 @@ def test_of_one_client_the_slowest_are_closed(engine: Engine) -> None:
             one.close()
 
 
-def test_far_too_many_are_refused_at_once(engine: Engine) -> None:
+def test_a_new_one_takes_the_place_of_the_slowest(engine: Engine) -> None:
     with served(engine, client_connections=2) as address:
-        ones = [dialled(address) for _ in range(8)]
-        got = [rest(one)[0] for one in ones[4:]]
-        assert [answer.startswith(b"HTTP/1.1 503") for answer in got] == [True] * 4
+        ones = []
+        for _ in range(8):
+            ones.append(dialled(address))
+            # each with a turn of the server's own
+            time.sleep(0.01)
+        got = [rest(one) for one in ones[:4]]
+        assert [answer.startswith(b"HTTP/1.1 503") for answer, _ in got] == [True] * 4
+        assert is_open(ones[-1])
         for one in ones:
             one.close()
+
+
+def test_far_too_many_are_refused_where_none_is_slow(engine: Engine) -> None:
+    head = POST + BEARER + f"Content-Length: {len(QUERY)}\r\n\r\n".encode()
+    with served(engine, token=SecretStr(TOKEN), client_connections=2) as address:
+        trusted = []
+        for _ in range(4):
+            trusted.append(dialled(address, head + QUERY[:5]))
+            time.sleep(0.01)
+        with dialled(address) as one:
+            assert rest(one)[0].startswith(b"HTTP/1.1 503")
+        for one in trusted:
+            one.close()
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_slow_clients_that_come_back_do_not_keep_the_right_token_out(engine: Engine, kind: str) -> None:
+    few = {"max_connections": 150, "client_connections": 50, "rate": 1, "burst": 20}
+    asked = b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n" + BEARER + b"\r\n"
+    with served(engine, token=SecretStr(TOKEN), **few) as address:
+        ended = threading.Event()
+
+        def storm() -> None:
+            open_ones: list[socket.socket] = []
+            while not ended.wait(0.005):
+                with suppress(OSError):
+                    open_ones.append(dialled(address, SLOW[kind], window=4096))
+                if len(open_ones) > 200:
+                    open_ones.pop(0).close()
+            for one in open_ones:
+                one.close()
+
+        with ThreadPoolExecutor(1) as pool:
+            stormed = pool.submit(storm)
+            try:
+                time.sleep(1)
+                seen = []
+                for _ in range(10):
+                    with dialled(address, asked) as one:
+                        seen.append(one.recv(4096)[:12])
+            finally:
+                ended.set()
+            stormed.result()
+        assert seen == [b"HTTP/1.1 200"] * 10
 
 
 def test_whoever_has_shown_the_token_stays(engine: Engine) -> None:

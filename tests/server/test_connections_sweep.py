@@ -37,6 +37,10 @@ class Fake:
         return NOW - self.waits if self.state in ("head", "body") else None
 
     @property
+    def waits_since(self) -> float | None:
+        return NOW - self.waits if self.state != "working" else None
+
+    @property
     def conn(self) -> Any:
         return SimpleNamespace(their_state=h11.SEND_BODY if self.state == "body" else h11.IDLE)
 

@@ -1,6 +1,7 @@
 import hmac
 import json
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pydantic import SecretStr
 from limner.errors import SettingsError
 from limner.search.engine import Engine
 from limner.search.store import Store
+from limner.server import tokens as access_tokens
 from limner.server.access import NEEDED
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
@@ -68,6 +70,24 @@ def test_changes_of_the_file_count_at_once(file: Path, caplog: pytest.LogCapture
     file.unlink()
     assert tokens.find(bo.encode()) is None
     file.write_text(content)
+    assert tokens.find(bo.encode())
+
+
+def test_a_file_that_was_just_written_is_read_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # two versions that nothing tells apart: written within one tick of the file system's clock, of one size
+    states = {"state": (1, time.time_ns(), 0, 300)}
+    monkeypatch.setattr(access_tokens, "_state", lambda _: states["state"])
+    ann = add_token(file, "ann", ["search"])
+    tokens = Tokens(None, file)
+    assert tokens.find(ann.encode())
+    revoke_token(file, "ann")
+    bo = add_token(file, "bo", ["search"])
+    assert tokens.find(ann.encode()) is None
+    assert tokens.find(bo.encode())
+    # one that has been lying there is not read for each request
+    states["state"] = (1, time.time_ns() - 3 * 10**9, 0, 300)
+    assert tokens.find(bo.encode())
+    file.unlink()
     assert tokens.find(bo.encode())
 
 
