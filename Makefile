@@ -25,8 +25,9 @@ $(VENV)/.limner-dev: $(VENV)/.limner
 demo: $(VENV)/.limner  ## people drawn, trained on, evaluated, indexed and searched: about ten minutes on two cores
 	$(BIN)/limner demo
 
+# One thread a process, also of the commands that tests start: threads of OpenMP that wait for each other's cores spin
 test: $(VENV)/.limner-dev  ## the whole test suite
-	$(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 check: $(VENV)/.limner-dev  ## format, lint, types, licences of the dependencies
 	$(BIN)/ruff format --check .
