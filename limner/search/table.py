@@ -399,9 +399,10 @@ class Table:
         return UnknownPictureError(f"{self.folder}: does not hold {key}; search again")
 
     def _is_there(self) -> bool:
+        versions = self._path / "_versions"
         with reached(self.folder, "read"):
             # a create that was killed leaves the folder of a table without a version
-            return (self._path / "_versions").is_dir()
+            return versions.is_dir() and any(one.name.endswith(".manifest") for one in versions.iterdir())
 
     @contextmanager
     def _readings(self) -> Iterator[None]:

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool
 
-from limner.errors import StoreError
+from limner.errors import LimnerError, StoreError
 from limner.search.commits import State, digest_sum
 from limner.search.compaction import segment_names
 from limner.search.entry import FIELDS, PLACE, StoredImage
+from limner.search.manifest import IN_STORE
 from limner.search.row_digests import DIGEST, damaged
 from limner.search.segments import MissingSegmentError
 from limner.search.sentences import Sentence
@@ -37,6 +38,7 @@ DAMAGE = {
     "thumbnail": "thumbnails that are lost or damaged",
     "segment": "segments that pictures name and that are gone",
     "sentence": "sentences that have changed, with a key that is not theirs, or values that are no numbers",
+    "model": "the model in the store's folder, or a calibration beside it: put its file back from its run or a copy",
 }
 """Kinds of damage; limner itself leaves none of them behind, also when it is killed."""
 
@@ -80,8 +82,8 @@ def verify(
     workers: int = 4,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Read every row and check that every file exists unchanged; with `hashes` also read each file and compare its
-    bytes.
+    """Read every row, and the model if the store holds it, and check that every file exists unchanged; with `hashes`
+    also read each file and compare its bytes.
 
     Every row is read from one version of the table, so that another process may write meanwhile. A table that cannot be
     read is one of the findings.
@@ -100,7 +102,23 @@ def verify(
         _verify_sentences(findings, files)
     except StoreError as error:
         findings.note("files", str(error))
+    if files.manifest.run == IN_STORE:
+        _verify_model(findings, files)
     return findings.report()
+
+
+def _verify_model(findings: _Findings, files: StoreFiles) -> None:
+    # here: they import torch, which takes seconds that a store without a model need not wait
+    from limner.inference.trained import load_model
+    from limner.search.kept_model import calibration_for
+
+    try:
+        model = load_model(files.run, device="cpu")
+        if model.fingerprint != files.manifest.fingerprint:
+            raise StoreError(f"{model.path}: is not the model that the store was built with")
+        calibration_for(files, model)
+    except LimnerError as error:
+        findings.note("model", str(error))
 
 
 def _verify_pictures(

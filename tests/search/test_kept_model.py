@@ -19,6 +19,8 @@ from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.search import kept_model
 from limner.search.manifest import IN_STORE, read_manifest
 from limner.search.store import Store
+from limner.search.store_files import StoreFiles
+from limner.search.verify import verify
 from limner.training.log import EpochEnded, Event
 from limner.training.loop import train
 from tests.toy import toy_recipe
@@ -78,6 +80,29 @@ def test_a_better_epoch_later_leaves_the_store_as_it_is(
     ):
         limner.index(run, store, pictures)
     assert limner.index(store / "model", store, pictures).unchanged == 4
+
+
+@pytest.mark.parametrize("damage", ["bit", "other model", "gone", "calibration"])
+def test_verify_reads_the_model(run: Path, pictures: list[Path], tmp_path: Path, damage: str) -> None:
+    limner.index(run, tmp_path / "store", pictures)
+    files = StoreFiles.open(tmp_path / "store")
+    assert verify(files).found == {}
+    kept = best(tmp_path / "store" / "model")
+    content = bytearray(kept.read_bytes())
+    # the link goes first: the run keeps its own bytes
+    kept.unlink()
+    if damage == "bit":
+        content[-100] ^= 1
+        kept.write_bytes(content)
+    elif damage == "other model":
+        replace_best(run)
+        shutil.copyfile(best(run), kept)
+    elif damage == "calibration":
+        kept.write_bytes(content)
+        (tmp_path / "store" / "calibration.json").write_text("{}")
+    report = verify(files)
+    assert not report.sound
+    assert list(report.found) == ["model"]
 
 
 @pytest.mark.parametrize("links", [True, False])
