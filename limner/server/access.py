@@ -51,18 +51,24 @@ _TOKEN = "limner.token"
 
 class Access:
     """ASGI middleware: 421 for a host name that is not served, 401 without a token, 403 without the right that a route
-    needs, 429 for too many requests with a wrong token.
+    needs, 429 for too many requests with a wrong token or to an address that needs none.
 
-    `tokens`: None = no token is needed. `guesses`: buckets from which each request with a wrong token takes; None = no
-    limit.
+    `tokens`: None = no token is needed. `guesses`: buckets from which each request with a wrong token takes; `opened`:
+    those of requests that need none; None = no limit.
     """
 
     def __init__(
-        self, app: ASGIApp, tokens: Tokens | None, hosts: Sequence[str], guesses: Buckets | None = None
+        self,
+        app: ASGIApp,
+        tokens: Tokens | None,
+        hosts: Sequence[str],
+        guesses: Buckets | None = None,
+        opened: Buckets | None = None,
     ) -> None:
         self.app = app
         self.tokens = tokens
         self.guesses = guesses
+        self.opened = opened
         self.hosts = frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,20 +79,16 @@ class Access:
                 # DNS rebinding: a page of elsewhere may let its own name lead to this machine, and read the answers
                 answer = problem(421, "without a token this server answers to its own address only")
                 return await answer(scope, receive, send)
-            if self.tokens is None or not needs_token(route_path(scope)):
+            if not needs_token(route_path(scope)):
+                # these tell nothing, but each costs time that those with a token wait for
+                wait = 0.0 if self.opened is None else self.opened.take(client_of(scope))
+                app = too_many("too many requests", wait) if wait else self.app
+                return await app(scope, receive, send)
+            if self.tokens is None:
                 return await self.app(scope, receive, send)
-            if b"authorization" not in headers:
-                # no guess: whoever sends such requests from the address of one who has the token costs him nothing
-                return await _unauthorised("is missing")(scope, receive, send)
-            # before the token is looked at: a client that goes on guessing must not learn which one is right
-            if self.guesses is not None and (wait := self.guesses.wait(client_of(scope))):
-                return await too_many("too many requests with a wrong token", wait)(scope, receive, send)
             token = self._token(headers)
             if token is None:
-                if self.guesses is not None:
-                    # a failure alone costs something, so that nobody who has the token is slowed down by this
-                    self.guesses.take(client_of(scope))
-                return await _unauthorised("is wrong")(scope, receive, send)
+                return await self._refusal(scope, headers)(scope, receive, send)
             scope[_TOKEN] = token
             # here and not in the route: the body of a request that may not be made is not read
             needed = NEEDED.get(route_of(scope) or "")
@@ -95,15 +97,21 @@ class Access:
                 return await answer(scope, receive, send)
         return await self.app(scope, receive, send)
 
+    def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> Response:
+        # the right token is let in whatever others send from its address. Guesses are slowed down all the same; what
+        # keeps a token of 16 random characters from being guessed is its length
+        fault = "is missing"
+        if b"authorization" in headers:
+            fault = "is wrong"
+            if self.guesses is not None and (wait := self.guesses.take(client_of(scope))):
+                return too_many("too many requests with a wrong token", wait)
+        challenge = {"WWW-Authenticate": "Bearer"}
+        return problem(401, f"the token {fault}; send Authorization: Bearer TOKEN", headers=challenge)
+
     def _token(self, headers: dict[bytes, bytes]) -> Token | None:
         assert self.tokens is not None
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
         return self.tokens.find(given.strip()) if kind.lower() == b"bearer" else None
-
-
-def _unauthorised(fault: str) -> Response:
-    challenge = {"WWW-Authenticate": "Bearer"}
-    return problem(401, f"the token {fault}; send Authorization: Bearer TOKEN", headers=challenge)
 
 
 def token_name(scope: Scope) -> str | None:

@@ -93,10 +93,12 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     app.state.turn_away = worker.close
     # outermost last: who is not let in has no body read, an unread body ends the connection whoever refuses it, every
     # refusal has the guarded headers and is counted
-    if settings.rate:
-        app.add_middleware(RateLimit, buckets=Buckets(settings.rate, settings.burst))
-    guesses = Buckets(settings.rate, settings.burst) if settings.rate else None
-    app.add_middleware(Access, tokens=tokens, hosts=settings.hosts, guesses=guesses)
+    allowed, guesses, opened = (
+        Buckets(settings.rate, settings.burst) if settings.rate else None for _ in range(3)
+    )
+    if allowed is not None:
+        app.add_middleware(RateLimit, buckets=allowed)
+    app.add_middleware(Access, tokens=tokens, hosts=settings.hosts, guesses=guesses, opened=opened)
     app.add_middleware(Bodies, largest=settings.max_body)
     if audit is not None:
         app.add_middleware(Auditing, audit=audit)

@@ -15,6 +15,7 @@ pip, and would have to hold the same numbers.
 """
 
 import asyncio
+import math
 import selectors
 import socket
 from collections import Counter
@@ -93,13 +94,15 @@ class Connection(H11Protocol):
     """One connection, which knows since when its client keeps the server waiting.
 
     `most`: number of open connections beyond which a new one takes the place of another or is refused; `each`: half the
-    number for one client.
+    number for one client; `guarded`: the server has a token.
     """
 
-    def __init__(self, *args: Any, most: int, each: int, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, most: int, each: int, guarded: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._most, self._each = most, each
-        self._asking = self.loop.time()
+        self._most, self._each, self._guarded = most, each, guarded
+        self.opened = self._asking = self.loop.time()
+        self.is_unread = True
+        """True until the first bytes of the client have been read."""
         self.reading_since: float | None = None
         """The time since when the client has been reading an answer, of which there is more."""
         self._pipelined = False
@@ -115,12 +118,13 @@ class Connection(H11Protocol):
         ]
         of_client = [one for one in others if one.address == self.address]
         for most, open_ones in ((2 * self._each, of_client), (self._most, others)):
-            if len(open_ones) >= most and not _displace(open_ones):
+            if len(open_ones) >= most and not _displace(open_ones, guarded=self._guarded):
                 self.end(503, "too many connections are open; try again soon")
                 return
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, and note a next request that has not waited for its answer."""
+        self.is_unread = False
         super().data_received(data)
         # not once the answer has begun: its last bytes may be with the client before the app says that it has ended,
         # and whoever has them rightly sends the next request
@@ -207,15 +211,22 @@ class Connection(H11Protocol):
             super().shutdown()
 
 
-def _displace(connections: list[Connection]) -> bool:
-    """Close the one that has kept the server waiting longest, but no trusted one; False if all are quick or trusted."""
-    # not the new one: whoever opens all places anew all the time would keep everybody else out. A client that has the
-    # token sends its request at once, and is waited for no more when the next connection comes.
-    slow = [one for one in connections if one.waits_since is not None and not one.trusted]
-    if not slow:
+def _displace(connections: list[Connection], *, guarded: bool) -> bool:
+    """Close one that has not shown the token, for a new one; False if there is none that may be closed.
+
+    Those go first whose clients keep the server waiting, the slowest of them first of all. If the server is `guarded`
+    by a token, those for which it works follow: for strangers it has only the page's files and refusals.
+    """
+    # not the new one: whoever opens all places anew all the time would keep everybody else out. And last of all those
+    # that a busy server has not read yet, among which those are that have the token
+    strangers = [
+        ((one.is_unread, since is None, since or one.opened), one)
+        for one in connections
+        if not one.trusted and ((since := one.waits_since) is not None or guarded)
+    ]
+    if not strangers:
         return False
-    slowest = min(slow, key=lambda one: one.waits_since or 0)
-    slowest.end(503, "too many connections are open, and this one was slow; try again soon")
+    min(strangers, key=lambda entry: entry[0])[1].end(503, "too many connections are open; try again soon")
     return True
 
 
@@ -228,12 +239,16 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, settings: ServerSettings, proxy: str | None = None) -> None:
         self._settings, self._turn_away = settings, app.state.turn_away
+        self._swept = -math.inf
         self._each = settings.max_connections if proxy else settings.client_connections
+        guarded = settings.token is not None or settings.tokens is not None
         super().__init__(
             uvicorn.Config(
                 app,
                 # uvicorn calls it as it would the class
-                http=partial(Connection, most=settings.max_connections, each=self._each),  # type: ignore[arg-type]
+                http=partial(  # type: ignore[arg-type]
+                    Connection, most=settings.max_connections, each=self._each, guarded=guarded
+                ),
                 log_level="warning",
                 access_log=False,
                 # clients need not know what serves them
@@ -268,8 +283,10 @@ class Server(uvicorn.Server):
         slow = [
             (one.trusted, since, one)
             for one in connections
-            if (since := one.waits_since) is not None and now - since > _PROMPT
+            # one that was opened since the last time may have sent all, and a busy server has not read it
+            if (since := one.waits_since) is not None and now - since > _PROMPT and one.opened < self._swept
         ]
+        self._swept = now
         left = len(connections)
         # the slowest first, and last of all those that have shown the token
         for trusted, since, one in sorted(slow, key=lambda entry: entry[:2]):

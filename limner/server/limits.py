@@ -129,10 +129,6 @@ class Buckets:
             self._levels.popitem(last=False)
         return self._wait(level)
 
-    def wait(self, client: str) -> float:
-        """Return the seconds until there is a token; 0.0 = there is one."""
-        return self._wait(self._level(client))
-
     def _level(self, client: str) -> float:
         now = self.clock()
         # filled when it is looked at, so that no timer has to visit 10,000 buckets

@@ -110,6 +110,16 @@ def test_requests_without_a_token_cost_the_right_one_nothing(engine: Engine) -> 
     problem(client.get("/v1/info", headers=right), 429)
 
 
+def test_addresses_that_need_no_token_have_a_limit_of_their_own(engine: Engine) -> None:
+    settings = ServerSettings(token=SecretStr(TOKEN), rate=0.1, burst=3)
+    client = TestClient(create_app(Store(engine), settings))
+    for path in ("/health", "/", "/page/app.js"):
+        assert client.get(path).status_code == 200
+    problem(client.get("/health"), 429)
+    problem(client.get("/openapi.json"), 429)
+    assert client.get("/v1/info", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
 def test_guesses_are_counted_wherever_they_are_made(engine: Engine) -> None:
     settings = ServerSettings(token=SecretStr(TOKEN), rate=0.1, burst=3)
     client = TestClient(create_app(Store(engine), settings))
@@ -118,9 +128,10 @@ def test_guesses_are_counted_wherever_they_are_made(engine: Engine) -> None:
         assert client.get("/metrics", headers=right).status_code == 200
     for path in ("/metrics", "/v1/thumbnails/" + "0" * 32, "/v1/images/" + "0" * 32):
         problem(client.get(path, headers={"Authorization": "Bearer guess"}), 401)
-    # now the right one is not told from others
-    for headers in (right, {"Authorization": "Bearer guess"}):
-        response = client.get("/metrics", headers=headers)
-        problem(response, 429)
-        assert response.headers["retry-after"] == "10"
+    # further ones are refused more cheaply, and the right one is let in whatever others send from its address
+    response = client.get("/metrics", headers={"Authorization": "Bearer guess"})
+    problem(response, 429)
+    assert response.headers["retry-after"] == "10"
+    problem(client.get("/metrics"), 401)
+    assert client.get("/metrics", headers=right).status_code == 200
     assert client.get("/health").status_code == 200

@@ -194,6 +194,42 @@ def test_slow_clients_do_not_keep_the_right_token_out(engine: Engine, kind: str)
             one.close()
 
 
+def test_quick_clients_without_a_token_do_not_keep_the_right_one_out(engine: Engine) -> None:
+    # more places than are taken at once, as by default
+    few = {"max_connections": 300, "client_connections": 50, "rate": 1, "burst": 20}
+    asked = b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n" + BEARER + b"\r\n"
+    with served(engine, token=SecretStr(TOKEN), **few) as address:
+        ended = threading.Event()
+
+        def storm() -> None:
+            ones = [dialled(address, WHOLE) for _ in range(150)]
+            while not ended.is_set():
+                for number, one in enumerate(ones):
+                    try:
+                        if one.recv(4096):
+                            one.sendall(WHOLE)
+                            continue
+                    except OSError:
+                        pass
+                    one.close()
+                    ones[number] = dialled(address, WHOLE)
+            for one in ones:
+                one.close()
+
+        with ThreadPoolExecutor(1) as pool:
+            stormed = pool.submit(storm)
+            try:
+                time.sleep(1)
+                seen = []
+                for _ in range(10):
+                    with dialled(address, asked) as one:
+                        seen.append(one.recv(4096)[:12])
+            finally:
+                ended.set()
+            stormed.result()
+        assert seen == [b"HTTP/1.1 200"] * 10
+
+
 def is_open(one: socket.socket) -> bool:
     one.settimeout(0.01)
     try:

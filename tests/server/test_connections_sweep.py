@@ -27,6 +27,7 @@ class Fake:
     state: str
     waits: float
     ended: list[int] = field(default_factory=list)
+    opened: float = NOW - 200
 
     @property
     def reading_since(self) -> float | None:
@@ -76,6 +77,7 @@ class Swept(Server):
         app.state.turn_away = lambda: None
         super().__init__(app, LIMITS)
         self.ones = ones
+        self._swept = NOW - 0.1
 
     def _connections(self) -> list[Any]:
         return self.ones
@@ -92,6 +94,17 @@ def test_the_loop_of_uvicorn_calls_it() -> None:
 
     asyncio.run(tick())
     assert one.ended == [0]
+
+
+def test_what_a_busy_server_has_not_read_is_not_slow() -> None:
+    # far too many, all of them opened since the last sweep but one
+    ones = [Fake("a", False, "head", 2, opened=NOW - 0.05) for _ in range(9)]
+    ones.append(Fake("a", False, "head", 2))
+    server = Swept(ones)
+    server._sweep(NOW)
+    assert [one.ended for one in ones] == [[]] * 9 + [[503]]
+    server._sweep(NOW + 0.1)
+    assert sum(map(bool, (one.ended for one in ones))) > 5
 
 
 @given(st.lists(FAKES, max_size=20))
