@@ -212,7 +212,7 @@ class Connection(H11Protocol):
 
 
 def _displace(connections: list[Connection], *, guarded: bool) -> bool:
-    """Close one that has not shown the token, for a new one; False if there is none that may be closed.
+    """Close one that has not shown the token, for a new one; False if none may be closed.
 
     Those go first whose clients keep the server waiting, the slowest of them first of all. If the server is `guarded`
     by a token, those for which it works follow: for strangers it has only the page's files and refusals.
