@@ -183,6 +183,12 @@ RECIPES: dict[str, RecipeEntry] = {
         "The paper on Flickr30k, where each picture with its sentences is a class of its own. Reproduces Table 2.",
         ("flickr30k",),
     ),
+    "hgan-cub": RecipeEntry(
+        "limner.recipes.hgan:hgan_cub",
+        PAPER,
+        "The paper on birds and flowers, a species a class. Reproduces Table 6.",
+        ("cub", "flowers"),
+    ),
     "hgan-cuhk-pedes": RecipeEntry(
         "limner.recipes.hgan:hgan_cuhk_pedes",
         PAPER,
