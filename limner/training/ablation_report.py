@@ -83,7 +83,7 @@ class AblationReport:
         return lines
 
     def _over(self) -> str:
-        """What the figures are means over."""
+        """The seeds and draws that the figures are means over."""
         of_seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"seeds {_listed(self.seeds)}"
         if self.draws:
             return f"mean ± deviation over draws {self.draws[0]} to {self.draws[-1]}, {of_seeds}"
