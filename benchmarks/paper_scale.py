@@ -87,7 +87,8 @@ def dry_run(name: str, steps: int, settings: Sequence[str] = ()) -> dict[str, ob
 
     def listen(event: Event) -> None:
         if isinstance(event, Stepped):
-            seen.setdefault(event.stage, []).append((time.perf_counter(), sum(event.losses.values())))
+            # the weighted sum: the others are its terms, and shares in percent
+            seen.setdefault(event.stage, []).append((time.perf_counter(), event.losses["loss"]))
 
     with TemporaryDirectory() as folder:
         data = open_dataset(f"folder:{_draw(Path(folder) / 'data')}")
