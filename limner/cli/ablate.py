@@ -1,6 +1,7 @@
 """`limner ablate`: a table of a paper, trained and measured here, beside the published figures."""
 
 import json
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,6 +52,16 @@ def ablate_command(
             help="Table 5: the two numbers of classes (default: the paper's shares of the pictures)."
         ),
     ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            min=2, help="Draw the splits at random so many times and give mean and deviation (MNiL: 10)."
+        ),
+    ] = None,
+    held_out: Annotated[
+        str | None,
+        typer.Option(help="With --draws: groups for validation and for testing (default: the table's own)."),
+    ] = None,
     protocol: Annotated[
         str | None, typer.Option(help="Protocol to measure by (default: the table's, or the dataset's own).")
     ] = None,
@@ -65,13 +76,14 @@ def ablate_command(
     # inside the command, like those of every command: the module is also imported for its help
     from limner.cli.training_progress import TrainingProgress
     from limner.data.readers import open_dataset
+    from limner.data.splits import split_source
     from limner.figures.ablation_bars import ablation_figure, read_table
     from limner.figures.style import write_figure
     from limner.inference.checkpoint import write_text
     from limner.recipes.ablations import get_table, variants
     from limner.recipes.change import change
     from limner.recipes.registry import get_recipe
-    from limner.training.ablation import Outcome, measure_variant, train_variant
+    from limner.training.ablation import Outcome, Trial, measure_variant, train_variant
     from limner.training.ablation_report import AblationReport
 
     # what can be wrong on the command line comes first: a table takes hours
@@ -79,45 +91,55 @@ def ablate_command(
     if stage is not None and stage not in chosen.stages:
         raise SettingsError(f"--stage {stage}: {table} has rows of stage {' and '.join(chosen.stages)}")
     numbers = _numbers("--seeds", seeds)
-    two = None if classes is None else _two(_numbers("--classes", classes))
+    two = None if classes is None else _two("--classes", _numbers("--classes", classes))
     standard = get_recipe(recipe or chosen.recipe)
     changed = change(standard, given)
     # each run sets its own seed, which would overwrite this one without a word
     if any(setting.partition("=")[0] == "seed" for setting in given):
         raise SettingsError("--set seed: the seeds of a table are given by --seeds, e.g. --seeds 0,1,2")
-    dataset = open_dataset(data)
+    sources = _drawn(table, data, draws, held_out)
+    dataset = open_dataset(sources[0])
     # Table 5 has numbers of classes, which are shares of the training pictures: 3,000 of MSCOCO's 113,287
     rows = variants(chosen, changed, training_pictures=len(dataset.split("train")), classes=two)
     ranked = dataset.split(split)
     # before any training: a protocol that does not fit the set would otherwise be found only after it
     rules = _rules(table, protocol, ranked)
-    outcomes = []
-    for key, variant in _asked(table, rows, stage, row).items():
-        trials = []
-        for seed in numbers:
-            err.print(f"{variant.label}, stage {variant.stage}, seed {seed}")
-            with TrainingProgress(err.rich) as progress:
-                # a row and seed that is finished stays as it is
-                run = train_variant(rows, key, seed, dataset, folder, listener=progress.listen, cpu=cpu)
-            with counting_each("pictures") as count:
-                trials.append(
-                    measure_variant(
+    asked = _asked(table, rows, stage, row)
+    trials: dict[str, list[Trial]] = {key: [] for key in asked}
+    fingerprints = []
+    # draws outside, so that each is opened once
+    for draw, source in enumerate(sources):
+        if draw:
+            dataset = open_dataset(source)
+            ranked = dataset.split(split)
+        fingerprints.append(ranked.fingerprint)
+        within = folder if draws is None else folder / f"draw-{draw}"
+        for key, variant in asked.items():
+            for seed in numbers:
+                named = f"{variant.label}, stage {variant.stage}, seed {seed}"
+                err.print(named if draws is None else f"{named}, draw {draw}")
+                with TrainingProgress(err.rich) as progress:
+                    # a row and seed that is finished stays as it is
+                    run = train_variant(rows, key, seed, dataset, within, listener=progress.listen, cpu=cpu)
+                with counting_each("pictures") as count:
+                    trial = measure_variant(
                         variant, seed, ranked, split, run, protocol=rules, cpu=cpu, progress=count
                     )
-                )
-        outcomes.append(Outcome(variant, tuple(trials)))
+                trials[key].append(trial if draws is None else replace(trial, draw=draw))
+    outcomes = [Outcome(variant, tuple(trials[key])) for key, variant in asked.items()]
     report = AblationReport(
         table,
         chosen.title,
         chosen.published_on,
         data,
         split,
-        ranked.fingerprint,
+        " ".join(fingerprints),
         standard,
         changed,
         given,
         tuple(numbers),
         tuple(outcomes),
+        () if draws is None else tuple(split_source(source)[1] for source in sources),
     )
     # written before anything is drawn: a figure that fails must not take the table with it
     for name, text in (
@@ -133,6 +155,30 @@ def ablate_command(
         write_figure(ablation_figure(read_table(folder)), folder / "table")
     # the text of table.json and no second way to the same numbers
     return AblationTable(json.loads(report.to_json()))
+
+
+def _drawn(table: str, data: str, draws: int | None, held_out: str | None) -> list[str]:
+    """The set with each of the random splits that were asked for, or as it is."""
+    from limner.data.splits import split_source
+    from limner.recipes.ablations import get_table
+
+    if draws is None:
+        if held_out is not None:
+            raise SettingsError("--held-out: the numbers are those of --draws; give that as well")
+        return [data]
+    if already := split_source(data)[1]:
+        raise SettingsError(f"--draws: the splits of {data} are drawn already; leave #{already} out")
+    sizes = (
+        get_table(table).draws
+        if held_out is None
+        else _two("--held-out", _numbers("--held-out", held_out, same=True))
+    )
+    if sizes is None:
+        raise SettingsError(
+            f"--draws: {table} is of one split in its paper; say how many groups are for validation and for testing, "
+            "e.g. --held-out 1000,1000"
+        )
+    return [f"{data}#draw={draw}/{sizes[0]}/{sizes[1]}" for draw in range(draws)]
 
 
 def _rules(table: str, protocol: str | None, dataset: "Dataset") -> "Protocol | None":
@@ -199,15 +245,16 @@ def _show(report: "AblationReport") -> None:
         out.print(remark)
 
 
-def _numbers(option: str, text: str) -> list[int]:
+def _numbers(option: str, text: str, *, same: bool = False) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     # isdecimal: int() takes "-1", "+1" and "1_0" as well; a seed given twice would count twice in the deviation
-    if not all(part.isdecimal() for part in parts) or len(set(parts)) != len(parts):
-        raise SettingsError(f"{option}: expected different whole numbers such as 0,1,2, got '{text}'")
+    if not all(part.isdecimal() for part in parts) or not (same or len(set(parts)) == len(parts)):
+        different = "" if same else "different "
+        raise SettingsError(f"{option}: expected {different}whole numbers such as 0,1,2, got '{text}'")
     return [int(part) for part in parts]
 
 
-def _two(numbers: list[int]) -> tuple[int, int]:
+def _two(option: str, numbers: list[int]) -> tuple[int, int]:
     if len(numbers) != 2:
-        raise SettingsError(f"--classes: expected two numbers such as 160,530, got {len(numbers)}")
+        raise SettingsError(f"{option}: expected two numbers such as 160,530, got {len(numbers)}")
     return numbers[0], numbers[1]

@@ -10,11 +10,15 @@ from limner.errors import DataError
 # Plain digits: `\d` takes those of other scripts, and `int` would read them.
 _NUMBER = "[0-9]{1,9}"
 # Greedy and DOTALL: a path may hold a '#' or a line break itself, and the last part counts.
-_DRAWN = re.compile(rf"(.+)#(?:seed=({_NUMBER})|fold=({_NUMBER})/({_NUMBER}))", re.DOTALL)
+_DRAWN = re.compile(
+    rf"(.+)#(?:seed=({_NUMBER})|fold=({_NUMBER})/({_NUMBER})|draw=({_NUMBER})/({_NUMBER})/({_NUMBER}))",
+    re.DOTALL,
+)
 
 
 def split_source(source: str) -> tuple[str, str]:
-    """A source without the splits that are to be drawn, and what says how: "", "seed=S" or "fold=K/N".
+    """A source without the splits that are to be drawn, and what says how: "", "seed=S", "fold=K/N" or
+    "draw=S/VAL/TEST".
 
     >>> split_source("folder:a#b#fold=2/10")
     ('folder:a#b', 'fold=2/10')
@@ -24,12 +28,17 @@ def split_source(source: str) -> tuple[str, str]:
 
 
 def draw_splits(dataset: Dataset) -> Dataset:
-    """Replace the splits as the source says: `#seed=S` by `assign_splits`, `#fold=K/N` by `assign_fold`, else none."""
+    """Replace the splits as the source says: `#seed=S` by `assign_splits`, `#fold=K/N` by `assign_fold`,
+    `#draw=S/VAL/TEST` by `assign_counts`, else none."""
     found = _DRAWN.fullmatch(dataset.source)
     if found is None:
         return dataset
-    seed, fold, folds = found.groups()[1:]
-    return assign_splits(dataset, int(seed)) if seed else assign_fold(dataset, int(fold), int(folds))
+    seed, fold, folds, draw, val, test = found.groups()[1:]
+    if seed:
+        return assign_splits(dataset, int(seed))
+    if fold:
+        return assign_fold(dataset, int(fold), int(folds))
+    return assign_counts(dataset, int(draw), int(val), int(test))
 
 
 def assign_splits(dataset: Dataset, seed: int, val: float = 0.1, test: float = 0.1) -> Dataset:
@@ -75,6 +84,25 @@ def assign_fold(dataset: Dataset, fold: int, folds: int) -> Dataset:
     records = tuple(
         replace(record, split=names.get(part[record.group], "train")) for record in dataset.records
     )
+    return replace(dataset, records=records)
+
+
+def assign_counts(dataset: Dataset, seed: int, val: int, test: int) -> Dataset:
+    """Draw so many groups for validation and for testing, the others for training; splits they had are replaced.
+
+    Each seed gives another draw: MNiL (MM 2017, section 4.1) averages ten of 1,000 and 1,000 of Flickr30k's pictures,
+    each with its sentences a group. Raises `DataError` where nothing would be left for training.
+    """
+    groups = sorted(
+        {record.group for record in dataset.records}, key=lambda group: (_point(group, seed), group)
+    )
+    if not (val >= 1 and test >= 1 and val + test < len(groups)):
+        raise DataError(
+            f"{dataset.source}: {val} groups for validation and {test} for testing were asked for; of {len(groups)} "
+            "groups each needs 1 at least, and one has to be left for training"
+        )
+    names = dict.fromkeys(groups[:test], "test") | dict.fromkeys(groups[test : test + val], "val")
+    records = tuple(replace(record, split=names.get(record.group, "train")) for record in dataset.records)
     return replace(dataset, records=records)
 
 

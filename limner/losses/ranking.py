@@ -15,7 +15,7 @@ from torch import Tensor
 
 from limner.losses.loss import Embedded, Loss, LossSettings, Need, Terms, only_term
 
-Negatives = Literal["hardest", "sum"]
+Negatives = Literal["hardest", "sum", "mean"]
 
 
 class Ranking(LossSettings):
@@ -28,7 +28,7 @@ class Ranking(LossSettings):
     margin: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """α, in cosine similarity."""
     negatives: Negatives = "hardest"
-    """"hardest" negative of each anchor, or the "sum" over all of them."""
+    """"hardest" negative of each anchor; or of all of them the "sum", or the "mean", as a random one gives."""
     candidates: int = Field(default=0, ge=0)
     """Random candidates an anchor's extra hard negative is mined from; 0 = the batch alone (released code: 256)."""
 
@@ -55,7 +55,9 @@ class RankingLoss(Loss):
     **Decided**: the negatives of an anchor are the other pairs of the batch and, where given, extra candidates
     (mined from a pool, `limner.training.hard_negatives`); items of the anchor's own group are never negatives.
     "hardest" takes for each anchor the one with the highest similarity (the paper's four-tuple with mined negatives);
-    "sum" adds the hinges of all of them (the form of VSE0), a baseline. An anchor without a negative adds 0.
+    "sum" adds the hinges of all of them (the form of VSE0), a baseline. "mean" is their mean: what the released code
+    for CUHK-PEDES has on average, which compares an anchor with one random negative. An anchor without a negative
+    adds 0.
     """
 
     def __init__(self, margin: float = 1.0, negatives: Negatives = "hardest") -> None:
@@ -144,4 +146,8 @@ class RankingLoss(Loss):
             hardest = similarity.masked_fill(same_group, -torch.inf).amax(dim=1)
             return F.relu(self.margin - positive + hardest)
         hinges = F.relu(self.margin - positive[:, None] + similarity)
-        return hinges.masked_fill(same_group, 0.0).sum(dim=1)
+        total = hinges.masked_fill(same_group, 0.0).sum(dim=1)
+        if self.negatives == "sum":
+            return total
+        # its own negatives are counted, not the batch: groups differ in size
+        return total / (~same_group).sum(dim=1).clamp(min=1)

@@ -4,7 +4,8 @@ Source: dual-path TOMM 2020, section 3 and Figure 2. Where the authors' released
 text is the default and the release is a named variant (`head="released"`, `text.text_blocks="released"`).
 """
 
-from typing import Literal
+from collections.abc import Collection
+from typing import Any, Literal
 
 from pydantic import Field
 from torch import nn
@@ -13,7 +14,7 @@ from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
 from limner.models.text_cnn import TextCNN, TextCNNSettings
 
-Head = Literal["paper", "released", "linear"]
+Head = Literal["paper", "released", "released-twice", "linear"]
 
 
 class DualPathSettings(DualEncoderSettings):
@@ -28,7 +29,22 @@ class DualPathSettings(DualEncoderSettings):
     dim: int = Field(default=2048, ge=1)
     """Width of both fully connected layers and of the embedding."""
     head: Head = "paper"
-    """"paper": FC, BN, ReLU, FC; "released": a further BN and ReLU behind; "linear": one FC (not in the paper)."""
+    """"paper": FC, BN, ReLU, FC; "released": FC, BN, ReLU twice above the image CNN and once above the text CNN;
+    "released-twice": twice above both, which limner called "released" at first; "linear": one FC (not in the paper)."""
+
+    def of_checkpoint(self, tensors: Collection[str]) -> "DualPathSettings":
+        """The settings of a checkpoint that holds these tensors, which may be from before "released" had its meaning.
+
+        "released" meant two FC layers above the text CNN too until the authors' files were read again.
+        """
+        twice = self.head == "released" and "text_projection.3.weight" in tensors
+        return self.replace(head="released-twice") if twice else self
+
+    def identity(self) -> dict[str, Any]:
+        """As everywhere, with the head's first name: stores of such a model keep their fingerprint."""
+        found = super().identity()
+        # the tensors' names tell the two heads apart in a fingerprint
+        return {**found, "head": "released" if self.head == "released-twice" else self.head}
 
 
 class DualPath(DualEncoder):
@@ -45,27 +61,34 @@ class DualPath(DualEncoder):
     ) -> None:
         # the order of these lines is the order of the random draws: another order gives every seed other weights
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
-        image_projection = _head(backbone.channels, settings)
+        image_projection = _head(backbone.channels, settings.dim, settings.head)
         text = TextCNN(settings.text, vocabulary_size)
-        super().__init__(backbone, image_projection, text, _head(text.channels, settings), settings.dim)
+        # resnet52_new_hope_word2_pool.m, coco_word2_pool.m and cuhk_word2_pool.m have fc1 and fc1_1 above the
+        # image CNN, and fc5_2 alone above the text CNN
+        of_text = "released-once" if settings.head == "released" else settings.head
+        super().__init__(
+            backbone, image_projection, text, _head(text.channels, settings.dim, of_text), settings.dim
+        )
         self.settings = settings
 
 
-def _head(inputs: int, settings: DualPathSettings) -> nn.Sequential:
+def _head(inputs: int, dim: int, kind: str) -> nn.Sequential:
     """FC, BN, ReLU, FC (section 3.1); He initialisation as the paper's convolutions have it."""
-    if settings.head == "linear":
-        return nn.Sequential(nn.Linear(inputs, settings.dim))
+    if kind == "linear":
+        return nn.Sequential(nn.Linear(inputs, dim))
     layers: list[nn.Module] = [
         # the batch norm behind it subtracts any bias again
-        nn.Linear(inputs, settings.dim, bias=False),
-        nn.BatchNorm1d(settings.dim),
+        nn.Linear(inputs, dim, bias=False),
+        nn.BatchNorm1d(dim),
         nn.ReLU(),
-        nn.Linear(settings.dim, settings.dim, bias=settings.head == "paper"),
     ]
     nn.init.kaiming_normal_(layers[0].weight, nonlinearity="relu")  # type: ignore[arg-type]
+    if kind == "released-once":
+        return nn.Sequential(*layers)
+    layers.append(nn.Linear(dim, dim, bias=kind == "paper"))
     # the paper does not say; He's factor of 2 is for a ReLU behind the layer, and none follows the last one
     nn.init.xavier_normal_(layers[3].weight)  # type: ignore[arg-type]
     # f is taken behind these, so cosines of the released head lie in 0 … 1
-    if settings.head == "released":
-        layers += [nn.BatchNorm1d(settings.dim), nn.ReLU()]
+    if kind in ("released", "released-twice"):
+        layers += [nn.BatchNorm1d(dim), nn.ReLU()]
     return nn.Sequential(*layers)

@@ -95,6 +95,12 @@ class HGANSettings(DualEncoderSettings):
 
     offers: ClassVar[frozenset[str]] = frozenset({"classes", "levels"})
 
+    def identity(self) -> dict[str, Any]:
+        """Without where noise is added, which acts in training alone."""
+        found = super().identity()
+        # stores of a model that was trained before the setting was there keep their fingerprint
+        return {**found, "local": {k: v for k, v in found["local"].items() if k != "noise_on"}}
+
     def parts(self) -> frozenset[str]:
         """BERT in the place of the word table, and what is local where there are levels."""
         words = "words" if self.text.bert is None else "bert"

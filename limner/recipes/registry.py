@@ -129,6 +129,24 @@ RECIPES: dict[str, RecipeEntry] = {
         "head, text blocks, rates, weights, crops, test.",
         ("flickr30k",),
     ),
+    "dual-path-released-mscoco": RecipeEntry(
+        "limner.recipes.dual_path:dual_path_released_mscoco",
+        PAPER,
+        "The authors' MATLAB for MSCOCO: dropout 0.5, a classifier without a bias, fewer epochs.",
+        ("mscoco",),
+    ),
+    "dual-path-released-cuhk-pedes": RecipeEntry(
+        "limner.recipes.dual_path:dual_path_released_cuhk_pedes",
+        PAPER,
+        "The authors' MATLAB for CUHK-PEDES: whole persons squeezed to 256 × 256, dropout 0.8, random negatives.",
+        ("cuhk-pedes",),
+    ),
+    "dual-path-released-flickr8k": RecipeEntry(
+        "limner.recipes.dual_path:dual_path_released_flickr8k",
+        PAPER,
+        "The released head, text blocks, losses and schedule on Flickr8k, with MobileNetV2 and words from nothing.",
+        ("flickr8k",),
+    ),
     "dual-path-cuhk-pedes": RecipeEntry(
         "limner.recipes.dual_path:dual_path_cuhk_pedes",
         PAPER,
@@ -164,6 +182,12 @@ RECIPES: dict[str, RecipeEntry] = {
         PAPER,
         "The paper on Flickr30k, where each picture with its sentences is a class of its own. Reproduces Table 2.",
         ("flickr30k",),
+    ),
+    "hgan-cub": RecipeEntry(
+        "limner.recipes.hgan:hgan_cub",
+        PAPER,
+        "The paper on birds and flowers, a species a class. Reproduces Table 6.",
+        ("cub", "flowers"),
     ),
     "hgan-cuhk-pedes": RecipeEntry(
         "limner.recipes.hgan:hgan_cuhk_pedes",

@@ -54,7 +54,8 @@ class Table:
     `protocol` is what its figures are measured by, where that is not the dataset's own; `matching` says that its rows
     change the cross-encoder of a recipe, `system` that they change the network of one system. `by_classes` makes the
     rows of a table whose numbers of classes depend on the data, of two such numbers; `rows` are then those of the
-    paper's.
+    paper's. `draws` are the pictures for validation and for testing that the paper draws at random, where its figures
+    are means over several draws.
     """
 
     title: str
@@ -66,6 +67,7 @@ class Table:
     matching: bool = False
     system: str | None = None
     by_classes: Callable[[int, int], tuple[Row, ...]] | None = None
+    draws: tuple[int, int] | None = None
 
     @property
     def stages(self) -> tuple[str, ...]:

@@ -51,7 +51,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Trial:
-    """One row with one seed: its folder, the epoch that validation chose, the epochs run, and the evaluation report."""
+    """One row with one seed: its folder, the epoch that validation chose, the epochs run, and the evaluation report.
+
+    `draw` is the number of the random splits, where there are several of them.
+    """
 
     seed: int
     folder: Path
@@ -59,6 +62,7 @@ class Trial:
     epochs_run: int
     seconds: float
     report: Mapping[str, Any]
+    draw: int | None = None
 
     def measured(self, name: str) -> float:
         """A measure by "direction measure"."""
@@ -68,17 +72,17 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A row with all its seeds."""
+    """A row with all its seeds, and with all draws of the splits where there are several."""
 
     variant: Variant
     trials: tuple[Trial, ...]
 
     def mean(self, name: str) -> float:
-        """Mean of a measure over the seeds."""
+        """Mean of a measure over the trials."""
         return statistics.fmean(trial.measured(name) for trial in self.trials)
 
     def deviation(self, name: str) -> float | None:
-        """Sample standard deviation over the seeds; None for a single one."""
+        """Sample standard deviation over the trials; None for a single one."""
         values = [trial.measured(name) for trial in self.trials]
         # `stdev` raises an error for a single value.
         return statistics.stdev(values) if len(values) > 1 else None

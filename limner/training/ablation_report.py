@@ -21,6 +21,8 @@ class AblationReport:
 
     - `table`, `title`, `published_on`: name, title and the set that the paper's figures are of.
     - `standard`, `recipe`: the recipe as it stands, and as changed by `settings`; fewer epochs are called shortened.
+    - `draws`: how the splits were drawn, e.g. "draw=0/1000/1000"; empty where they are the set's own.
+    - `split_fingerprint`: of the split that was measured; of several draws all, with spaces between them.
     """
 
     table: str
@@ -34,6 +36,7 @@ class AblationReport:
     settings: tuple[str, ...]
     seeds: tuple[int, ...]
     outcomes: tuple[Outcome, ...]
+    draws: tuple[str, ...] = ()
 
     @property
     def measures(self) -> list[str]:
@@ -49,7 +52,7 @@ class AblationReport:
 
     @property
     def rows(self) -> list[list[str]]:
-        """One line a row: mean ± sample deviation over the seeds, the paper's figure in brackets."""
+        """One line a row: mean ± sample deviation over seeds and draws, the paper's figure in brackets."""
         return [
             [
                 outcome.variant.label,
@@ -64,12 +67,11 @@ class AblationReport:
     @property
     def remarks(self) -> list[str]:
         """The remarks for a reader: data, seeds, lengths, and whether the order is the paper's."""
-        # A single seed has no deviation to speak of.
-        one_seed = len(self.seeds) == 1
+        # Ten fingerprints are in the JSON; nobody reads them in a line.
+        measured = f"{len(self.draws)} random draws" if self.draws else self.split_fingerprint
         lines = [
-            f"Ours: {self.recipe.name} on {self.data}, split {self.split} ({self.split_fingerprint}), "
-            f"protocol {self.outcomes[0].trials[0].report['protocol']}, "
-            + (f"seed {self.seeds[0]}" if one_seed else f"mean ± deviation over seeds {_listed(self.seeds)}")
+            f"Ours: {self.recipe.name} on {self.data}, split {self.split} ({measured}), "
+            f"protocol {self.outcomes[0].trials[0].report['protocol']}, {self._over()}"
             + "; the checkpoint of each row is chosen on val. "
             f"In brackets: the paper, {self.published_on}.",
             *self._lengths(),
@@ -79,6 +81,14 @@ class AblationReport:
         if self.split == "test" and "validation" in self.published_on:
             lines.append("Measured on the test split; the paper's table is on validation.")
         return lines
+
+    def _over(self) -> str:
+        """The seeds and draws that the figures are means over."""
+        of_seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"seeds {_listed(self.seeds)}"
+        if self.draws:
+            return f"mean ± deviation over draws {self.draws[0]} to {self.draws[-1]}, {of_seeds}"
+        # A single seed has no deviation to speak of.
+        return of_seeds if len(self.seeds) == 1 else f"mean ± deviation over {of_seeds}"
 
     def _lengths(self) -> Iterator[str]:
         for index, stage in enumerate(self.recipe.stages):
@@ -156,6 +166,7 @@ class AblationReport:
             "recipe": self.recipe.name,
             "settings": list(self.settings),
             "seeds": list(self.seeds),
+            **({"draws": list(self.draws)} if self.draws else {}),
             "remarks": self.remarks,
             "rows": [self._row(outcome) for outcome in self.outcomes],
             "versions": versions(),
@@ -178,6 +189,7 @@ class AblationReport:
             "runs": [
                 {
                     "seed": trial.seed,
+                    **({} if trial.draw is None else {"draw": trial.draw}),
                     # Without the folders above, which are the machine's own.
                     "folder": f"{trial.folder.parent.name}/{trial.folder.name}",
                     "epoch": trial.epoch,

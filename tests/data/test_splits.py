@@ -1,10 +1,13 @@
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from limner.data.records import Dataset, Record
-from limner.data.splits import assign_fold, assign_splits, hold_out
+from limner.data.splits import assign_counts, assign_fold, assign_splits, draw_splits, hold_out, split_source
 from limner.errors import DataError
 
 
@@ -42,6 +45,49 @@ def test_another_seed_is_another_split() -> None:
     data = dataset([f"p{n}" for n in range(100)])
     assert splits(assign_splits(data, seed=0)) != splits(assign_splits(data, seed=1))
     assert splits(assign_splits(data, seed=5)) == splits(assign_splits(data, seed=5))
+
+
+@given(st.integers(3, 60), st.integers(0, 99), st.data())
+def test_a_draw_has_the_numbers_asked_for(count: int, seed: int, data: st.DataObject) -> None:
+    val = data.draw(st.integers(1, count - 2))
+    test = data.draw(st.integers(1, count - 1 - val))
+    whole = dataset([f"p{n}" for n in range(count)], split="train")
+    drawn = assign_counts(whole, seed, val, test)
+    found = splits(drawn)
+    assert len({(record.group, record.split) for record in drawn.records}) == count
+    names = list(found.values())
+    assert {name: names.count(name) for name in ("train", "val", "test")} == {
+        "train": count - val - test,
+        "val": val,
+        "test": test,
+    }
+    # the order of the records is not asked, and the source says the same
+    turned = replace(whole, records=whole.records[::-1])
+    assert splits(assign_counts(turned, seed, val, test)) == found
+    source = f"folder:x#draw={seed}/{val}/{test}"
+    assert splits(draw_splits(replace(whole, source=source))) == found
+    assert split_source(source) == ("folder:x", f"draw={seed}/{val}/{test}")
+
+
+def test_draws_differ_and_cover_a_set_evenly() -> None:
+    whole = dataset([f"p{n}" for n in range(20)])
+    tested = [
+        {group for group, split in splits(assign_counts(whole, seed, 5, 5)).items() if split == "test"}
+        for seed in range(200)
+    ]
+    assert len({frozenset(one) for one in tested}) > 190
+    # 200 draws of a quarter: each group is tested in 50 of them, with a deviation of 6
+    times = [sum(group in one for one in tested) for group in splits(whole)]
+    assert min(times) > 50 - 4 * 6.2
+    assert max(times) < 50 + 4 * 6.2
+
+
+@pytest.mark.parametrize(("val", "test"), [(0, 1), (1, 0), (1, 2), (5, 5)])
+def test_draws_that_leave_a_split_empty_are_refused(val: int, test: int) -> None:
+    with pytest.raises(
+        DataError, match=r"folder:x: . groups for validation and . for testing .* of 3 groups"
+    ):
+        assign_counts(dataset(["a", "b", "c"]), 0, val, test)
 
 
 def test_all_or_nothing() -> None:

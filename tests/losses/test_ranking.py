@@ -15,7 +15,7 @@ from tests.reference.losses import ranking_loss
     more=st.integers(0, 4),
     groups=st.integers(1, 5),
     margin=st.floats(0, 2),
-    negatives=st.sampled_from(["hardest", "sum"]),
+    negatives=st.sampled_from(["hardest", "sum", "mean"]),
 )
 def test_equals_the_slow_twin(
     seed: int, batch: int, more: int, groups: int, margin: float, negatives: Negatives
@@ -41,7 +41,7 @@ def test_equals_the_slow_twin(
         margin,
         extra_images=list(zip(extra_images.tolist(), image_groups.tolist(), strict=True)),
         extra_texts=list(zip(extra_texts.tolist(), text_groups.tolist(), strict=True)),
-        hardest=negatives == "hardest",
+        negatives_are=negatives,
     )
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
@@ -50,6 +50,24 @@ def test_zero_where_every_pair_wins_by_the_margin() -> None:
     eye = torch.eye(4)
     assert RankingLoss(margin=1.0)(eye, eye, torch.arange(4)).item() == 0.0
     assert RankingLoss(margin=1.0)(eye, eye.flip(0), torch.arange(4)).item() > 0.0
+
+
+def test_the_released_weight_of_two_is_one_here() -> None:
+    """RankLoss.m sums over half of a batch, cnn_train_dag_batchsize_net.m divides by the whole of it."""
+    # of two pairs each is the other's only negative, as each anchor of the released code has one
+    images, texts = torch.randn(2, 2, 5, dtype=torch.float64)
+    x, y = ([[v / row.norm() for v in row] for row in rows] for rows in (images, texts))
+    total = 0.0
+    for a, n in ((0, 1), (1, 0)):
+        positive, text, image = (
+            sum(p * q for p, q in zip(one, other, strict=True))
+            for one, other in ((x[a], y[a]), (x[a], y[n]), (y[a], x[n]))
+        )
+        total += max(0.0, 1 - (positive - text)) + max(0.0, 1 - (positive - image))
+    for negatives in ("hardest", "sum", "mean"):
+        ours = RankingLoss(1.0, negatives)(images, texts, torch.arange(2))
+        # their weight 2, batches of 4 for two anchors
+        assert 1.0 * ours.item() == pytest.approx(2 * float(total) / 4)
 
 
 def test_own_group_is_never_a_negative() -> None:
@@ -81,7 +99,7 @@ def test_gradients_reach_both_paths_and_the_extra_negatives() -> None:
         assert part.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("negatives", ["hardest", "sum"])
+@pytest.mark.parametrize("negatives", ["hardest", "sum", "mean"])
 def test_similarities_that_are_cosines_give_the_same(negatives: Negatives) -> None:
     torch.manual_seed(0)
     images, texts = torch.nn.functional.normalize(torch.randn(2, 6, 4), dim=2)

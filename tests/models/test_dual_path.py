@@ -36,16 +36,43 @@ def test_both_paths_end_in_one_space_and_learn() -> None:
         assert all(parameter.grad is not None for parameter in parameters), name
 
 
+_ONCE: list[type[nn.Module]] = [nn.Linear, nn.BatchNorm1d, nn.ReLU]
+
+
 @pytest.mark.parametrize(
-    ("head", "kinds"),
+    ("head", "of_images", "of_texts"),
     [
-        ("paper", [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear]),
-        ("released", [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear, nn.BatchNorm1d, nn.ReLU]),
-        ("linear", [nn.Linear]),
+        ("paper", [*_ONCE, nn.Linear], [*_ONCE, nn.Linear]),
+        # fc1 and fc1_1 of the authors' files, and fc5_2
+        ("released", _ONCE * 2, _ONCE),
+        ("released-twice", _ONCE * 2, _ONCE * 2),
+        ("linear", [nn.Linear], [nn.Linear]),
     ],
 )
-def test_heads(head: str, kinds: list[type[nn.Module]]) -> None:
-    assert [type(layer) for layer in tiny(head=head).image_projection.children()] == kinds
+def test_heads(head: str, of_images: list[type[nn.Module]], of_texts: list[type[nn.Module]]) -> None:
+    model = tiny(head=head)
+    assert [type(layer) for layer in model.image_projection.children()] == of_images
+    assert [type(layer) for layer in model.text_projection.children()] == of_texts
+    # the released code has no bias in any of them
+    biases = [
+        layer.bias is not None
+        for projection in (model.image_projection, model.text_projection)
+        for layer in projection.children()
+        if isinstance(layer, nn.Linear)
+    ]
+    assert not (head.startswith("released") and any(biases))
+
+
+def test_a_checkpoint_says_which_released_head_it_has() -> None:
+    for head in ("released", "released-twice"):
+        tensors = tiny(head=head).state_dict().keys()
+        # what limner wrote for both
+        settings = tiny(head="released").settings.of_checkpoint(tensors)
+        assert settings.replace(head=head) == settings
+        assert settings.identity()["head"] == "released"
+    paper = tiny().settings
+    assert paper.of_checkpoint(tiny().state_dict().keys()) == paper
+    assert paper.identity()["head"] == "paper"
 
 
 def test_released_features_are_not_negative() -> None:

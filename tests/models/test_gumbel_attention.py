@@ -17,19 +17,20 @@ from tests.reference import gumbel_attention as twin
     k=st.integers(1, 6),
     temperature=st.floats(0.2, 3),
     noisy=st.booleans(),
+    normalised=st.booleans(),
 )
-def test_equals_algorithm_1_given_the_same_noise(
-    seed: int, items: int, k: int, temperature: float, noisy: bool
+def test_equals_algorithm_1_and_section_3_3_given_the_same_noise(
+    seed: int, items: int, k: int, temperature: float, noisy: bool, normalised: bool
 ) -> None:
     torch.manual_seed(seed)
     gamma, uniform = torch.randn(5, items).double(), torch.rand(5, items).double()
     noise = -torch.log(-torch.log(uniform)) if noisy else None
     present = torch.ones(5, items, dtype=torch.bool)
-    chosen = select_top_k(gamma, present, k, temperature=temperature, noise=noise)
+    chosen = select_top_k(gamma, present, k, temperature=temperature, noise=noise, normalised=normalised)
     got = attention_weights(gamma, chosen)
     for row in range(5):
         u = uniform[row].tolist() if noisy else None
-        alpha = twin.select(gamma[row].tolist(), k, temperature, u)
+        alpha = twin.select(gamma[row].tolist(), k, temperature, u, normalised=normalised)
         assert chosen[row].tolist() == alpha
         assert got[row].tolist() == pytest.approx(twin.weights(gamma[row].tolist(), alpha), rel=1e-9)
 
@@ -67,29 +68,49 @@ def test_an_item_that_is_absent_changes_nothing_of_the_others() -> None:
     torch.testing.assert_close(whole, cut[:, :5])
 
 
-def test_the_gradient_is_that_of_the_softmax() -> None:
+@pytest.mark.parametrize("normalised", [True, False])
+def test_the_gradient_is_that_of_the_softmax(normalised: bool) -> None:
     torch.manual_seed(0)
     gamma = torch.randn(2, 7, dtype=torch.float64, requires_grad=True)
     present, noise = torch.ones(2, 7, dtype=torch.bool), gumbel_noise(gamma.detach())
     given = torch.randn(2, 7, dtype=torch.float64)
-    chosen = select_top_k(gamma, present, 3, temperature=0.7, noise=noise)
+    chosen = select_top_k(gamma, present, 3, temperature=0.7, noise=noise, normalised=normalised)
     (straight,) = torch.autograd.grad((chosen * given).sum(), gamma)
-    soft = ((torch.nn.functional.normalize(gamma, dim=1) + noise) / 0.7).softmax(dim=1)
+    keys = torch.nn.functional.normalize(gamma, dim=1) if normalised else gamma
+    soft = ((keys + noise) / 0.7).softmax(dim=1)
     (expected,) = torch.autograd.grad((soft * given).sum(), gamma)
     torch.testing.assert_close(straight, expected)
     assert (straight != 0).all()  # of items that were not selected, too
 
 
-def test_the_first_selected_is_distributed_as_the_softmax() -> None:
+@pytest.mark.parametrize(
+    ("normalised", "deviation", "kept"),
+    [(True, 1, 0.26), (True, 4, 0.26), (False, 1, 0.47), (False, 4, 0.80)],
+)
+@pytest.mark.parametrize("temperature", [0.1, 3.0])
+def test_the_share_of_the_best_that_noise_leaves(
+    normalised: bool, deviation: float, kept: float, temperature: float
+) -> None:
+    """Of the best 4 of 20 normal scores; chance is 0.20. E changes no order."""
+    generator = torch.Generator().manual_seed(0)
+    gamma = deviation * torch.randn(20_000, 20, generator=generator)
+    present, noise = torch.ones_like(gamma, dtype=torch.bool), gumbel_noise(gamma, generator)
+    best = select_top_k(gamma, present, 4)
+    chosen = select_top_k(gamma, present, 4, temperature=temperature, noise=noise, normalised=normalised)
+    assert (best * chosen).sum().item() / (4 * 20_000) == pytest.approx(kept, abs=0.006)
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+def test_the_first_selected_is_distributed_as_the_softmax(normalised: bool) -> None:
     """Gumbel-max: the highest of scores with noise is item j with probability softmax(scores)_j."""
     generator = torch.Generator().manual_seed(0)
     gamma = torch.tensor([0.3, -0.8, 0.5, 0.1])
     many = gamma.expand(20_000, 4)
-    chosen = select_top_k(
-        many, torch.ones_like(many, dtype=torch.bool), 1, noise=gumbel_noise(many, generator)
-    )
+    present, noise = torch.ones_like(many, dtype=torch.bool), gumbel_noise(many, generator)
+    chosen = select_top_k(many, present, 1, noise=noise, normalised=normalised)
     counts = chosen.sum(dim=0).numpy()
-    expected = torch.nn.functional.normalize(gamma, dim=0).double().softmax(dim=0).numpy() * 20_000
+    keys = torch.nn.functional.normalize(gamma, dim=0) if normalised else gamma
+    expected = keys.double().softmax(dim=0).numpy() * 20_000
     assert chisquare(counts, expected).pvalue > 0.001
 
 

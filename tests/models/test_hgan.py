@@ -23,6 +23,17 @@ def tiny(**changes: object) -> HGAN:
     return HGAN(settings.replace(**changes), 6).eval()
 
 
+def test_where_noise_is_added_is_no_part_of_what_a_model_is() -> None:
+    normalised, scores = (
+        HGANSettings(local=LocalMatchingSettings(noise_on=name)).identity()
+        for name in ("normalised", "scores")
+    )
+    assert normalised == scores
+    # as before the setting was there
+    assert "noise_on" not in normalised["local"]
+    assert normalised["local"]["k_items"] == 4
+
+
 def pixels(count: int = 2) -> torch.Tensor:
     torch.manual_seed(1)
     return torch.randint(0, 256, (count, 3, 64, 32), dtype=torch.uint8)

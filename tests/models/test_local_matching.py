@@ -148,6 +148,21 @@ def test_noise_is_drawn_in_training_alone_and_from_the_generator() -> None:
     assert torch.equal(model(*halves).similarity, model(*halves).similarity)
 
 
+def test_where_noise_is_added_changes_training_alone() -> None:
+    regions, words, present = parts()
+    found = []
+    for noise_on in ("normalised", "scores"):
+        model = level(noise_on=noise_on)
+        # large scores, which the norm takes back
+        torch.nn.init.normal_(model.score.weight, std=5.0)
+        halves = model.project_regions(regions), model.project_items(words, present)
+        at_test = model(*halves).similarity
+        in_training = model.train()(*halves, torch.Generator().manual_seed(0)).similarity
+        found.append((at_test, in_training))
+    torch.testing.assert_close(found[0][0], found[1][0])
+    assert not torch.allclose(found[0][1], found[1][1])
+
+
 def test_the_temperature_goes_to_its_last_by_equal_factors() -> None:
     model = level(temperature=2.0, last_temperature=0.5)
     found = []
@@ -184,7 +199,8 @@ def _written_out(model: LocalMatching, v: Tensor, t: Tensor, noise: Tensor, dire
     own, others, k = v, t, model.settings.k_items
     if direction == "text_to_image":
         gamma, own, others, k = gamma.T, t, v, model.settings.k_regions
-    keys = torch.nn.functional.normalize(gamma, dim=1) + noise
+    normalised = model.settings.noise_on == "normalised"
+    keys = (torch.nn.functional.normalize(gamma, dim=1) if normalised else gamma) + noise
     hard = torch.zeros_like(keys).scatter(1, keys.topk(k, dim=1).indices, 1.0)
     soft = keys.softmax(dim=1)
     chosen = hard + soft - soft.detach()
@@ -194,11 +210,12 @@ def _written_out(model: LocalMatching, v: Tensor, t: Tensor, noise: Tensor, dire
     return torch.sigmoid(read).mean()
 
 
+@pytest.mark.parametrize("noise_on", ["normalised", "scores"])
 @pytest.mark.parametrize("direction", ["image_to_text", "text_to_image"])
 def test_gradients_equal_those_of_the_equations_written_out(
-    direction: str, monkeypatch: pytest.MonkeyPatch
+    direction: str, noise_on: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = level(direction=direction).double().train()
+    model = level(direction=direction, noise_on=noise_on).double().train()
     torch.nn.init.normal_(model.relevance_of_sum.bias)
     torch.nn.init.normal_(model.score_of_region.bias)
     regions, words = torch.randn(1, REGIONS, DIM).double(), torch.randn(1, WORDS, DIM).double()

@@ -227,6 +227,22 @@ def test_the_filters_see_the_first_places_of_a_row(text_blocks: str, seen: int) 
         assert same == (place >= seen), place
 
 
+@pytest.mark.parametrize(("text_blocks", "share"), [("paper", 0.122), ("released", 0.026)])
+def test_words_that_the_position_shift_takes_out_of_sight(text_blocks: str, share: float) -> None:
+    """Of ten words in 32 places, with every place for its first word from 0 to 22 as likely, as `lay_out` has it."""
+    encoder = _small(text_blocks=text_blocks).eval()
+    rows = torch.stack([F.pad(torch.arange(1, 11), (place, 22 - place)) for place in range(23)])
+    hidden = 0
+    with torch.no_grad():
+        whole = encoder(rows)
+        for word in range(1, 11):
+            changed = encoder(torch.where(rows == word, 50, rows))
+            hidden += int((changed == whole).all(dim=1).sum())
+    assert hidden / rows.count_nonzero() == pytest.approx(share, abs=0.0005)
+    described = " ".join((TextCNNSettings.model_fields["text_blocks"].description or "").split())
+    assert "12 % or 2.6 % of the words" in described
+
+
 def test_still_start_leaves_the_shortcuts_alone() -> None:
     """With the branches at zero a block that keeps its width passes on what it gets."""
     encoder = _small(start="still")

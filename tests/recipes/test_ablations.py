@@ -225,6 +225,22 @@ def test_hgan_table_2_reads_the_layers_of_the_recipes_bert() -> None:
         assert (bert.model, bert.hidden) == ("bert-base-uncased", key)
 
 
+@pytest.mark.parametrize("recipe", ["hgan-cuhk-pedes", "hgan-people"])
+def test_hgan_table_5_has_the_noise_of_both_readings(recipe: str) -> None:
+    local = {
+        key: row.recipe.model.local  # type: ignore[attr-defined]
+        for key, row in _rows("hgan-table-5", recipe).items()
+    }
+    found = {key: (one.attention, one.noise_on, one.k_items) for key, one in local.items()}
+    assert found == {
+        "soft": ("soft", "normalised", 4),
+        "max": ("gumbel", "normalised", 1),
+        "top-k": ("gumbel", "normalised", 4),
+        "max-scores": ("gumbel", "scores", 1),
+        "top-k-scores": ("gumbel", "scores", 4),
+    }
+
+
 def test_hgan_table_4_has_the_papers_numbers_of_regions() -> None:
     grids = [row.recipe.model.regions.grid for row in _rows("hgan-table-4", "hgan-people").values()]  # type: ignore[attr-defined]
     assert grids == [(8, 4), (7, 3), (5, 3), (4, 2), (7, 1), (5, 1)]

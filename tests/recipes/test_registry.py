@@ -43,6 +43,74 @@ def test_the_two_stages_of_section_5() -> None:
         assert (stage.optimiser.name, stage.optimiser.rate, stage.optimiser.momentum) == ("sgd", 0.001, 0.9)
 
 
+_OF_THE_PAPER = (
+    "dual-path",
+    "dual-path-cuhk-pedes",
+    "dual-path-flickr8k",
+    "dual-path-released",
+    "dual-path-released-mscoco",
+    "dual-path-released-cuhk-pedes",
+    "dual-path-released-flickr8k",
+)
+
+
+@pytest.mark.parametrize("name", _OF_THE_PAPER)
+def test_stage_two_of_dual_path_lets_the_backbone_learn_at_the_released_rate(name: str) -> None:
+    """1e-4; at 1e-3 MobileNetV2's image path collapsed."""
+    optimiser = get_recipe(name).stages[1].optimiser
+    assert optimiser.rate * optimiser.multipliers["backbone"] == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in _OF_THE_PAPER if "flickr8k" not in name])
+def test_the_papers_commands_name_word2vec(name: str) -> None:
+    described = " ".join((RECIPES[name].load().__doc__ or "").split())
+    assert "--set vocabulary.vectors=GoogleNews-vectors-negative300.bin`" in described
+
+
+def test_the_numbers_of_the_released_code() -> None:
+    """train_*.m and the network files of layumi/Image-Text-Embedding at eefe0f2; the ranking weight is halved."""
+    found = {}
+    for name in _OF_THE_PAPER[3:]:
+        first, second = get_recipe(name).stages
+        before, after, ranking = first.loss(Instance), second.loss(Instance), second.loss(Ranking)
+        assert before is not None
+        assert after is not None
+        assert ranking is not None
+        assert (before.dropout, before.bias, before.weights) == (
+            after.dropout,
+            after.bias,
+            {"visual": 1, "textual": 1, "joint": 0},
+        )
+        assert ranking.margin == 1
+        epochs = (first.epochs, second.epochs, second.schedule.drops)
+        negatives = ranking.candidates or ranking.negatives
+        found[name.removeprefix("dual-path-released").lstrip("-")] = (
+            *(before.dropout, before.bias, epochs, after.visual, after.textual, ranking.weight, negatives),
+            first.pairing,
+        )
+        assert (first.optimiser.rate, first.optimiser.nesterov, first.optimiser.weight_decay) == (
+            0.1,
+            True,
+            1e-4,
+        )
+        assert first.optimiser.multipliers == {"words": 1e-3}
+    flickr = (0.75, True, (240, 60, (40,)), 1, 0.1, 1, 256, "image")
+    assert found == {
+        "": flickr,
+        "mscoco": (0.5, False, (90, 21, (15, 20)), 1, 0.1, 1, 256, "image"),
+        "cuhk-pedes": (0.8, True, (180, 60, (40,)), 1, 0.5, 1, "mean", "group"),
+        "flickr8k": flickr,
+    }
+
+
+def test_persons_are_cropped_as_the_text_says_or_squeezed_as_in_the_released_code() -> None:
+    text, released = (get_recipe(f"dual-path-{name}") for name in ("cuhk-pedes", "released-cuhk-pedes"))
+    # a person of 100 × 260: a crop of 224 rows sees a third of 666
+    assert text.images.resized(100, 260)[1] == (256, 666)
+    assert released.images.resized(100, 260)[1] == (256, 256)
+    assert change(text, ["images.resize=[256,256]"]).images.resized(100, 260)[1] == (256, 256)
+
+
 def test_unknown_recipes_get_the_nearest_name() -> None:
     with pytest.raises(SettingsError, match="unknown recipe 'dual-pth'; did you mean 'dual-path'"):
         get_recipe("dual-pth")

@@ -19,9 +19,14 @@ def top_k(row: list[float], k: int) -> list[int]:
     return [int(place in first) for place in range(len(row))]
 
 
-def select(gamma: list[float], k: int, temperature: float, u: list[float] | None) -> list[int]:
-    """Lines 8–12 for one row, with the uniform numbers given; without them no noise is added."""
-    r = l2norm(gamma)
+def select(
+    gamma: list[float], k: int, temperature: float, u: list[float] | None, *, normalised: bool = True
+) -> list[int]:
+    """Lines 8–12 for one row, with the uniform numbers given; without them no noise is added.
+
+    Without the norm it is section 3.3's `r = γ + G`.
+    """
+    r = l2norm(gamma) if normalised else gamma
     if u is not None:
         r = [value - math.log(-math.log(uniform)) for value, uniform in zip(r, u, strict=True)]
     return top_k(softmax(r, temperature), k)

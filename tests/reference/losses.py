@@ -47,9 +47,9 @@ def ranking_loss(
     *,
     extra_images: list[tuple[list[float], int]] = [],  # noqa: B006 - never changed
     extra_texts: list[tuple[list[float], int]] = [],  # noqa: B006
-    hardest: bool = True,
+    negatives_are: str = "hardest",
 ) -> float:
-    """Eq. 4 with the hardest (or each) negative of every anchor, the mean over the pairs."""
+    """Eq. 4 with the hardest negative of every anchor, the sum or the mean over all, the mean over the pairs."""
     total = 0.0
     for a, group in enumerate(groups):
         positive = cosine(images[a], texts[a])
@@ -64,8 +64,9 @@ def ranking_loss(
             if other != group
         ]
         for negatives in (text_negatives, image_negatives):
-            chosen = [max(negatives)] if hardest and negatives else negatives
-            total += sum(max(0.0, margin - (positive - negative)) for negative in chosen)
+            chosen = [max(negatives)] if negatives_are == "hardest" and negatives else negatives
+            hinges = [max(0.0, margin - (positive - negative)) for negative in chosen]
+            total += sum(hinges) / (len(hinges) if negatives_are == "mean" and hinges else 1)
     return total / len(groups)
 
 

@@ -106,7 +106,7 @@ def test_mined_negatives_enter_the_ranking_loss_only() -> None:
         1.0,
         extra_images=list(zip(images[4:].tolist(), [0, 1, 2], strict=True)),
         extra_texts=list(zip(texts[4:].tolist(), [2, 1, 0], strict=True)),
-        hardest=False,
+        negatives_are="sum",
     )
     assert float(more["ranking"]) == pytest.approx(expected, rel=1e-4)
     assert float(more["ranking"]) > float(plain["ranking"])

@@ -23,9 +23,9 @@ Reader = Callable[[Path, str], Dataset]
 def open_dataset(source: str) -> Dataset:
     """Read a dataset from `FORMAT:PATH`; PATH is its folder or the annotation file itself.
 
-    `#seed=S` or `#fold=K/N` behind it replaces the splits, see `draw_splits`. Raises `DataError` for an unknown format
-    (with the nearest name), a bare path (with the format that its files suggest), a path that does not exist, and
-    whatever the format's reader refuses.
+    `#seed=S`, `#fold=K/N` or `#draw=S/VAL/TEST` behind it replaces the splits, see `draw_splits`. Raises `DataError`
+    for an unknown format (with the nearest name), a bare path (with the format that its files suggest), a path that
+    does not exist, and whatever the format's reader refuses.
     """
     name, colon, rest = source.partition(":")
     # A single letter before the colon is a Windows drive.

@@ -1,0 +1,137 @@
+"""Dry runs of the papers' recipes with their real networks: does the loss fall, at what memory and steps a second.
+
+Each recipe of a paper's table trains on eight generated samples, one step an epoch, its network as the recipe has it
+but from random weights (BERT: of BERT-base's size, a piece a word). Nothing is downloaded. What changes beside that:
+batches of eight, views that are not cached, and one validation a stage. A process a recipe, so that the memory
+printed is its own highest. `--set` changes all, e.g. a rate: the released code's 0.1 is for pretrained weights.
+
+python -m benchmarks.paper_scale [RECIPE …] [--steps 10] [--set KEY=VALUE] [--write]
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from PIL import Image
+
+from benchmarks.measuring import RESULTS, machine
+
+SAMPLES = 8
+_COLOURS = ("red", "blue", "green", "grey", "black", "white", "pink", "brown")
+_BERT_BASE = {"model": None, "width": 768, "layers": 12, "heads": 12}
+
+
+def main() -> None:
+    from limner.recipes.registry import PAPER, RECIPES
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("recipes", nargs="*", help="names; without any, every recipe of a paper's table")
+    parser.add_argument("--steps", type=int, default=10, help="steps of each stage")
+    parser.add_argument("--set", action="append", default=[], dest="settings", help="key=value, for all")
+    parser.add_argument("--write", action="store_true", help="write results/paper_scale.json")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    names = given.recipes or [name for name, entry in RECIPES.items() if entry.group == PAPER]
+    if given.one:
+        print(json.dumps(dry_run(names[0], given.steps, given.settings)))
+        return
+    more = [word for setting in given.settings for word in ("--set", setting)]
+    rows = {}
+    for name in names:
+        child = [sys.executable, "-m", "benchmarks.paper_scale", name, "--one", "--steps", str(given.steps)]
+        # not check=True: one recipe that fails must not take the others with it
+        done = subprocess.run([*child, *more], stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            print(f"{name}: failed, see above", flush=True)
+            continue
+        rows[name] = json.loads(done.stdout.splitlines()[-1])
+        for stage, row in rows[name]["stages"].items():
+            falls = "falls" if row["last"] < row["first"] else "DOES NOT FALL"
+            print(
+                f"{name:<30} {stage:<17} loss {row['first']:8.3f} → {row['last']:8.3f} {falls:<14} "
+                f"{row['steps_per_second']:6.2f} steps/s   {rows[name]['peak_gb']:.1f} GB",
+                flush=True,
+            )
+    if given.write:
+        content = {"benchmark": "paper_scale", "samples": SAMPLES, "steps": given.steps, "recipes": rows}
+        text = json.dumps({**content, "settings": given.settings, "machine": machine()}, indent=2)
+        (RESULTS / "paper_scale.json").write_text(text + "\n", encoding="utf-8")
+
+
+def dry_run(name: str, steps: int, settings: Sequence[str] = ()) -> dict[str, object]:
+    """Train one recipe; its losses and speed by stage, its parameters and its highest memory."""
+    from limner.data.readers import open_dataset
+    from limner.recipes import get_recipe
+    from limner.recipes.change import change
+    from limner.training.log import Event, Stepped
+    from limner.training.loop import train
+
+    recipe = get_recipe(name)
+    changes = ["model.backbone.weights=null"]
+    if recipe.model.system == "hgan":
+        changes.append(f"model.text.bert={json.dumps(_BERT_BASE)}")
+    for stage in recipe.stages:
+        once = (f"epochs={steps}", f"validate_every={steps}", f"batch={SAMPLES}", "views=0", "patience=null")
+        changes += [f"stages.{stage.name}.{one}" for one in once]
+        if stage.sentences == "all":
+            changes.append(f"stages.{stage.name}.sentences=one")
+    recipe = change(recipe, [*changes, *settings])
+    seen: dict[str, list[tuple[float, float]]] = {}
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Stepped):
+            # the weighted sum: the others are its terms, and shares in percent
+            seen.setdefault(event.stage, []).append((time.perf_counter(), event.losses["loss"]))
+
+    with TemporaryDirectory() as folder:
+        data = open_dataset(f"folder:{_draw(Path(folder) / 'data')}")
+        train(recipe, data.split("train"), data.split("val"), Path(folder) / "run", listener=listen)
+    return {
+        "stages": {stage: _row(told) for stage, told in seen.items()},
+        # Linux counts in KiB
+        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
+
+
+def _row(told: Sequence[tuple[float, float]]) -> dict[str, float]:
+    times, losses = zip(*told, strict=True)
+    # the median: the first step makes the optimiser's moments, and the last is followed by the validation
+    between = np.diff(times) if len(times) > 1 else np.array([np.inf])
+    # means of a few: dropout of 0.75 makes single steps noisy
+    few = max(1, len(losses) // 4)
+    return {
+        "first": float(np.mean(losses[:few])),
+        "last": float(np.mean(losses[-few:])),
+        "steps_per_second": float(1 / np.median(between)),
+    }
+
+
+def _draw(root: Path) -> Path:
+    """Write eight pictures of one colour each to learn from, and two for validation."""
+    root.mkdir(parents=True)
+    rng, lines = np.random.default_rng(0), []
+    for number in range(SAMPLES + 2):
+        pixels = rng.integers(0, 256, (1, 1, 3)) + rng.integers(-20, 20, (160, 64, 3))
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(root / f"{number}.png")
+        colour = _COLOURS[number % SAMPLES]
+        row = {
+            "file": f"{number}.png",
+            "captions": [f"a person in a {colour} coat with a {colour} bag", f"the coat is {colour}"],
+            "identity": str(number),
+            "labels": ["even" if number % 2 == 0 else "odd"],
+            "split": "train" if number < SAMPLES else "val",
+        }
+        lines.append(json.dumps(row))
+    (root / "captions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return root
+
+
+if __name__ == "__main__":
+    main()
