@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from limner.data.image_digests import cache_folder
 from limner.data.records import Dataset
 from limner.data.transforms import ImageSettings
 from limner.errors import DataError, SettingsError
@@ -15,7 +16,7 @@ from limner.models.dual_encoder import DualEncoder
 from limner.models.image import LAST_MAP, BackboneSettings
 from limner.models.registry import build_network
 from limner.training import feature_cache as module
-from limner.training.cache_entries import Report, cache_folder, cache_limit
+from limner.training.cache_entries import Report, cache_limit
 from limner.training.feature_cache import cached_views
 from limner.training.pictures import Pictures
 from tests.toy import toy_recipe
