@@ -179,7 +179,9 @@ def _of_arrays(
             "dataset": format_name,
             "edition": dataset.edition,
             # two figures are comparable only if this is the same
+            # no fingerprint of the images' content: whoever made the arrays may have had other files
             "split_fingerprint": dataset.fingerprint,
+            "splits_drawn": dataset.how_drawn,
             "versions": versions(),
         },
     )

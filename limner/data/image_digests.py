@@ -88,7 +88,7 @@ def image_digests(
     today = _today()
     # Not at every use: a table of 36 MB would be written by each evaluation.
     new = [
-        (*keys[place], found[place], today)
+        (int(keys[place, 0]), int(keys[place, 1]), found[place], today)
         for place in np.flatnonzero(known >= 0)
         if int(table["day"][known[place]]) + 7 < today
     ]

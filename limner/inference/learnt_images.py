@@ -34,6 +34,11 @@ def words(digests: UInt8[np.ndarray, "images 16"]) -> Int64[np.ndarray, " images
     return np.ascontiguousarray(digests[:, :8]).view("<i8")[:, 0].astype(np.int64)
 
 
+def word_of(sha256: str) -> int:
+    """The same of one file, from the hex digits of its SHA-256."""
+    return int.from_bytes(bytes.fromhex(sha256[:16]), "little", signed=True)
+
+
 def learnt_tensors(
     trained_on: UInt8[np.ndarray, "train 16"],
     selected_on: UInt8[np.ndarray, "val 16"],
@@ -93,10 +98,10 @@ def learnt_from(
     """Count the images of a split that the run has learnt from, and refuse a split that is not the set's own.
 
     None for a run that does not say what it has learnt from. `digests` are those of the split's images, if they are at
-    hand. An image is no reason to refuse where the dataset itself
-    has it among its training images: the training split itself may be measured, and a published set that holds a file
-    twice has it in both splits for everybody. With `fitting` the training split is refused as well. Raises `DataError`,
-    and `ImageError` for a training image that cannot be read.
+    hand. An image is no reason to refuse where the dataset itself has it among its training images: the training split
+    itself may be measured, and a published set that holds a file twice has it in both splits for everybody. With
+    `fitting` the training split is refused as well. Raises `DataError`, and `ImageError` for a training image that
+    cannot be read.
     """
     if TRAINED_ON not in run.learnt:
         return None

@@ -19,12 +19,13 @@ from limner.data.splits import assign_splits
 from limner.errors import CheckpointError, DataError
 from limner.inference import load_model
 from limner.inference.calibration import calibrate_run
-from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON
+from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint, write_checkpoint
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.learnt_images import knows_what_it_learnt, learnt_from, learnt_tensors
 from limner.inference.trained import TrainedModel
 from limner.training.loop import train
 from limner.training.prepare import prepare
+from limner.training.state import STATE_FILE
 from tests.toy import toy_recipe
 
 FORMATS = Path(__file__).parent / "formats"
@@ -209,22 +210,19 @@ def test_a_checkpoint_names_its_images_sorted_and_in_eight_bytes(toys: Dataset, 
 
 def test_a_changed_image_is_not_resumed_with(toys: Dataset, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(toys.records[0].image.parent, tmp_path / "copy"))
-    dataset = open_dataset(f"folder:{folder}")
-    out = train(
-        toy_recipe().replace(stages=toy_recipe().stages[:1]),
-        dataset.split("train"),
-        dataset.split("val"),
-        tmp_path / "run",
-        cpu=True,
-    )
-    image = dataset.split("train").records[0].image
-    Image.new("RGB", (40, 36), "white").save(image)
+    dataset, out = open_dataset(f"folder:{folder}"), tmp_path / "run"
+    recipe = toy_recipe().replace(stages=toy_recipe().stages[:1])
+    splits = (dataset.split("train"), dataset.split("val"))
+    train(recipe, *splits, out, cpu=True)
+    # a copy elsewhere is the same data
+    other = open_dataset(f"folder:{shutil.copytree(folder, tmp_path / 'other')}")
+    assert train(recipe, other.split("train"), other.split("val"), out, resume=True, cpu=True) == out
+    Image.new("RGB", (40, 36), "white").save(dataset.split("train").records[0].image)
     with pytest.raises(CheckpointError, match=r"cannot resume, data\.train_content is"):
-        train(
-            toy_recipe().replace(stages=toy_recipe().stages[:1]),
-            dataset.split("train"),
-            dataset.split("val"),
-            out,
-            resume=True,
-            cpu=True,
-        )
+        train(recipe, *splits, out, resume=True, cpu=True)
+    # a state of before knows nothing of content, and goes on as it did
+    tensors, description = read_checkpoint(out / STATE_FILE)
+    for name in ("train_content", "val_content"):
+        del description["state"]["identity"]["data"][name]
+    write_checkpoint(out / STATE_FILE, tensors, description)
+    assert train(recipe, *splits, out, resume=True, cpu=True) == out

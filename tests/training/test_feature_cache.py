@@ -188,7 +188,7 @@ def test_another_image_of_equal_size_and_time_is_never_served_stale_features(
     if how == "in place":
         path.write_bytes(files[1].read_bytes())
     elif how == "replaced":
-        shutil.copy(files[1], tmp_path / "beside.bmp").replace(path)
+        Path(shutil.copy(files[1], tmp_path / "beside.bmp")).replace(path)
     else:
         path.unlink()
         os.utime(files[1], ns=(10**18, 10**18))
