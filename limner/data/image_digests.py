@@ -166,7 +166,7 @@ def _lookup(
     keys: Shaped[np.ndarray, "images 2"],
     found: UInt8[np.ndarray, "images 16"],
 ) -> Int64[np.ndarray, " images"]:
-    """Row of each key, −1 where there is none; the digests of the others are written to `found`."""
+    """Row of each key, −1 for a key that the table has not; the digests of the others are written to `found`."""
     rows = np.full(len(keys), -1, np.int64)
     if not len(table) or not len(keys):
         return rows

@@ -220,7 +220,7 @@ def test_a_changed_image_is_not_resumed_with(toys: Dataset, tmp_path: Path) -> N
     Image.new("RGB", (40, 36), "white").save(dataset.split("train").records[0].image)
     with pytest.raises(CheckpointError, match=r"cannot resume, data\.train_content is"):
         train(recipe, *splits, out, resume=True, cpu=True)
-    # a state of before knows nothing of content, and goes on as it did
+    # an older state knows nothing of content, and goes on as it did
     tensors, description = read_checkpoint(out / STATE_FILE)
     for name in ("train_content", "val_content"):
         del description["state"]["identity"]["data"][name]
