@@ -236,19 +236,18 @@ def test_an_image_that_changes_meanwhile_leaves_no_entry(
     model: DualEncoder, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CHUNK", 1)
-    first, cache = pictures.paths[0], tmp_path / "cache"
-    content = first.read_bytes()
-    # Long since decoded for something else, as the pictures of an earlier stage: features are of the old content
-    pictures.digests()
+    # the last one, which is not decoded yet when it changes: its features are of the other content
+    last, cache = pictures.paths[-1], tmp_path / "cache"
+    content = last.read_bytes()
 
     def meanwhile(done: int, total: int) -> None:
-        if done == 18:
-            Image.new("RGB", (40, 36), "purple").save(first)
+        if done == 4:
+            Image.new("RGB", (40, 36), "purple").save(last)
 
     with pytest.raises(DataError, match="was changed since training began, 1 pictures in all"):
         _views(model, pictures, cache, report=meanwhile)
     assert not list(cache.glob("*.npy"))
-    first.write_bytes(content)
+    last.write_bytes(content)
     np.testing.assert_array_equal(
         _views(model, _again(pictures), cache), _views(model, _again(pictures), tmp_path / "empty")
     )
