@@ -24,6 +24,7 @@ from safetensors import safe_open
 
 import limner
 from limner.data.readers import open_dataset
+from limner.inference.checkpoint import NOT_WEIGHTS
 from limner.inference.evaluate_run import evaluate_run
 from limner.training.loop import train
 from limner.training.recipe import Recipe
@@ -107,7 +108,7 @@ def _tensors(path: Path) -> str:
     """Digest of a file's tensors by their values alone, so that renamed ones count as the same."""
     found = []
     with safe_open(path, framework="pt") as handle:
-        for name in handle.keys():  # noqa: SIM118 - no mapping
+        for name in sorted(set(handle.keys()) - NOT_WEIGHTS):
             tensor = handle.get_tensor(name)
             if tensor.numel():
                 raw = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -12,7 +12,6 @@ import numpy as np
 
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset, group_numbers, label_matrices, sentence_languages
-from limner.data.splits import split_source
 from limner.errors import DataError, SettingsError
 from limner.evaluation.arrays import Results
 from limner.evaluation.names import AnyMeasure, parse_measures
@@ -169,19 +168,20 @@ def _of_arrays(
         sentence_labels=labels[1],
         sentence_languages=sentence_languages(dataset),
     )
-    drawn = split_source(dataset.source)[1]
     return rules.report(
         results,
         measures,
         folds=folds,
         split=split,
         same=dataset.group_kind,
-        splits=f"drawn splits, {drawn}" if drawn else "",
+        splits=dataset.how_drawn,
         provenance={
             "dataset": format_name,
             "edition": dataset.edition,
             # two figures are comparable only if this is the same
+            # no fingerprint of the images' content: whoever made the arrays may have had other files
             "split_fingerprint": dataset.fingerprint,
+            "splits_drawn": dataset.how_drawn,
             "versions": versions(),
         },
     )

@@ -1,7 +1,8 @@
 """`limner evaluate`: a run's measures on a split."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -57,6 +58,7 @@ def evaluate_command(
     from limner.inference import load_model
     from limner.inference.checkpoint import write_text
     from limner.inference.evaluate_run import evaluate_run
+    from limner.inference.learnt_images import knows_what_it_learnt
 
     # before hours of encoding
     if report_file is not None and not report_file.parent.is_dir():
@@ -88,6 +90,7 @@ def evaluate_command(
             f"{cut} sentences are longer than the {loaded.model.settings.text.words} tokens that the model reads, and "
             "lost their end"
         )
+    _say_what_was_learnt(report.provenance["learnt_from"], knows_what_it_learnt(loaded), split)
     looks = report.provenance["evaluations_of_split"]
     if split == "test" and looks is not None and looks > 1:
         # said, since a recipe that is changed after each look is chosen on the test split
@@ -97,3 +100,20 @@ def evaluate_command(
     if per_query is not None:
         write_queries(per_query, report.queries)
     return of_report(report)
+
+
+def _say_what_was_learnt(learnt: Mapping[str, Any] | None, known: bool, split: str) -> None:
+    """Tell how many pictures the run has learnt from, where that is more than the split's name says."""
+    if learnt is not None:
+        for kind, what in (("trained_on", "was trained on"), ("selected_on", "was selected on")):
+            # a set that holds a file twice has it in both splits for everybody, so it is measured
+            if learnt[kind] and split not in ("train", "val"):
+                err.print(
+                    f"the run {what} {learnt[kind]} of these {learnt['images']} pictures, which the set has in its "
+                    "training splits, too; `limner data check` lists them"
+                )
+    if not known:
+        err.print(
+            "this run does not name all pictures that it has learnt from, so that their content could not be compared; "
+            "a copy of its training pictures would not be noticed"
+        )

@@ -59,6 +59,7 @@ def caption_facts(dataset: Dataset, *, opened: bool) -> Facts:
         edition=edition.name if edition else None,
         deviations=deviations,
         languages=languages,
+        drawn=dataset.how_drawn,
     )
 
 

@@ -78,6 +78,7 @@ class Facts:
     - `edition`: the published form that the counts come nearest to, None for the user's own pictures; `deviations`: the
       counts that are not its own. A part of a set, or its form with other pictures, is no fault.
     - `languages`: sentences by language, as those of `SplitFacts`.
+    - `drawn`: how limner drew the splits, "" where the source has its own.
     """
 
     group_kind: GroupKind
@@ -92,6 +93,7 @@ class Facts:
     edition: str | None = None
     deviations: tuple[str, ...] = ()
     languages: Mapping[str, int] = field(default_factory=dict)
+    drawn: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,8 @@ def render(report: Report) -> str:
     if facts.languages:
         lines.append(f"Sentences by language: {_counted(facts.languages)}.")
         lines += [f"  {name}: {_counted(split.languages)}" for name, split in facts.splits.items()]
+    if facts.drawn:
+        lines.append(f"The source has no such splits; limner drew them: {facts.drawn}.")
     if facts.edition is not None:
         lines.append(_edition_line(facts.edition, facts.deviations))
     lines.append(f"Terms of {report.terms.line()} (docs/terms.md).")

@@ -148,10 +148,10 @@ EDITIONS: Mapping[str, tuple[Edition, ...]] = {
 
 def edition_of(dataset: Dataset) -> str:
     """Say where a dataset's splits come from, for a report; "" for the user's own pictures."""
-    # Drawn splits have other counts by design and would always deviate.
-    drawn = split_source(dataset.source)[1]
-    if drawn:
-        return f"drawn splits, {drawn}"
+    # Drawn splits have other counts by design and would always deviate. By the test split: where a part of training is
+    # held out for validation alone, the published one is still the one that is measured.
+    if "test" in dataset.drawn:
+        return dataset.how_drawn
     edition, deviations = nearest_edition(dataset) or (None, ())
     return (
         "" if edition is None else f"none published; nearest: {edition.name}" if deviations else edition.name

@@ -67,7 +67,9 @@ class Dataset:
 
     `source` is what the user typed ("flickr8k:PATH"), `group_kind` says whether a group is one image or one identity.
     `edition` says which published form the whole set's counts are those of, or how its splits were drawn; "" where
-    neither is known. `terms` say under which conditions it may be used, as far as they are known.
+    neither is known. `terms` say under which conditions it may be used, as far as they are known. `drawn` says of each
+    split that limner drew itself how it did. `training_images` are the images of "train" and "val" of the whole set
+    that this is a split of, by which a copy of a training image is told from one that the set itself holds twice.
     """
 
     source: str
@@ -75,6 +77,9 @@ class Dataset:
     records: tuple[Record, ...]
     edition: str = ""
     terms: TermsOfUse = UNSTATED
+    drawn: Mapping[str, str] = field(default_factory=dict)
+    # Never those of "test": training is handed its splits alone, and must not see test through them.
+    training_images: Mapping[str, tuple[Path, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     def split(self, name: str) -> "Dataset":
         """The records of one split.
@@ -85,7 +90,13 @@ class Dataset:
         if not chosen:
             splits = ", ".join(f"{split} ({count})" for split, count in self.split_counts.items()) or "none"
             raise DataError(f"{self.source}: no picture in split '{name}'; splits here: {splits}")
-        return replace(self, records=chosen)
+        drawn = {one: how for one, how in self.drawn.items() if one == name}
+        # A split of a split knows what its whole knew.
+        images = self.training_images or {
+            one: tuple(record.image for record in self.records if record.split == one)
+            for one in TRAINING_SPLITS
+        }
+        return replace(self, records=chosen, drawn=drawn, training_images=images)
 
     def sample(self, count: int, seed: int) -> "Dataset":
         """At most `count` of the records, drawn at random and in their order."""
@@ -103,9 +114,19 @@ class Dataset:
             counts[record.split or "none"] = counts.get(record.split or "none", 0) + 1
         return counts
 
+    @property
+    def how_drawn(self) -> str:
+        """How limner drew the splits, as reports name it: "drawn splits, seed=1"; "" where the source has its own."""
+        # In order of first appearance, each once: all splits of a folder are drawn in one way.
+        ways = ", ".join(dict.fromkeys(self.drawn.values()))
+        return f"drawn splits, {ways}" if ways else ""
+
     @cached_property
     def fingerprint(self) -> str:
-        """Hex digest of names, groups, splits, sentences, labels, languages, not of pixels; equal = the same set."""
+        """Hex digest of names, groups, splits, sentences, labels, languages: equal = the same annotations.
+
+        It opens no file; `limner.data.image_digests.content_fingerprint` is that of the images' content.
+        """
         digest = hashlib.sha256()
         for record in self.records:
             # The bare name, so that a copy of the set in another folder has the same fingerprint.

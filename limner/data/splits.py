@@ -4,7 +4,7 @@ import hashlib
 import re
 from dataclasses import replace
 
-from limner.data.records import Dataset
+from limner.data.records import SPLITS, TRAINING_SPLITS, Dataset
 from limner.errors import DataError
 
 # Plain digits: `\d` takes those of other scripts, and `int` would read them.
@@ -59,7 +59,7 @@ def assign_splits(dataset: Dataset, seed: int, val: float = 0.1, test: float = 0
         return "val" if point < test + val else "train"
 
     records = tuple(replace(record, split=place(record.group)) for record in dataset.records)
-    return replace(dataset, records=records)
+    return replace(dataset, records=records, drawn=dict.fromkeys(SPLITS, f"seed={seed}"))
 
 
 def assign_fold(dataset: Dataset, fold: int, folds: int) -> Dataset:
@@ -84,7 +84,7 @@ def assign_fold(dataset: Dataset, fold: int, folds: int) -> Dataset:
     records = tuple(
         replace(record, split=names.get(part[record.group], "train")) for record in dataset.records
     )
-    return replace(dataset, records=records)
+    return replace(dataset, records=records, drawn=dict.fromkeys(SPLITS, f"fold={fold}/{folds}"))
 
 
 def assign_counts(dataset: Dataset, seed: int, val: int, test: int) -> Dataset:
@@ -122,7 +122,8 @@ def hold_out(dataset: Dataset, share: float = 0.05) -> Dataset:
         else record
         for record in dataset.records
     )
-    return replace(dataset, records=records)
+    # The test split stays as it was published, and a report on it names nothing drawn.
+    return replace(dataset, records=records, drawn=dict.fromkeys(TRAINING_SPLITS, f"val={share:g} of train"))
 
 
 def _point(group: str, seed: int) -> float:

@@ -64,7 +64,8 @@ class Report:
     - `queries`: the values of each query by direction; not in the JSON.
     - `languages`: by the tag of each language that sentences of the split have, without curves.
     - `provenance`: what the caller knows, JSON values only: edition, split fingerprint, model fingerprint, the split
-      that chose the checkpoint, seed, versions, checkpoint.
+      that chose the checkpoint, seed, versions, checkpoint, how limner drew the splits if it did (`splits_drawn`), and
+      how many of the images the model learnt from (`learnt_from`, None if that is not known).
     """
 
     protocol: str
@@ -115,12 +116,13 @@ def render(report: Report) -> Group:
     """The report as a table for the terminal: a row a direction, a column a measure, or the other way round if many.
 
     Percentages have one decimal. Under a direction stand half the widths of its 95 % intervals, under the table the
-    counts, and queries without a match where there are any. Curves are left out; a dash stands where a measure is of
-    the other direction only. A second table has the languages, if any.
+    counts, queries without a match and images that the model learnt from, where there are any. Curves are left out; a
+    dash stands where a measure is of the other direction only. A second table has the languages, if any.
     """
     names = list(dict.fromkeys([*report.image_to_text, *report.text_to_image]))
     rows = _turned([["direction", "queries", *names], *_rows(report, names)], len(names))
-    title, caption = f"{report.protocol} · {report.split}", _caption(report.counts)
+    title = f"{report.protocol} · {report.split}"
+    caption = _caption(report.counts) + _learnt(report.provenance.get("learnt_from") or {})
     tables = [_table(title, caption, rows)]
     if report.languages:
         tables.append(_languages(report.languages, names))
@@ -184,6 +186,12 @@ def shown(name: str, value: float) -> str:
         return f"{value:.3f}"
     # Halves stay: the median of an even number of ranks has them.
     return f"{value:,.0f}" if name in _RANKS and not value % 1 else f"{value:,.1f}"
+
+
+def _learnt(counts: Mapping[str, Any]) -> str:
+    # Of the training split all of them are, which is as well a thing to be reminded of.
+    named = (("trained_on", "the model was trained on"), ("selected_on", "the model was selected on"))
+    return "".join(f"; {what} {counts[kind]:,} of the images" for kind, what in named if counts.get(kind))
 
 
 def _caption(counts: Mapping[str, int]) -> str:

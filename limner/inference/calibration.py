@@ -29,7 +29,7 @@ from limner.evaluation.relevance import Relevance
 from limner.evaluation.reranking import First, shortlist
 from limner.evaluation.scores import of_embeddings
 from limner.inference.checkpoint import write_text
-from limner.inference.evaluate_run import expect_same_splits
+from limner.inference.learnt_images import expect_same_splits, learnt_from
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
 from limner.sealed_json import opened, sealed
@@ -232,7 +232,7 @@ def calibrate_run(
     expect_probability(threshold)
     _expect_unseen(run, dataset, split)
     first = run.rerank if rerank is None else rerank
-    encoded = _encode(run, dataset, first, progress)
+    encoded = _encode(run, dataset, first, progress, fitting=True)
     return fit_encoded(
         run,
         encoded,
@@ -343,12 +343,18 @@ def _expect_unseen(run: TrainedModel, dataset: Dataset, split: str) -> None:
 
 
 def _encode(
-    run: TrainedModel, dataset: Dataset, first: First, progress: ProgressCallback | None
+    run: TrainedModel,
+    dataset: Dataset,
+    first: First,
+    progress: ProgressCallback | None,
+    *,
+    fitting: bool = False,
 ) -> EncodedGallery:
     """Encode all pictures and sentences of a split; their regions if they are asked for."""
     expect_depth(run, first)  # before hours of encoding
     # with other drawn splits, validation would hold pictures that the run has learnt
     expect_same_splits(dataset, run.description)
+    learnt_from(run, dataset, fitting=fitting, progress=progress)
     groups = group_numbers(dataset)
     if not len(groups[1]):
         raise DataError(f"{dataset.source}: the pictures of this split have no sentence to calibrate with")

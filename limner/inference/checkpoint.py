@@ -4,7 +4,7 @@ Weights and description travel in one file, so that no crash can separate them. 
 of both, which is checked when the weights are read. Nothing in it is pickled, and reading it runs no code. The
 description:
 
-    format        3
+    format        4
     system        e.g. "dual-path"
     model         settings of the network
     cross_encoder settings of the network that re-ranks; null without one
@@ -15,10 +15,13 @@ description:
     selected      stage, epoch, and the validation scores that chose it
     data          source, fingerprint and counts of the training and validation splits
     terms         terms of everything that the weights have learnt from, a list
+    learnt_images "all", or "part" if training started from a run that does not name its images
     seed, versions
 
 A tokenizer.json lies among the tensors, as the bytes of `TOKENIZER`. In the header 256,000 pieces of Gemma's kind would
-be 23 MB, which every reader of a description would parse, and a header ends at 100 MB. Format 2 had it there.
+be 23 MB, which every reader of a description would parse, and a header ends at 100 MB. Format 2 had it there. The
+images that the weights have learnt from lie there too, as `TRAINED_ON` and `SELECTED_ON`
+(`limner.inference.learnt_images`); formats before 4 have none.
 """
 
 import hashlib
@@ -36,13 +39,25 @@ from torch import Tensor
 from limner.errors import CheckpointError
 from limner.types import Tokenizer
 
-FORMAT = 3
-"""Increased when an older version of limner could not read a file; 3 has a digest, and a tokenizer's file apart."""
+FORMAT = 4
+"""Increased when an older version of limner could not read a file.
+
+Format 3 has a digest, and a tokenizer's file apart; format 4 the images that were learnt from.
+"""
 
 _OLDEST = 2
 
 TOKENIZER = "tokenizer.json"
 """Name of the tensor that holds a tokenizer's file; no module has a dot in its name, so no weight is called so."""
+
+TRAINED_ON = "trained-on"
+"""Name of the tensor with the images that trained the weights, int64: eight bytes of each one's digest, sorted."""
+
+SELECTED_ON = "selected-on"
+"""Name of the same of the validation images, by which the epoch was chosen."""
+
+NOT_WEIGHTS = frozenset({TOKENIZER, TRAINED_ON, SELECTED_ON})
+"""Tensors that belong to no module: none has a dot or a hyphen in its name."""
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
@@ -172,8 +187,8 @@ def load_into(
                 f"{path}: tensor '{name}' has shape {tuple(tensors[name].shape)}, expected {tuple(tensor.shape)}"
             )
     # sorted: the order of a set of strings changes from process to process
-    # a stage begins from the checkpoint of the one before it, in which a tokenizer may lie
-    unknown = sorted(set(tensors) - set(expected) - {TOKENIZER})
+    # a stage begins from the checkpoint of the one before it, in which these lie
+    unknown = sorted(set(tensors) - set(expected) - NOT_WEIGHTS)
     if unknown:
         raise CheckpointError(f"{path}: unknown tensor '{unknown[0]}'; the checkpoint is of another model")
     # names and shapes were checked above, since torch's own error is a paragraph that lists every key

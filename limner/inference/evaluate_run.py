@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from os.path import commonpath
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from limner.data.image_digests import content_fingerprint
 from limner.data.records import Dataset, group_numbers, label_matrices, sentence_languages
-from limner.data.splits import split_source
 from limner.errors import DataError
 from limner.evaluation.arrays import Results
 from limner.evaluation.names import AnyMeasure
@@ -18,6 +17,7 @@ from limner.evaluation.protocols import Protocol, protocol_of
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First, PairReranking, remembered
 from limner.inference.evaluations import noted
+from limner.inference.learnt_images import digests_of, expect_same_splits, learnt_from
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
 
@@ -39,14 +39,14 @@ def evaluate_run(
     `protocol` is that of the dataset's format unless another is given; `measures` and `folds` replace its own.
     A reranker orders the first of the embedding's ranking, `rerank` of them in place of the recipe's number.
     `keep` is handed the embeddings before they are ranked. The report carries the split's fingerprint, the model's,
-    what selected the checkpoint, seed, and the versions that trained and that evaluated. `progress` is called with what
-    is done ("pictures", "sentences", for a reranker "regions" and "pairs"), how many of them are, and their total.
-    Where sentences have languages, the report has the measures of each. The run's folder keeps a line of it
-    (`limner.inference.evaluations`). Raises `DataError` when the split has no
-    sentence or the run was trained on other splits of the set, `ImageError` for the first picture that cannot be read.
+    what selected the checkpoint, seed, and the versions that trained and that evaluated, and how many of the images the
+    run has learnt from, by their content (`limner.inference.learnt_images`). `progress` is called with what
+    is done ("pictures compared", "pictures", "sentences", for a reranker "regions" and "pairs"), how many of them are,
+    and their total. Where sentences have languages, the report has the measures of each. The run's folder keeps a line
+    of it (`limner.inference.evaluations`). Raises `DataError` when the split has no sentence or holds images that the
+    run was trained on or selected on (see `learnt_from`), `ImageError` for the first picture that cannot be read.
     """
     format_name = dataset.source.partition(":")[0]
-    drawn = split_source(dataset.source)[1]
     described = run.description
     # a dataset's own rules, since R@1 of one protocol must not be held against that of another
     protocol = protocol or protocol_of(format_name)
@@ -62,6 +62,9 @@ def evaluate_run(
     names = _names(dataset)
     # before the encoding, which takes hours: a protocol that does not fit must be found now
     expect_fit(dataset, protocol)
+    # every file is read once more than encoding needs, and only the first time: a second evaluation knows its digest
+    digests = digests_of(dataset, progress)
+    learnt = learnt_from(run, dataset, digests, progress=progress)
     # only where the protocol asks for them: `label_matrices` refuses a set without labels
     labels = label_matrices(dataset) if protocol.match == "labels" else (None, None)
     paths = [record.image for record in dataset.records]
@@ -94,11 +97,15 @@ def evaluate_run(
         folds=folds,
         split=split,
         same=dataset.group_kind,
-        splits=f"drawn splits, {drawn}" if drawn else "",
+        splits=dataset.how_drawn,
         provenance={
             "dataset": format_name,
             "edition": dataset.edition,
             "split_fingerprint": dataset.fingerprint,
+            "images_fingerprint": content_fingerprint(digests),
+            "splits_drawn": dataset.how_drawn,
+            # None: the run does not say what it has learnt from
+            "learnt_from": None if learnt is None else learnt.to_dict(),
             "model_fingerprint": run.fingerprint,
             "checkpoint": run.path.name,
             "recipe": described["recipe"]["name"],
@@ -175,21 +182,4 @@ def expect_fit(dataset: Dataset, protocol: Protocol) -> None:
         raise DataError(
             f"{dataset.source}: protocol '{protocol.name}' takes one sentence of each image, and here are groups of "
             "several"
-        )
-
-
-def expect_same_splits(dataset: Dataset, described: dict[str, Any]) -> None:
-    """Refuse a set whose splits were drawn in another way than in training: some images would be in both."""
-    (path, drawn), (trained_path, trained) = (
-        split_source(source) for source in (dataset.source, described["data"]["source"])
-    )
-    same = path.partition(":")[0] == trained_path.partition(":")[0] and (
-        # the folder that is meant: a relative path and an absolute one may be the same set
-        Path(path.partition(":")[2]).resolve() == Path(trained_path.partition(":")[2]).resolve()
-    )
-    # another set may be evaluated with any run, which has learnt nothing of it
-    if same and drawn != trained:
-        raise DataError(
-            f"{dataset.source}: the run was trained on {described['data']['source']}, whose splits are others; "
-            "its training pictures would be among those that are ranked"
         )

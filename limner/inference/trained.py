@@ -19,7 +19,7 @@ from limner.data.tokenizers import tokenizer_from_description
 from limner.data.transforms import ImageSettings, centre_crop, load
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.reranking import First
-from limner.inference.checkpoint import TOKENIZER, load_into, read_checkpoint
+from limner.inference.checkpoint import SELECTED_ON, TOKENIZER, TRAINED_ON, load_into, read_checkpoint
 from limner.inference.encoding import SENTENCES, Encoding
 from limner.inference.image_engine import require_openvino
 from limner.inference.precision import InferenceEngine, Precision, default_device
@@ -49,6 +49,8 @@ class TrainedModel:
 
     - `path`: the checkpoint file it came from.
     - `description`: the checkpoint's JSON (`limner.inference.checkpoint`).
+    - `learnt`: the tensors that name the images it has learnt from (`limner.inference.learnt_images`); empty for a run
+      that was trained before format 4, and for an imported one.
     """
 
     path: Path
@@ -57,6 +59,7 @@ class TrainedModel:
     tokenizer: Tokenizer
     images: ImageSettings
     encoding: Encoding
+    learnt: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One line: the description alone has a hundred thousand characters, most of them the vocabulary."""
@@ -271,6 +274,7 @@ def load_model(
     """
     path = checkpoint_path(Path(folder), stage)
     tensors, description = read_checkpoint(path)
+    learnt = {name: tensors.pop(name) for name in (TRAINED_ON, SELECTED_ON) if name in tensors}
     try:
         content = tensors.pop(TOKENIZER, None)
         tokenizer = tokenizer_from_description(
@@ -303,7 +307,7 @@ def load_model(
     # eval: a new module is in training mode, and dropout would make each embedding another
     model.to(torch.device(device) if device else default_device()).eval()
     encoding = Encoding(model, precision, flip=images.flip, engine=engine)
-    return TrainedModel(path, description, model, tokenizer, images, encoding)
+    return TrainedModel(path, description, model, tokenizer, images, encoding, learnt)
 
 
 def _network(

@@ -28,6 +28,8 @@ from limner.inference.calibration import (
     read_calibration,
     write_calibration,
 )
+from limner.inference.checkpoint import TRAINED_ON
+from limner.inference.learnt_images import word_of
 from limner.inference.trained import TrainedModel
 from limner.search.index_dataset import SPLIT
 from limner.search.sentences import SentenceTable
@@ -57,7 +59,7 @@ class StoreCalibration:
 
     calibration: RunCalibration
     left_out: int
-    """Sentences that took no part, because their images are of the training or the test split."""
+    """Sentences that took no part, because their images are of the training or the test split or were trained on."""
 
 
 def calibrate_store(
@@ -72,9 +74,9 @@ def calibrate_store(
 
     Each sentence searches all images of the store. Right are those of the same identity as the image that it describes;
     for an image without identity, itself alone. Nothing is encoded: vectors and region features are those of the store.
-    Where the metadata `split` of an image is "train" or "test", as `limner index --data` writes it, its sentences take
-    no part. A reranker scores the first of the embedding's ranking if the store keeps region features, `rerank` of them
-    in place of the recipe's number.
+    Where the metadata `split` of an image is "train" or "test", as `limner index --data` writes it, or the run was
+    trained on a file with the same content, its sentences take no part. A reranker scores the first of the embedding's
+    ranking if the store keeps region features, `rerank` of them in place of the recipe's number.
 
     Raises `StoreError` for another model's store, `DataError` for a store without such sentences, and what
     `limner.inference.calibration.calibrate_run` raises for what cannot be fitted.
@@ -96,12 +98,13 @@ def calibrate_store(
             f"{store.folder}: holds no sentence of its pictures to calibrate with; index them with `limner index "
             "--data`, or add some with `limner index-sentences`"
         )
-    unseen = _unseen(snapshot)
+    unseen = _unseen(run, snapshot)
     kept = np.array([place for place in present if unseen[rows[sentences[place].path or ""]]], np.int64)
     if not len(kept):
         raise DataError(
             f"{store.folder}: all of its sentences are of the splits {' and '.join(_NOT_FITTED_ON)}, which a "
-            "calibration is never fitted on; index pictures of val with their captions, too, or use --data"
+            "calibration is never fitted on, or of pictures that the run was trained on; index pictures of val with "
+            "their captions, too, or use --data"
         )
     left_out = len(present) - len(kept)
     # a fixed seed, so that two fits agree; sorted, so that they stay in the order of their texts
@@ -159,10 +162,15 @@ def load_store_calibration(folder: StorePath, fingerprint: str) -> RunCalibratio
     return found if found is not None and found.fingerprint == fingerprint else None
 
 
-def _unseen(snapshot: Snapshot) -> list[bool]:
-    """For each image, False if it is of a split that nothing is fitted on."""
+def _unseen(run: TrainedModel, snapshot: Snapshot) -> list[bool]:
+    """For each image, False if it is of a split that nothing is fitted on, or the run was trained on its content."""
     metadata = snapshot.columns["metadata"].to_pylist()
-    return [json.loads(one).get(SPLIT) not in _NOT_FITTED_ON for one in metadata]
+    # A store has the digest of every file, so nothing is read: metadata may lack the split, and name another one.
+    learnt = set(run.learnt[TRAINED_ON].tolist()) if TRAINED_ON in run.learnt else set()
+    return [
+        json.loads(one).get(SPLIT) not in _NOT_FITTED_ON and word_of(sha256) not in learnt
+        for one, sha256 in zip(metadata, snapshot.columns["sha256"].to_pylist(), strict=True)
+    ]
 
 
 def _groups(snapshot: Snapshot) -> Int64[np.ndarray, " images"]:

@@ -19,7 +19,7 @@ import torch
 from limner.errors import CheckpointError, StoreError
 from limner.inference.calibration import FILE as CALIBRATION
 from limner.inference.calibration import RunCalibration, load_calibration, write_calibration
-from limner.inference.checkpoint import TOKENIZER, flush_to_disk, read_checkpoint, write_text
+from limner.inference.checkpoint import NOT_WEIGHTS, flush_to_disk, read_checkpoint, write_text
 from limner.inference.trained import RUN_FILE, TrainedModel
 from limner.search.calibration import load_store_calibration
 from limner.search.manifest import PARTIAL_MODEL
@@ -101,8 +101,8 @@ def _link_or_copy(source: Path, target: Path) -> None:
 def _is_same(encoder: TrainedModel, checkpoint: Path) -> bool:
     """True if a checkpoint file holds what was loaded; a copy that was damaged does not."""
     tensors, description = read_checkpoint(checkpoint)
-    # no weight: the description has its digest
-    tensors.pop(TOKENIZER, None)
+    # the description has the tokenizer's digest; the images that were learnt from change no answer
+    tensors = {name: one for name, one in tensors.items() if name not in NOT_WEIGHTS}
     loaded = encoder.model.state_dict()
     return (
         description == encoder.description

@@ -9,27 +9,12 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
+from limner.data.image_digests import cache_folder
 from limner.errors import DataError
 from limner.inference.checkpoint import write_text
 
 Report = Callable[[int, int], None]
 """Called with the number done and the total."""
-
-
-def cache_folder() -> Path:
-    """The folder of the cache: `$LIMNER_CACHE`, else `limner` in `$XDG_CACHE_HOME` or `~/.cache`."""
-    chosen = os.environ.get("LIMNER_CACHE")
-    if chosen:
-        return Path(chosen)
-    # the XDG specification says that a relative path is to be ignored
-    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    try:
-        # `Path.home` raises RuntimeError for a user id that has no entry and no HOME, as in many containers.
-        return (caches if caches.is_absolute() else Path.home() / ".cache") / "limner"
-    except RuntimeError:
-        raise DataError(
-            "this user has no home folder to keep features in; name one with LIMNER_CACHE"
-        ) from None
 
 
 def cache_limit() -> int:

@@ -25,8 +25,8 @@ from limner.training.pictures import Pictures, ahead
 # All views of a chunk are in memory at once: 48 MB of ten at 224 × 224, for each chunk that is made ahead.
 _CHUNK = 32
 
-_FORMAT = 2
-"""Increased when the same settings begin to give other views or values."""
+_FORMAT = 3
+"""Increased when the same settings begin to give other views or values; 3 goes by the images' content."""
 
 
 def cached_views(
@@ -46,8 +46,8 @@ def cached_views(
     Their shape is (images, views, channels); with `until`, they are the maps that this layer of the backbone reads:
     (images, views, height, width, channels). `described` are the settings that the backbone was
     built from. The key covers the weights that take part, the transform, the seed, the
-    arithmetic and each file's path, size and time of change. An interrupted computation continues where it
-    stopped. Raises `DataError` for a picture that is missing and as `kept_array` does.
+    arithmetic and the content of each file. An interrupted computation continues where it
+    stopped. Raises `DataError` for a picture that is missing, or was changed meanwhile, and as `kept_array` does.
     """
 
     @cache  # it copies the backbone, which an entry that is there does not need
@@ -60,6 +60,12 @@ def cached_views(
 
     def fill(store: np.ndarray, done: int, complete: Callable[[int], None]) -> None:
         _compute(store, done, complete, encoding(), pictures, seed, until, report)
+        # The key was made before the first image was decoded: the entry must not hold features of another image.
+        try:
+            pictures.expect_unchanged()
+        except DataError:
+            complete(0)  # whoever makes this entry later begins anew
+            raise
 
     return kept_array(
         _key(backbone, described, pictures, views, seed, precision, until),
@@ -139,12 +145,8 @@ def _key(
             continue  # what other layers know changes no map before them
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
-    for path in pictures.paths:
-        # Size and time of change in place of the content, which would mean reading every file before each stage.
-        try:
-            status = path.stat()
-        except OSError as error:
-            raise DataError(f"{path}: missing picture ({error.strerror}); run `limner data check`") from None
-        digest.update(f"{path.resolve()}\x1f{status.st_size}\x1f{status.st_mtime_ns}\x1e".encode())
+    # By content, in order: the same images elsewhere are the same entry, and another image is never taken for one that
+    # has its size and time of change. Views are drawn by an image's number, so the order is part of it.
+    digest.update(pictures.digests().tobytes())
     # 128 bits: as good as never the same for two sets, and short enough for a file's name.
     return digest.hexdigest()[:32]

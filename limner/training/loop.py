@@ -132,6 +132,12 @@ class _Training:
             self.log.close()
 
     def _run(self) -> Path:
+        # Before any image is decoded, and with its progress: the first time all files are read.
+        for what, pictures in (
+            ("training pictures read", self.data.train_pictures),
+            ("validation pictures read", self.data.val_pictures),
+        ):
+            pictures.digests(lambda done, total, what=what: self.listener(Preparing(what, done, total)))  # type: ignore[misc]
         resumed = (self.out / STATE_FILE).exists()
         if resumed:
             self.progress, identity = read_progress(self.out)
@@ -337,6 +343,9 @@ def _mix(*numbers: int) -> int:
 
 
 def _must_agree(out: Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
+    # A state from before the images' content was recorded is held against the annotations alone, as it was then.
+    unknown = {"train_content", "val_content"} - set(saved["data"])
+    current = {**current, "data": {name: one for name, one in current["data"].items() if name not in unknown}}
     if (difference := first_difference(saved, current)) is not None:
         name, was, now = difference
         raise CheckpointError(

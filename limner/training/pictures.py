@@ -13,7 +13,9 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from limner.data.image_digests import image_digests
 from limner.data.transforms import ImageSettings, centre_crop, load, random_view
+from limner.errors import DataError
 from limner.inference.encoding import Encoding
 from limner.types import Pixels
 
@@ -39,12 +41,30 @@ class Pictures:
     def __init__(self, paths: Sequence[Path], settings: ImageSettings) -> None:
         self.paths = tuple(paths)
         self.settings = settings
+        self._digests: UInt8[np.ndarray, "images 16"] | None = None
         self._kept: dict[int, Pixels] = {}
         self._room = KEPT_BYTES
         self._counting = Lock()
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def digests(self, report: Callable[[int, int], None] | None = None) -> UInt8[np.ndarray, "images 16"]:
+        """Digests of the files' content, read once. Raises `ImageError` for a file that cannot be read."""
+        # Once, and asked for before any image is decoded: what `expect_unchanged` finds the same at the end was the
+        # same all the time.
+        if self._digests is None:
+            self._digests = image_digests(self.paths, progress=report)
+        return self._digests
+
+    def expect_unchanged(self) -> None:
+        """Raise `DataError` if a file's content is no longer what `digests` gave."""
+        changed = np.flatnonzero((image_digests(self.paths) != self.digests()).any(axis=1))
+        if len(changed):
+            raise DataError(
+                f"{self.paths[changed[0]]}: was changed since training began, {len(changed)} pictures in all; train "
+                "again when nothing writes to them"
+            )
 
     def resized(self, number: int) -> Pixels:
         """Picture `number` before cropping."""

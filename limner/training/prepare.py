@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64, UInt8
 
+from limner.data.image_digests import content_fingerprint
 from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.data.terms import TermsOfUse
 from limner.data.tokenizers import PretrainedTokenizer, WordTokenizer
 from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.data.words import words
 from limner.errors import DataError, SettingsError
+from limner.inference.learnt_images import knows_what_it_learnt
 from limner.inference.trained import TrainedModel, load_model
 from limner.models.dual_encoder import DualEncoder
 from limner.models.known import weight_terms
@@ -34,7 +36,8 @@ class Prepared:
 
     `train_labels`, and `val_labels` of the pictures and the sentences, exist if a stage learns from labels;
     `val_tokens` has phrases where the network reads them; `start` is the fingerprint of the run that training starts
-    from, if any; `terms` those of everything that the weights will have learnt from.
+    from, if any; `terms` those of everything that the weights will have learnt from; `learnt_before` the images of that
+    run, as its checkpoint names them, and `learnt_whole` is False if it does not name all of them.
     """
 
     recipe: Recipe
@@ -52,6 +55,8 @@ class Prepared:
     val_labels: tuple[UInt8[np.ndarray, "images names"], UInt8[np.ndarray, "sentences names"]] | None = None
     start: str | None = None
     terms: tuple[dict[str, Any], ...] = ()
+    learnt_before: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    learnt_whole: bool = True
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -66,6 +71,8 @@ class Prepared:
                 "source": self.train.source,
                 "train": self.train.fingerprint,
                 "val": self.val.fingerprint,
+                "train_content": content_fingerprint(self.train_pictures.digests()),
+                "val_content": content_fingerprint(self.val_pictures.digests()),
                 "train_images": len(self.train),
                 "train_sentences": len(self.pairs.sentences),
                 "train_sentences_cut": self.pairs.truncated,
@@ -130,6 +137,8 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
         label_matrices(val) if by_label else None,
         None if started is None else started.fingerprint,
         _terms(recipe, train, started),
+        {} if started is None else started.learnt,
+        started is None or knows_what_it_learnt(started),
     )
 
 

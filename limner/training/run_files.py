@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from limner.inference.checkpoint import tokenizer_tensors, write_checkpoint, write_text
+from limner.inference.learnt_images import learnt_tensors
 from limner.inference.provenance import versions
 from limner.inference.trained import RUN_FILE
 from limner.sealed_json import sealed
@@ -52,13 +53,15 @@ def write_stage_checkpoint(
         },
         "data": identity["data"],
         "terms": data.terms,
+        "learnt_images": "all" if data.learnt_whole else "part",
         "seed": recipe.seed,
         "versions": versions(),
     }
     # Before the network's file: whoever finds the stage's checkpoint finds what it hands on, too.
     for part, module in data.objective.handed_on().items():
         write_checkpoint(out / handed_file(stage, part), module.state_dict(), {})
-    tensors = {**model.state_dict(), **tokenizer_tensors(data.tokenizer)}
+    learnt = learnt_tensors(data.train_pictures.digests(), data.val_pictures.digests(), data.learnt_before)
+    tensors = {**model.state_dict(), **tokenizer_tensors(data.tokenizer), **learnt}
     write_checkpoint(out / stage_file(stage), tensors, description)
 
 

@@ -129,9 +129,15 @@ def test_drawn_splits_stand_in_the_report(
         "whose splits are others; its training pictures would be among those that are ranked",
     )
     monkeypatch.setattr("limner.inference.evaluate_run.expect_same_splits", lambda *_: None)
+    refused(
+        limner("evaluate", toy_run, "--data", f"folder:{pictures}#fold=2/5"),
+        r"by their content, the run was trained on \d of these \d pictures, e\.g\. .*; take pictures that are new",
+    )
+    monkeypatch.setattr("limner.inference.evaluate_run.learnt_from", lambda *_, **__: None)
     file = tmp_path / "report.json"
     drawn = limner("evaluate", toy_run, "--data", f"folder:{pictures}#fold=2/5", "--report", file)
     assert drawn.code == 0
     report = json.loads(file.read_text(encoding="utf-8"))
     assert report["protocol"] == "plain, same identity, drawn splits, fold=2/5"
     assert report["provenance"]["edition"] == "drawn splits, fold=2/5"
+    assert report["provenance"]["splits_drawn"] == "drawn splits, fold=2/5"

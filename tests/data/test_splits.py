@@ -126,3 +126,35 @@ def test_every_group_is_tested_in_one_fold_and_validated_in_another() -> None:
 def test_impossible_folds_are_refused(fold: int, folds: int) -> None:
     with pytest.raises(DataError, match="of 23 groups there can be 3 to 23 folds"):
         assign_fold(dataset([f"p{n}" for n in range(23)]), fold, folds)
+
+
+def test_a_split_that_limner_drew_says_so() -> None:
+    data = dataset([f"p{n}" for n in range(90)])
+    assert data.how_drawn == ""
+    assert assign_splits(data, 3).how_drawn == assign_splits(data, 3).split("test").how_drawn
+    assert assign_splits(data, 3).how_drawn == "drawn splits, seed=3"
+    assert assign_fold(data, 2, 5).split("val").how_drawn == "drawn splits, fold=2/5"
+    # what is drawn anew is named, and not what was drawn before
+    assert assign_fold(assign_splits(data, 3), 2, 5).how_drawn == "drawn splits, fold=2/5"
+    published = replace(
+        data,
+        records=tuple(
+            replace(record, split="test" if place < 20 else "train")
+            for place, record in enumerate(data.records)
+        ),
+    )
+    held = hold_out(published, 0.2)
+    assert held.split("test").how_drawn == ""
+    assert held.split("val").how_drawn == "drawn splits, val=0.2 of train"
+
+
+def test_a_split_knows_the_training_images_of_its_set_and_never_the_test_images() -> None:
+    whole = assign_splits(dataset([f"p{n}" for n in range(90)]), 3)
+    images = {
+        name: [record.image for record in whole.split(name).records] for name in ("train", "val", "test")
+    }
+    for name in ("train", "val", "test"):
+        known = whole.split(name).split(name).training_images
+        assert {split: list(paths) for split, paths in known.items()} == {
+            split: images[split] for split in ("train", "val")
+        }

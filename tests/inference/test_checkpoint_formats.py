@@ -1,7 +1,8 @@
 """A checkpoint that was written once opens for ever: one small run a format, in tests/inference/formats.
 
 Each is a narrow identity-aware network with a cross-encoder, trained on toys, and its embeddings of one sentence and
-one image. That of format 3 has a tokenizer.json among its tensors.
+one image. Those of formats 3 and 4 have a tokenizer.json among their tensors, that of format 4 also the images that it
+has learnt from.
 """
 
 import json
@@ -14,7 +15,14 @@ import torch
 
 import limner
 from limner.errors import CheckpointError
-from limner.inference.checkpoint import FORMAT, TOKENIZER, read_checkpoint, write_checkpoint
+from limner.inference.checkpoint import (
+    FORMAT,
+    SELECTED_ON,
+    TOKENIZER,
+    TRAINED_ON,
+    read_checkpoint,
+    write_checkpoint,
+)
 
 RUNS = Path(__file__).parent / "formats"
 SENTENCE = "a red square on white"
@@ -63,6 +71,12 @@ def test_another_tokenizer_than_the_description_says_is_refused(tmp_path: Path) 
     write_checkpoint(file, tensors, description)
     with pytest.raises(CheckpointError, match="lacks 'tokenizer'"):
         limner.load(run)
+
+
+def test_format_4_names_the_images_that_were_learnt_from() -> None:
+    model = limner.load(RUNS / "format-4", device="cpu", precision="fp32")
+    assert (len(model.learnt[TRAINED_ON]), len(model.learnt[SELECTED_ON])) == (7, 2)
+    assert not limner.load(RUNS / "format-3", device="cpu", precision="fp32").learnt
 
 
 @pytest.mark.parametrize("version", [1, FORMAT + 1])

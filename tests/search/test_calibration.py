@@ -1,5 +1,6 @@
 """A store is calibrated on its own images and sentences, as a split of the same would be, without encoding any."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError, StoreError
 from limner.inference.calibration import FILE, RunCalibration, calibrate_run, write_calibration
 from limner.inference.trained import TrainedModel
+from limner.search import calibration as module
 from limner.search.calibration import calibrate_store, load_store_calibration, write_store_calibration
 from limner.search.index import index_pictures
 from limner.search.index_dataset import index_dataset
@@ -21,7 +23,8 @@ from tests.agreeing import agreeing
 
 @pytest.fixture(scope="module")
 def run(toy_run: Path) -> TrainedModel:
-    return limner.load(toy_run, device="cpu")
+    # as one that does not say what it has learnt from: the pictures below are its training pictures
+    return replace(limner.load(toy_run, device="cpu"), learnt={})
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +84,7 @@ def test_a_reranker_reads_the_stores_region_features(
         if system == "hgan"
         else limner.load(reranking_run, stage="stage-2", device="cpu")
     )
+    run = replace(run, learnt={})  # as in `run` above
     val = agreeing(run, toys, "val")
     if len({record.group for record in val.records if record.sentences}) < 2:
         pytest.skip("the toy takes all sentences for those of one picture")
@@ -116,6 +120,21 @@ def test_sentences_of_training_and_test_pictures_take_no_part(
     # all pictures are searched all the same
     assert found.calibration.images == 36
     check_same(found.calibration, calibrate_run(run, val, "val"))
+
+
+def test_pictures_that_the_run_was_trained_on_take_no_part_whatever_their_split_says(
+    run: TrainedModel, toys: Dataset, toy_run: Path, tmp_path: Path
+) -> None:
+    trained = {f"copy-{place}.png" for place, one in enumerate(toys.records) if one.split == "train"}
+    copies = tuple(
+        replace(record, image=Path(shutil.copy(record.image, tmp_path / f"copy-{place}.png")), split=None)
+        for place, record in enumerate(toys.records)
+    )
+    snapshot = store_of(run, replace(toys, records=copies), tmp_path / "store").snapshot()
+    names = [Path(path).name for path in snapshot.columns["path"].to_pylist()]
+    assert module._unseen(run, snapshot) == [True] * len(names)
+    knows = limner.load(toy_run, device="cpu")
+    assert module._unseen(knows, snapshot) == [name not in trained for name in names]
 
 
 def test_of_many_sentences_some_are_drawn(

@@ -1,13 +1,17 @@
 import errno
 import os
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from limner.data import image_digests
+from limner.data.image_digests import cache_folder
 from limner.data.records import Dataset
 from limner.data.transforms import ImageSettings
 from limner.errors import DataError, SettingsError
@@ -15,7 +19,7 @@ from limner.models.dual_encoder import DualEncoder
 from limner.models.image import LAST_MAP, BackboneSettings
 from limner.models.registry import build_network
 from limner.training import feature_cache as module
-from limner.training.cache_entries import Report, cache_folder, cache_limit
+from limner.training.cache_entries import Report, cache_limit
 from limner.training.feature_cache import cached_views
 from limner.training.pictures import Pictures
 from tests.toy import toy_recipe
@@ -141,12 +145,112 @@ def test_key_changes_with_whatever_changes_the_features(
     with torch.no_grad():
         next(iter(model.backbone.parameters()))[0, 0, 0, 0] += 0.01
     assert is_new()
-    os.utime(pictures.paths[3], ns=(1, 1))
-    assert is_new()
+    other = Pictures(pictures.paths[::-1], pictures.settings)
+    pictures, pictures_before = other, pictures
+    assert is_new(), "views are drawn by an image's number"
+    pictures = pictures_before
+    assert not is_new()
     changed = pictures.settings.replace(flip=False)
     assert isinstance(changed, ImageSettings)
     pictures = Pictures(pictures.paths, changed)
     assert is_new()
+
+
+def _again(pictures: Pictures) -> Pictures:
+    """As another run would open them: nothing decoded or hashed yet."""
+    return Pictures(pictures.paths, pictures.settings)
+
+
+@pytest.mark.parametrize("how", ["in place", "replaced", "replaced by a link"])
+@pytest.mark.parametrize("settled", [True, False])
+def test_another_image_of_equal_size_and_time_is_never_served_stale_features(
+    model: DualEncoder,
+    pictures: Pictures,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    settled: bool,
+) -> None:
+    if settled:  # so that its digest is remembered, and only the table's key tells of the change
+        monkeypatch.setattr(image_digests, "_SETTLED", 0)
+        time.sleep(0.05)
+    # bitmaps without compression: all of one size have as many bytes
+    path, files = tmp_path / "image.bmp", []
+    for colour in ("red", "blue"):
+        files.append(tmp_path / f"{colour}.bmp")
+        Image.new("RGB", (40, 36), colour).save(files[-1])
+    shutil.copy(files[0], path)
+    os.utime(path, ns=(10**18, 10**18))
+    time.sleep(0.05)
+    paths = [*pictures.paths[:3], path]
+    before = np.array(_views(model, Pictures(paths, pictures.settings), tmp_path / "cache"))
+    status = path.stat()
+    if how == "in place":
+        path.write_bytes(files[1].read_bytes())
+    elif how == "replaced":
+        Path(shutil.copy(files[1], tmp_path / "beside.bmp")).replace(path)
+    else:
+        path.unlink()
+        os.utime(files[1], ns=(10**18, 10**18))
+        path.symlink_to(files[1])
+    os.utime(path, ns=(10**18, 10**18))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+    after = np.array(_views(model, Pictures(paths, pictures.settings), tmp_path / "cache"))
+    fresh = _views(model, Pictures(paths, pictures.settings), tmp_path / "empty")
+    np.testing.assert_array_equal(after, fresh)
+    np.testing.assert_array_equal(after[:3], before[:3])
+    assert np.abs(after[3] - before[3]).max() > 0.01
+
+
+@pytest.mark.parametrize("how", ["copied", "moved", "relative", "touched", "renamed"])
+def test_the_same_images_elsewhere_are_not_computed_anew(
+    model: DualEncoder, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    before = np.array(_views(model, pictures, tmp_path / "cache"))
+    folder, paths = pictures.paths[0].parent, list(pictures.paths)
+    if how == "copied":
+        shutil.copytree(folder, tmp_path / "copy")
+        paths = [tmp_path / "copy" / path.name for path in paths]
+    elif how == "moved":
+        folder.rename(tmp_path / "moved")
+        paths = [tmp_path / "moved" / path.name for path in paths]
+    elif how == "relative":
+        monkeypatch.chdir(folder)
+        paths = [Path(path.name) for path in paths]
+    elif how == "touched":
+        for path in paths:
+            os.utime(path, ns=(1, 1))
+    else:
+        paths = [path.rename(path.with_name(f"{place}é.jpg")) for place, path in enumerate(paths)]
+
+    def never(*arguments: object) -> None:
+        pytest.fail("computed again")
+
+    monkeypatch.setattr(module, "_compute", never)
+    found = _views(model, Pictures(paths, pictures.settings), tmp_path / "cache")
+    np.testing.assert_array_equal(found, before)
+    assert len(_entries(tmp_path / "cache")) == 1
+
+
+def test_an_image_that_changes_meanwhile_leaves_no_entry(
+    model: DualEncoder, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CHUNK", 1)
+    # the last one, which is not decoded yet when it changes: its features are of the other content
+    last, cache = pictures.paths[-1], tmp_path / "cache"
+    content = last.read_bytes()
+
+    def meanwhile(done: int, total: int) -> None:
+        if done == 4:
+            Image.new("RGB", (40, 36), "purple").save(last)
+
+    with pytest.raises(DataError, match="was changed since training began, 1 pictures in all"):
+        _views(model, pictures, cache, report=meanwhile)
+    assert not list(cache.glob("*.npy"))
+    last.write_bytes(content)
+    np.testing.assert_array_equal(
+        _views(model, _again(pictures), cache), _views(model, _again(pictures), tmp_path / "empty")
+    )
 
 
 def test_maps_are_what_a_layer_reads(model: DualEncoder, pictures: Pictures, tmp_path: Path) -> None:

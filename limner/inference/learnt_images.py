@@ -1,0 +1,172 @@
+"""Which images a run has learnt from, by content, and how many of them a split holds.
+
+A checkpoint keeps eight bytes of the digest of each image that trained its weights or chose their epoch: 0.9 MB for
+MSCOCO's 113,287. A split is then compared wherever it lies and whatever its files are called. Compared are the files'
+bytes: an image that was saved again, resized or stripped of its metadata is not found, nor is another photo of the same
+scene. What the published weights that training started from have seen is not known either.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int64, UInt8
+from torch import Tensor
+
+from limner.data.image_digests import image_digests
+from limner.data.records import Dataset
+from limner.data.splits import split_source
+from limner.errors import DataError
+from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON
+from limner.inference.trained import TrainedModel
+
+COMPARED = "pictures compared"
+"""Name of the comparison where progress is reported."""
+
+
+def words(digests: UInt8[np.ndarray, "images 16"]) -> Int64[np.ndarray, " images"]:
+    """The first eight bytes of each digest as a number, as checkpoints keep it."""
+    # 113,287 images against 10,000: two of different content agree once in 16 thousand million such comparisons.
+    return np.ascontiguousarray(digests[:, :8]).view("<i8")[:, 0].astype(np.int64)
+
+
+def word_of(sha256: str) -> int:
+    """The same of one file, from the hex digits of its SHA-256."""
+    return int.from_bytes(bytes.fromhex(sha256[:16]), "little", signed=True)
+
+
+def learnt_tensors(
+    trained_on: UInt8[np.ndarray, "train 16"],
+    selected_on: UInt8[np.ndarray, "val 16"],
+    started: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """The tensors by which a checkpoint names the images it has learnt from; `started` are those of the run before.
+
+    They are sorted, so that they say nothing of the order in which images were listed.
+    """
+    found = {}
+    for name, digests in ((TRAINED_ON, trained_on), (SELECTED_ON, selected_on)):
+        # What the run before learnt is still in the weights.
+        before = [started[name].numpy()] if name in started else []
+        found[name] = torch.from_numpy(np.unique(np.concatenate([words(digests), *before])))
+    return found
+
+
+@dataclass(frozen=True)
+class LearntFrom:
+    """How many images of a split a run has learnt from.
+
+    - `images`: of the split; `trained_on` and `selected_on`: how many of these trained the weights, and how many were
+      in the validation split that chose the epoch.
+    - `whole`: False if training started from a run that does not say what it had learnt from.
+    """
+
+    images: int
+    trained_on: int
+    selected_on: int
+    whole: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """The counts as a report's provenance has them."""
+        return {
+            "images": self.images,
+            "trained_on": self.trained_on,
+            "selected_on": self.selected_on,
+            "whole": self.whole,
+        }
+
+
+def knows_what_it_learnt(run: TrainedModel) -> bool:
+    """False for a run from before checkpoints kept digests, or that started from one; an import learnt nothing here."""
+    if TRAINED_ON in run.learnt:
+        return bool(run.description.get("learnt_images", "all") == "all")
+    return run.description["data"].get("train") is None
+
+
+def learnt_from(
+    run: TrainedModel,
+    dataset: Dataset,
+    digests: UInt8[np.ndarray, "images 16"] | None = None,
+    *,
+    fitting: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> LearntFrom | None:
+    """Count the images of a split that the run has learnt from, and refuse a split that is not the set's own.
+
+    None for a run that does not say what it has learnt from. `digests` are those of the split's images, if they are at
+    hand. An image is no reason to refuse where the dataset itself has it among its training images: the training split
+    itself may be measured, and a published set that holds a file twice has it in both splits for everybody. With
+    `fitting` the training split is refused as well. Raises `DataError`, and `ImageError` for a training image that
+    cannot be read.
+    """
+    if TRAINED_ON not in run.learnt:
+        return None
+    content = words(digests_of(dataset, progress) if digests is None else digests)
+    trained = _among(content, run.learnt[TRAINED_ON].numpy())
+    selected = _among(content, run.learnt[SELECTED_ON].numpy())
+    names = np.array([record.split or "" for record in dataset.records])
+    own = names == "train"
+    # Only what is said to be other than the training split must not be in it.
+    moved = trained & ~own
+    chosen = selected & ~own & (names != "val")
+    # The set's training images are read for this alone, so only where there is something to explain.
+    if moved.any():
+        moved &= ~_among(content, _content(dataset, ("train",), progress))
+    if chosen.any():
+        chosen &= ~_among(content, _content(dataset, ("train", "val"), progress))
+    if fitting:
+        moved |= trained & own
+    for found, what in ((moved, "was trained on"), (chosen, "was selected on")):
+        if found.any():
+            example = dataset.records[int(np.flatnonzero(found)[0])].image
+            raise DataError(
+                f"{dataset.source}: by their content, the run {what} {found.sum()} of these {len(content)} pictures, "
+                f"e.g. {example.name}; take pictures that are new to it, or the splits that it was trained with"
+            )
+    return LearntFrom(len(content), int(trained.sum()), int(selected.sum()), knows_what_it_learnt(run))
+
+
+def expect_same_splits(dataset: Dataset, described: Mapping[str, Any]) -> None:
+    """Refuse a set whose splits were drawn in another way than in training: some images would be in both.
+
+    By its path, which costs nothing, holds for a run without digests, and finds images that were saved again.
+    """
+    (path, drawn), (trained_path, trained) = (
+        split_source(source) for source in (dataset.source, described["data"]["source"])
+    )
+    same = path.partition(":")[0] == trained_path.partition(":")[0] and (
+        # the folder that is meant: a relative path and an absolute one may be the same set
+        Path(path.partition(":")[2]).resolve() == Path(trained_path.partition(":")[2]).resolve()
+    )
+    # another set may be evaluated with any run, which has learnt nothing of it
+    if same and drawn != trained:
+        raise DataError(
+            f"{dataset.source}: the run was trained on {described['data']['source']}, whose splits are others; "
+            "its training pictures would be among those that are ranked"
+        )
+
+
+def digests_of(
+    dataset: Dataset, progress: Callable[[str, int, int], None] | None = None
+) -> UInt8[np.ndarray, "images 16"]:
+    """Digests of a split's images. Raises `ImageError` for the first that cannot be read."""
+    return image_digests(
+        [record.image for record in dataset.records], progress=progress and partial(progress, COMPARED)
+    )
+
+
+def _content(
+    dataset: Dataset, splits: tuple[str, ...], progress: Callable[[str, int, int], None] | None
+) -> Int64[np.ndarray, " images"]:
+    paths = [path for split in splits for path in dataset.training_images.get(split, ())]
+    return words(image_digests(paths, progress=progress and partial(progress, COMPARED)))
+
+
+def _among(
+    content: Int64[np.ndarray, " images"], others: Int64[np.ndarray, " others"]
+) -> Bool[np.ndarray, " images"]:
+    return np.isin(content, others)
