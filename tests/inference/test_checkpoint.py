@@ -113,12 +113,12 @@ def _foreign(metadata: dict[str, str] | None, path: Path) -> None:
         ({"limner": "[" * 100_000}, "not a limner checkpoint"),
         ({"limner": "[1]"}, "not a limner checkpoint"),
         ({"limner": '"text"'}, "not a limner checkpoint"),
-        ({"limner": "{}"}, "checkpoint format None, this limner reads 3"),
+        ({"limner": "{}"}, "checkpoint format None, this limner reads 4"),
         (
             {"limner": json.dumps({"format": 1})},
-            "checkpoint format 1, this limner reads 3; train the run again",
+            "checkpoint format 1, this limner reads 4; train the run again",
         ),
-        ({"limner": json.dumps({"format": 4})}, "checkpoint format 4, this limner reads 3"),
+        ({"limner": json.dumps({"format": 5})}, "checkpoint format 5, this limner reads 4"),
     ],
 )
 def test_foreign_files_are_refused(tmp_path: Path, metadata: dict[str, str] | None, message: str) -> None:
