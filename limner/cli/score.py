@@ -12,7 +12,7 @@ import typer
 from limner.cli.console import out, working
 from limner.cli.contract import command, group
 from limner.cli.options import Folds, Measures, PerQuery, ProtocolName, Report
-from limner.cli.schemas_of_measures import EvaluationReport, TrecReport, of_report
+from limner.cli.schemas_of_measures import EvaluationReport, TiedFigure, TrecReport, of_report
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -143,9 +143,16 @@ def _table(found: "RunMeasures", file: Path) -> "Table":
     from limner.evaluation.report import shown
 
     table = Table(title=file.name)
+    remarks = []
     # stated, since the figures are means over the other queries
     if found.without_match:
-        table.caption = f"{found.without_match:,} queries without a true match are not scored"
+        remarks.append(f"{found.without_match:,} queries without a true match are not scored")
+    if found.ties:
+        listed = (
+            f"{name} of {of.queries:,} (at random: {of.expected:.1f})" for name, of in found.ties.items()
+        )
+        remarks.append(f"ties decide {', '.join(listed)}")
+    table.caption = "; ".join(remarks) or None
     table.add_column("measure")
     table.add_column(f"{found.queries:,} queries", justify="right")
     for name, value in found.values.items():
@@ -161,6 +168,7 @@ def _result(found: "RunMeasures", run: Path, qrels: Path) -> TrecReport:
         qrels={"file": qrels.name, "sha256": _sha256(qrels)},
         counts={"queries": found.queries, "queries_without_match": found.without_match},
         values=found.values,
+        ties={name: TiedFigure(**vars(tied)) for name, tied in found.ties.items()},
         curves={name: curve.to_dict() for name, curve in found.curves.items()},
         versions=versions(),
     )

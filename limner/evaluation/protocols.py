@@ -188,6 +188,10 @@ class Protocol:
                 way: {name: ends for name, ends in named.items() if name in self.by_direction[way]}
                 for way, named in report.intervals.items()
             },
+            ties={
+                way: {name: tied for name, tied in named.items() if name in self.by_direction[way]}
+                for way, named in report.ties.items()
+            },
             queries={
                 way: replace(
                     queries,

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from limner.evaluation.curves import Curve
 from limner.evaluation.per_query import QueryValues
+from limner.evaluation.ties import TiedFigure
 
 _RANKS = {"MedR", "MeanR"}
 """Measures that are ranks; most of these are whole numbers."""
@@ -61,6 +62,8 @@ class Report:
     - `curves`: by direction, then by name, where curves were asked for.
     - `intervals`: 95 % interval of each measure that is made of queries, by direction and name, in the measure's unit
       (`limner.evaluation.intervals`).
+    - `ties`: by direction and name, each R@K for which the order of tied items decides some queries; the values above
+      have tied wrong items first.
     - `queries`: the values of each query by direction; not in the JSON.
     - `languages`: by the tag of each language that sentences of the split have, without curves.
     - `provenance`: what the caller knows, JSON values only: edition, split fingerprint, model fingerprint, the split
@@ -76,6 +79,7 @@ class Report:
     curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
     languages: Mapping[str, LanguageReport] = field(default_factory=dict)
     intervals: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
+    ties: Mapping[str, Mapping[str, TiedFigure]] = field(default_factory=dict)
     queries: Mapping[str, QueryValues] = field(default_factory=dict, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,6 +92,10 @@ class Report:
             direction: {name: list(ends) for name, ends in named.items()}
             for direction, named in self.intervals.items()
         }
+        ties = {
+            direction: {name: dict(vars(tied)) for name, tied in named.items()}
+            for direction, named in self.ties.items()
+        }
         return {
             "protocol": self.protocol,
             "split": self.split,
@@ -95,6 +103,7 @@ class Report:
             "image_to_text": dict(self.image_to_text),
             "text_to_image": dict(self.text_to_image),
             **({"intervals": intervals} if any(intervals.values()) else {}),
+            **({"ties": ties} if any(ties.values()) else {}),
             # Left out when empty: most reports have no curves.
             **({"curves": curves} if curves else {}),
             **(
@@ -114,13 +123,14 @@ class Report:
 def render(report: Report) -> Group:
     """The report as a table for the terminal: a row a direction, a column a measure, or the other way round if many.
 
-    Percentages have one decimal. Under a direction stand half the widths of its 95 % intervals, under the table the
-    counts, and queries without a match where there are any. Curves are left out; a dash stands where a measure is of
-    the other direction only. A second table has the languages, if any.
+    Percentages have one decimal. Under a direction stand half the widths of its 95 % intervals, and its recalls with
+    ties broken at random where they differ from the figures above; under the table the counts, and queries without a
+    match where there are any. Curves are left out; a dash stands where a measure is of the other direction only. A
+    second table has the languages, if any.
     """
     names = list(dict.fromkeys([*report.image_to_text, *report.text_to_image]))
     rows = _turned([["direction", "queries", *names], *_rows(report, names)], len(names))
-    title, caption = f"{report.protocol} · {report.split}", _caption(report.counts)
+    title, caption = f"{report.protocol} · {report.split}", _caption(report.counts) + _of_ties(report)
     tables = [_table(title, caption, rows)]
     if report.languages:
         tables.append(_languages(report.languages, names))
@@ -142,7 +152,26 @@ def _rows(measured: Report | LanguageReport, names: Sequence[str]) -> list[list[
         if ends:
             # Half the width: both ends of six measures do not fit a terminal of 80; the JSON has them.
             rows.append(["± 95 %", "", *(_half(name, ends.get(name)) for name in names)])
+        if not isinstance(measured, LanguageReport) and _visible(tied := measured.ties.get(key, {})):
+            expected = (shown(name, tied[name].expected) if name in tied else "" for name in names)
+            rows.append(["ties at random", "", *expected])
     return rows
+
+
+def _visible(tied: Mapping[str, TiedFigure]) -> bool:
+    # Of tens of thousands of queries one or two tie by chance; a row of the same figures again would only distract.
+    return any(shown(name, of.expected) != shown(name, of.pessimistic) for name, of in tied.items())
+
+
+def _of_ties(report: Report) -> str:
+    """How many queries ties decide, for each recall whose row the table has."""
+    said = [
+        f"{name} of {of.queries:,} {kind}"
+        for key, kind in (("image_to_text", "images"), ("text_to_image", "sentences"))
+        if _visible(tied := report.ties.get(key, {}))
+        for name, of in tied.items()
+    ]
+    return f"; ties decide {', '.join(said)}, and count against the model" if said else ""
 
 
 def _half(name: str, ends: tuple[float, float] | None) -> str:

@@ -3,6 +3,7 @@
 "Ties are broken against the model": among equal scores the wrong items stand first.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -20,6 +21,19 @@ def first_match_rank(scores: Sequence[float], true: Sequence[bool]) -> int:
         if is_true:
             return rank
     return 0
+
+
+def expected_recall_at(k: int, scores: Sequence[float], true: Sequence[bool]) -> float:
+    """Share of the orders of tied items in which a true match is among the first k: every order, one by one."""
+    groups = [
+        [is_true for item, is_true in zip(scores, true, strict=True) if item == score]
+        for score in sorted(set(scores), reverse=True)
+    ]
+    hits = [
+        any([one for group in order for one in group][:k])
+        for order in itertools.product(*(list(itertools.permutations(group)) for group in groups))
+    ]
+    return sum(hits) / len(hits)
 
 
 def average_precision(scores: Sequence[float], true: Sequence[bool]) -> float:
