@@ -46,6 +46,8 @@ class EvaluationReport(Result):
     """As `image_to_text`."""
     intervals: dict[str, dict[str, tuple[float, float]]] = Field(default={})
     """95 % interval by direction and measure, over clusters of queries; absent for fewer than two clusters."""
+    chance: dict[str, dict[str, float]] = Field(default={})
+    """R@K of a random ranking by direction and measure, in percent."""
     ties: dict[str, dict[str, TiedFigure]] = Field(default={})
     """By direction and measure, each R@K that ties decide for some queries; absent if there is none."""
     curves: dict[str, JsonValue] = Field(default={})

@@ -155,6 +155,7 @@ class _Measured:
     curves: dict[str, dict[str, Curve]]
     queries: dict[str, QueryValues]
     ties: dict[str, dict[str, TiedFigure]]
+    chance: dict[str, dict[str, float]]
 
 
 class _Both:
@@ -200,6 +201,9 @@ class _Both:
             queries={
                 direction: QueryValues.joined([part.queries[direction] for part in parts])
                 for direction in parts[0].queries
+            },
+            chance={
+                direction: _mean([part.chance[direction] for part in parts]) for direction in parts[0].chance
             },
             ties={
                 direction: {
@@ -265,6 +269,7 @@ class _Both:
                     to_image, _places(len(self.of_sentences), sentences), of_sentences
                 ),
             },
+            chance={"image_to_text": to_text.chance(ranked), "text_to_image": to_image.chance(ranked)},
             ties={
                 "image_to_text": to_text.tied_recalls(ranked),
                 "text_to_image": to_image.tied_recalls(ranked),

@@ -34,11 +34,13 @@ class RankingResult:
 
     - `first_ranks`: rank of each query's first true match, from 1; 0 for a query that has none in the gallery.
     - `gallery_size`: number of items ranked.
+    - `counts`: number of each query's true matches in the gallery.
     - `ties`: what ties with each query's first true match; all 0 for a query that has none.
     """
 
     first_ranks: Int[np.ndarray, " queries"]
     gallery_size: int
+    counts: Int[np.ndarray, " queries"]
     ties: FirstTies
     _each: dict[str, Float[np.ndarray, " queries"]]
     _curves: dict[str, Float[np.ndarray, " places"]]
@@ -82,6 +84,21 @@ class RankingResult:
             if isinstance(measure, RecallAt)
         }
 
+    def chance(self, measures: Sequence[AnyMeasure]) -> dict[str, float]:
+        """R@K of a random ranking, in percent, of these measures' R@K.
+
+        Raises `DataError` where no query has a match.
+        """
+        self._expect_matches()
+        # As if all items tied. Queries with as many matches have the same chance, so each number is taken once.
+        counts, queries = np.unique(self.counts[self.matched], return_counts=True)
+        every = FirstTies(np.zeros_like(counts), self.gallery_size - counts, counts)
+        return {
+            str(measure): 100 * float(np.average(every.expected(measure.k), weights=queries))
+            for measure in measures
+            if isinstance(measure, RecallAt)
+        }
+
     def curve(self, measure: CurveMeasure) -> Curve:
         """A curve over the queries. Raises `DataError` where no query has a match."""
         self._expect_matches()
@@ -108,12 +125,14 @@ class RankingAccumulator:
         self._first = np.zeros(queries, dtype=np.int64)
         self._each = {str(measure): np.full(queries, np.nan) for measure in self._measures}
         self._curves = {str(curve): np.zeros(len(curve.places(gallery_size))) for curve in self._drawn}
+        self._counts = np.zeros(queries, np.int64)
         self._ties = FirstTies(*np.zeros((3, queries), np.int64))
         self._gallery_size = gallery_size
 
     def add(self, queries: Int[np.ndarray, " block"], matches: Matches, ties: FirstTies) -> None:
         """The matches of some queries, each of which has one, and what ties with their first ones."""
         self._first[queries] = matches.ranks[:, 0]
+        self._counts[queries] = matches.counts
         for kept, of_block in zip(vars(self._ties).values(), vars(ties).values(), strict=True):
             kept[queries] = of_block
         for measure in self._measures:
@@ -124,7 +143,13 @@ class RankingAccumulator:
     def result(self) -> RankingResult:
         """The result of all blocks."""
         return RankingResult(
-            self._first, self._gallery_size, self._ties, self._each, self._curves, self.similarities
+            self._first,
+            self._gallery_size,
+            self._counts,
+            self._ties,
+            self._each,
+            self._curves,
+            self.similarities,
         )
 
 

@@ -64,6 +64,7 @@ class Report:
       (`limner.evaluation.intervals`).
     - `ties`: by direction and name, each R@K for which the order of tied items decides some queries; the values above
       have tied wrong items first.
+    - `chance`: each R@K of a random ranking, by direction and name; 100 in a gallery of K items or fewer.
     - `queries`: the values of each query by direction; not in the JSON.
     - `languages`: by the tag of each language that sentences of the split have, without curves.
     - `provenance`: what the caller knows, JSON values only: edition, split fingerprint, model fingerprint, the split
@@ -80,6 +81,7 @@ class Report:
     languages: Mapping[str, LanguageReport] = field(default_factory=dict)
     intervals: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     ties: Mapping[str, Mapping[str, TiedFigure]] = field(default_factory=dict)
+    chance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     queries: Mapping[str, QueryValues] = field(default_factory=dict, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,6 +98,7 @@ class Report:
             direction: {name: dict(vars(tied)) for name, tied in named.items()}
             for direction, named in self.ties.items()
         }
+        chance = {direction: dict(named) for direction, named in self.chance.items()}
         return {
             "protocol": self.protocol,
             "split": self.split,
@@ -103,6 +106,7 @@ class Report:
             "image_to_text": dict(self.image_to_text),
             "text_to_image": dict(self.text_to_image),
             **({"intervals": intervals} if any(intervals.values()) else {}),
+            **({"chance": chance} if any(chance.values()) else {}),
             **({"ties": ties} if any(ties.values()) else {}),
             # Left out when empty: most reports have no curves.
             **({"curves": curves} if curves else {}),
@@ -124,13 +128,16 @@ def render(report: Report) -> Group:
     """The report as a table for the terminal: a row a direction, a column a measure, or the other way round if many.
 
     Percentages have one decimal. Under a direction stand half the widths of its 95 % intervals, and its recalls with
-    ties broken at random where they differ from the figures above; under the table the counts, and queries without a
-    match where there are any. Curves are left out; a dash stands where a measure is of the other direction only. A
-    second table has the languages, if any.
+    ties broken at random where they differ from the figures above; under the table the counts, R@K by chance, and
+    queries without a match where there are any. Curves are left out; a dash stands where a measure is of the other
+    direction only. A second table has the languages, if any.
     """
     names = list(dict.fromkeys([*report.image_to_text, *report.text_to_image]))
     rows = _turned([["direction", "queries", *names], *_rows(report, names)], len(names))
-    title, caption = f"{report.protocol} · {report.split}", _caption(report.counts) + _of_ties(report)
+    title, caption = (
+        f"{report.protocol} · {report.split}",
+        _caption(report.counts) + _of_chance(report) + _of_ties(report),
+    )
     tables = [_table(title, caption, rows)]
     if report.languages:
         tables.append(_languages(report.languages, names))
@@ -161,6 +168,17 @@ def _rows(measured: Report | LanguageReport, names: Sequence[str]) -> list[list[
 def _visible(tied: Mapping[str, TiedFigure]) -> bool:
     # Of tens of thousands of queries one or two tie by chance; a row of the same figures again would only distract.
     return any(shown(name, of.expected) != shown(name, of.pessimistic) for name, of in tied.items())
+
+
+def _of_chance(report: Report) -> str:
+    """R@K of a random ranking, of the smallest K that is reported; and each R@K that no ranking can miss."""
+    levels, sure = [], []
+    for key, way in (("image_to_text", "image → text"), ("text_to_image", "text → image")):
+        named = report.chance.get(key, {})
+        levels += [f"{way} {name} {shown(name, level)}" for name, level in list(named.items())[:1]]
+        sure += [f"{way} {name}" for name, level in named.items() if level == 100]
+    said = f"; chance: {', '.join(levels)}" if levels else ""
+    return said + (f"; 100 whatever the model, the gallery being so small: {', '.join(sure)}" if sure else "")
 
 
 def _of_ties(report: Report) -> str:

@@ -3,22 +3,26 @@
 Other programs (trec_eval, ir_measures, ranx) read the same files.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import torch
 
 from limner.errors import DataError, SettingsError
+from limner.evaluation.arrays import Results
 from limner.evaluation.curves import Curve, CurveMeasure
 from limner.evaluation.measures import STANDARD, VOID, Matches, Measure
 from limner.evaluation.names import AnyMeasure
 from limner.evaluation.per_query import QueryValues
 from limner.evaluation.ranking import RankingAccumulator
 from limner.evaluation.relevance import Relevance
-from limner.evaluation.scores import Overlap, Scores
+from limner.evaluation.reranking import reranked
+from limner.evaluation.scores import Overlap, Scores, of_embeddings, of_matrix
 from limner.evaluation.ties import FirstTies, TiedFigure
 
 # Scores held at once, 16 MiB of float32.
@@ -102,6 +106,42 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
     )
 
 
+def write_trec(results: Results, folder: Path, depth: int = 1000) -> None:
+    """Write runs and qrels of both directions, re-ranked where the results are: `image_to_text.run` and so on.
+
+    Items without names are called image0, sentence0, …; blanks in names become "%20". Raises `DataError` as
+    `write_run`, `OSError` where the system refuses.
+    """
+    # Arrays of others seldom have names, but a run must name its items.
+    images = results.image_names or [f"image{number}" for number in range(len(results.image_groups))]
+    sentences = results.sentence_names or [
+        f"sentence{number}" for number in range(len(results.sentence_groups))
+    ]
+    # Fields are parted by blanks; with the percent sign written so too, names that differ still do.
+    images, sentences = (
+        [re.sub(r"[\s%]", lambda found: quote(found[0]), name) for name in names]
+        for names in (images, sentences)
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    of_images, of_sentences = results.relevance()
+    for name, forward in (("image_to_text", True), ("text_to_image", False)):
+        queries, items = (images, sentences) if forward else (sentences, images)
+        relevance = of_images if forward else of_sentences
+        if results.scores is not None:
+            scores = of_matrix(results.scores if forward else results.scores.T)
+        else:
+            # `Results` has scores or embeddings, one of them always.
+            assert results.images is not None
+            assert results.sentences is not None
+            pair = (results.images, results.sentences)
+            scores = of_embeddings(*(pair if forward else pair[::-1]))
+            scores = reranked(
+                scores, results.reranking, forward, np.arange(len(queries)), np.arange(len(items))
+            )
+        write_run(folder / f"{name}.run", queries, items, scores, relevance, depth=depth)
+        write_qrels(folder / f"{name}.qrels", queries, items, relevance)
+
+
 def write_run(
     path: Path,
     queries: Sequence[str],
@@ -129,8 +169,9 @@ def write_run(
             stop = min(start + step, len(queries))
             # One block for all, overwritten: fresh memory costs page faults.
             block = room[: stop - start]
-            # `write` alone: results read from a file, for which runs are written, have no reranker.
             scores.write(start, stop, block)
+            if scores.rescore is not None:
+                scores.rescore(start, stop, block)
             for number, row in enumerate(block.cpu().numpy(), start=start):
                 true = relevance.matches(number)
                 wrong = np.ones(len(items), bool)

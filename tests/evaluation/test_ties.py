@@ -246,6 +246,29 @@ def test_without_ties_a_report_is_as_before() -> None:
     assert "ties" not in _text(report)
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 7), st.integers(1, 8))
+def test_chance_is_the_mean_over_every_order(seed: int, items: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    true = rng.random((4, items)) < 0.4
+    true[:2, 0] = True  # the others may have none
+    relevance = Relevance.from_labels(np.eye(4, dtype=int), true.T.astype(int))
+    found = rank_scores(rng.random((4, items)), relevance, [RecallAt(k)]).chance([RecallAt(k)])
+    every = [expected_recall_at(k, [0.0] * items, row.tolist()) for row in true if row.any()]
+    assert found == {f"R@{k}": pytest.approx(100 * np.mean(every))}
+
+
+def test_a_report_has_chance_and_names_what_no_ranking_can_miss() -> None:
+    rows = np.random.default_rng(0).standard_normal((6, 4))
+    report = evaluate(rows, rows, range(6), range(6), protocol="p", split="s")
+    assert report.to_dict()["chance"]["text_to_image"] == pytest.approx(
+        {"R@1": 100 / 6, "R@5": 500 / 6, "R@10": 100}
+    )
+    text = " ".join(_text(report).split())
+    assert "chance: image → text R@1 16.7, text → image R@1 16.7" in text
+    assert "100 whatever the model, the gallery being so small: image → text R@10, text → image R@10" in text
+
+
 def test_folds_have_the_mean_of_their_expected_values() -> None:
     ones = np.ones((6, 2), np.float32)
     ones[3:] = np.array([[0, 1], [1, 0], [1, 1]])

@@ -101,6 +101,18 @@ def precision_at(k: int, true: Sequence[bool]) -> float:
     return sum(true[:k]) / k
 
 
+def normalised_gain_at(k: int, true: Sequence[bool]) -> float:
+    """Discounted gain of the first k by that of the same list with all true matches first."""
+    gain = sum(1 / math.log2(rank + 1) for rank, is_true in enumerate(true[:k], start=1) if is_true)
+    ideal = sorted(true, reverse=True)
+    return gain / sum(1 / math.log2(rank + 1) for rank, is_true in enumerate(ideal[:k], start=1) if is_true)
+
+
+def hit_rate_at(k: int, true: Sequence[bool]) -> float:
+    """1 where any of the first k is a true match, else 0."""
+    return 1.0 if any(true[:k]) else 0.0
+
+
 def inverse_negative_penalty(true: Sequence[bool]) -> float:
     """Number of matches by the rank of the last."""
     return sum(true) / max(rank for rank, is_true in enumerate(true, start=1) if is_true)
