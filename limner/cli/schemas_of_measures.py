@@ -49,7 +49,7 @@ class EvaluationReport(Result):
     chance: dict[str, dict[str, float]] = Field(default={})
     """R@K of a random ranking by direction and measure, in percent."""
     ties: dict[str, dict[str, TiedFigure]] = Field(default={})
-    """By direction and measure, each R@K that ties decide for some queries; absent if there is none."""
+    """By direction and measure, each R@K that ties decide for some queries; absent if they decide no R@K."""
     curves: dict[str, JsonValue] = Field(default={})
     """Curves by direction and name, if asked for."""
     languages: dict[str, LanguageMeasures] = Field(default={})

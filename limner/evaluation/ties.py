@@ -55,7 +55,7 @@ def row_norms(rows: Float[Tensor, "items dim"]) -> Float[Tensor, " items"]:
 
 @dataclass(frozen=True, eq=False)
 class FirstTies:
-    """What stands around the first true match of each query.
+    """The items that stand around the first true match of each query, by their scores.
 
     - `above`: wrong items that score higher, beyond the tolerance.
     - `wrong`: wrong items that tie with it; `true`: true matches that do, itself among them.
