@@ -11,6 +11,7 @@ from limner.cli.contract import command, group
 from limner.cli.options import (
     Cpu,
     DataSource,
+    Depth,
     Folds,
     Measures,
     PerQuery,
@@ -19,6 +20,7 @@ from limner.cli.options import (
     Rerank,
     RunFolder,
     Stage,
+    Trec,
     device,
     first,
 )
@@ -45,16 +47,20 @@ def evaluate_command(
             help="Write the embeddings (before any re-ranking) to this .npz file, for `limner score`."
         ),
     ] = None,
+    trec: Trec = None,
+    depth: Depth = 1000,
     per_query: PerQuery = None,
     report_file: Report = None,
     cpu: Cpu = False,
 ) -> EvaluationReport:
     """Measure a run in both directions."""
     from limner.data.readers import open_dataset
+    from limner.evaluation.arrays import Results
     from limner.evaluation.names import parse_measures
     from limner.evaluation.per_query import expect_writable, write_queries
-    from limner.evaluation.protocols import find_protocol
+    from limner.evaluation.protocols import find_protocol, protocol_of
     from limner.evaluation.report import render
+    from limner.evaluation.trec import write_trec
     from limner.inference import load_model
     from limner.inference.checkpoint import write_text
     from limner.inference.evaluate_run import evaluate_run
@@ -68,8 +74,20 @@ def evaluate_command(
     # names first: a misspelt measure is found before the model is loaded
     chosen = None if measures is None else parse_measures(measures)
     rules = None if protocol is None else find_protocol(protocol)
+    ranked_by = rules or protocol_of(data.partition(":")[0])
+    # a run has one ranking a query, folds have several galleries
+    if trec is not None and (ranked_by.folds if folds is None else folds) > 1:
+        raise SettingsError("--trec writes runs of the whole set, and folds are ranked apart; give --folds 1")
     loaded = load_model(run, stage=stage, device=device(cpu))
     dataset = open_dataset(data).split(split)
+    kept: list[Results] = []
+
+    def keep(results: Results) -> None:
+        # written before the ranking: embeddings are what takes the time
+        if save is not None:
+            results.save(save)
+        kept.append(results)
+
     with counting_each("pictures") as progress:
         report = evaluate_run(
             loaded,
@@ -80,8 +98,7 @@ def evaluate_command(
             folds=folds,
             rerank=first(rerank),
             progress=progress,
-            # written before the ranking: embeddings are what takes the time
-            keep=None if save is None else lambda results: results.save(save),
+            keep=keep,
         )
     # printed first: a report that cannot be written must not take the figures along
     out.print(render(report))
@@ -99,6 +116,10 @@ def evaluate_command(
         write_text(report_file, report.to_json())
     if per_query is not None:
         write_queries(per_query, report.queries)
+    if trec is not None:
+        # of the ranking that is reported: after re-ranking, and as the protocol has it
+        write_trec(ranked_by.applied(kept[0]), trec, depth)
+        out.print(f"runs and qrels in {trec}")
     return of_report(report)
 
 

@@ -53,6 +53,12 @@ PerQuery = Annotated[
     ),
 ]
 
+Trec = Annotated[
+    Path | None, typer.Option("--trec", help="Write TREC runs and qrels of both directions to this folder.")
+]
+# 1,000, the default, is what TREC's tracks take
+Depth = Annotated[int, typer.Option("--depth", min=1, help="Items a query in these runs.")]
+
 Batch = Annotated[int, typer.Option("--batch", help="Pictures encoded and committed at once.")]
 NoModel = Annotated[
     bool,

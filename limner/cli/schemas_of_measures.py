@@ -20,6 +20,17 @@ class LanguageMeasures(Result):
     """Why there are no values; empty if there are."""
 
 
+class TiedFigure(Result):
+    """A recall that the order of tied items decides for some queries."""
+
+    queries: int
+    """Queries whose value depends on the order of tied items."""
+    pessimistic: float
+    """Tied wrong items first: the reported value."""
+    expected: float
+    """Mean over all orders of tied items."""
+
+
 class EvaluationReport(Result):
     """Measures of both directions, with what a reader needs to trust or repeat them."""
 
@@ -35,6 +46,10 @@ class EvaluationReport(Result):
     """As `image_to_text`."""
     intervals: dict[str, dict[str, tuple[float, float]]] = Field(default={})
     """95 % interval by direction and measure, over clusters of queries; absent for fewer than two clusters."""
+    chance: dict[str, dict[str, float]] = Field(default={})
+    """R@K of a random ranking by direction and measure, in percent."""
+    ties: dict[str, dict[str, TiedFigure]] = Field(default={})
+    """By direction and measure, each R@K that ties decide for some queries; absent if they decide no R@K."""
     curves: dict[str, JsonValue] = Field(default={})
     """Curves by direction and name, if asked for."""
     languages: dict[str, LanguageMeasures] = Field(default={})
@@ -108,6 +123,8 @@ class TrecReport(Result):
     """Queries, and those without a true match."""
     values: dict[str, float]
     """Value by measure."""
+    ties: dict[str, TiedFigure] = Field(default={})
+    """Each R@K that ties decide for some queries."""
     curves: dict[str, JsonValue]
     """Curves by name, if asked for."""
     versions: dict[str, str]

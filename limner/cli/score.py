@@ -2,23 +2,20 @@
 
 import hashlib
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote
 
 import typer
 
 from limner.cli.console import out, working
 from limner.cli.contract import command, group
-from limner.cli.options import Folds, Measures, PerQuery, ProtocolName, Report
-from limner.cli.schemas_of_measures import EvaluationReport, TrecReport, of_report
+from limner.cli.options import Depth, Folds, Measures, PerQuery, ProtocolName, Report, Trec
+from limner.cli.schemas_of_measures import EvaluationReport, TiedFigure, TrecReport, of_report
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from limner.evaluation.arrays import Results
     from limner.evaluation.trec import RunMeasures
 
 app = group("Score.")
@@ -28,18 +25,17 @@ app = group("Score.")
 def score_command(
     file: Annotated[
         Path,
-        typer.Argument(help="Arrays in an .npz file (docs/measures.md), or a TREC run with --qrels."),
+        typer.Argument(
+            help="Arrays in an .npz file, a table in .parquet or .csv (docs/measures.md), or a TREC run with --qrels."
+        ),
     ],
     protocol: ProtocolName = None,
     measures: Measures = None,
     folds: Folds = None,
     cosine: Annotated[bool, typer.Option("--cosine", help="L2-normalise the embeddings first.")] = False,
     qrels: Annotated[Path | None, typer.Option(help="TREC qrels: FILE is a TREC run.")] = None,
-    trec: Annotated[
-        Path | None, typer.Option(help="Write TREC runs and qrels of both directions to this folder.")
-    ] = None,
-    # 1,000 is what TREC's tracks take
-    depth: Annotated[int, typer.Option(min=1, help="Items a query in these runs.")] = 1000,
+    trec: Trec = None,
+    depth: Depth = 1000,
     per_query: PerQuery = None,
     report_file: Report = None,
 ) -> EvaluationReport | TrecReport:
@@ -50,8 +46,9 @@ def score_command(
     from limner.evaluation.per_query import expect_writable, write_queries
     from limner.evaluation.protocols import find_protocol
     from limner.evaluation.report import render
+    from limner.evaluation.results_table import ENDINGS, read_results_table
     from limner.evaluation.scores import Overlap
-    from limner.evaluation.trec import score_run
+    from limner.evaluation.trec import score_run, write_trec
     from limner.inference.checkpoint import write_text
     from limner.inference.provenance import versions
 
@@ -82,7 +79,7 @@ def score_command(
     # a run has one ranking a query, folds have several galleries
     if trec is not None and (rules.folds if folds is None else folds) > 1:
         raise SettingsError("--trec writes runs of the whole set, and folds are ranked apart; give --folds 1")
-    results = read_results(file)
+    results = read_results_table(file) if file.suffix in ENDINGS else read_results(file)
     if cosine:
         # only on request: the dot products of these embeddings may be meant as they are
         results = results.unit()
@@ -101,40 +98,9 @@ def score_command(
         write_queries(per_query, report.queries)
     if trec is not None:
         # as the protocol ranks them, so that trec_eval finds the report's figures
-        _write_trec(rules.applied(results), trec, depth)
+        write_trec(rules.applied(results), trec, depth)
         out.print(f"runs and qrels in {trec}")
     return of_report(report)
-
-
-def _write_trec(results: "Results", folder: Path, depth: int) -> None:
-    from limner.evaluation.scores import of_embeddings, of_matrix
-    from limner.evaluation.trec import write_qrels, write_run
-
-    # arrays of others seldom have names, but a run must name its items
-    images = results.image_names or [f"image{number}" for number in range(len(results.image_groups))]
-    sentences = results.sentence_names or [
-        f"sentence{number}" for number in range(len(results.sentence_groups))
-    ]
-    # fields are parted by blanks; with the percent sign written so too, names that differ still do
-    images, sentences = (
-        [re.sub(r"[\s%]", lambda found: quote(found[0]), name) for name in names]
-        for names in (images, sentences)
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    of_images, of_sentences = results.relevance()
-    for name, forward in (("image_to_text", True), ("text_to_image", False)):
-        queries, items = (images, sentences) if forward else (sentences, images)
-        relevance = of_images if forward else of_sentences
-        if results.scores is not None:
-            scores = of_matrix(results.scores if forward else results.scores.T)
-        else:
-            # `Results` has scores or embeddings, one of them always
-            assert results.images is not None
-            assert results.sentences is not None
-            pair = (results.images, results.sentences)
-            scores = of_embeddings(*(pair if forward else pair[::-1]))
-        write_run(folder / f"{name}.run", queries, items, scores, relevance, depth=depth)
-        write_qrels(folder / f"{name}.qrels", queries, items, relevance)
 
 
 def _table(found: "RunMeasures", file: Path) -> "Table":
@@ -143,9 +109,16 @@ def _table(found: "RunMeasures", file: Path) -> "Table":
     from limner.evaluation.report import shown
 
     table = Table(title=file.name)
+    remarks = []
     # stated, since the figures are means over the other queries
     if found.without_match:
-        table.caption = f"{found.without_match:,} queries without a true match are not scored"
+        remarks.append(f"{found.without_match:,} queries without a true match are not scored")
+    if found.ties:
+        listed = (
+            f"{name} of {of.queries:,} (at random: {of.expected:.1f})" for name, of in found.ties.items()
+        )
+        remarks.append(f"ties decide {', '.join(listed)}")
+    table.caption = "; ".join(remarks) or None
     table.add_column("measure")
     table.add_column(f"{found.queries:,} queries", justify="right")
     for name, value in found.values.items():
@@ -161,6 +134,7 @@ def _result(found: "RunMeasures", run: Path, qrels: Path) -> TrecReport:
         qrels={"file": qrels.name, "sha256": _sha256(qrels)},
         counts={"queries": found.queries, "queries_without_match": found.without_match},
         values=found.values,
+        ties={name: TiedFigure(**vars(tied)) for name, tied in found.ties.items()},
         curves={name: curve.to_dict() for name, curve in found.curves.items()},
         versions=versions(),
     )

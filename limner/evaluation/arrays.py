@@ -2,7 +2,7 @@
 
 images (n, d), sentences (m, d)     embeddings, a row each, compared by dot product; or
 scores (n, m)                       similarities, higher is a better match
-image_groups (n,)                   integers; images and sentences of one group match
+image_groups (n,)                   integers or text; images and sentences of one group match
 sentence_groups (m,)
 image_labels (n, l), sentence_labels (m, l)  0 and 1, where a protocol matches by shared labels
 image_names (n,), sentence_names (m,)        text, where there is any: names for TREC files
@@ -114,10 +114,10 @@ class Results:
 
 
 def read_results(path: Path) -> Results:
-    """Read such a file; arrays of other names are left alone.
+    """Read such a file; arrays of other names are left alone. Groups in text are numbered.
 
     Nothing in it is unpickled. Raises `DataError` for a file that is no `.npz`, lacks an array, or whose arrays do not
-    fit each other.
+    fit each other; it names the array.
     """
     try:
         with path.open("rb") as opened:
@@ -127,14 +127,22 @@ def read_results(path: Path) -> Results:
         # A pickle runs code of whoever made the file. Names are text arrays, which need none.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             # By our names only: numpy decompresses an array when it is asked for.
-            arrays = {name: file[name] for name in _NAMES if name in file.files}
+            there = ", ".join(f"'{name}'" for name in file.files[:12]) or "none"
+            arrays: dict[str, Any] = {name: file[name] for name in _NAMES if name in file.files}
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except _DAMAGED as error:
         raise DataError(f"{path}: not an .npz file of plain arrays, or damaged ({error})") from None
+    return results_of(path, arrays, there)
+
+
+def results_of(path: Path, arrays: dict[str, Any], there: str) -> Results:
+    """Check the arrays that were read from a file, by name; `there` lists what the file has. Raises `DataError`."""
     for needed in ("image_groups", "sentence_groups"):
         if needed not in arrays:
-            raise DataError(f"{path}: lacks the array '{needed}'; images and sentences of one group match")
+            raise DataError(
+                f"{path}: lacks the array '{needed}'; images and sentences of one group match; there: {there}"
+            )
     for name, array in arrays.items():
         # numpy returns a member that does not begin as an array as it stands: bytes
         if not isinstance(array, np.ndarray):
@@ -143,7 +151,7 @@ def read_results(path: Path) -> Results:
     has_scores, has_rows = "scores" in arrays, {"images", "sentences"} <= arrays.keys()
     # Both would have to agree, and no rule says which to believe.
     if has_scores == has_rows:
-        raise DataError(f"{path}: expected either 'scores' or both 'images' and 'sentences'")
+        raise DataError(f"{path}: expected either 'scores' or both 'images' and 'sentences'; there: {there}")
     images, sentences = len(arrays["image_groups"]), len(arrays["sentence_groups"])
     expected: dict[str, tuple[int, ...]] = {
         "scores": (images, sentences),
@@ -161,6 +169,13 @@ def read_results(path: Path) -> Results:
     for name, shape in expected.items():
         if name in arrays and arrays[name].shape[: len(shape)] != shape:
             raise DataError(f"{path}: '{name}' has shape {arrays[name].shape}, the groups say {shape}")
+    for name, array in arrays.items():
+        if not array.size:
+            raise DataError(f"{path}: '{name}' is empty, of shape {array.shape}")
+    for first, second in (("images", "sentences"), ("image_labels", "sentence_labels")):
+        if first in arrays and arrays[first].shape[1] != arrays[second].shape[1]:
+            columns = arrays[first].shape[1], arrays[second].shape[1]
+            raise DataError(f"{path}: '{first}' has {columns[0]} columns, '{second}' {columns[1]}")
     for side in ("image_names", "sentence_names", "sentence_languages"):
         if side in arrays:
             arrays[side] = _texts(path, side, arrays[side])
@@ -168,7 +183,36 @@ def read_results(path: Path) -> Results:
         # Votes and negative distances may be whole numbers, and some machines have longer floats.
         if name in arrays and (arrays[name].dtype.kind != "f" or arrays[name].dtype.itemsize > 8):
             arrays[name] = arrays[name].astype(np.float64)
+        if name in arrays:
+            _check_finite(path, name, arrays[name])
+    _number_groups(path, arrays)
     return Results(**arrays)
+
+
+def _check_finite(path: Path, name: str, array: np.ndarray) -> None:
+    # In chunks, since a mask of a matrix of scores may be gigabytes.
+    step = max(1, _CHUNK // array.shape[1])
+    for start in range(0, len(array), step):
+        good = np.isfinite(array[start : start + step]).all(axis=1)
+        if not good.all():
+            raise DataError(
+                f"{path}: '{name}': row {start + int((~good).argmax())} holds NaN or infinite values"
+            )
+
+
+def _number_groups(path: Path, arrays: dict[str, Any]) -> None:
+    """Replace groups in text by numbers, one for each text. Raises `DataError` where one side alone is text."""
+    names = "image_groups", "sentence_groups"
+    texts = [arrays[name].dtype.kind in "US" for name in names]
+    if not any(texts):
+        return
+    # Refused: whether 7 and "07" are one group is not ours to decide.
+    if not all(texts):
+        kinds = " and ".join(f"'{name}' {arrays[name].dtype}" for name in names)
+        raise DataError(f"{path}: groups must be text on both sides or integers on both, got {kinds}")
+    read = [_texts(path, name, arrays[name]) for name in names]
+    numbers = np.unique(read[0] + read[1], return_inverse=True)[1].astype(np.int64)
+    arrays[names[0]], arrays[names[1]] = np.split(numbers, [len(read[0])])
 
 
 _DAMAGED = (
@@ -181,7 +225,7 @@ _DAMAGED = (
 _KINDS = {
     **dict.fromkeys(("images", "sentences"), (2, "f", "floats")),
     "scores": (2, "fiu", "numbers"),
-    **dict.fromkeys(("image_groups", "sentence_groups"), (1, "iu", "integers")),
+    **dict.fromkeys(("image_groups", "sentence_groups"), (1, "iuUS", "integers or text")),
     **dict.fromkeys(("image_labels", "sentence_labels"), (2, "biu", "0 and 1")),
     **dict.fromkeys(("image_names", "sentence_names", "sentence_languages"), (1, "US", "text")),
 }

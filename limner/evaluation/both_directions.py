@@ -18,6 +18,7 @@ from limner.evaluation.relevance import Relevance, group_codes
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import Reranking, reranked
 from limner.evaluation.scores import Array, Overlap
+from limner.evaluation.ties import TiedFigure
 
 Rows = slice | np.ndarray
 """Positions of some of the images or sentences."""
@@ -128,7 +129,14 @@ def _reported(
     return Report(
         protocol,
         split,
-        **vars(measured),
+        **{
+            **vars(measured),
+            # Only what ties decide: with most models that is nothing.
+            "ties": {
+                direction: {name: tied for name, tied in named.items() if tied.queries}
+                for direction, named in measured.ties.items()
+            },
+        },
         provenance=dict(extra or {}),
         intervals={
             direction: intervals(queries, named) if named else {}
@@ -146,6 +154,8 @@ class _Measured:
     text_to_image: dict[str, float]
     curves: dict[str, dict[str, Curve]]
     queries: dict[str, QueryValues]
+    ties: dict[str, dict[str, TiedFigure]]
+    chance: dict[str, dict[str, float]]
 
 
 class _Both:
@@ -191,6 +201,15 @@ class _Both:
             queries={
                 direction: QueryValues.joined([part.queries[direction] for part in parts])
                 for direction in parts[0].queries
+            },
+            chance={
+                direction: _mean([part.chance[direction] for part in parts]) for direction in parts[0].chance
+            },
+            ties={
+                direction: {
+                    name: _mean_tied([part.ties[direction][name] for part in parts]) for name in named
+                }
+                for direction, named in parts[0].ties.items()
             },
         )
 
@@ -250,6 +269,11 @@ class _Both:
                     to_image, _places(len(self.of_sentences), sentences), of_sentences
                 ),
             },
+            chance={"image_to_text": to_text.chance(ranked), "text_to_image": to_image.chance(ranked)},
+            ties={
+                "image_to_text": to_text.tied_recalls(ranked),
+                "text_to_image": to_image.tied_recalls(ranked),
+            },
         )
 
     def _queries(
@@ -285,6 +309,14 @@ def _expect_rows(rows: Array, groups: Any, kind: str) -> None:
 
 def _mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: float(np.mean([part[name] for part in parts])) for name in parts[0]}
+
+
+def _mean_tied(parts: Sequence[TiedFigure]) -> TiedFigure:
+    return TiedFigure(
+        queries=sum(part.queries for part in parts),
+        pessimistic=float(np.mean([part.pessimistic for part in parts])),
+        expected=float(np.mean([part.expected for part in parts])),
+    )
 
 
 def _mean_curve(parts: Sequence[Curve]) -> Curve:

@@ -127,6 +127,48 @@ class RecallAt(_AtK):
 
 
 @dataclass(frozen=True)
+class HitRateAt(RecallAt):
+    """HR@K: equal to R@K, under the name of recommender systems and of retrieval libraries.
+
+    In this field R@K asks whether any true match is found, which elsewhere is a hit rate (or success); elsewhere recall
+    at K is the share of the matches that are found.
+
+    >>> round(value_of(HitRateAt(5), matches), 1)
+    66.7
+    """
+
+    def __str__(self) -> str:
+        return f"HR@{self.k}"
+
+
+@dataclass(frozen=True)
+class NormalisedGainAt(_AtK):
+    """nDCG@K: mean over queries of the normalised discounted cumulated gain of the first K, in percent.
+
+    Source: Järvelin and Kekäläinen, ACM TOIS 20 (2002), Eq. 2, with the discount log₂(rank + 1) of trec_eval, which
+    discounts from the second item on. Relevance is 0 or 1. A match at rank r adds 1 / log₂(r + 1); the sum over the
+    first K is divided by the sum of a ranking with all matches first.
+
+    The queries have 1, (0.5 + 0.431) / 1.631 and (0.315 + 0.301) / 2.131 up to rank 10:
+
+    >>> round(value_of(NormalisedGainAt(10), matches), 2)
+    62.0
+    """
+
+    def __str__(self) -> str:
+        return f"nDCG@{self.k}"
+
+    def each(self, matches: Matches) -> Values:
+        """The gain by the highest there could be."""
+        # Masked first: VOID + 1 would overflow.
+        within = matches.ranks <= self.k
+        gains = np.where(within, 1 / np.log2(np.where(within, matches.ranks, 1) + 1), 0.0).sum(1)
+        most = min(self.k, int(matches.counts.max(initial=1)))
+        best = np.cumsum(1 / np.log2(np.arange(1, most + 1) + 1))
+        return np.asarray(gains / best[np.minimum(matches.counts, self.k) - 1])
+
+
+@dataclass(frozen=True)
 class MedianRank:
     """MedR: median over queries of the first true match's rank, from 1; lower is better.
 
@@ -368,6 +410,8 @@ OF_K: dict[str, Callable[[int], Measure]] = {
     "MAP@K": AveragePrecisionAt,
     "MAP@K(min)": AveragePrecisionAtMin,
     "AP@K": PrecisionAt,
+    "nDCG@K": NormalisedGainAt,
+    "HR@K": HitRateAt,
 }
 """The measures of the first K items, K from 1."""
 

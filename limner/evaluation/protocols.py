@@ -188,6 +188,14 @@ class Protocol:
                 way: {name: ends for name, ends in named.items() if name in self.by_direction[way]}
                 for way, named in report.intervals.items()
             },
+            chance={
+                way: {name: level for name, level in named.items() if name in self.by_direction[way]}
+                for way, named in report.chance.items()
+            },
+            ties={
+                way: {name: tied for name, tied in named.items() if name in self.by_direction[way]}
+                for way, named in report.ties.items()
+            },
             queries={
                 way: replace(
                     queries,

@@ -6,9 +6,8 @@ computed, the wrong items at or above each true match are counted, and the block
 **Ties are broken against the model**: a wrong item with the same score as a true match stands before it.
 Constant scores thus give the worst ranks possible, not a perfect result.
 
-**Equality of scores.** Gallery rows that are equal bit for bit get the same score exactly (see
-`limner.evaluation.scores`). Scores of different rows that agree to within float32 rounding (about 1e-7 for
-normalised rows) may fall to either side when block size, device or number of threads changes.
+**Equality of scores.** Dot products that agree to within their rounding tie (`limner.evaluation.ties`), so block size,
+device, number of threads and a rotation of the embeddings change no rank. Given scores tie where they are equal.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,10 +21,11 @@ from torch import Tensor
 
 from limner.errors import DataError, SettingsError
 from limner.evaluation.curves import Curve, CurveMeasure
-from limner.evaluation.measures import STANDARD, VOID, Matches, MeanAveragePrecision, Measure
+from limner.evaluation.measures import STANDARD, VOID, Matches, MeanAveragePrecision, Measure, RecallAt
 from limner.evaluation.names import AnyMeasure
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.scores import Array, Overlap, Scores, Similarities, of_embeddings, of_matrix
+from limner.evaluation.ties import FirstTies, TiedFigure
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +34,14 @@ class RankingResult:
 
     - `first_ranks`: rank of each query's first true match, from 1; 0 for a query that has none in the gallery.
     - `gallery_size`: number of items ranked.
+    - `counts`: number of each query's true matches in the gallery.
+    - `ties`: what ties with each query's first true match; all 0 for a query that has none.
     """
 
     first_ranks: Int[np.ndarray, " queries"]
     gallery_size: int
+    counts: Int[np.ndarray, " queries"]
+    ties: FirstTies
     _each: dict[str, Float[np.ndarray, " queries"]]
     _curves: dict[str, Float[np.ndarray, " places"]]
     similarities: Similarities | None
@@ -63,6 +67,37 @@ class RankingResult:
             assert self.similarities is not None
             return self.similarities.overlap
         return measure.over(self._each[str(measure)][self.matched])
+
+    def tied_recalls(self, measures: Sequence[AnyMeasure]) -> dict[str, TiedFigure]:
+        """How many queries' R@K ties decide, with its mean over all orders of tied items; of these measures' R@K.
+
+        Raises `DataError` where no query has a match.
+        """
+        self._expect_matches()
+        return {
+            str(measure): TiedFigure(
+                queries=int(np.count_nonzero(self.ties.decide(measure.k)[self.matched])),
+                pessimistic=self.value(measure),
+                expected=measure.over(self.ties.expected(measure.k)[self.matched]),
+            )
+            for measure in measures
+            if isinstance(measure, RecallAt)
+        }
+
+    def chance(self, measures: Sequence[AnyMeasure]) -> dict[str, float]:
+        """R@K of a random ranking, in percent, of these measures' R@K.
+
+        Raises `DataError` where no query has a match.
+        """
+        self._expect_matches()
+        # As if all items tied. Queries with as many matches have the same chance, so each number is taken once.
+        counts, queries = np.unique(self.counts[self.matched], return_counts=True)
+        every = FirstTies(np.zeros_like(counts), self.gallery_size - counts, counts)
+        return {
+            str(measure): 100 * float(np.average(every.expected(measure.k), weights=queries))
+            for measure in measures
+            if isinstance(measure, RecallAt)
+        }
 
     def curve(self, measure: CurveMeasure) -> Curve:
         """A curve over the queries. Raises `DataError` where no query has a match."""
@@ -90,11 +125,16 @@ class RankingAccumulator:
         self._first = np.zeros(queries, dtype=np.int64)
         self._each = {str(measure): np.full(queries, np.nan) for measure in self._measures}
         self._curves = {str(curve): np.zeros(len(curve.places(gallery_size))) for curve in self._drawn}
+        self._counts = np.zeros(queries, np.int64)
+        self._ties = FirstTies(*np.zeros((3, queries), np.int64))
         self._gallery_size = gallery_size
 
-    def add(self, queries: Int[np.ndarray, " block"], matches: Matches) -> None:
-        """The matches of some queries, each of which has one."""
+    def add(self, queries: Int[np.ndarray, " block"], matches: Matches, ties: FirstTies) -> None:
+        """The matches of some queries, each of which has one, and what ties with their first ones."""
         self._first[queries] = matches.ranks[:, 0]
+        self._counts[queries] = matches.counts
+        for kept, of_block in zip(vars(self._ties).values(), vars(ties).values(), strict=True):
+            kept[queries] = of_block
         for measure in self._measures:
             self._each[str(measure)][queries] = measure.each(matches)
         for curve in self._drawn:
@@ -102,7 +142,15 @@ class RankingAccumulator:
 
     def result(self) -> RankingResult:
         """The result of all blocks."""
-        return RankingResult(self._first, self._gallery_size, self._each, self._curves, self.similarities)
+        return RankingResult(
+            self._first,
+            self._gallery_size,
+            self._counts,
+            self._ties,
+            self._each,
+            self._curves,
+            self.similarities,
+        )
 
 
 # Measured with it: 5,000 × 25,000 in 3.8 s, 148 MB above the embeddings at 100,000 × 500,000.
@@ -113,8 +161,8 @@ _BLOCK = 1 << 24
 _CHUNK = 1 << 20
 """Scores compared at once on a CPU: few enough to stay in its cache until each true match has been compared."""
 
-_COUNT_BY_SORTING = 10
-"""From this many true matches a query on, sorting a row costs less than one comparison pass for each."""
+_COUNT_BY_SORTING = 11
+"""From this many bounds a query on, sorting a row costs less than one comparison pass for each."""
 
 
 def rank_embeddings(
@@ -220,14 +268,23 @@ def _rank(
         # No query of the block has a match: nothing to measure, but the overlap has counted its pairs.
         if not trues.shape[1]:
             continue
-        # True matches do not push each other back: of the items at or above one, the true ones are taken off.
-        wrong = (_at_least(scores, trues) - _at_least_sorted(trues)).cpu().numpy()
+        # A true match stands behind all that reach its score less the tolerance; beyond the last bound, an item is
+        # above the first true match and not tied with it.
+        tolerance = similarities.tolerance(start, stop, trues)
+        beyond = torch.nextafter(trues[:, :1] + tolerance[:, :1], torch.full_like(trues[:, :1], torch.inf))
+        bounds = torch.cat([trues - tolerance, beyond], dim=1)
+        # True matches do not push each other back: of the items that reach a bound, the true ones are taken off.
+        reached_by_true = _at_least_sorted(trues, bounds)
+        wrong = (_at_least(scores, bounds) - reached_by_true).cpu().numpy()
+        wrong, above = wrong[:, :-1], wrong[:, -1]
         # A match's rank: its place among the true ones and the wrong items at or above it.
         ranks = np.arange(1, wrong.shape[1] + 1) + wrong
         ranks[np.arange(wrong.shape[1]) >= counts[:, None]] = VOID
+        ties = np.stack([above, wrong[:, 0] - above, reached_by_true[:, 0].cpu().numpy()])
         # Queries without a match are left out here and stay 0 and NaN.
         found = np.flatnonzero(counts)
-        accumulator.add(start + found, Matches(ranks[found], counts[found], relevance.gallery_size))
+        matches = Matches(ranks[found], counts[found], relevance.gallery_size)
+        accumulator.add(start + found, matches, FirstTies(*ties[:, found]))
     return accumulator.result()
 
 
@@ -256,34 +313,34 @@ def _block_size(relevance: Relevance, block: int | None) -> int:
     return block or max(1, _BLOCK // (relevance.gallery_size + 12 * most))
 
 
-def _at_least(scores: Tensor, trues: Tensor) -> Tensor:
-    """For each true score the number of items in its row that reach it. May leave `scores` sorted."""
+def _at_least(scores: Tensor, bounds: Tensor) -> Tensor:
+    """For each bound the number of items in its row that reach it. May leave `scores` sorted."""
     # Captions have one to five matches a query, classes and labels hundreds: neither way serves both.
-    if trues.shape[1] < _COUNT_BY_SORTING:
+    if bounds.shape[1] < _COUNT_BY_SORTING:
         # Counting in the scores' own type is many times faster than in booleans, and exact below 2**24 items.
         exact = scores.dtype if scores.shape[1] < 2**24 else torch.float64
-        # All true matches are compared while a few rows are in the cache: 0.3 s in place of 0.9 s for 5,000 × 25,000.
+        # All bounds are compared while a few rows are in the cache: 0.3 s in place of 0.9 s for 5,000 × 25,000.
         rows = max(1, _CHUNK // scores.shape[1]) if scores.device.type == "cpu" else len(scores)
         room = torch.empty_like(scores[:rows])
-        counts = torch.empty(trues.shape, dtype=exact, device=scores.device)
+        counts = torch.empty(bounds.shape, dtype=exact, device=scores.device)
         for chunk, of_rows, counted in zip(
-            *(torch.split(values, rows) for values in (scores, trues, counts)), strict=True
+            *(torch.split(values, rows) for values in (scores, bounds, counts)), strict=True
         ):
             reached = room[: len(chunk)]
-            for place, true in enumerate(of_rows.T):
-                counted[:, place] = torch.ge(chunk, true[:, None], out=reached).sum(1, dtype=exact)
+            for place, bound in enumerate(of_rows.T):
+                counted[:, place] = torch.ge(chunk, bound[:, None], out=reached).sum(1, dtype=exact)
         return counts.long()
     if scores.device.type == "cpu":
         scores.numpy().sort(axis=1)  # several times faster than torch's on a CPU
     else:
         scores = scores.sort(1).values
-    return scores.shape[1] - torch.searchsorted(scores, trues)
+    return scores.shape[1] - torch.searchsorted(scores, bounds)
 
 
-def _at_least_sorted(trues: Tensor) -> Tensor:
-    """For each of a row's descending scores the number of them that reach it."""
+def _at_least_sorted(trues: Tensor, bounds: Tensor) -> Tensor:
+    """For each bound the number of its row's descending scores that reach it."""
     # `searchsorted` needs ascending rows; its left side counts equal scores as reached.
-    return trues.shape[1] - torch.searchsorted(trues.flip(1), trues)
+    return trues.shape[1] - torch.searchsorted(trues.flip(1).contiguous(), bounds)
 
 
 def _expect(relevance: Relevance, queries: int, gallery: int) -> None:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from limner.evaluation.curves import Curve
 from limner.evaluation.per_query import QueryValues
+from limner.evaluation.ties import TiedFigure
 
 _RANKS = {"MedR", "MeanR"}
 """Measures that are ranks; most of these are whole numbers."""
@@ -61,6 +62,9 @@ class Report:
     - `curves`: by direction, then by name, where curves were asked for.
     - `intervals`: 95 % interval of each measure that is made of queries, by direction and name, in the measure's unit
       (`limner.evaluation.intervals`).
+    - `ties`: by direction and name, each R@K for which the order of tied items decides some queries; the values above
+      have tied wrong items first.
+    - `chance`: each R@K of a random ranking, by direction and name; 100 in a gallery of K items or fewer.
     - `queries`: the values of each query by direction; not in the JSON.
     - `languages`: by the tag of each language that sentences of the split have, without curves.
     - `provenance`: what the caller knows, JSON values only: edition, split fingerprint, model fingerprint, the split
@@ -77,6 +81,8 @@ class Report:
     curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
     languages: Mapping[str, LanguageReport] = field(default_factory=dict)
     intervals: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
+    ties: Mapping[str, Mapping[str, TiedFigure]] = field(default_factory=dict)
+    chance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     queries: Mapping[str, QueryValues] = field(default_factory=dict, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,6 +95,11 @@ class Report:
             direction: {name: list(ends) for name, ends in named.items()}
             for direction, named in self.intervals.items()
         }
+        ties = {
+            direction: {name: dict(vars(tied)) for name, tied in named.items()}
+            for direction, named in self.ties.items()
+        }
+        chance = {direction: dict(named) for direction, named in self.chance.items()}
         return {
             "protocol": self.protocol,
             "split": self.split,
@@ -96,6 +107,8 @@ class Report:
             "image_to_text": dict(self.image_to_text),
             "text_to_image": dict(self.text_to_image),
             **({"intervals": intervals} if any(intervals.values()) else {}),
+            **({"chance": chance} if any(chance.values()) else {}),
+            **({"ties": ties} if any(ties.values()) else {}),
             # Left out when empty: most reports have no curves.
             **({"curves": curves} if curves else {}),
             **(
@@ -115,14 +128,16 @@ class Report:
 def render(report: Report) -> Group:
     """The report as a table for the terminal: a row a direction, a column a measure, or the other way round if many.
 
-    Percentages have one decimal. Under a direction stand half the widths of its 95 % intervals, under the table the
-    counts, queries without a match and images that the model learnt from, where there are any. Curves are left out; a
-    dash stands where a measure is of the other direction only. A second table has the languages, if any.
+    Percentages have one decimal. Under a direction stand half the widths of its 95 % intervals, and its recalls with
+    ties broken at random where they differ from the figures above; under the table the counts, R@K by chance, and, where
+    there are any, queries without a match and images that the model learnt from. Curves are left out; a dash stands where
+    a measure is of the other direction only. A second table has the languages, if any.
     """
     names = list(dict.fromkeys([*report.image_to_text, *report.text_to_image]))
     rows = _turned([["direction", "queries", *names], *_rows(report, names)], len(names))
     title = f"{report.protocol} · {report.split}"
-    caption = _caption(report.counts) + _learnt(report.provenance.get("learnt_from") or {})
+    learnt = _learnt(report.provenance.get("learnt_from") or {})
+    caption = _caption(report.counts) + learnt + _of_chance(report) + _of_ties(report)
     tables = [_table(title, caption, rows)]
     if report.languages:
         tables.append(_languages(report.languages, names))
@@ -144,7 +159,37 @@ def _rows(measured: Report | LanguageReport, names: Sequence[str]) -> list[list[
         if ends:
             # Half the width: both ends of six measures do not fit a terminal of 80; the JSON has them.
             rows.append(["± 95 %", "", *(_half(name, ends.get(name)) for name in names)])
+        if not isinstance(measured, LanguageReport) and _visible(tied := measured.ties.get(key, {})):
+            expected = (shown(name, tied[name].expected) if name in tied else "" for name in names)
+            rows.append(["ties at random", "", *expected])
     return rows
+
+
+def _visible(tied: Mapping[str, TiedFigure]) -> bool:
+    # Of tens of thousands of queries one or two tie by chance; a row of the same figures again would only distract.
+    return any(shown(name, of.expected) != shown(name, of.pessimistic) for name, of in tied.items())
+
+
+def _of_chance(report: Report) -> str:
+    """R@K of a random ranking, of the smallest K that is reported; and each R@K that no ranking can miss."""
+    levels, sure = [], []
+    for key, way in (("image_to_text", "image → text"), ("text_to_image", "text → image")):
+        named = report.chance.get(key, {})
+        levels += [f"{way} {name} {shown(name, level)}" for name, level in list(named.items())[:1]]
+        sure += [f"{way} {name}" for name, level in named.items() if level == 100]
+    said = f"; chance: {', '.join(levels)}" if levels else ""
+    return said + (f"; 100 whatever the model, the gallery being so small: {', '.join(sure)}" if sure else "")
+
+
+def _of_ties(report: Report) -> str:
+    """How many queries ties decide, for each recall whose row the table has."""
+    said = [
+        f"{name} of {of.queries:,} {kind}"
+        for key, kind in (("image_to_text", "images"), ("text_to_image", "sentences"))
+        if _visible(tied := report.ties.get(key, {}))
+        for name, of in tied.items()
+    ]
+    return f"; ties decide {', '.join(said)}, and count against the model" if said else ""
 
 
 def _half(name: str, ends: tuple[float, float] | None) -> str:

@@ -94,7 +94,11 @@ def reranked(
     def rescore(start: int, stop: int, block: Tensor) -> None:
         reranking.rescore(to_text, queries[start:stop], gallery, block)
 
-    return replace(similarities, rescore=rescore)
+    # Levels differ by less than the tolerance of similarities where a whole gallery is matched; equal ones are equal.
+    def tolerance(start: int, stop: int, chosen: Tensor) -> Tensor:
+        return similarities.tolerance(start, stop, chosen).masked_fill(chosen > _ABOVE, 0)
+
+    return replace(similarities, rescore=rescore, tolerance=tolerance)
 
 
 @dataclass(frozen=True, eq=False)

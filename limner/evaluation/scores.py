@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from limner.errors import DataError
+from limner.evaluation.ties import row_norms, tolerance_of_unit_rows
 
 _CHUNK = 1 << 20
 """Values hashed, or scores put into bins, at once: 8 MiB of integers."""
@@ -68,7 +69,8 @@ class Scores:
     """The similarities of all queries with all gallery items, a block at a time.
 
     `write(start, stop, block)` writes those of queries `start` to `stop` − 1 into `block`, of `dtype` on `device`;
-    `rescore`, where there is one, then changes them in it to those that rank.
+    `rescore`, where there is one, then changes them in it to those that rank. `tolerance(start, stop, scores)` is how
+    far from some of these queries' scores another still counts as equal (`limner.evaluation.ties`).
     """
 
     queries: int
@@ -77,12 +79,13 @@ class Scores:
     device: torch.device
     write: Callable[[int, int, Tensor], None]
     rescore: Callable[[int, int, Tensor], None] | None = None
+    tolerance: Callable[[int, int, Tensor], Tensor] = lambda _start, _stop, scores: torch.zeros_like(scores)
 
 
 def of_embeddings(
     queries: Float[Array, "queries query_dim"], gallery: Float[Array, "gallery gallery_dim"]
 ) -> Scores:
-    """Dot products. Gallery rows that are equal bit for bit get the same score exactly.
+    """Dot products, equal within their rounding. Gallery rows that are equal bit for bit get the same score exactly.
 
     Half precision is computed in float32, for which it is copied. Raises `DataError` for NaN or infinite values, shapes
     or devices that do not fit, and values whose products overflow.
@@ -99,6 +102,10 @@ def of_embeddings(
     if _peak(q) * _peak(g) * q.shape[1] > torch.finfo(dtype).max:
         raise DataError("embeddings are so large that their products overflow; L2-normalise them")
     later, first = duplicate_rows(g)
+    unit = tolerance_of_unit_rows(g.shape[1]) * row_norms(g).median()
+
+    def tolerance(start: int, stop: int, chosen: Tensor) -> Tensor:
+        return (row_norms(q[start:stop]) * unit)[:, None].expand_as(chosen).to(chosen.dtype)
 
     def write(start: int, stop: int, block: Tensor) -> None:
         if block.device.type == "cpu":
@@ -109,7 +116,7 @@ def of_embeddings(
         if len(later):
             block[:, later] = block[:, first]
 
-    return Scores(len(q), len(g), dtype, q.device, write)
+    return Scores(len(q), len(g), dtype, q.device, write, tolerance=tolerance)
 
 
 def of_matrix(scores: Float[Array, "queries gallery"]) -> Scores:

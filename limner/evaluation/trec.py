@@ -3,22 +3,27 @@
 Other programs (trec_eval, ir_measures, ranx) read the same files.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import torch
 
 from limner.errors import DataError, SettingsError
+from limner.evaluation.arrays import Results
 from limner.evaluation.curves import Curve, CurveMeasure
 from limner.evaluation.measures import STANDARD, VOID, Matches, Measure
 from limner.evaluation.names import AnyMeasure
 from limner.evaluation.per_query import QueryValues
 from limner.evaluation.ranking import RankingAccumulator
 from limner.evaluation.relevance import Relevance
-from limner.evaluation.scores import Overlap, Scores
+from limner.evaluation.reranking import reranked
+from limner.evaluation.scores import Overlap, Scores, of_embeddings, of_matrix
+from limner.evaluation.ties import FirstTies, TiedFigure
 
 # Scores held at once, 16 MiB of float32.
 _BLOCK = 1 << 22
@@ -29,6 +34,7 @@ class RunMeasures:
     """Values and curves of a run by name, over `queries`; the `without_match` others that it lists do not count.
 
     `per_query` has the values of each query, which is its own cluster: a run does not say what belongs together.
+    `ties` are the recalls that the order of items of equal score decides.
     """
 
     queries: int
@@ -36,6 +42,7 @@ class RunMeasures:
     values: dict[str, float]
     curves: dict[str, Curve]
     per_query: QueryValues
+    ties: dict[str, TiedFigure]
 
 
 def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD) -> RunMeasures:
@@ -52,13 +59,18 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
             f"{run}: overlap-S needs the score of every pair, and a run has those of the first items"
         )
     # The ranks in the file are not read: tools break ties as they like, and ours go against the model.
-    rows = []
+    rows, ties = [], []
     for query, matches in relevant.items():
         # False sorts before True: at a tie the wrong item stands first.
         order = sorted(listed.get(query, {}).items(), key=lambda scored: (-scored[1], scored[0] in matches))
         ranks = [rank for rank, (item, _) in enumerate(order, start=1) if item in matches]
         # A match that the run does not list stays in the count, so recall and mAP fall by it.
         rows.append(ranks + [VOID] * (len(matches) - len(ranks)))
+        best = order[ranks[0] - 1][1] if ranks else -np.inf
+        tied = [item in matches for item, score in order if score == best]
+        # A match that is not listed stands behind every item and ties with none.
+        above = ranks[0] - 1 - tied.count(False) if ranks else VOID
+        ties.append((above, tied.count(False), tied.count(True)))
     if not rows:
         raise DataError(f"{qrels}: no query has a true match")
     # Else every query would score 0, which looks like a very poor model.
@@ -67,7 +79,7 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
     # Nobody says how large the gallery was; the longest list is the least that it can be.
     table = Matches.of(rows, max(map(len, listed.values())))
     accumulator = RankingAccumulator(measures, len(rows), table.gallery_size)
-    accumulator.add(np.arange(len(rows)), table)
+    accumulator.add(np.arange(len(rows)), table, FirstTies(*np.array(ties).T))
     ranking = accumulator.result()
     lost = int(np.count_nonzero(ranking.first_ranks == VOID))
     values = [measure for measure in measures if isinstance(measure, Measure)]
@@ -90,7 +102,44 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
             {str(measure): ranking.each(measure) for measure in values},
             list(relevant),
         ),
+        ties={name: tied for name, tied in ranking.tied_recalls(measures).items() if tied.queries},
     )
+
+
+def write_trec(results: Results, folder: Path, depth: int = 1000) -> None:
+    """Write runs and qrels of both directions, re-ranked where the results are: `image_to_text.run` and so on.
+
+    Items without names are called image0, sentence0, …; blanks in names become "%20". Raises `DataError` as
+    `write_run`, `OSError` where the system refuses.
+    """
+    # Arrays of others seldom have names, but a run must name its items.
+    images = results.image_names or [f"image{number}" for number in range(len(results.image_groups))]
+    sentences = results.sentence_names or [
+        f"sentence{number}" for number in range(len(results.sentence_groups))
+    ]
+    # Fields are parted by blanks; with the percent sign written so too, names that differ still do.
+    images, sentences = (
+        [re.sub(r"[\s%]", lambda found: quote(found[0]), name) for name in names]
+        for names in (images, sentences)
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    of_images, of_sentences = results.relevance()
+    for name, forward in (("image_to_text", True), ("text_to_image", False)):
+        queries, items = (images, sentences) if forward else (sentences, images)
+        relevance = of_images if forward else of_sentences
+        if results.scores is not None:
+            scores = of_matrix(results.scores if forward else results.scores.T)
+        else:
+            # `Results` has scores or embeddings, one of them always.
+            assert results.images is not None
+            assert results.sentences is not None
+            pair = (results.images, results.sentences)
+            scores = of_embeddings(*(pair if forward else pair[::-1]))
+            scores = reranked(
+                scores, results.reranking, forward, np.arange(len(queries)), np.arange(len(items))
+            )
+        write_run(folder / f"{name}.run", queries, items, scores, relevance, depth=depth)
+        write_qrels(folder / f"{name}.qrels", queries, items, relevance)
 
 
 def write_run(
@@ -120,11 +169,16 @@ def write_run(
             stop = min(start + step, len(queries))
             # One block for all, overwritten: fresh memory costs page faults.
             block = room[: stop - start]
-            # `write` alone: results read from a file, for which runs are written, have no reranker.
             scores.write(start, stop, block)
+            if scores.rescore is not None:
+                scores.rescore(start, stop, block)
             for number, row in enumerate(block.cpu().numpy(), start=start):
+                true = relevance.matches(number)
                 wrong = np.ones(len(items), bool)
-                wrong[relevance.matches(number)] = False
+                wrong[true] = False
+                # As in the ranking: a match stands behind what reaches its score less the tolerance.
+                lowered = torch.from_numpy(row[true])[None]
+                row[true] -= scores.tolerance(number, number + 1, lowered)[0].cpu().numpy()
                 # The last key is the first to sort by; at a tie `~wrong` puts wrong items first.
                 order = np.lexsort((~wrong, -row))[:depth]
                 file.writelines(

@@ -48,3 +48,21 @@ def test_search_re_ranks_and_explains(
     refused(limner("search", matched, "--image", picture, "--rerank", 3), "not a picture")
     refused(limner("search", matched, "a red square", "--explain"), "comes with --json")
     refused(limner("search", store, "a red square", "--rerank", 3), "has no reranker")
+
+
+def test_evaluate_writes_trec_runs_of_the_ranking_after_re_ranking(
+    limner: Limner, checkpoint: Path, pictures: Path, tmp_path: Path
+) -> None:
+    command = ("evaluate", checkpoint, "--data", f"folder:{pictures}", "--measures", "R@1 R@5 MedR mAP")
+    values = {}
+    for count in (0, 2, "all"):
+        report, folder = tmp_path / "report.json", tmp_path / f"trec-{count}"
+        assert limner(*command, "--rerank", count, "--report", report, "--trec", folder).code == 0
+        evaluated = json.loads(report.read_text(encoding="utf-8"))
+        for way in ("image_to_text", "text_to_image"):
+            run = ("score", folder / f"{way}.run", "--qrels", folder / f"{way}.qrels")
+            assert limner(*run, "--measures", "R@1 R@5 MedR mAP", "--report", report).code == 0
+            scored = json.loads(report.read_text(encoding="utf-8"))
+            assert scored["values"] == pytest.approx(evaluated[way])
+        values[count] = (folder / "text_to_image.run").read_text(encoding="utf-8")
+    assert values[0] != values["all"]

@@ -141,3 +141,36 @@ def test_drawn_splits_stand_in_the_report(
     assert report["protocol"] == "plain, same identity, drawn splits, fold=2/5"
     assert report["provenance"]["edition"] == "drawn splits, fold=2/5"
     assert report["provenance"]["splits_drawn"] == "drawn splits, fold=2/5"
+
+
+def test_tables_are_measured_as_arrays(limner: Limner, arrays: Path, tmp_path: Path) -> None:
+    held = np.load(arrays)
+    rows = np.concatenate([held["images"], held["sentences"]])
+    lines = ["side,group,x0,x1,x2,x3"]
+    for place, row in enumerate(rows.tolist()):
+        side, group = ("image", place) if place < 6 else ("sentence", (place - 6) // 2)
+        lines.append(f"{side},p{group},{','.join(map(repr, row))}")
+    table, reports = tmp_path / "theirs.csv", [tmp_path / "arrays.json", tmp_path / "table.json"]
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert limner("score", arrays, "--report", reports[0]).code == 0
+    assert limner("score", table, "--report", reports[1]).code == 0
+    of_arrays, of_table = (json.loads(report.read_text(encoding="utf-8")) for report in reports)
+    for part in ("counts", "image_to_text", "text_to_image", "chance"):
+        assert of_arrays[part] == of_table[part]
+    table.write_text("a,b\n1,2\n", encoding="utf-8")
+    refused(limner("score", table), "lacks 'side'; expected the columns side, group")
+
+
+def test_evaluate_writes_the_trec_runs_that_score_writes(
+    limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path
+) -> None:
+    saved, data = tmp_path / "ours.npz", f"folder:{pictures}"
+    asked = ("--trec", tmp_path / "evaluate", "--depth", 3)
+    assert limner("evaluate", toy_run, "--data", data, "--save", saved, *asked).code == 0
+    assert limner("score", saved, "--trec", tmp_path / "score", "--depth", 3).code == 0
+    for name in ("image_to_text.run", "text_to_image.run", "image_to_text.qrels", "text_to_image.qrels"):
+        assert (tmp_path / "evaluate" / name).read_text() == (tmp_path / "score" / name).read_text()
+    refused(
+        limner("evaluate", toy_run, "--data", data, "--folds", 2, *asked),
+        "--trec writes runs of the whole set",
+    )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ir_measures import AP, RR, IPrec, P, Rprec, Success
+from ir_measures import AP, RR, IPrec, P, Rprec, Success, nDCG
 
 from limner.evaluation.curves import PrecisionRecall
 from limner.evaluation.measures import (
@@ -13,6 +13,7 @@ from limner.evaluation.measures import (
     MeanAveragePrecision,
     MeanRank,
     Measure,
+    NormalisedGainAt,
     PrecisionAt,
     RecallAt,
     RPrecision,
@@ -23,6 +24,7 @@ from limner.evaluation.relevance import Relevance
 SAME: list[tuple[Measure, ir_measures.Measure]] = [
     *((RecallAt(k), Success @ k) for k in (1, 5, 10)),
     *((PrecisionAt(k), P @ k) for k in (1, 5, 50)),
+    *((NormalisedGainAt(k), nDCG @ k) for k in (1, 5, 50)),
     (MeanAveragePrecision(), AP),
     (RPrecision(), Rprec),
 ]

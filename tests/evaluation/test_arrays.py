@@ -36,6 +36,21 @@ def test_saved_and_read_again(tmp_path: Path) -> None:
     assert PLAIN.report(again).to_dict() == PLAIN.report(results).to_dict()
 
 
+def test_groups_in_text_are_numbered_alike_on_both_sides(tmp_path: Path) -> None:
+    names = np.array(["id-7", "id-07", "ü", "a"])
+    texts = {"image_groups": names, "sentence_groups": names[GROUPS["sentence_groups"]]}
+    expected = PLAIN.report(Results(**GROUPS, **ROWS))
+    found = PLAIN.report(read_results(_written(tmp_path, **texts, **ROWS)))
+    assert found.to_dict() == expected.to_dict()
+    encoded = {name: np.char.encode(array, "utf-8") for name, array in texts.items()}
+    assert PLAIN.report(read_results(_written(tmp_path, **encoded, **ROWS))).to_dict() == expected.to_dict()
+    # one group on one side alone stays a query without a match
+    texts["sentence_groups"] = np.array([*texts["sentence_groups"][:-1], "other"])
+    assert (
+        PLAIN.report(read_results(_written(tmp_path, **texts, **ROWS))).counts["sentences_without_match"] == 1
+    )
+
+
 def test_scores_and_cosines(tmp_path: Path) -> None:
     unit = {name: rows / np.linalg.norm(rows, axis=1, keepdims=True) for name, rows in ROWS.items()}
     asked = parse_measures("all")
@@ -50,8 +65,33 @@ def test_scores_and_cosines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        (ROWS, "lacks the array 'image_groups'"),
-        (GROUPS, "expected either 'scores' or both 'images' and 'sentences'"),
+        (ROWS, "lacks the array 'image_groups'; .* there: 'images', 'sentences'"),
+        (GROUPS, "expected either 'scores' or both 'images' and 'sentences'; there: 'image_groups', 'sent"),
+        (
+            {**GROUPS, **ROWS, "sentences": np.ones((6, 4))},
+            "'images' has 3 columns, 'sentences' 4",
+        ),
+        (
+            {**GROUPS, **ROWS, "sentences": np.full((6, 3), np.nan)},
+            "'sentences': row 0 holds NaN or infinite",
+        ),
+        ({**GROUPS, "scores": np.full((4, 6), np.inf)}, "'scores': row 0 holds NaN"),
+        (
+            {**GROUPS, **ROWS, "image_groups": np.array(list("abcd"))},
+            "text on both sides or integers on both, got 'image_groups' <U1 and 'sentence_groups' int64",
+        ),
+        (
+            {
+                "image_groups": np.array([], int),
+                "sentence_groups": np.array([], int),
+                "scores": np.ones((0, 0)),
+            },
+            "'scores' is empty, of shape",
+        ),
+        (
+            {**GROUPS, **ROWS, "image_labels": np.ones((4, 2), int), "sentence_labels": np.ones((6, 3), int)},
+            "'image_labels' has 2 columns, 'sentence_labels' 3",
+        ),
         ({**GROUPS, "images": ROWS["images"]}, "expected either"),
         ({**GROUPS, **ROWS, "scores": np.ones((4, 6))}, "expected either"),
         ({**GROUPS, "scores": np.ones((6, 4))}, r"'scores' has shape \(6, 4\), the groups say \(4, 6\)"),
@@ -67,7 +107,7 @@ def test_scores_and_cosines(tmp_path: Path) -> None:
         ({**GROUPS, **ROWS, "image_names": np.array(["a"])}, "'image_names' has shape"),
         (
             {**GROUPS, **ROWS, "image_groups": np.array(4)},
-            "must have one axis of integers, got int64 of shape",
+            "must have one axis of integers or text, got int64 of shape",
         ),
         ({**GROUPS, **ROWS, "image_groups": np.zeros((4, 1), int)}, "must have one axis of integers"),
         ({**GROUPS, **ROWS, "sentences": np.ones(6)}, "must have two axes of floats, got float64"),

@@ -14,12 +14,14 @@ from limner.evaluation.measures import (
     AveragePrecisionAt,
     AveragePrecisionAtAll,
     AveragePrecisionAtMin,
+    HitRateAt,
     InverseNegativePenalty,
     Matches,
     MeanAveragePrecision,
     MeanRank,
     Measure,
     MedianRank,
+    NormalisedGainAt,
     PrecisionAt,
     RecallAt,
     RPrecision,
@@ -49,6 +51,8 @@ def test_measures_equal_their_definitions(lists: list[list[bool]], k: int) -> No
         AveragePrecisionAt(k): [twin.average_precision_at(k, row) for row in lists],
         AveragePrecisionAtMin(k): [twin.average_precision_at_min(k, row) for row in lists],
         PrecisionAt(k): [twin.precision_at(k, row) for row in lists],
+        NormalisedGainAt(k): [twin.normalised_gain_at(k, row) for row in lists],
+        HitRateAt(k): [twin.hit_rate_at(k, row) for row in lists],
         InverseNegativePenalty(): [twin.inverse_negative_penalty(row) for row in lists],
         RPrecision(): [twin.precision_at(sum(row), row) for row in lists],
     }
@@ -83,7 +87,9 @@ def test_two_known_confusions_of_average_precision() -> None:
     assert value_of(AveragePrecisionAtMin(5), half_found) == 50
 
 
-@pytest.mark.parametrize("make", [RecallAt, AveragePrecisionAt, AveragePrecisionAtMin, PrecisionAt])
+@pytest.mark.parametrize(
+    "make", [RecallAt, AveragePrecisionAt, AveragePrecisionAtMin, PrecisionAt, NormalisedGainAt]
+)
 def test_k_below_one_is_refused(make: type[RecallAt]) -> None:
     with pytest.raises(SettingsError, match=r"@0.*at least 1"):
         make(0)

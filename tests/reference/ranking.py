@@ -3,6 +3,7 @@
 "Ties are broken against the model": among equal scores the wrong items stand first.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -20,6 +21,19 @@ def first_match_rank(scores: Sequence[float], true: Sequence[bool]) -> int:
         if is_true:
             return rank
     return 0
+
+
+def expected_recall_at(k: int, scores: Sequence[float], true: Sequence[bool]) -> float:
+    """Share of the orders of tied items in which a true match is among the first k: every order, one by one."""
+    groups = [
+        [is_true for item, is_true in zip(scores, true, strict=True) if item == score]
+        for score in sorted(set(scores), reverse=True)
+    ]
+    hits = [
+        any([one for group in order for one in group][:k])
+        for order in itertools.product(*(list(itertools.permutations(group)) for group in groups))
+    ]
+    return sum(hits) / len(hits)
 
 
 def average_precision(scores: Sequence[float], true: Sequence[bool]) -> float:
@@ -85,6 +99,18 @@ def average_precision_at_min(k: int, true: Sequence[bool]) -> float:
 def precision_at(k: int, true: Sequence[bool]) -> float:
     """Matches among the first k, by k."""
     return sum(true[:k]) / k
+
+
+def normalised_gain_at(k: int, true: Sequence[bool]) -> float:
+    """Discounted gain of the first k by that of the same list with all true matches first."""
+    gain = sum(1 / math.log2(rank + 1) for rank, is_true in enumerate(true[:k], start=1) if is_true)
+    ideal = sorted(true, reverse=True)
+    return gain / sum(1 / math.log2(rank + 1) for rank, is_true in enumerate(ideal[:k], start=1) if is_true)
+
+
+def hit_rate_at(k: int, true: Sequence[bool]) -> float:
+    """1 where any of the first k is a true match, else 0."""
+    return 1.0 if any(true[:k]) else 0.0
 
 
 def inverse_negative_penalty(true: Sequence[bool]) -> float:
