@@ -39,7 +39,8 @@ def repair(
 ) -> Repair:
     """Keep what is sound of a store, and encode again what is damaged and whose file is still there.
 
-    `files` is opened with `check` off. A store that is whole stays as it is. `progress` is called with the images that
+    `files` is opened with `check` off. A store that is whole stays as it is, and one whose `store.json` was replaced by
+    an older one has the newest generation again. `progress` is called with the images that
     were encoded again and their total.
 
     Raises `SettingsError` for a store on an object storage, `StoreError` while another process writes.
@@ -47,6 +48,7 @@ def repair(
     folder = files.folder
     if not isinstance(folder, Path):
         raise SettingsError(f"{folder}: a store is repaired on a disk; copy it there, and back afterwards")
+    files.take_newest()
     if verify(files).sound:
         return Repair(pictures=len(files), sentences=len(files.sentences))
     with files.taking_over() as manifest:

@@ -12,7 +12,6 @@ refused; any number may read. Whoever writes removes what no reader can need: ta
 that no row names.
 """
 
-import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,9 +25,9 @@ import pyarrow.compute as pc
 from jaxtyping import Float, Int
 
 from limner.errors import DataError, SettingsError, StoreError, UnknownPictureError
-from limner.search.commits import ENDING
 from limner.search.compaction import compact_segments, segment_names
 from limner.search.entry import FIELDS, PLACE, StoredImage, key_of, schema, sentence_schema
+from limner.search.generations import begin, newest_manifest, of_newest, remove_others
 from limner.search.lock import LEASE_FILE, LOCK_FILE, Lease, WriterLock
 from limner.search.manifest import (
     FILE,
@@ -40,10 +39,9 @@ from limner.search.manifest import (
     read_manifest,
     write_manifest,
 )
-from limner.search.salvage import SALVAGE
 from limner.search.segments import MissingSegmentError
 from limner.search.snapshot import Snapshot
-from limner.search.store_path import StorePath, is_remote, reached, remove, store_path
+from limner.search.store_path import StorePath, is_remote, reached, store_path
 from limner.search.store_writer import StoreWriter
 from limner.search.stored_bytes import StoredBytes
 from limner.search.table import Table, matrix_of
@@ -54,7 +52,6 @@ T = TypeVar("T")
 
 _TRIES = 3  # of a reading that a writer's compaction or erasure may disturb
 _FEW = 1024  # paths that are looked up by their keys; for more, all rows are read
-_TABLE = re.compile(r"\.?(pictures|sentences)(-\d+)?\.(lance|commits\.json)(\.partial)?")
 _LEFT_BEHIND = {PARTIAL, LOCK_FILE, LEASE_FILE, PARTIAL_MODEL}  # of a create that was killed
 
 
@@ -130,9 +127,9 @@ class StoreFiles:
         `limner.search.verify` and `limner.search.repair`.
         """
         place = store_path(folder)
-        store = cls(place, read_manifest(place))
         if not check:
-            return store
+            return cls(place, read_manifest(place))
+        store = cls(place, newest_manifest(place))
         # so that a damaged table is told when the store is opened, not by the first query
         store.read(store.table.opened)
         return store
@@ -153,11 +150,20 @@ class StoreFiles:
         with self._lock.held():
             manifest = read_manifest(self.folder)
             # what an earlier one has left, before its names are used again
-            self._remove_tables(manifest)
+            remove_others(self.folder, manifest)
+            begin(self.folder, manifest.generation + 1)
             yield manifest.model_copy(update={"generation": manifest.generation + 1})
             self.follow()
             self._known_segments = set()
             self.clean()
+
+    def take_newest(self) -> None:
+        """Name the newest generation in `store.json` again, if an older one was put in its place."""
+        with self._lock.held():
+            manifest = of_newest(self.folder, read_manifest(self.folder))
+            if manifest is not None:
+                write_manifest(self.folder, manifest)
+        self.follow()
 
     @property
     def fingerprint(self) -> str:
@@ -201,9 +207,9 @@ class StoreFiles:
         Raises `StoreError` for a store of another model, and for a folder that is no longer a store.
         """
         # a small file before each use: its random id tells apart two stores of one model and as many commits
-        manifest = read_manifest(self.folder)
-        if manifest == self.manifest:
+        if read_manifest(self.folder) == self.manifest:
             return
+        manifest = newest_manifest(self.folder)
         if (manifest.fingerprint, manifest.dim, manifest.map) != (
             self.fingerprint,
             self.dim,
@@ -424,25 +430,11 @@ class StoreFiles:
 
     def clean(self) -> None:
         """Remove what a killed writer, or a generation before, has left. Whoever calls this holds the store."""
-        self._remove_tables(self.manifest)
+        remove_others(self.folder, self.manifest)
         # reading the names in the table takes longer than listing them, which finds nothing new as a rule
         if self.stored.segments.sizes().keys() - self._known_segments:
             self._known_segments = segment_names(self.table)
             self.stored.segments.remove_others(self._known_segments)
-
-    def _remove_tables(self, manifest: StoreManifest) -> None:
-        """Remove the tables of other generations, and files that were never finished."""
-        own = {
-            manifest.table(kind) + ending
-            for kind in ("pictures", "sentences")
-            for ending in (".lance", ENDING)
-        }
-        with reached(self.folder):
-            for path in list(self.folder.iterdir()):
-                if path.name.startswith((PARTIAL, SALVAGE)) or (
-                    _TABLE.fullmatch(path.name) and path.name not in own
-                ):
-                    remove(path)
 
     def __len__(self) -> int:
         return self.read(lambda: len(self.table))

@@ -16,6 +16,7 @@ from limner.errors import LimnerError, StoreError
 from limner.search.commits import State, digest_sum
 from limner.search.compaction import segment_names
 from limner.search.entry import FIELDS, PLACE, StoredImage
+from limner.search.generations import newest_manifest
 from limner.search.manifest import IN_STORE
 from limner.search.row_digests import DIGEST, damaged
 from limner.search.segments import MissingSegmentError
@@ -27,6 +28,7 @@ from limner.store_reports import Finding, Verification
 _TOGETHER = 64  # images whose region features are read at once
 
 DAMAGE = {
+    "manifest": "store.json that is older than the tables (`limner store repair`)",
     "files": "tables that are damaged or lost in part; what is left was not read (`limner store repair`)",
     "rows": "tables whose rows are not those of their last commit",
     "row": "rows that have changed since they were written",
@@ -89,6 +91,10 @@ def verify(
     read is one of the findings.
     """
     findings = _Findings()
+    try:
+        newest_manifest(files.folder)
+    except StoreError as error:
+        findings.note("manifest", str(error))
     try:
         # read from first to last, and not as far as a search would
         files.table.opened()
