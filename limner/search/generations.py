@@ -81,13 +81,19 @@ def remove_others(folder: StorePath, manifest: StoreManifest) -> None:
 def of_newest(folder: StorePath, manifest: StoreManifest) -> StoreManifest | None:
     """The manifest with the latest generation that was finished; None if it names that already."""
     found = max(newer(folder, manifest.generation), default=None)
-    return None if found is None else manifest.model_copy(update={"generation": found})
+    if found is None:
+        return None
+    names = set(_names(folder))
+    begun = tuple(kind for kind in KINDS if f"{kind}-{found}.lance" in names)
+    # what it says of a calibration is as old as the rest of it
+    return manifest.model_copy(update={"generation": found, "begun": begun, "calibration": ()})
 
 
 def _number(name: str) -> int | None:
     """Generation of a table's file by its name; None for other files."""
     match = _TABLE.fullmatch(name)
-    return int(match[1]) if match and match[1] else None
+    # with a dot begins what a killed writer left of a file
+    return int(match[1]) if match and match[1] and not name.startswith(".") else None
 
 
 def _names(folder: StorePath) -> list[str]:
