@@ -426,9 +426,8 @@ class StoreFiles:
     def _keep_begun(self) -> None:
         """Note tables that have been begun since. After their first commit: a kill in between loses the note alone."""
         tables = {"pictures": self.table, "sentences": self.sentences}
-        self.change_manifest(
-            begun=tuple(kind for kind, table in tables.items() if table.begun or table.is_there())
-        )
+        begun = tuple(kind for kind, table in tables.items() if table.begun or table.is_there())
+        self.change_manifest(begun=begun)
 
     def compact(self) -> None:
         """Join the small files that many commits leave, of images and of sentences; readers are not disturbed.

@@ -1,4 +1,4 @@
-"""Whole files that are gone, of another store or run, or of an earlier day: the answer is the same, or there is an error.
+"""Whole files that are gone, of another store or run, or of an earlier day: no answer changes without an error.
 
 Every file of a store and of its run in turn, and every table with its record. Random bytes are in `test_mutations`.
 """
