@@ -125,7 +125,7 @@ def _of_store(
         err.print(f"{found.left_out:,} sentences of the splits train and test took no part")
     if made.remark is not None:
         err.print(made.remark)
-    written = write_store_calibration(store.folder, made)
+    written = write_store_calibration(store, made)
     out.print(f"written to {written}")
     return _result(made, made.reliability, written)
 

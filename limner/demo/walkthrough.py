@@ -30,10 +30,9 @@ from limner.search.contact_sheet import contact_sheet
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.manifest import FILE as MANIFEST
-from limner.search.manifest import read_manifest
+from limner.search.manifest import check_empty, read_manifest
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
-from limner.search.store_files import check_empty
 from limner.search.with_model import store_of_run
 from limner.training.log import Event
 from limner.training.loop import train

@@ -129,9 +129,9 @@ def render(report: Report) -> Group:
     """The report as a table for the terminal: a row a direction, a column a measure, or the other way round if many.
 
     Percentages have one decimal. Under a direction stand half the widths of its 95 % intervals, and its recalls with
-    ties broken at random where they differ from the figures above; under the table the counts, R@K by chance, and, where
-    there are any, queries without a match and images that the model learnt from. Curves are left out; a dash stands where
-    a measure is of the other direction only. A second table has the languages, if any.
+    ties broken at random where they differ from the figures above; under the table the counts, R@K by chance, and, if
+    any, queries without a match and images that the model learnt from. Curves are left out; a dash stands where a
+    measure is of the other direction only. A second table has the languages, if any.
     """
     names = list(dict.fromkeys([*report.image_to_text, *report.text_to_image]))
     rows = _turned([["direction", "queries", *names], *_rows(report, names)], len(names))

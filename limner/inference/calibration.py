@@ -82,6 +82,8 @@ class RunCalibration(Settings):
     """Why the threshold is not used for answers by this kind of score, where it is not (`why_unusable`)."""
     versions: dict[str, str]
     """Versions that it was fitted with."""
+    store: str | None = None
+    """Id of the store that it is for; None = it is a run's."""
 
     def threshold_of(self, kind: Kind) -> float | None:
         """The threshold for answers whose first hit has this kind of score; None if it is not used."""

@@ -128,6 +128,16 @@ def read_description(path: Path) -> dict[str, Any]:
     return description
 
 
+def read_digest(path: Path) -> str | None:
+    """The digest in the header, of the description and all tensors; None in files of format 2. It is not compared.
+
+    Raises `CheckpointError`.
+    """
+    with _opened(path) as handle:
+        found: str | None = (handle.metadata() or {}).get("digest")
+    return found
+
+
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors on the CPU and the description. Raises `CheckpointError`."""
     description = read_description(path)

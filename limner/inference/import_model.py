@@ -7,7 +7,7 @@ from typing import Any
 from limner.data.tokenizers import PretrainedTokenizer, load_fast
 from limner.data.transforms import ImageSettings
 from limner.errors import CheckpointError, SettingsError
-from limner.inference.checkpoint import tokenizer_tensors, write_checkpoint, write_text
+from limner.inference.checkpoint import read_digest, tokenizer_tensors, write_checkpoint, write_text
 from limner.inference.provenance import versions
 from limner.inference.trained import RUN_FILE, TrainedModel, load_model
 from limner.models.image import BackboneSettings
@@ -91,6 +91,7 @@ def import_model(
         "best": FILE,
         "selected_on": None,
         "stages": [{"name": "imported", "file": FILE}],
+        "digests": {FILE: read_digest(folder / FILE)},
         "data": description["data"],
         "terms": description["terms"],
         "versions": description["versions"],

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,15 @@ from limner.data.tokenizers import tokenizer_from_description
 from limner.data.transforms import ImageSettings, centre_crop, load
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.reranking import First
-from limner.inference.checkpoint import SELECTED_ON, TOKENIZER, TRAINED_ON, load_into, read_checkpoint
+from limner.inference.checkpoint import (
+    SELECTED_ON,
+    TOKENIZER,
+    TRAINED_ON,
+    load_into,
+    read_checkpoint,
+    read_description,
+    read_digest,
+)
 from limner.inference.encoding import SENTENCES, Encoding
 from limner.inference.image_engine import require_openvino
 from limner.inference.precision import InferenceEngine, Precision, default_device
@@ -27,7 +35,7 @@ from limner.inference.rerankers import reranker_of
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.registry import ModelSettings, build_network
-from limner.sealed_json import opened
+from limner.sealed_json import digest_of_values, opened
 from limner.settings import Settings
 from limner.types import ImageSource, Pixels, RegionFeatures, Reranker, TokenBatch, Tokenizer
 
@@ -325,7 +333,7 @@ def _network(
 
 
 def checkpoint_path(folder: Path, stage: str | None) -> Path:
-    """The checkpoint file that a run folder's `run.json` names."""
+    """The checkpoint file that a run folder's `run.json` names. Raises `CheckpointError` if another is in its place."""
     if folder.is_file():
         return folder
     try:
@@ -333,14 +341,37 @@ def checkpoint_path(folder: Path, stage: str | None) -> Path:
         listing = opened(json.loads((folder / RUN_FILE).read_text(encoding="utf-8")), required=False)
         stages = {str(entry["name"]): str(entry["file"]) for entry in listing["stages"]}
         best = str(listing["best"])
+        # not there in run.json of before
+        digests = dict(listing.get("digests", {}))
     except FileNotFoundError:
         raise CheckpointError(
             f"{folder}: no trained run here ({RUN_FILE} is missing); train one with `limner train`"
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise CheckpointError(f"{folder / RUN_FILE}: damaged ({error}); resume the run to mend it") from None
-    if stage is None:
-        return folder / best
-    if stage not in stages:
+    if stage is not None and stage not in stages:
         raise CheckpointError(f"{folder}: no checkpoint of stage '{stage}'; there are: {', '.join(stages)}")
-    return folder / stages[stage]
+    path = folder / (best if stage is None else stages[stage])
+    listed = digests.get(path.name)
+    if listed is not None and read_digest(path) != listed and not _is_later(path, listing):
+        raise CheckpointError(
+            f"{path}: is not the checkpoint that {RUN_FILE} names, but one of another run, stage or epoch; put that "
+            "back, or give this file itself to load it all the same"
+        )
+    return path
+
+
+def _is_later(path: Path, listing: Mapping[str, Any]) -> bool:
+    """True for a later epoch of the same training, which goes on or was killed before it wrote `run.json`."""
+    description = read_description(path)
+    chosen = description.get("selected") or {}
+    found = (
+        digest_of_values(description.get("recipe") or {}),
+        description.get("seed"),
+        description.get("data"),
+    )
+    return found == (listing.get("recipe_digest"), listing.get("seed"), listing.get("data")) and any(
+        entry["name"] == chosen.get("stage") and entry.get("epoch", 0) < chosen.get("epoch", 0)
+        for entry in listing["stages"]
+        if entry["file"] == path.name
+    )

@@ -25,13 +25,15 @@ from limner.inference.calibration import (
     expect_probability,
     fit_encoded,
     parse_calibration,
-    read_calibration,
     write_calibration,
 )
 from limner.inference.checkpoint import TRAINED_ON
 from limner.inference.learnt_images import word_of
 from limner.inference.trained import TrainedModel
+from limner.sealed_json import KEY, digest_of_values
 from limner.search.index_dataset import SPLIT
+from limner.search.manifest import FILE as MANIFEST
+from limner.search.manifest import StoreManifest, read_manifest
 from limner.search.sentences import SentenceTable
 from limner.search.snapshot import Snapshot
 from limner.search.store_files import StoreFiles
@@ -131,35 +133,73 @@ def calibrate_store(
     return StoreCalibration(made, left_out)
 
 
-def write_store_calibration(folder: StorePath, calibration: RunCalibration) -> StorePath:
-    """Write the file into a store's folder. Raises `CheckpointError` or `StoreError` if it cannot be written."""
+def write_store_calibration(store: StoreFiles, calibration: RunCalibration) -> StorePath:
+    """Write the file into a store's folder, and its digest into `store.json`.
+
+    Raises `CheckpointError` or `StoreError` if it cannot be written, and while another process writes.
+    """
+    calibration = calibration.replace(store=store.manifest.id)
+    digest = digest_of_values(calibration.model_dump(mode="json"))
+    with store.writing():
+        if store.manifest.calibration:
+            # the old one and the new one: a kill on either side of the write is no damage
+            store.change_manifest(calibration=(*store.manifest.calibration, digest))
+        write_into(store.folder, calibration)
+        store.change_manifest(calibration=(digest,))
+    return store.folder / FILE
+
+
+def write_into(folder: StorePath, calibration: RunCalibration) -> None:
+    """Write a calibration's file alone into the folder of a store."""
     if isinstance(folder, Path):
-        return write_calibration(folder, calibration)
+        write_calibration(folder, calibration)
+        return
     # an object storage makes an object whole or not at all
     with reached(folder):
         (folder / FILE).write_text(calibration_text(calibration), encoding="utf-8")
-    return folder / FILE
 
 
-def load_store_calibration(folder: StorePath, fingerprint: str) -> RunCalibration | None:
-    """The calibration in a store's folder; None without a file, and for one of another model.
+def load_store_calibration(
+    folder: StorePath, fingerprint: str, manifest: StoreManifest
+) -> RunCalibration | None:
+    """The calibration in the folder of a store; None without a file, and for one of another model.
 
-    Raises `CheckpointError` for a damaged file.
+    Raises `CheckpointError` for a damaged file, for that of a run or of another store, and for one that is not the one
+    that `store.json` names, or is gone.
     """
-    if isinstance(folder, Path):
-        found = read_calibration(folder)
-    else:
-        with reached(folder, "read"):
-            try:
-                text = (folder / FILE).read_text(encoding="utf-8")
-            except FileNotFoundError:
-                return None
-        found = parse_calibration(text, folder / FILE)
-    if found is not None and found.split != SPLIT_NAME:
-        raise CheckpointError(
-            f"{folder / FILE}: that of a run, not of a store; fit it anew with `limner calibrate --store`"
-        )
-    return found if found is not None and found.fingerprint == fingerprint else None
+    while True:
+        try:
+            return _loaded(folder, fingerprint, manifest)
+        except CheckpointError:
+            # a calibration that has been written meanwhile
+            if (now := read_manifest(folder)) == manifest:
+                raise
+            manifest = now
+
+
+def _loaded(folder: StorePath, fingerprint: str, manifest: StoreManifest) -> RunCalibration | None:
+    file = folder / FILE
+    with reached(folder, "read"):
+        try:
+            text = file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            if manifest.calibration:
+                raise CheckpointError(f"{file}: is gone; put it back, or {_AGAIN}") from None
+            return None
+        except UnicodeDecodeError:
+            text = ""  # which is called damaged
+    found = parse_calibration(text, file)
+    if found.split != SPLIT_NAME:
+        raise CheckpointError(f"{file}: that of a run, not of a store; {_AGAIN}")
+    # None: written before calibrations named their store
+    if found.store not in (None, manifest.id):
+        raise CheckpointError(f"{file}: that of another store; {_AGAIN}")
+    if manifest.calibration and json.loads(text).get(KEY) not in manifest.calibration:
+        raise CheckpointError(f"{file}: not the one that {MANIFEST} names; put that back, or {_AGAIN}")
+    return found if found.fingerprint == fingerprint else None
+
+
+_AGAIN = "fit it anew with `limner calibrate --store`"
 
 
 def _unseen(run: TrainedModel, snapshot: Snapshot) -> list[bool]:

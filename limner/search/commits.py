@@ -89,15 +89,24 @@ class Record:
         return Record(done, None, before)
 
 
-class Commits:
-    """The record of one table, in the store's folder."""
+class ForeignTableError(StoreError):
+    """A table of another store lies in the place of the store's own."""
 
-    def __init__(self, store: StorePath, table: str) -> None:
+
+class Commits:
+    """The record of one table, in the store's folder.
+
+    With the id of the store (`StoreManifest.id`) it says whose table it is, and that of another is refused.
+    """
+
+    def __init__(self, store: StorePath, table: str, identity: str = "") -> None:
         self.path: Any = store / f"{table}{ENDING}"
         self._store = store
+        # the table, too: one of the store's own in the place of another is as wrong
+        self._owner = f"{identity}/{table}" if identity else ""
 
     def read(self) -> Record | None:
-        """Read the record; None if the table has none. Raises `StoreError` for a damaged one."""
+        """Read the record; None if the table has none. Raises `StoreError` for a damaged one, and another store's."""
         with reached(self._store, "read"):
             try:
                 text = self.path.read_text(encoding="utf-8")
@@ -110,15 +119,24 @@ class Commits:
             values = opened(values)
             pending = values["pending"]
             before = tuple(_state(one) for one in values["before"])
-            return Record(_state(values["done"]), None if pending is None else _state(pending), before)
+            # not there in records of the first stores of format 4
+            owner = values.get("table", self._owner)
+            record = Record(_state(values["done"]), None if pending is None else _state(pending), before)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise StoreError(
                 f"{self._store}: {self.path.name} is damaged; repair the store with `limner store repair`"
             ) from None
+        if self._owner and owner != self._owner:
+            raise ForeignTableError(
+                f"{self._store}: {self.path.name} is that of another store or table; put back its own, and the table's "
+                "files with it"
+            )
+        return record
 
     def write(self, record: Record) -> None:
         """Write the record as a whole or not at all."""
-        text = sealed(asdict(record))
+        owner = {"table": self._owner} if self._owner else {}
+        text = sealed({**owner, **asdict(record)})
         if not isinstance(self.path, Path):
             self.path.write_text(text, encoding="utf-8")
             return

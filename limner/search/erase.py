@@ -35,7 +35,7 @@ from limner.search.metadata_index import MetadataIndex
 from limner.search.row_digests import DIGEST, damaged, facts_digests
 from limner.search.segments import FOLDER, FULL, SegmentWriter, sync_folder
 from limner.search.store_files import StoreFiles
-from limner.search.store_path import reached
+from limner.search.store_path import expect_own_files, reached
 from limner.search.table import Table
 from limner.search.traces import Traces, TraceSearch, files_below, values_of
 from limner.store_reports import ErasureReport, Remains, TraceCounts
@@ -109,6 +109,8 @@ def erase(
     `StoreError` while another process writes and if the disk refuses; the call can then be made again.
     """
     tell = progress or (lambda what, done, total: None)
+    # of what lies elsewhere nothing would be removed
+    expect_own_files(files.folder)
     with files.writing():
         chosen = _chosen(files, ids, identity, paths, where)
         old = _Generation.of(files, chosen)
@@ -209,8 +211,9 @@ class _Generation:
         dead = {name for name, size in sizes.items() if alive.get(name, 0) < size}
         both = {"pictures": files.table, "sentences": files.sentences}
         tables = {kind: table for kind, table in both.items() if table.opened() is not None}
-        # a table of one version has never held anything else
+        # a table of one version has never held anything else, but for what a killed writer has left
         needed = gone or chosen.sentences or dead or any(table.version > 1 for table in tables.values())
+        needed = needed or _needless(files)
         return cls(tables, dead, places, replaced=bool(needed))
 
 
@@ -440,17 +443,26 @@ def _in_rows(files: StoreFiles, search: TraceSearch) -> Iterator[tuple[str, byte
 
 
 def _needless(files: StoreFiles) -> list[str]:
-    """Names of data files in the folders of the tables that their newest versions do not need."""
-    needed = {
-        f"{table.name}.lance/{name}"
-        for table in (files.table, files.sentences)
-        for name in table.states()[0].files
-    }
-    # on an object storage the record names no files
-    held = [
-        name for _, name in _files(files) if needed and name.split("/")[1:2] in (["data"], ["_deletions"])
-    ]
-    return [name for name in held if name.split("/")[0].endswith(".lance") and name not in needed]
+    """Names of files in the folders of tables that their newest versions do not need, e.g. of a writer that was killed.
+
+    A table of one version needs no others; on an object storage the record names no files, and nobody can tell.
+    """
+    needed: set[str] = set()
+    for table in (files.table, files.sentences):
+        for name in table.states()[0].files:
+            needed.add(f"{table.name}.lance/{name}")
+            if name.startswith("_versions/"):
+                # as plain text it has the names of its transaction and of its files
+                content = Path(f"{files.folder}/{table.name}.lance/{name}").read_bytes()
+                needed |= {
+                    name for path, name in _files(files) if _in(table, name) and path.name.encode() in content
+                }
+    held = [name for _, name in _files(files) if name.split("/")[0].endswith(".lance")] if needed else []
+    return [name for name in held if name not in needed and not name.endswith("/latest_version_hint.json")]
+
+
+def _in(table: Table, name: str) -> bool:
+    return name.split("/")[0] == f"{table.name}.lance"
 
 
 def _by_kind(traces: Traces, some: Collection[bytes]) -> list[tuple[str, int]]:

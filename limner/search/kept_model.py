@@ -19,8 +19,9 @@ import torch
 from limner.errors import CheckpointError, StoreError
 from limner.inference.calibration import FILE as CALIBRATION
 from limner.inference.calibration import RunCalibration, load_calibration, write_calibration
-from limner.inference.checkpoint import NOT_WEIGHTS, flush_to_disk, read_checkpoint, write_text
+from limner.inference.checkpoint import NOT_WEIGHTS, flush_to_disk, read_checkpoint, read_digest, write_text
 from limner.inference.trained import RUN_FILE, TrainedModel
+from limner.sealed_json import sealed
 from limner.search.calibration import load_store_calibration
 from limner.search.manifest import PARTIAL_MODEL
 from limner.search.store_files import StoreFiles
@@ -53,7 +54,7 @@ def keep_model(encoder: TrainedModel, folder: Path) -> None:
             calibration = load_calibration(encoder.path, encoder.fingerprint)
             if calibration is not None:
                 write_calibration(partial, calibration)
-            write_text(partial / RUN_FILE, json.dumps(_listing(encoder), indent=2) + "\n")
+            write_text(partial / RUN_FILE, sealed(_listing(encoder, checkpoint)))
             # last: a folder of this name holds all of it
             partial.rename(folder)
         except BaseException:
@@ -73,7 +74,7 @@ def calibration_for(store: StoreFiles, run: TrainedModel) -> RunCalibration | No
     The kept model stands for the run that it was kept from, whose calibration goes before the one that is kept with it.
     """
     # the store's own first: it was fitted to these images and sentences
-    found = load_store_calibration(store.folder, run.fingerprint)
+    found = load_store_calibration(store.folder, run.fingerprint, store.manifest)
     source = store.manifest.kept_from
     is_kept = source is not None and run.path.parent.resolve() == Path(store.run).resolve()
     # it may have been calibrated since. A run that is gone, or closed to us, is not needed
@@ -111,7 +112,7 @@ def _is_same(encoder: TrainedModel, checkpoint: Path) -> bool:
     )
 
 
-def _listing(encoder: TrainedModel) -> dict[str, Any]:
+def _listing(encoder: TrainedModel, checkpoint: Path) -> dict[str, Any]:
     """The content of `run.json`, as `limner.inference.trained.checkpoint_path` reads it."""
     description = encoder.description
     selected = description.get("selected") or {}
@@ -122,6 +123,7 @@ def _listing(encoder: TrainedModel) -> dict[str, Any]:
         "best": encoder.path.name,
         "selected_on": selected.get("split"),
         "stages": [stage],
+        "digests": {checkpoint.name: read_digest(checkpoint)},
         "seed": description.get("seed"),
         "data": description.get("data"),
         "versions": description.get("versions"),

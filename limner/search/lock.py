@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from limner.errors import StoreError
-from limner.search.store_path import reached
+from limner.search.store_path import StorePath, reached
 
 LOCK_FILE = ".store.lock"
 
@@ -207,3 +207,8 @@ class Lease:
 
 def _now() -> tuple[float, float]:
     return time.monotonic(), time.time()
+
+
+def lock_of(folder: StorePath) -> WriterLock | Lease:
+    """The lock of a store's folder: a file, or a lease on an object storage."""
+    return WriterLock(folder) if isinstance(folder, Path) else Lease(folder)

@@ -3,14 +3,15 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from limner.errors import SettingsError, StoreError
 from limner.sealed_json import opened, sealed
+from limner.search.lock import LEASE_FILE, LOCK_FILE
 from limner.search.segments import sync_folder
-from limner.search.store_path import StorePath, reached
+from limner.search.store_path import StorePath, is_remote, reached
 from limner.settings import Settings
 
 FILE = "store.json"
@@ -27,9 +28,13 @@ IN_STORE = "{store}/" + MODEL_FOLDER
 PARTIAL_MODEL = f".{MODEL_FOLDER}.partial"
 """Where a model is put together before its folder gets its name."""
 
+_LEFT_BEHIND = {PARTIAL, LOCK_FILE, LEASE_FILE, PARTIAL_MODEL}  # of a create that was killed
+
 
 class StoreManifest(Settings):
-    """The store's model and layout: written when the store is made, and when a new generation takes over."""
+    """The store's model and layout: written when the store is made, a table begun, a calibration fitted, and when a new
+    generation takes over.
+    """
 
     format: int = FORMAT
     """Version of the store's layout."""
@@ -48,9 +53,13 @@ class StoreManifest(Settings):
     created: str
     """Time when it was made: ISO 8601, UTC."""
     id: str = Field(min_length=1)
-    """Random number that tells it from another store that later takes its folder."""
+    """Random number that tells it from any other store; its tables and its calibration name it, too."""
     generation: int = Field(default=1, ge=1)
     """Number in the names of its tables; what belongs to another generation is removed by the next writer."""
+    begun: tuple[Literal["pictures", "sentences"], ...] = ()
+    """Tables that have been begun: one that is gone with its record is lost, and not empty."""
+    calibration: tuple[str, ...] = ()
+    """Digests of its `calibration.json`: two while that is replaced; () = it has none, or nothing is known of it."""
 
     def table(self, kind: str) -> str:
         """Name of the table of `pictures` or `sentences` in this generation."""
@@ -116,3 +125,15 @@ def read_manifest(folder: StorePath) -> StoreManifest:
         return StoreManifest.parse(opened(values))
     except (SettingsError, ValueError) as error:
         raise StoreError(f"{folder / FILE}: damaged, {error}; index into a new folder") from None
+
+
+def check_empty(folder: StorePath, *, besides: str | None = None) -> None:
+    """Raise `StoreError` for a folder that holds anything but the remains of a create that was killed.
+
+    `besides` may be there too.
+    """
+    if is_remote(folder) and not folder.is_dir():
+        return  # an object storage has no empty folders
+    others = {path.name for path in folder.iterdir()} - _LEFT_BEHIND - {besides}
+    if others:
+        raise StoreError(f"{folder}: not empty (holds {min(others)!a}); choose a new folder for the store")

@@ -21,6 +21,7 @@ from limner.search.manifest import StoreManifest, write_manifest
 from limner.search.row_digests import DIGEST, damaged
 from limner.search.salvage import salvaged
 from limner.search.store_files import StoreFiles
+from limner.search.store_path import expect_own_files
 from limner.search.store_writer import StoreWriter
 from limner.search.table import Table, with_vectors
 from limner.search.verify import verify
@@ -39,7 +40,8 @@ def repair(
 ) -> Repair:
     """Keep what is sound of a store, and encode again what is damaged and whose file is still there.
 
-    `files` is opened with `check` off. A store that is whole stays as it is. `progress` is called with the images that
+    `files` is opened with `check` off. A store that is whole stays as it is, and one whose `store.json` was replaced by
+    an older one has the newest generation again. `progress` is called with the images that
     were encoded again and their total.
 
     Raises `SettingsError` for a store on an object storage, `StoreError` while another process writes.
@@ -47,6 +49,8 @@ def repair(
     folder = files.folder
     if not isinstance(folder, Path):
         raise SettingsError(f"{folder}: a store is repaired on a disk; copy it there, and back afterwards")
+    expect_own_files(folder)
+    files.take_newest()
     if verify(files).sound:
         return Repair(pictures=len(files), sentences=len(files.sentences))
     with files.taking_over() as manifest:
@@ -90,7 +94,9 @@ class _Repairing:
         )
         repaired = self._encode(list(broken.values()))
         self._encode_sentences(texts)
-        write_manifest(self.folder, self.manifest)
+        new = {"pictures": self.pictures, "sentences": self.sentences}
+        begun = tuple(kind for kind, table in new.items() if table.is_there())
+        write_manifest(self.folder, self.manifest.model_copy(update={"begun": begun}))
         self.files.follow()
         return Repair(
             pictures=len(self.files),
@@ -105,7 +111,8 @@ class _Repairing:
         """Copy sound rows into the new table; True if all rows of the last commit were read."""
         seen: set[str] = set()
         digests: list[pa.ChunkedArray] = []
-        for rows in _parts(old, self.folder):
+        # rows do not say whose they are: of a table of another store none can be kept
+        for rows in () if old.is_foreign() else _parts(old, self.folder):
             digests.append(rows[DIGEST])
             kept = sound(rows.filter(pa.array([key not in seen for key in rows["id"].to_pylist()])))
             # of two rows of one key the first counts

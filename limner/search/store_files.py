@@ -12,7 +12,6 @@ refused; any number may read. Whoever writes removes what no reader can need: ta
 that no row names.
 """
 
-import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,24 +25,22 @@ import pyarrow.compute as pc
 from jaxtyping import Float, Int
 
 from limner.errors import DataError, SettingsError, StoreError, UnknownPictureError
-from limner.search.commits import ENDING
 from limner.search.compaction import compact_segments, segment_names
 from limner.search.entry import FIELDS, PLACE, StoredImage, key_of, schema, sentence_schema
-from limner.search.lock import LEASE_FILE, LOCK_FILE, Lease, WriterLock
+from limner.search.generations import begin, newest_manifest, of_newest, remove_others
+from limner.search.lock import lock_of
 from limner.search.manifest import (
     FILE,
     IN_STORE,
     MODEL_FOLDER,
-    PARTIAL,
-    PARTIAL_MODEL,
     StoreManifest,
+    check_empty,
     read_manifest,
     write_manifest,
 )
-from limner.search.salvage import SALVAGE
 from limner.search.segments import MissingSegmentError
 from limner.search.snapshot import Snapshot
-from limner.search.store_path import StorePath, is_remote, reached, remove, store_path
+from limner.search.store_path import StorePath, expect_own_files, reached, store_path
 from limner.search.store_writer import StoreWriter
 from limner.search.stored_bytes import StoredBytes
 from limner.search.table import Table, matrix_of
@@ -54,8 +51,6 @@ T = TypeVar("T")
 
 _TRIES = 3  # of a reading that a writer's compaction or erasure may disturb
 _FEW = 1024  # paths that are looked up by their keys; for more, all rows are read
-_TABLE = re.compile(r"\.?(pictures|sentences)(-\d+)?\.(lance|commits\.json)(\.partial)?")
-_LEFT_BEHIND = {PARTIAL, LOCK_FILE, LEASE_FILE, PARTIAL_MODEL}  # of a create that was killed
 
 
 class StoreFiles:
@@ -70,8 +65,8 @@ class StoreFiles:
         # one for both tables: deleting an image changes both, and nobody may write in between
         self._lock = lock_of(folder)
         self._held = 0
-        self.table = Table(folder, manifest.table("pictures"), schema(manifest.dim), self._lock)
-        self.sentences = Table(folder, manifest.table("sentences"), sentence_schema(manifest.dim), self._lock)
+        self.table, self.sentences = self.tables_of(manifest)
+        self._note_begun(manifest)
         self.stored = StoredBytes(folder, manifest.map)
         self._known_segments: set[str] = set()
         self._snapshot: tuple[tuple[str, int, int], Snapshot] | None = None
@@ -130,19 +125,21 @@ class StoreFiles:
         `limner.search.verify` and `limner.search.repair`.
         """
         place = store_path(folder)
-        store = cls(place, read_manifest(place))
         if not check:
-            return store
+            return cls(place, read_manifest(place))
+        store = cls(place, newest_manifest(place))
+        expect_own_files(place)
         # so that a damaged table is told when the store is opened, not by the first query
         store.read(store.table.opened)
         return store
 
     def tables_of(self, manifest: StoreManifest) -> tuple[Table, Table]:
         """The tables of images and of sentences of a generation, which need not be there yet."""
-        return (
-            Table(self.folder, manifest.table("pictures"), schema(manifest.dim), self._lock),
-            Table(self.folder, manifest.table("sentences"), sentence_schema(manifest.dim), self._lock),
+        pictures, sentences = (
+            Table(self.folder, manifest.table(kind), columns(manifest.dim), self._lock, manifest.id)
+            for kind, columns in (("pictures", schema), ("sentences", sentence_schema))
         )
+        return pictures, sentences
 
     @contextmanager
     def taking_over(self) -> Iterator[StoreManifest]:
@@ -153,11 +150,20 @@ class StoreFiles:
         with self._lock.held():
             manifest = read_manifest(self.folder)
             # what an earlier one has left, before its names are used again
-            self._remove_tables(manifest)
+            remove_others(self.folder, manifest)
+            begin(self.folder, manifest.generation + 1)
             yield manifest.model_copy(update={"generation": manifest.generation + 1})
             self.follow()
             self._known_segments = set()
             self.clean()
+
+    def take_newest(self) -> None:
+        """Name the newest generation in `store.json` again, if an older one was put in its place."""
+        with self._lock.held():
+            manifest = of_newest(self.folder, read_manifest(self.folder))
+            if manifest is not None:
+                write_manifest(self.folder, manifest)
+        self.follow()
 
     @property
     def fingerprint(self) -> str:
@@ -201,9 +207,9 @@ class StoreFiles:
         Raises `StoreError` for a store of another model, and for a folder that is no longer a store.
         """
         # a small file before each use: its random id tells apart two stores of one model and as many commits
-        manifest = read_manifest(self.folder)
-        if manifest == self.manifest:
+        if read_manifest(self.folder) == self.manifest:
             return
+        manifest = newest_manifest(self.folder)
         if (manifest.fingerprint, manifest.dim, manifest.map) != (
             self.fingerprint,
             self.dim,
@@ -212,8 +218,11 @@ class StoreFiles:
             raise StoreError(
                 f"{self.folder}: was replaced by a store of model {manifest.fingerprint[:12]}; open it again"
             )
-        # LanceDB would go on with what it has read as long as both tables count as many commits
-        self._reopen(manifest)
+        if (manifest.id, manifest.generation) == (self.manifest.id, self.manifest.generation):
+            self._note_begun(manifest)
+        else:
+            # LanceDB would go on with what it has read as long as both tables count as many commits
+            self._reopen(manifest)
         # last: a thread that finds it up to date must find the tables so, too
         self.manifest = manifest
 
@@ -228,11 +237,14 @@ class StoreFiles:
             if not self._held:
                 self.follow()
                 self.clean()
+                self._keep_begun()
             self._held += 1
             try:
                 yield
             finally:
                 self._held -= 1
+            if not self._held:
+                self._keep_begun()
 
     def writer(self) -> StoreWriter:
         """Make a writer of images, whose changes become visible by its `commit`; for use within `writing`."""
@@ -397,8 +409,25 @@ class StoreFiles:
 
     def _reopen(self, manifest: StoreManifest) -> None:
         self._snapshot = None
-        self.table.reopen(manifest.table("pictures"))
-        self.sentences.reopen(manifest.table("sentences"))
+        self.table.reopen(manifest.table("pictures"), manifest.id)
+        self.sentences.reopen(manifest.table("sentences"), manifest.id)
+        self._note_begun(manifest)
+
+    def _note_begun(self, manifest: StoreManifest) -> None:
+        self.table.begun, self.sentences.begun = ("pictures" in manifest.begun, "sentences" in manifest.begun)
+
+    def change_manifest(self, **changes: Any) -> None:
+        """Write `store.json` with other values of some fields. Whoever calls this holds the store."""
+        manifest = self.manifest.model_copy(update=changes)
+        if manifest != self.manifest:
+            write_manifest(self.folder, manifest)
+            self.follow()
+
+    def _keep_begun(self) -> None:
+        """Note tables that have been begun since. After their first commit: a kill in between loses the note alone."""
+        tables = {"pictures": self.table, "sentences": self.sentences}
+        begun = tuple(kind for kind, table in tables.items() if table.begun or table.is_there())
+        self.change_manifest(begun=begun)
 
     def compact(self) -> None:
         """Join the small files that many commits leave, of images and of sentences; readers are not disturbed.
@@ -424,25 +453,11 @@ class StoreFiles:
 
     def clean(self) -> None:
         """Remove what a killed writer, or a generation before, has left. Whoever calls this holds the store."""
-        self._remove_tables(self.manifest)
+        remove_others(self.folder, self.manifest)
         # reading the names in the table takes longer than listing them, which finds nothing new as a rule
         if self.stored.segments.sizes().keys() - self._known_segments:
             self._known_segments = segment_names(self.table)
             self.stored.segments.remove_others(self._known_segments)
-
-    def _remove_tables(self, manifest: StoreManifest) -> None:
-        """Remove the tables of other generations, and files that were never finished."""
-        own = {
-            manifest.table(kind) + ending
-            for kind in ("pictures", "sentences")
-            for ending in (".lance", ENDING)
-        }
-        with reached(self.folder):
-            for path in list(self.folder.iterdir()):
-                if path.name.startswith((PARTIAL, SALVAGE)) or (
-                    _TABLE.fullmatch(path.name) and path.name not in own
-                ):
-                    remove(path)
 
     def __len__(self) -> int:
         return self.read(lambda: len(self.table))
@@ -483,20 +498,3 @@ def store_for(
     files = StoreFiles.open(folder)
     files.check_model(encoder.fingerprint, encoder.dim)
     return files
-
-
-def lock_of(folder: StorePath) -> WriterLock | Lease:
-    """The lock of a store's folder: a file, or a lease on an object storage."""
-    return WriterLock(folder) if isinstance(folder, Path) else Lease(folder)
-
-
-def check_empty(folder: StorePath, *, besides: str | None = None) -> None:
-    """Raise `StoreError` for a folder that holds anything but the remains of a create that was killed.
-
-    `besides` may be there too.
-    """
-    if is_remote(folder) and not folder.is_dir():
-        return  # an object storage has no empty folders
-    others = {path.name for path in folder.iterdir()} - _LEFT_BEHIND - {besides}
-    if others:
-        raise StoreError(f"{folder}: not empty (holds {min(others)!a}); choose a new folder for the store")

@@ -113,6 +113,23 @@ def remove(path: StorePath) -> None:
         path.unlink()
 
 
+def expect_own_files(folder: StorePath) -> None:
+    """Raise `StoreError` for a symbolic link among a store's files; a store on an object storage has none.
+
+    Where it leads others may change or remove what the store needs, and an erasure would leave the bytes there.
+    """
+    if not isinstance(folder, Path):
+        return
+    # 0.2 ms for a hundred files; `walk` follows no link
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            if os.path.islink(path := os.path.join(parent, name)):  # noqa: PTH114, PTH118 - a Path each takes longer
+                raise StoreError(
+                    f"{path}: is a symbolic link; the files of a store must lie in its own folder: put there what it "
+                    "leads to"
+                )
+
+
 def size_of(place: Any) -> int:
     """Count the bytes of all files below a folder. Raises `StoreError` if it cannot be reached."""
     with reached(place, "read"):

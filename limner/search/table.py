@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from jaxtyping import Float, Int, UInt64
 
 from limner.errors import StoreError, UnknownPictureError
-from limner.search.commits import Commits, Record, State, column_sum, file_digest, files_of
+from limner.search.commits import Commits, ForeignTableError, Record, State, column_sum, file_digest, files_of
 from limner.search.lancedb_import import lancedb
 from limner.search.lock import Lease, WriterLock
 from limner.search.row_digests import DIGEST, with_digests
@@ -57,16 +57,22 @@ class _Checked(NamedTuple):
 class Table:
     """A table with a column `id`; the first rows that are written make it."""
 
-    def __init__(self, folder: StorePath, name: str, schema: pa.Schema, lock: WriterLock | Lease) -> None:
+    def __init__(
+        self, folder: StorePath, name: str, schema: pa.Schema, lock: WriterLock | Lease, store: str = ""
+    ) -> None:
         self.folder = folder
         self.schema = schema
         self._lock = lock
-        self.reopen(name)
+        self.reopen(name, store)
 
-    def reopen(self, name: str) -> None:
-        """Forget the open table, and go on with that of another name, or with another store's in the same folder."""
+    def reopen(self, name: str, store: str = "", *, begun: bool = False) -> None:
+        """Forget the open table, and go on with that of another name, or with another store's in the same folder.
+
+        `store`: id of the store, which the record must name. `begun`: as of the manifest, the table has been made.
+        """
         self.name = name
-        self._commits = Commits(self.folder, name)
+        self.begun = begun
+        self._commits = Commits(self.folder, name, store)
         self._checked: _Checked | None = None
         self._opened: Any = None
         self._connection: Any = None
@@ -114,10 +120,12 @@ class Table:
 
     def _compared(self, stamp: tuple[int, int, int] | None) -> Any:
         record = self._commits.read()
-        there = self._is_there()
+        there = self.is_there()
         if record is None:
             if there:
                 raise self._damaged(f"{self._commits.path.name} is gone")
+            if self.begun:
+                raise self._damaged(f"its files and {self._commits.path.name} are gone")
             self._checked = _Checked(stamp, set())
             return None
         if not there:
@@ -168,9 +176,11 @@ class Table:
     def is_last(self, rows: int, total: tuple[int, int]) -> bool:
         """True for the rows of the last commit, by number and sum of digests; False also without a sound record."""
         try:
-            record = self._commits.read() or Record()
+            record = self._commits.read()
         except StoreError:
             return False
+        if record is None:
+            return not self.begun and not rows
         return any(state.holds(rows, total) for state in (record.done, record.pending) if state is not None)
 
     def expect(self, rows: int, total: tuple[int, int], known: Sequence[State] = ()) -> None:
@@ -194,7 +204,7 @@ class Table:
 
     def opened_unchecked(self) -> Any:
         """LanceDB's handle without any comparison; for writers in a commit, and for repairs."""
-        if self._opened is None and self._is_there():
+        if self._opened is None and self.is_there():
             with self._readings():
                 self._opened = self._database.open_table(self.name)
         return self._opened
@@ -398,7 +408,18 @@ class Table:
         """Make the error for a key that is not there."""
         return UnknownPictureError(f"{self.folder}: does not hold {key}; search again")
 
-    def _is_there(self) -> bool:
+    def is_foreign(self) -> bool:
+        """True if the record names another store or another table."""
+        try:
+            self._commits.read()
+        except ForeignTableError:
+            return True
+        except StoreError:
+            pass
+        return False
+
+    def is_there(self) -> bool:
+        """True if the table has been made; nothing is compared."""
         versions = self._path / "_versions"
         with reached(self.folder, "read"):
             # a create that was killed leaves the folder of a table without a version

@@ -16,17 +16,21 @@ from limner.errors import LimnerError, StoreError
 from limner.search.commits import State, digest_sum
 from limner.search.compaction import segment_names
 from limner.search.entry import FIELDS, PLACE, StoredImage
+from limner.search.generations import newest_manifest
 from limner.search.manifest import IN_STORE
 from limner.search.row_digests import DIGEST, damaged
 from limner.search.segments import MissingSegmentError
 from limner.search.sentences import Sentence
 from limner.search.store_files import StoreFiles
+from limner.search.store_path import expect_own_files
 from limner.search.table import Table, matrix_of
 from limner.store_reports import Finding, Verification
 
+_CALIBRATION = "calibration.json"  # the module that names it imports torch, which takes seconds
 _TOGETHER = 64  # images whose region features are read at once
 
 DAMAGE = {
+    "manifest": "store.json that is older than the tables (`limner store repair`)",
     "files": "tables that are damaged or lost in part; what is left was not read (`limner store repair`)",
     "rows": "tables whose rows are not those of their last commit",
     "row": "rows that have changed since they were written",
@@ -38,7 +42,8 @@ DAMAGE = {
     "thumbnail": "thumbnails that are lost or damaged",
     "segment": "segments that pictures name and that are gone",
     "sentence": "sentences that have changed, with a key that is not theirs, or values that are no numbers",
-    "model": "the model in the store's folder, or a calibration beside it: put its file back from its run or a copy",
+    "model": "the model in the store's folder, or a calibration of it: put its file back from its run or a copy",
+    "calibration": "the store's calibration.json: put it back, or fit it anew (`limner calibrate --store`)",
 }
 """Kinds of damage; limner itself leaves none of them behind, also when it is killed."""
 
@@ -90,6 +95,11 @@ def verify(
     """
     findings = _Findings()
     try:
+        newest_manifest(files.folder)
+    except StoreError as error:
+        findings.note("manifest", str(error))
+    try:
+        expect_own_files(files.folder)
         # read from first to last, and not as far as a search would
         files.table.opened()
         if not files.has_table:
@@ -102,21 +112,33 @@ def verify(
         _verify_sentences(findings, files)
     except StoreError as error:
         findings.note("files", str(error))
+    _verify_calibration(findings, files)
     if files.manifest.run == IN_STORE:
         _verify_model(findings, files)
     return findings.report()
 
 
+def _verify_calibration(findings: _Findings, files: StoreFiles) -> None:
+    if not files.manifest.calibration and not (files.folder / _CALIBRATION).exists():
+        return
+    from limner.search.calibration import load_store_calibration
+
+    try:
+        load_store_calibration(files.folder, files.fingerprint, files.manifest)
+    except LimnerError as error:
+        findings.note("calibration", str(error))
+
+
 def _verify_model(findings: _Findings, files: StoreFiles) -> None:
     # here: they import torch, which takes seconds that a store without a model need not wait
+    from limner.inference.calibration import load_calibration
     from limner.inference.trained import load_model
-    from limner.search.kept_model import calibration_for
 
     try:
         model = load_model(files.run, device="cpu")
         if model.fingerprint != files.manifest.fingerprint:
             raise StoreError(f"{model.path}: is not the model that the store was built with")
-        calibration_for(files, model)
+        load_calibration(model.path, model.fingerprint)
     except LimnerError as error:
         findings.note("model", str(error))
 

@@ -12,8 +12,8 @@ from limner.inference.precision import InferenceEngine
 from limner.inference.trained import RUN_FILE, TrainedModel, load_model
 from limner.search.kept_model import keep_model as keep
 from limner.search.manifest import FILE as MANIFEST
-from limner.search.manifest import IN_STORE, MODEL_FOLDER
-from limner.search.store_files import StoreFiles, check_empty, store_for
+from limner.search.manifest import IN_STORE, MODEL_FOLDER, check_empty
+from limner.search.store_files import StoreFiles, store_for
 from limner.search.store_path import StorePath, is_remote, reached
 
 

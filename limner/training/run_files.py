@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from limner.inference.checkpoint import tokenizer_tensors, write_checkpoint, write_text
+from limner.inference.checkpoint import read_digest, tokenizer_tensors, write_checkpoint, write_text
 from limner.inference.learnt_images import learnt_tensors
 from limner.inference.provenance import versions
 from limner.inference.trained import RUN_FILE
-from limner.sealed_json import sealed
+from limner.sealed_json import digest_of_values, sealed
 from limner.training.prepare import Prepared
 from limner.training.state import Progress
 
@@ -83,6 +83,9 @@ def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
         "selected_on": "val",
         "select": data.recipe.select,
         "stages": stages,
+        "digests": {str(stage["file"]): read_digest(out / str(stage["file"])) for stage in stages},
+        # with it a reader knows a later checkpoint of this training, whose run.json is still to be written
+        "recipe_digest": digest_of_values(data.identity["recipe"]),
         "seed": data.recipe.seed,
         "data": data.identity["data"],
         "terms": data.terms,

@@ -10,14 +10,21 @@ import pytest
 import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError, StoreError
-from limner.inference.calibration import FILE, RunCalibration, calibrate_run, write_calibration
+from limner.inference.calibration import FILE, RunCalibration, calibrate_run
 from limner.inference.trained import TrainedModel
-from limner.search import calibration as module
-from limner.search.calibration import calibrate_store, load_store_calibration, write_store_calibration
+from limner.search import calibration
+from limner.search.calibration import (
+    calibrate_store,
+    load_store_calibration,
+    write_into,
+    write_store_calibration,
+)
 from limner.search.index import index_pictures
 from limner.search.index_dataset import index_dataset
+from limner.search.manifest import write_manifest
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles, store_for
+from limner.search.verify import verify
 from tests.agreeing import agreeing
 
 
@@ -132,9 +139,9 @@ def test_pictures_that_the_run_was_trained_on_take_no_part_whatever_their_split_
     )
     snapshot = store_of(run, replace(toys, records=copies), tmp_path / "store").snapshot()
     names = [Path(path).name for path in snapshot.columns["path"].to_pylist()]
-    assert module._unseen(run, snapshot) == [True] * len(names)
+    assert calibration._unseen(run, snapshot) == [True] * len(names)
     knows = limner.load(toy_run, device="cpu")
-    assert module._unseen(knows, snapshot) == [name not in trained for name in names]
+    assert calibration._unseen(knows, snapshot) == [name not in trained for name in names]
 
 
 def test_of_many_sentences_some_are_drawn(
@@ -158,11 +165,12 @@ def test_the_stores_own_goes_before_that_of_the_run(
     of_store = calibrate_store(run, store, threshold=0.2).calibration
     monkeypatch.setattr("limner.search.kept_model.load_calibration", lambda path, fingerprint: of_run)
     assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_run
-    assert write_store_calibration(store.folder, of_store) == tmp_path / "store" / FILE
+    assert write_store_calibration(store, of_store) == tmp_path / "store" / FILE
+    of_store = of_store.replace(store=store.manifest.id)
     assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_store
     assert limner.open_store(tmp_path / "store", run=run).search("a red bar")[0].probability is not None
     # of weights that are gone
-    write_calibration(tmp_path / "store", of_store.replace(fingerprint="xyz"))
+    write_store_calibration(store, of_store.replace(fingerprint="xyz"))
     assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_run
     (tmp_path / "store" / FILE).write_text("{", encoding="utf-8")
     with pytest.raises(CheckpointError, match="damaged"):
@@ -222,9 +230,70 @@ class Remote:
 
 def test_it_is_kept_on_an_object_storage_too(run: TrainedModel, val: Dataset, tmp_path: Path) -> None:
     made, there = calibrate_run(run, val, "val").replace(split="store"), Remote(tmp_path)
-    assert load_store_calibration(there, run.fingerprint) is None
-    write_store_calibration(there, made)
-    assert load_store_calibration(there, run.fingerprint) == made
-    assert load_store_calibration(there, "xyz") is None
+    manifest = store_for(run, run.path, tmp_path / "store").manifest
+    write_manifest(there, manifest)
+    assert load_store_calibration(there, run.fingerprint, manifest) is None
+    write_into(there, made)
+    assert load_store_calibration(there, run.fingerprint, manifest) == made
+    assert load_store_calibration(there, "xyz", manifest) is None
     with pytest.raises(StoreError, match="cannot be written"):
-        write_store_calibration(Remote(tmp_path / "nowhere"), made)
+        write_into(Remote(tmp_path / "nowhere"), made)
+
+
+def test_another_calibration_in_its_place_is_refused(run: TrainedModel, val: Dataset, tmp_path: Path) -> None:
+    store, other = (store_of(run, val, tmp_path / name) for name in ("store", "other"))
+    made = calibrate_store(run, store).calibration
+    file = tmp_path / "store" / FILE
+    write_store_calibration(other, made.replace(threshold=0.1))
+    shutil.copy(tmp_path / "other" / FILE, file)
+
+    def refused(reason: str) -> None:
+        with pytest.raises(CheckpointError, match=reason + ".*limner calibrate --store"):
+            limner.open_store(tmp_path / "store", run=run)
+        report = verify(store)
+        assert (report.sound, list(report.found)) == (False, ["calibration"])
+
+    refused("that of another store")
+    write_store_calibration(store, made)
+    older = file.read_bytes()
+    write_store_calibration(store, made.replace(threshold=0.2))
+    newer = file.read_bytes()
+    file.write_bytes(older)
+    refused(r"not the one that store\.json names")
+    file.unlink()
+    refused("is gone")
+    # either way back
+    file.write_bytes(newer)
+    assert verify(store).sound
+    file.unlink()
+    write_store_calibration(StoreFiles.open(tmp_path / "store"), made)
+    assert verify(store).sound
+
+
+def test_killed_while_a_calibration_is_written(
+    run: TrainedModel, val: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_of(run, val, tmp_path / "store")
+    made = calibrate_store(run, store).calibration
+    write_store_calibration(store, made)
+    written = calibration.write_into
+
+    class KilledError(BaseException):
+        pass
+
+    for before in (True, False):
+
+        def kill(folder: Path, one: RunCalibration, before: bool = before) -> None:
+            if not before:
+                written(folder, one)
+            raise KilledError
+
+        monkeypatch.setattr(calibration, "write_into", kill)
+        with pytest.raises(KilledError):
+            write_store_calibration(store, made.replace(threshold=0.2))
+        found = limner.open_store(tmp_path / "store", run=run).engine.calibration
+        assert found is not None
+        assert found.threshold == (made.threshold if before else 0.2)
+    monkeypatch.undo()
+    write_store_calibration(store, made)
+    assert len(StoreFiles.open(tmp_path / "store").manifest.calibration) == 1

@@ -17,6 +17,7 @@ from limner.errors import StoreError
 from limner.search import erase as module
 from limner.search.entry import StoredImage, key_of
 from limner.search.erase import erasable, erase
+from limner.search.repair import repair
 from limner.search.segments import SegmentWriter
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
@@ -463,3 +464,44 @@ def test_identities_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     # a call that was killed after its rows had gone is made again
     erase(files, identity="person 1 of 13", audit=forget)
     assert told[2] == ([], ["person 1 of 13"])
+
+
+@pytest.mark.parametrize("place", ["data", "_transactions", "_versions"])
+def test_what_a_killed_writer_left_beside_a_table_of_one_version(tmp_path: Path, place: str) -> None:
+    """It had written a file for LanceDB, and no commit named it yet."""
+    some = [made(number, 15, False) for number in range(4)]
+    files = store_of(tmp_path / "store", some)
+    erase(files, some[0].entry.id)
+    assert files.table.version == 1
+    unfinished = tmp_path / "store" / "pictures-2.lance" / place / "unfinished"
+    unfinished.write_bytes(some[0].entry.path.encode())
+    report = erase(files)
+    assert (report.found, report.left, files.manifest.generation) == ((), 3, 3)
+    assert left_of(files.folder, some[0].needles) == set()
+    # nothing is written anew for nothing
+    erase(files)
+    assert files.manifest.generation == 3
+
+
+@pytest.mark.parametrize("place", ["segments", "segments/*", "pictures-1.lance", "pictures-1.lance/data/*"])
+def test_a_symbolic_link_is_refused(tmp_path: Path, place: str) -> None:
+    some = [made(number, 16, False) for number in range(4)]
+    files = store_of(tmp_path / "store", some)
+    moved = next((tmp_path / "store").glob(place))
+    shutil.move(moved, tmp_path / "elsewhere")
+    moved.symlink_to(tmp_path / "elsewhere")
+    for call in (
+        lambda: erase(files, some[0].entry.id),
+        lambda: StoreFiles.open(files.folder),
+        lambda: repair(StoreFiles.open(files.folder, check=False), FakeEncoder),
+    ):
+        with pytest.raises(
+            StoreError, match="is a symbolic link; the files of a store must lie in its own folder"
+        ):
+            call()
+    assert not verify(StoreFiles.open(files.folder, check=False)).sound
+    # the store's folder itself may be one
+    moved.unlink()
+    shutil.move(tmp_path / "elsewhere", moved)
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    assert erase(StoreFiles.open(tmp_path / "link"), some[0].entry.id).found == ()

@@ -20,6 +20,7 @@ import pytest
 import limner
 from limner.evaluation.calibration import Calibration, Reliability
 from limner.inference.calibration import FILE, RunCalibration, write_calibration
+from limner.search.calibration import write_store_calibration
 from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles, store_for
@@ -107,7 +108,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for texts in (("a red square", "blue"), ("a green square on white",)):
         SentenceTable(files).index(model, [Sentence(text) for text in texts])
     write_calibration(run, calibration(model.fingerprint, "val", -2.5))
-    write_calibration(folder / "store", calibration(model.fingerprint, "store", -1.5))
+    write_store_calibration(files, calibration(model.fingerprint, "store", -1.5))
     return folder
 
 
@@ -149,8 +150,8 @@ def mutate(folder: Path, chance: random.Random) -> str:
         path.write_bytes(other.read_bytes())
         other.write_bytes(content)
         return f"{told} with {other.relative_to(folder)}"
-    if kind == "newest" or (kind == "removed" and path.name != FILE):
-        # without calibration.json answers have no probabilities, which is no damage
+    if kind == "newest" or (kind == "removed" and path.parent.name + "/" + path.name != f"run/{FILE}"):
+        # a run without calibration.json gives no probabilities, which is no damage
         path.unlink()
         return told
     if kind == "cut":

@@ -200,7 +200,8 @@ def test_a_killed_writer_leaves_a_segment_that_the_next_one_removes(tmp_path: Pa
     # what a generation that was never finished, or one that is over, leaves
     for name in ("pictures-2.lance", "sentences-7.lance", "pictures.lance"):
         shutil.copytree(tmp_path / "store" / "pictures-1.lance", tmp_path / "store" / name)
-    for name in (".store.json.partial", "pictures-2.commits.json", ".pictures-1.commits.json.partial"):
+    unfinished = (".store.json.partial", "pictures-2.commits.json", ".pictures-1.commits.json.partial")
+    for name in (*unfinished, ".generation-2.partial", ".generation-7.partial"):
         (tmp_path / "store" / name).write_text("{")
     later.delete(["nothing"])
     names = {path.name for path in (tmp_path / "store").iterdir()}

@@ -10,6 +10,7 @@ from PIL import Image
 
 from limner.errors import StoreError
 from limner.search.index import index_pictures
+from limner.search.repair import repair
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
@@ -68,7 +69,13 @@ def test_a_table_that_is_gone_is_told(store: StoreFiles) -> None:
     report = verify(StoreFiles.open(store.folder, check=False))
     assert (kinds(report), report.sound) == ({"files": 1}, False)
     (Path(str(store.folder)) / "pictures-1.commits.json").unlink()
-    assert kinds(verify(StoreFiles.open(store.folder))) == {"table": 1, "unused": 1}
+    # store.json knows that there was one
+    with pytest.raises(StoreError, match=r"its files and pictures-1\.commits\.json are gone"):
+        StoreFiles.open(store.folder)
+    report = verify(StoreFiles.open(store.folder, check=False))
+    assert (kinds(report), report.sound) == ({"files": 1}, False)
+    assert not repair(StoreFiles.open(store.folder, check=False), FakeEncoder).complete
+    assert verify(StoreFiles.open(store.folder)).sound
 
 
 def test_files_that_went_or_changed_are_no_damage(store: StoreFiles, pictures: Path) -> None:

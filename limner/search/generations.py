@@ -1,0 +1,108 @@
+"""The generations of a store's tables: which of them counts, and which may be removed.
+
+    STORE/pictures-2.lance, STORE/pictures-2.commits.json   a table of generation 2
+    STORE/.generation-2.partial                             the mark of a generation that `store.json` does not name yet
+
+The mark is written before the tables of a new generation and removed after `store.json` has named it. So whatever is
+newer than `store.json` says and has a mark was never finished, and the next writer removes it. What is newer and has
+none was in use: somebody has put back an older `store.json`. Then nothing is read, and nothing is removed.
+"""
+
+import re
+from pathlib import Path
+
+from limner.errors import StoreError
+from limner.search.commits import ENDING
+from limner.search.manifest import FILE, PARTIAL, StoreManifest, read_manifest
+from limner.search.salvage import SALVAGE
+from limner.search.segments import sync_folder
+from limner.search.store_path import StorePath, reached, remove
+
+KINDS = ("pictures", "sentences")
+"""Kinds of tables."""
+
+_TABLE = re.compile(r"\.?(?:pictures|sentences)(?:-(\d+))?\.(?:lance|commits\.json)(?:\.partial)?")
+_MARK = re.compile(r"\.generation-(\d+)\.partial")
+
+
+def begin(folder: StorePath, generation: int) -> None:
+    """Mark a generation as unfinished, before any of its tables is written."""
+    mark = folder / f".generation-{generation}.partial"
+    with reached(folder):
+        mark.write_text("", encoding="utf-8")
+    if isinstance(folder, Path):
+        # a power cut must not take the mark and leave the tables
+        sync_folder(folder)
+
+
+def newest_manifest(folder: StorePath) -> StoreManifest:
+    """Read `store.json`. Raises `StoreError` as `read_manifest` does, and for one that is older than the tables."""
+    while True:
+        manifest = read_manifest(folder)
+        # looked at twice: between the look at a table and that at its mark both may have been removed
+        found = newer(folder, manifest.generation) & newer(folder, manifest.generation)
+        if not found:
+            return manifest
+        # a generation that has taken over meanwhile has lost its mark, and the manifest is another
+        if manifest == read_manifest(folder):
+            raise _older(folder, manifest, max(found))
+
+
+def newer(folder: StorePath, generation: int) -> set[int]:
+    """Later generations that were finished."""
+    found = {number for number in map(_number, _names(folder)) if number is not None and number > generation}
+    with reached(folder, "read"):
+        return {number for number in found if not (folder / f".generation-{number}.partial").exists()}
+
+
+def remove_others(folder: StorePath, manifest: StoreManifest) -> None:
+    """Remove tables of other generations, and files that were never finished.
+
+    Raises `StoreError`, and removes nothing, if there is a later generation that was finished.
+    """
+    if found := newer(folder, manifest.generation):
+        raise _older(folder, manifest, max(found))
+    own = {manifest.table(kind) + ending for kind in KINDS for ending in (".lance", ENDING)}
+    names = _names(folder)
+    marks = {name: int(match[1]) for name in names if (match := _MARK.fullmatch(name))}
+    named = [name for name, number in marks.items() if number <= manifest.generation]
+    unfinished = [name for name in names if name.startswith((PARTIAL, SALVAGE))]
+    tables = [name for name in names if _TABLE.fullmatch(name) and name not in own]
+    # the generation that has taken over loses its mark first, so that an older manifest is found from now on. One that
+    # is given up loses it last, or a kill in between would leave what looks finished
+    for some in (named, [*unfinished, *tables], sorted(marks.keys() - set(named))):
+        with reached(folder):
+            for name in some:
+                remove(folder / name)
+            if some and marks and isinstance(folder, Path):
+                sync_folder(folder)
+
+
+def of_newest(folder: StorePath, manifest: StoreManifest) -> StoreManifest | None:
+    """The manifest with the latest generation that was finished; None if it names that already."""
+    found = max(newer(folder, manifest.generation), default=None)
+    if found is None:
+        return None
+    names = set(_names(folder))
+    begun = tuple(kind for kind in KINDS if f"{kind}-{found}.lance" in names)
+    # what it says of a calibration is as old as the rest of it
+    return manifest.model_copy(update={"generation": found, "begun": begun, "calibration": ()})
+
+
+def _number(name: str) -> int | None:
+    """Generation of a table's file by its name; None for other files."""
+    match = _TABLE.fullmatch(name)
+    # with a dot begins what a killed writer left of a file
+    return int(match[1]) if match and match[1] and not name.startswith(".") else None
+
+
+def _names(folder: StorePath) -> list[str]:
+    with reached(folder, "read"):
+        return [path.name for path in folder.iterdir()]
+
+
+def _older(folder: StorePath, manifest: StoreManifest, newest: int) -> StoreError:
+    return StoreError(
+        f"{folder}: {FILE} is older than the tables (it names generation {manifest.generation}, there is {newest}); "
+        f"put back the newer {FILE}, or repair the store with `limner store repair`"
+    )

@@ -1,0 +1,99 @@
+"""`run.json` knows its checkpoints: one of another run, stage or epoch in their place is refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from limner.errors import CheckpointError
+from limner.inference.checkpoint import read_digest, write_checkpoint
+from limner.inference.trained import checkpoint_path
+from limner.sealed_json import digest_of_values, opened, sealed
+
+RECIPE = {"name": "toy", "rerank": 0}
+
+
+def checkpoint(folder: Path, stage: str, epoch: int, weight: float, **changes: Any) -> None:
+    selected = {"stage": stage, "epoch": epoch, "split": "val", "score": weight}
+    facts = {"recipe": RECIPE, "selected": selected, "data": {"train": "t"}, "seed": 1, **changes}
+    write_checkpoint(folder / f"{stage}.safetensors", {"weight": torch.tensor([weight])}, facts)
+
+
+def run_of(folder: Path, weight: float) -> Path:
+    """A run of two stages, without a network."""
+    folder.mkdir()
+    files = {"stage-1": "stage-1.safetensors", "stage-2": "stage-2.safetensors"}
+    for number, stage in enumerate(files):
+        checkpoint(folder, stage, 3, weight + number)
+    listing = {
+        "best": files["stage-2"],
+        "stages": [{"name": name, "file": file, "epoch": 3} for name, file in files.items()],
+        "digests": {file: read_digest(folder / file) for file in files.values()},
+        "recipe_digest": digest_of_values(RECIPE),
+        "data": {"train": "t"},
+        "seed": 1,
+    }
+    (folder / "run.json").write_text(sealed(listing))
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return run_of(tmp_path / "run", 1)
+
+
+def test_its_own_are_found(run: Path) -> None:
+    assert checkpoint_path(run, None) == checkpoint_path(run, "stage-2") == run / "stage-2.safetensors"
+    assert checkpoint_path(run, "stage-1") == run / "stage-1.safetensors"
+
+
+@pytest.mark.parametrize("name", ["stage-1.safetensors", "stage-2.safetensors", "run.json"])
+def test_those_of_another_run_are_refused(run: Path, tmp_path: Path, name: str) -> None:
+    other = run_of(tmp_path / "other", 5)
+    shutil.copy(other / name, run / name)
+    stage = "stage-1" if name.startswith("stage-1") else None
+    with pytest.raises(CheckpointError, match=r"is not the checkpoint that run\.json names") as refused:
+        checkpoint_path(run, stage)
+    assert "\n" not in str(refused.value)
+    # a checkpoint that is given itself is what is wanted
+    assert checkpoint_path(run / "stage-2.safetensors", None) == run / "stage-2.safetensors"
+
+
+def test_stages_that_are_exchanged_are_refused(run: Path, tmp_path: Path) -> None:
+    (run / "stage-1.safetensors").rename(tmp_path / "kept")
+    (run / "stage-2.safetensors").rename(run / "stage-1.safetensors")
+    (tmp_path / "kept").rename(run / "stage-2.safetensors")
+    for stage in ("stage-1", "stage-2"):
+        with pytest.raises(CheckpointError, match="another run, stage or epoch"):
+            checkpoint_path(run, stage)
+
+
+def test_a_training_that_goes_on(run: Path) -> None:
+    """It writes the checkpoint of a better epoch first, and may be killed before `run.json`."""
+    checkpoint(run, "stage-2", 4, 9)
+    assert checkpoint_path(run, None) == run / "stage-2.safetensors"
+    # an earlier epoch is an older file put back
+    checkpoint(run, "stage-2", 2, 9)
+    with pytest.raises(CheckpointError, match="stage or epoch"):
+        checkpoint_path(run, None)
+    # a later epoch of another training
+    others: list[dict[str, Any]] = [{"seed": 2}, {"data": {}}, {"recipe": {"name": "toy", "rerank": 1}}]
+    for changes in others:
+        checkpoint(run, "stage-2", 4, 9, **changes)
+        with pytest.raises(CheckpointError, match="another run"):
+            checkpoint_path(run, None)
+    # a training state has none of this
+    write_checkpoint(run / "stage-2.safetensors", {}, {})
+    with pytest.raises(CheckpointError, match="another run"):
+        checkpoint_path(run, None)
+
+
+def test_a_run_file_of_before_is_read(run: Path) -> None:
+    listing = opened(json.loads((run / "run.json").read_text()))
+    del listing["digests"], listing["recipe_digest"]
+    (run / "run.json").write_text(sealed(listing))
+    checkpoint(run, "stage-2", 2, 9)
+    assert checkpoint_path(run, None) == run / "stage-2.safetensors"
