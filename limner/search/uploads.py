@@ -160,11 +160,12 @@ class Uploads:
             return [path for path in self._unnamed(files) if _digest(path) == path.stem]
 
     def remove_leftovers(self, files: StoreFiles) -> list[str]:
-        """Delete the pictures that no row names, and return their names; as `leftovers`."""
+        """Delete the pictures that no row names, and return the names of their files; as `leftovers`."""
         doomed = self.leftovers(files)
         with reached(self.folder):
-            part = self.folder / _ADDING
-            for path in [*doomed, *([part] if part.exists() else [])]:
+            if (self.folder / _ADDING).exists():
+                doomed.append(self.folder / _ADDING)
+            for path in doomed:
                 path.unlink()
             (self.folder / _CHANGING).unlink(missing_ok=True)
             sync_folder(self.folder)
