@@ -55,7 +55,7 @@ class Remains(ResponseModel):
     """Traces of erased rows that one file still has."""
 
     file: str
-    """The file, within the store's folder."""
+    """The file, within the store's folder; `uploads/NAME` for one in the folder of uploads."""
 
     kind: str
     """The column that they are of: path, sha256, vector, thumbnail …"""
@@ -93,7 +93,13 @@ class ErasureReport(ResponseModel):
     """Pictures that the store holds after it."""
 
     uploads: int
-    """Picture files in the folder of uploads that were deleted."""
+    """Files of these pictures in the folder of uploads, which were deleted."""
+
+    leftovers: int = 0
+    """Other pictures there that no row named, which were deleted: left by earlier deletions and killed changes."""
+
+    unknown: tuple[str, ...] = ()
+    """Keys and paths that were named and of which the store held nothing."""
 
     audit_lines: int | None
     """Lines of the audit log from which something was removed; null if none was named."""
@@ -117,7 +123,9 @@ class ErasureReport(ResponseModel):
     """True if nothing was erased or searched."""
 
     @classmethod
-    def planned(cls, *, pictures: int, sentences: int, left: int) -> "ErasureReport":
+    def planned(
+        cls, *, pictures: int, sentences: int, left: int, leftovers: int = 0, unknown: tuple[str, ...] = ()
+    ) -> "ErasureReport":
         """The report of an erasure that was not made."""
         nothing = TraceCounts(searched=0, visible=0, shared=0, short=0)
         return cls(
@@ -125,6 +133,8 @@ class ErasureReport(ResponseModel):
             sentences=sentences,
             left=left,
             uploads=0,
+            leftovers=leftovers,
+            unknown=unknown,
             audit_lines=None,
             traced=0,
             traces=nothing,

@@ -29,7 +29,8 @@ def verify_command(
 ) -> AuditVerification:
     """Check that each line holds the digest of the line before: exit code 1 if one does not.
 
-    Keep the printed digest elsewhere: with `--holds` it shows later that nobody has written the file anew.
+    Keep the printed digest elsewhere: with `--holds` it shows later that its line and those before it, back to the
+    first that is left, are unchanged, but for those of which parts were forgotten.
     """
     from limner.server.audit import verify
 
@@ -39,8 +40,10 @@ def verify_command(
     elif report.reason is not None:
         out.print(f"{file}: {report.reason}")
     else:
+        since = "" if report.since is None else f" since {report.since}"
         removed = f", {report.removed} old ones removed" if report.removed else ""
-        out.print(f"{file}: whole, {report.lines} lines{removed}")
+        forgotten = f", parts of {report.forgotten} forgotten" if report.forgotten else ""
+        out.print(f"{file}: whole, {report.lines} lines{since}{removed}{forgotten}")
         out.print(f"digest of the last line: {report.digest}")
     if not report.sound:
         raise UnsoundError(report)
@@ -58,7 +61,8 @@ def forget_command(
 ) -> AuditForgotten:
     """Remove keys of pictures, and queries that found them or contain a phrase; who asked and when stays.
 
-    The file gets a new chain of digests, and its first line says so. A server may go on writing meanwhile.
+    Each changed line says so and keeps its old digest, so that a digest that was kept still fits. A server may go on
+    writing meanwhile.
     """
     from limner.server.audit import forget
 

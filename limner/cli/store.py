@@ -18,6 +18,7 @@ from limner.store_reports import ErasureReport, Repair, Verification
 if TYPE_CHECKING:
     from limner.search.entry import StoredImage
     from limner.search.erase import Forget
+    from limner.search.store_files import StoreFiles
     from limner.types import Encoder
 
 app = group("List, delete, erase, verify, repair and compact the pictures of a store.")
@@ -132,7 +133,10 @@ def erase_command(
     ] = None,
     uploads: Annotated[
         Path | None,
-        typer.Option("--uploads", help="Folder of a server's uploads: delete the files that clients added."),
+        typer.Option(
+            "--uploads",
+            help="Folder of a server's uploads: delete the pictures there that no row names afterwards.",
+        ),
     ] = None,
     audit: Annotated[
         Path | None,
@@ -144,7 +148,8 @@ def erase_command(
     """Erase pictures from the disk, with their sentences, and all that was deleted earlier.
 
     A search of all files of the store then proves it: exit code 1 if something is left. Without a name or condition
-    only what was deleted earlier goes. Files of pictures that clients did not add are left alone.
+    only what was deleted earlier goes. Files of pictures that clients did not add are left alone. A path or key that
+    the store does not hold is listed, with exit code 1; all else is done.
     """
     from limner.search.erase import erasable, erase
     from limner.search.store_files import StoreFiles
@@ -157,8 +162,22 @@ def erase_command(
     if dry:
         for image in chosen.images:
             out.print(image.path)
+        leftovers = _leftovers(opened, uploads)
+        for path in leftovers:
+            out.print(f"{path} (no row names it)")
         out.print(f"{store}: would erase {count} of {total} pictures, and what was deleted earlier")
-        return ErasureReport.planned(pictures=count, sentences=len(chosen.sentences), left=total - count)
+        names = {path.name for path in leftovers}
+        planned = ErasureReport.planned(
+            pictures=count,
+            sentences=len(chosen.sentences),
+            left=total - count,
+            leftovers=len(leftovers),
+            unknown=tuple(name for name in chosen.unknown if Path(name).name not in names),
+        )
+        _print_unknown(planned.unknown)
+        if planned.unknown:
+            raise UnsoundError(planned)
+        return planned
     question = f"{store}: erase {count} of {total} pictures for good?"
     if count and not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
         raise SettingsError("nothing was erased")
@@ -175,7 +194,7 @@ def erase_command(
             progress=progress,
         )
     _print_erasure(store, report)
-    if report.found:
+    if report.found or report.unknown:
         raise UnsoundError(report)
     return report
 
@@ -287,8 +306,22 @@ def _forgetting(file: Path) -> "Forget":
     return lambda keys, texts: forget(file, keys, texts).changed
 
 
+def _leftovers(files: "StoreFiles", uploads: Path | None) -> list[Path]:
+    from limner.search.uploads import Uploads
+
+    return [] if uploads is None else Uploads.of(uploads, files).leftovers(files)
+
+
+def _print_unknown(names: Sequence[str]) -> None:
+    for name in names:
+        out.print(
+            f"{name}: the store holds no such picture and none below it; it spells paths as they were indexed"
+        )
+
+
 def _print_erasure(store: object, report: ErasureReport) -> None:
     files = f", {report.uploads} files of uploads deleted" if report.uploads else ""
+    files += f", {report.leftovers} pictures deleted that no row named" if report.leftovers else ""
     lines = "" if report.audit_lines is None else f", {report.audit_lines} lines of the audit log changed"
     out.print(
         f"{store}: {report.pictures} pictures and {report.sentences} sentences erased, {report.left} left"
@@ -303,6 +336,7 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
         out.print(f"not searched for: {traces.shared} that others share, {traces.short} that are too short")
     for one in report.found:
         out.print(f"left in {one.file}: {one.kind} ({one.count})")
+    _print_unknown(report.unknown)
 
 
 def _stored(entry: "StoredImage") -> StoredPicture:

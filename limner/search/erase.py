@@ -29,7 +29,6 @@ from limner.search.commits import digest_sum
 from limner.search.compaction import alive_bytes
 from limner.search.conditions import Condition
 from limner.search.entry import FIELDS, StoredImage, key_of
-from limner.search.image_files import added_by_client
 from limner.search.manifest import FILE, MODEL_FOLDER, StoreManifest, write_manifest
 from limner.search.metadata_index import MetadataIndex
 from limner.search.row_digests import DIGEST, damaged, facts_digests
@@ -38,6 +37,7 @@ from limner.search.store_files import StoreFiles
 from limner.search.store_path import expect_own_files, reached
 from limner.search.table import Table
 from limner.search.traces import Traces, TraceSearch, files_below, values_of
+from limner.search.uploads import Uploads
 from limner.store_reports import ErasureReport, Remains, TraceCounts
 from limner.wire import Where, where_strings
 
@@ -62,11 +62,13 @@ class Erasable:
 
     - `images`: key and facts of each image, in the order of their paths; `sentences`: keys of sentences.
     - `named`: keys, paths and identities that were asked for, whether the store holds such images or not.
+    - `unknown`: the keys and paths among them of which it holds nothing.
     """
 
     images: list[StoredImage]
     sentences: list[str]
     named: tuple[tuple[str, str], ...]
+    unknown: tuple[str, ...] = ()
 
     @property
     def keys(self) -> list[str]:
@@ -100,25 +102,28 @@ def erase(
     """Erase images that are named, and those that meet all conditions, with their sentences; see the module.
 
     `ids` are keys, and `paths` files, or folders with all below them; `identity` and `where` must all be met. Without
-    any of these only what was deleted earlier goes. Unknown names are fine: a call that was killed is made again.
+    any of these only what was deleted earlier goes. Unknown names are reported and no error: a call that was killed is
+    made again.
 
-    `uploads`: folder of a server's uploads, of which the files of these images are deleted; others are left alone.
+    `uploads`: folder of a server's uploads, of which all pictures that no row names afterwards are deleted: those of
+    these images, and what deletions and killed changes have left. Files of other names are left alone.
     `audit`: removes from an audit log what it tells of these images, e.g. by `limner.server.audit.forget`.
 
     The report says in which files traces of the rows were found all the same; none is what must be. Raises
-    `StoreError` while another process writes and if the disk refuses; the call can then be made again.
+    `StoreError` while another process writes and if the disk refuses, `SettingsError` for a folder that no server of
+    this store has had for uploads; the call can then be made again.
     """
     tell = progress or (lambda what, done, total: None)
     # of what lies elsewhere nothing would be removed
     expect_own_files(files.folder)
     with files.writing():
         chosen = _chosen(files, ids, identity, paths, where)
+        added = None if uploads is None else Uploads.of(uploads, files)
         old = _Generation.of(files, chosen)
         traces, traced = _traces(files, chosen)
         with files.taking_over() as manifest:
             shared, visible = _written_anew(files, manifest, chosen, old, traces, tell)
-            # before the rows go: killed in between, the same call still knows whose files and lines these are
-            count = _delete_uploads(chosen, uploads)
+            # before the rows go: killed in between, the same call still knows whose lines these are
             lines = None if audit is None else _forgotten(files, chosen, audit)
             if old.replaced:
                 write_manifest(files.folder, manifest)
@@ -127,14 +132,19 @@ def erase(
             for folder in (files.folder / FOLDER, files.folder):
                 if folder.is_dir():
                     sync_folder(folder)
+        # after the rows have gone: killed in between, the next call finds files that no row names
+        removed = [] if added is None else added.remove_leftovers(files)
+        own = {Path(image.path).name for image in chosen.images}
         return ErasureReport(
             pictures=len(chosen.images),
             sentences=len(chosen.sentences),
             left=len(files.table),
-            uploads=count,
+            uploads=sum(name in own for name in removed),
+            leftovers=sum(name not in own for name in removed),
+            unknown=tuple(name for name in chosen.unknown if Path(name).name not in removed),
             audit_lines=lines,
             traced=traced,
-            **_proof(files, traces, shared, visible, tell),
+            **_proof(files, added, traces, shared, visible, tell),
         )
 
 
@@ -165,7 +175,23 @@ def _chosen(
     asked += [("path", path) for path in wanted] + [("id", key_of(path)) for path in wanted]
     if identity is not None:
         asked.append(("identity", identity))
-    return Erasable(images, sentences["id"].filter(pa.array(theirs)).to_pylist(), tuple(asked))
+    unknown = sorted(keys.difference(rows["id"].to_pylist()))
+    unknown += _without_rows(wanted, [*rows["path"].to_pylist(), *sentences["path"].to_pylist()])
+    return Erasable(
+        images, sentences["id"].filter(pa.array(theirs)).to_pylist(), tuple(asked), tuple(unknown)
+    )
+
+
+def _without_rows(wanted: list[str], paths: list[str | None]) -> list[str]:
+    """The wanted paths at and below which no row is."""
+    held = set(paths)
+    some = [path for path in wanted if path not in held]
+    # folders only: of many wanted files each is looked up, not each compared with all rows
+    parents: set[str] = set()
+    for path in held if some else ():
+        while path and (path := path.rpartition(os.sep)[0]) not in parents:
+            parents.add(path)
+    return [path for path in some if path.rstrip(os.sep) not in parents]
 
 
 def _below(column: pa.ChunkedArray, wanted: list[str]) -> Bool[np.ndarray, " rows"]:
@@ -369,23 +395,6 @@ def _files(files: StoreFiles) -> list[tuple[Any, str]]:
     return [(path, str(path)[start:]) for path in files_below(files.folder)]
 
 
-def _delete_uploads(chosen: Erasable, uploads: str | Path | None) -> int:
-    """Delete the files that clients had added, and return how many there were."""
-    if uploads is None:
-        return 0
-    folder = Path(os.path.abspath(uploads))  # noqa: PTH100 - as the store spells paths
-    count = 0
-    with reached(folder):
-        for image in chosen.images:
-            path = Path(image.path)
-            if added_by_client(image, folder) and path.exists():
-                path.unlink()
-                count += 1
-        if count:
-            sync_folder(folder)
-    return count
-
-
 def _forgotten(files: StoreFiles, chosen: Erasable, audit: Forget) -> int:
     """Remove from an audit log what it tells of the images, and of identities that nobody has any more."""
     gone = set(chosen.keys)
@@ -398,8 +407,10 @@ def _forgotten(files: StoreFiles, chosen: Erasable, audit: Forget) -> int:
         return audit(sorted(keys), sorted(identities - others))
 
 
-def _proof(files: StoreFiles, traces: Traces, shared: int, visible: int, tell: Progress) -> dict[str, Any]:
-    """Search all files of a store for traces."""
+def _proof(
+    files: StoreFiles, uploads: Uploads | None, traces: Traces, shared: int, visible: int, tell: Progress
+) -> dict[str, Any]:
+    """Search all files of a store for traces, and the folder of uploads for pictures that no row names."""
     search = traces.search()
     spans = _Spans(files)
     stay: set[bytes] = set()
@@ -427,6 +438,9 @@ def _proof(files: StoreFiles, traces: Traces, shared: int, visible: int, tell: P
         for name, count in spans.dead()
     ]
     remains += [Remains(file=name, kind="a file that no row needs", count=1) for name in _needless(files)]
+    if uploads is not None:
+        kind = "a picture that no row names"
+        remains += [Remains(file=f"uploads/{name}", kind=kind, count=1) for name in uploads.remains(files)]
     counts = TraceCounts(
         searched=len(traces) - len(stay), visible=visible, shared=shared + len(stay), short=traces.short
     )

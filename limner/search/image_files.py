@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import stat
 from pathlib import Path
 from typing import BinaryIO
@@ -23,23 +22,7 @@ _SIGNS = (
 )
 """First bytes of the files that browsers show: the bytes, their offset, and the media type."""
 
-NAME = "name"
-"""Key of the metadata under which a client's name of an image is kept."""
-
-_HASH = re.compile(r"[0-9a-f]{64}")
-
 _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-
-
-def is_upload(path: str, folder: Path | None) -> bool:
-    """True for an image that a client added: it lies in the folder of uploads, under a hash."""
-    return folder is not None and Path(path).parent == folder and bool(_HASH.fullmatch(Path(path).stem))
-
-
-def added_by_client(image: StoredImage, folder: Path | None) -> bool:
-    """True for an image whose file limner wrote, so that it may be deleted with its row."""
-    # three signs, as other files there are the owner's: an upload's name, its own hash, a client's name
-    return is_upload(image.path, folder) and Path(image.path).stem == image.sha256 and NAME in image.metadata
 
 
 def browser_type(beginning: bytes) -> str | None:

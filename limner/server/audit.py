@@ -1,8 +1,12 @@
 """The audit log: a file of JSON lines, each with the digest of the line before it.
 
 Whoever changes, removes or adds a line has to write every later line anew, so that a digest which is kept elsewhere
-no longer fits (`verify`). Two functions write the file anew themselves and say so in a line of their own: `trim`
-removes old lines, `forget` removes what lines tell of a person. Servers may go on writing meanwhile.
+no longer fits (`verify`). Two functions change the file and keep such digests: `trim` removes old lines at its start
+and puts a line there whose `continues` is the digest that the next one follows; `forget` removes what lines tell of a
+person, and each changed line keeps the digest that it had. Servers may go on writing meanwhile.
+
+Anybody who may write the file can do the same. So the first line is not proven, nor what stood before it; of a line
+with `forgotten` only its place is, and `verify` counts such lines. No other line can bridge a gap.
 """
 
 import fcntl
@@ -11,8 +15,9 @@ import json
 import logging
 import os
 import re
-import tempfile
+import secrets
 import threading
+import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -20,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from limner.errors import DataError, SettingsError
+from limner.search.conditions import Condition
 from limner.wire import ResponseModel
 
 BEGIN = "begin"
@@ -49,7 +55,13 @@ class AuditVerification(ResponseModel):
     """The fault, if there is one."""
 
     removed: int
-    """Lines that were removed because they were old."""
+    """Lines that the first line says were removed because they were old; nothing proves it."""
+
+    since: str | None
+    """Time of the first request that is left."""
+
+    forgotten: int
+    """Lines from which something was removed; of these only their place is proven."""
 
     digest: str | None
     """Digest of the last line; keep it elsewhere, to ask for it later."""
@@ -88,6 +100,7 @@ class AuditLog:
         try:
             # refused when the server starts, not at its first request
             with self._one, _locked(file) as handle:
+                _part(file).unlink(missing_ok=True)
                 self._begin(handle)
         except OSError as error:
             raise SettingsError(
@@ -101,7 +114,9 @@ class AuditLog:
         """Add a line of facts with the time and the digest of the line before, or raise `OSError` and leave none."""
         with self._one, _locked(self.file) as handle:
             self._begin(handle)
-            line = _line({"time": _now(), **facts, "previous": self._follows})
+            # random: without it a digest would tell whoever guesses right what a forgotten line has said
+            salt = secrets.token_hex(16)
+            line = _line({"time": _now(), **facts, "salt": salt, "previous": self._follows})
             self._write(handle, line)
 
     def trim(self) -> None:
@@ -145,10 +160,11 @@ class AuditLog:
 def verify(file: Path, holds: str | None = None) -> AuditVerification:
     """Check that each line of an audit log holds the digest of its predecessor.
 
-    `holds` is a digest that an earlier call has told: it shows that nothing was written anew up to there, which a
-    chain alone cannot show. Raises `DataError` for a file that cannot be read.
+    `holds` is a digest that an earlier call has told. If it is found in a sound log, that line and those before it,
+    back to the first, are as they were then, but for those that are counted as `forgotten`. Raises `DataError` for a
+    file that cannot be read.
     """
-    lines, removed, follows, digest, fault = 0, 0, None, None, None
+    lines, removed, forgotten, since, follows, digest, fault = 0, 0, 0, None, None, None, None
     found = False
     try:
         with file.open("rb") as text:
@@ -157,8 +173,15 @@ def verify(file: Path, holds: str | None = None) -> AuditVerification:
                 fault = _fault(line, raw, lines, follows)
                 if fault is not None:
                     break
-                digest, follows = _digest(line), _following(line)
-                removed += int(json.loads(line).get("removed", 0)) if lines_removed(line) else 0
+                read = _read(line) or {}
+                follows = _following(line, first=lines == 1)
+                # of a line that was changed by `forget`, the digest that it had
+                digest = follows if _is_forgotten(read) else _digest(line)
+                forgotten += _is_forgotten(read)
+                if lines == 1 and isinstance(read.get("removed"), int):
+                    removed = read["removed"]
+                if since is None and read.get("request") != BEGIN:
+                    since = str(read.get("time"))
                 found = found or holds == digest
     except OSError as error:
         raise DataError(f"{file}: cannot be read ({error.strerror or error})") from None
@@ -171,6 +194,8 @@ def verify(file: Path, holds: str | None = None) -> AuditVerification:
         broken=broken,
         reason=fault,
         removed=removed,
+        since=since,
+        forgotten=forgotten,
         digest=digest,
         holds=None if holds is None else found,
     )
@@ -179,98 +204,129 @@ def verify(file: Path, holds: str | None = None) -> AuditVerification:
 def trim(file: Path, before: datetime) -> int:
     """Remove the lines that are older than a time, and return how many; the others stay as they are, byte by byte.
 
-    A line in the place of removed ones says how many they were, and holds the digest that the next line follows.
-    Raises `OSError`.
+    Only at the start of the file: a gap between lines could not be told from a forged one. So a line that is older than
+    one before it, because a clock was wrong, stays until that one goes. The new first line says how many were removed,
+    and holds the digest that the next line follows. Raises `OSError`.
     """
-    cutoff = before.astimezone(UTC).isoformat(timespec="milliseconds")
+    cutoff, now = before.astimezone(UTC).isoformat(timespec="milliseconds"), _now()
     with _locked(file) as handle:
-        if not any(_is_old(line, cutoff) for line in _lines(handle)):
+        _part(file).unlink(missing_ok=True)
+        first = next(_lines(handle), b"")
+        doomed = 0
+        for number, line in enumerate(_lines(handle), start=1):
+            if _is_old(line, cutoff):
+                doomed = number
+            # lines of the future, and what is no line, must not keep what stands before and behind them
+            elif _is_old(line, now) and not (number == 1 and lines_removed(line)):
+                break
+        earlier = _removed(first)
+        if doomed <= (earlier is not None):
             return 0
+        count = doomed - (earlier is not None)
         with _replacing(file) as write:
-            return _trimmed(_lines(handle), cutoff, write)
+            for number, line in enumerate(_lines(handle), start=1):
+                if number == doomed:
+                    facts = {"time": now, "request": BEGIN, "reason": "old lines were removed"}
+                    follows = _following(line, first=number == 1)
+                    removed = count + (earlier or 0)
+                    write(_line({**facts, "removed": removed, "continues": follows, "previous": None}))
+                elif number > doomed:
+                    write(line)
+        return count
 
 
 def forget(file: Path, keys: Collection[str] = (), texts: Collection[str] = ()) -> AuditForgotten:
     """Remove what an audit log tells of images and of texts; the lines themselves stay, with who asked and when.
 
     From a line that names an image of `keys`, its key and the words of the question are removed; from a line whose
-    text or conditions contain one of `texts` as a whole word or phrase, the same. All lines get new digests, since an
-    old digest would still prove what has stood there: the first line says so, and digests that were kept elsewhere
-    no longer fit. A line that is not JSON is removed. A file that does not exist has nothing to forget. Raises
-    `OSError`.
+    text or conditions contain one of `texts` as a whole word or phrase, the same. Such a line keeps the digest that it
+    had, which the next line follows, and loses the random `salt`, without which nobody can try what fits the digest.
+    All other lines stay as they are. In the place of a line that is not JSON stands one that says so. A file that does
+    not exist has nothing to forget. Raises `OSError`.
     """
     if not file.exists():
+        # of a log that was moved away
+        _part(file).unlink(missing_ok=True)
         return AuditForgotten(lines=0, changed=0)
-    named = frozenset(keys)
-    said = re.compile("|".join(rf"(?<!\w){re.escape(text)}(?!\w)" for text in texts if text), re.IGNORECASE)
-    phrase = said if said.pattern else None
+    named, said = frozenset(keys), _Said(texts)
     with _locked(file) as handle:
+        _part(file).unlink(missing_ok=True)
         lines = changed = 0
         for raw in _lines(handle):
             line, lines = _read(raw), lines + 1
-            changed += line is None or _without(line, named, phrase) is not line
+            changed += line is None or _without(line, named, said) is not line
         if not changed:
             return AuditForgotten(lines=lines, changed=0)
         with _replacing(file) as write:
-            facts = {"time": _now(), "request": BEGIN, "reason": "parts of lines were forgotten"}
-            follows = write(_line({**facts, "changed": changed, "previous": None}))
-            kept = 1
-            for raw in _lines(handle):
+            follows: str | None = None
+            for number, raw in enumerate(_lines(handle), start=1):
                 line = _read(raw)
-                if line is not None:
-                    bare = dict(_without(line, named, phrase))
-                    # it would be the digest of a line that is no longer there
-                    bare.pop("continues", None)
-                    follows = write(_line({**bare, "previous": follows}))
-                    kept += 1
-    return AuditForgotten(lines=kept, changed=changed)
+                bare = _damaged(follows) if line is None else _without(line, named, said)
+                follows = _following(raw, first=number == 1)
+                write(raw if bare is line else _line({**bare, "digest": follows}))
+    return AuditForgotten(lines=lines, changed=changed)
+
+
+def _damaged(follows: str | None) -> dict[str, Any]:
+    """The line that stands in the place of one that could hold anything."""
+    reason = "a line that was no JSON was removed"
+    return {"time": _now(), "request": BEGIN, "reason": reason, "previous": follows, "forgotten": True}
 
 
 def lines_removed(line: bytes) -> bool:
-    """True for a line that stands in the place of lines that were removed because they were old."""
-    return b'"request": "begin"' in line and b'"removed": ' in line
+    """True for a first line that stands in the place of lines that were removed because they were old."""
+    return _removed(line) is not None
 
 
-def _without(
-    line: Mapping[str, Any], keys: Collection[str], phrase: re.Pattern[str] | None
-) -> Mapping[str, Any]:
-    """Return a line without what it tells of images and phrases; the same object if it tells nothing of them."""
+def _removed(line: bytes) -> int | None:
+    read = _read(line) or {}
+    removed = read.get("removed") if read.get("request") == BEGIN else None
+    return removed if isinstance(removed, int) else None
+
+
+class _Said:
+    """Texts to forget, which lines may have as words of a question or as values of a condition."""
+
+    def __init__(self, texts: Collection[str]) -> None:
+        self._texts = [text for text in texts if text]
+        forms = [re.escape(_folded(text)) for text in self._texts]
+        self._pattern = re.compile("|".join(rf"(?<!\w){form}(?!\w)" for form in forms)) if forms else None
+
+    def are_in(self, line: Mapping[str, Any]) -> bool:
+        """True if a line has one of the texts as a whole word or phrase."""
+        if self._pattern is None:
+            return False
+        where = [str(one) for one in line.get("where") or []]
+        told = [str(line.get("text", "")), *where, *(value for one in where for value in self._values(one))]
+        return any(self._pattern.search(_folded(one)) for one in told)
+
+    def _values(self, where: str) -> Iterator[str]:
+        """What a condition compares with: in quotes it is spelled with backslashes."""
+        try:
+            condition = Condition.parse(where)
+        except SettingsError:
+            return
+        yield from (bound.text for bound in condition.values)
+        # a pattern that fits an identity tells of it
+        if condition.name == "identity" and condition.operator == "~":
+            yield from (text for text in self._texts if condition.test(text))
+
+
+def _folded(text: str) -> str:
+    # an ä may be one sign or two
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+
+
+def _without(line: Mapping[str, Any], keys: Collection[str], said: _Said) -> Mapping[str, Any]:
+    """Return a line without what it tells of images and texts; the same object if it tells nothing of them."""
     found = line.get("found") or []
     names = [name for name in ("id", "like") if line.get(name) in keys]
-    told = [str(line.get("text", "")), *map(str, line.get("where") or [])]
-    says = phrase is not None and any(phrase.search(one) for one in told)
-    if not (names or says or any(key in keys for key in found)):
+    if not (names or any(key in keys for key in found) or said.are_in(line)):
         return line
-    bare = {name: value for name, value in line.items() if name not in (*names, *_TEXTS)}
+    bare = {name: value for name, value in line.items() if name not in (*names, *_TEXTS, "salt")}
     if "found" in bare:
         bare["found"] = [key for key in found if key not in keys]
     return {**bare, "forgotten": True}
-
-
-def _trimmed(lines: Iterator[bytes], cutoff: str, write: Callable[[bytes], str]) -> int:
-    total = 0
-    follows: str | None = None
-    # lines that go and lines that already stand for removed ones, side by side: one line stands for all of them
-    gap: list[bytes] = []
-    for line in lines:
-        if lines_removed(line) or _is_old(line, cutoff):
-            gap.append(line)
-            total += not lines_removed(line)
-            continue
-        follows = _write_gap(gap, follows, write)
-        gap, follows = [], write(line)
-    _write_gap(gap, follows, write)
-    return total
-
-
-def _write_gap(gap: list[bytes], follows: str | None, write: Callable[[bytes], str]) -> str | None:
-    if not gap:
-        return follows
-    if len(gap) == 1 and lines_removed(gap[0]):
-        return write(gap[0])
-    removed = sum(json.loads(line)["removed"] if lines_removed(line) else 1 for line in gap)
-    facts = {"time": _now(), "request": BEGIN, "reason": "old lines were removed", "removed": removed}
-    return write(_line({**facts, "continues": _following(gap[-1]), "previous": follows}))
 
 
 def _is_old(line: bytes, cutoff: str) -> bool:
@@ -298,11 +354,18 @@ def _read(line: bytes) -> dict[str, Any] | None:
     return read if isinstance(read, dict) else None
 
 
-def _following(line: bytes) -> str:
+def _following(line: bytes, *, first: bool) -> str:
     """The digest that the line after this one must hold."""
     read = _read(line) or {}
-    continues = read.get("continues") if read.get("request") == BEGIN else None
+    if _is_forgotten(read):
+        return str(read["digest"])
+    # only where lines were removed at the start: anywhere else it would bridge a gap
+    continues = read.get("continues") if first and read.get("request") == BEGIN else None
     return continues if isinstance(continues, str) else _digest(line)
+
+
+def _is_forgotten(read: Mapping[str, Any]) -> bool:
+    return read.get("forgotten") is True and isinstance(read.get("digest"), str)
 
 
 def _digest(line: bytes) -> str:
@@ -359,10 +422,12 @@ def _last(handle: int, file: Path) -> str | None:
         at -= step
         tail = os.pread(handle, step, at) + tail
     whole, _, rest = tail.rpartition(b"\n")
+    # with the part that is cut off the tail has another line end
+    is_first = not at and b"\n" not in whole
     if rest:
         # of a power cut or a full disk: its request was never answered
         os.ftruncate(handle, size - len(rest))
-    return _following(whole.rpartition(b"\n")[2]) if whole else None
+    return _following(whole.rpartition(b"\n")[2], first=is_first) if whole else None
 
 
 def _lines(handle: int) -> Iterator[bytes]:
@@ -375,23 +440,25 @@ def _lines(handle: int) -> Iterator[bytes]:
 
 
 @contextmanager
-def _replacing(file: Path) -> Iterator[Callable[[bytes], str]]:
-    """Write a file anew, as a whole or not at all.
+def _replacing(file: Path) -> Iterator[Callable[[bytes], None]]:
+    """Write a file anew, as a whole or not at all; the block gets a function that writes a line. Needs the lock."""
+    # one name beside the log: what a killed call has left is found and removed by the next one
+    part = _part(file)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as new:
 
-    The block gets a function that writes a line and returns the digest that the next one must hold.
-    """
-    with tempfile.NamedTemporaryFile(dir=file.parent, prefix=".", delete=False) as new:
-
-        def write(line: bytes) -> str:
+        def write(line: bytes) -> None:
             new.write(line + b"\n")
-            return _following(line)
 
         try:
             yield write
             new.flush()
             # before the rename, or the name could lead to an empty file after a power cut
             os.fsync(new.fileno())
-            Path(new.name).replace(file)
+            part.replace(file)
         except BaseException:
-            Path(new.name).unlink(missing_ok=True)
+            part.unlink(missing_ok=True)
             raise
+
+
+def _part(file: Path) -> Path:
+    return file.with_name(f".{file.name}.part")

@@ -1,10 +1,11 @@
-"""Images that clients add: written to one folder under the hash of their bytes, then indexed."""
+"""Images that clients add and delete: written to the folder of uploads, then indexed."""
 
 import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,19 +13,12 @@ from limner.data.heif import is_heif
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage, key_of
-from limner.search.image_files import NAME, added_by_client, browser_type, is_upload
+from limner.search.image_files import browser_type
 from limner.search.index import index_pictures
+from limner.search.uploads import ENDINGS, NAME, Uploads, is_in, is_upload
 from limner.server.problems import RefusedError
 from limner.wire import Hit, Item
 
-_ENDINGS = {
-    "image/jpeg": ".jpg",
-    "image/png": ".png",
-    "image/gif": ".gif",
-    "image/webp": ".webp",
-    "image/avif": ".avif",
-    "image/bmp": ".bmp",
-}
 _TIDY_AFTER = 64
 """Number of changes after which the store is tidied up; each leaves a small file that every later reader opens."""
 
@@ -45,12 +39,24 @@ class Changes:
         self.engine = engine
         self.folder = None if folder is None else writable(folder)
         self._changes = 0
-        # `delete` removes files of this folder: one that its owner indexed from here must never be among them
-        for path in engine.files.snapshot().columns["path"].to_pylist():
-            if Path(path).parent == self.folder and not is_upload(path, self.folder):
+        self._uploads = None if self.folder is None else self._claimed(self.folder)
+
+    def _claimed(self, folder: Path) -> Uploads:
+        files = self.engine.files
+        paths = files.snapshot().columns["path"].to_pylist()
+        # links are followed once a folder, not once a picture
+        here = {parent for parent in {_parent(path) for path in paths} if is_in(parent, folder)}
+        for path in paths:
+            # `delete` removes files of this folder: those that its owner indexed from here must not lie among them
+            if _parent(path) in here and not is_upload(path, folder):
                 raise SettingsError(
-                    f"{self.folder}: uploads need a folder of their own; {Path(path).name} was indexed from there"
+                    f"{folder}: uploads need a folder of their own; {Path(path).name} was indexed from there"
                 )
+        uploads = Uploads.claim(folder, files)
+        # while another process writes it is left for the next change: that process may be adding a picture
+        with suppress(StoreError), files.writing():
+            uploads.recover(files)
+        return uploads
 
     def add(
         self, content: bytes, name: str, identity: str | None, metadata: Mapping[str, Any]
@@ -62,46 +68,59 @@ class Changes:
         """
         assert self.folder is not None
         # by the bytes, never by the client's name; what browsers do not show is HEIC or TIFF, or fails to decode
-        ending = _ENDINGS.get(browser_type(content[:16]) or "", ".heic" if is_heif(content[:64]) else ".tif")
-        path = self.folder / f"{hashlib.sha256(content).hexdigest()}{ending}"
+        kind = browser_type(content[:16]) or ("image/heic" if is_heif(content[:64]) else "image/tiff")
+        path = self.folder / f"{hashlib.sha256(content).hexdigest()}{ENDINGS[kind]}"
         facts = {**metadata, NAME: name, **({} if identity is None else {"identity": identity})}
-        # the name is the hash of the bytes: a file that is there already is the same image
-        new = not path.exists()
         try:
-            if new:
-                _write(path, content)
-            # one worker: it is one file, and the thread of the model waits for it anyway
-            done = index_pictures(
-                self.engine.encoder, self.engine.files, [path], metadata={str(path): facts}, workers=1
-            )
-            if done.skipped:
-                raise RefusedError(409, f"{name}: {done.skipped[0][1]}")
-        except BaseException as error:
-            # only a file that this call wrote: an older one belongs to a row of the store
-            if new:
-                path.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise StoreError(f"{path}: cannot be written ({error.strerror or error})") from None
-            raise
+            # the file, too, is written by whoever holds the store: an erasure meanwhile would take it for a leftover
+            with self.engine.files.writing(), self._written(path, content):
+                # one worker: it is one file, and the thread of the model waits for it anyway
+                done = index_pictures(
+                    self.engine.encoder, self.engine.files, [path], metadata={str(path): facts}, workers=1
+                )
+                if done.skipped:
+                    raise RefusedError(409, f"{name}: {done.skipped[0][1]}")
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written ({error.strerror or error})") from None
         self._tidy()
         entry = self.engine.files.entry(key_of(str(path)))
         assert entry is not None
         return entry
 
+    @contextmanager
+    def _written(self, path: Path, content: bytes) -> Iterator[None]:
+        """Write a picture that is not there; if the block fails, or the process is killed, it goes again."""
+        assert self._uploads is not None
+        # the name is the hash of the bytes: a file that is there already is the same image, perhaps of another row
+        if path.exists():
+            yield
+            return
+        with self._uploads.changing(str(path), self.engine.files):
+            self._uploads.write(path.name, content)
+            yield
+
     def delete(self, key: str) -> None:
         """Take an image out of the store, and delete its file if it was added here. Raises `RefusedError` (404)."""
-        entry = self.engine.files.entry(key)
-        # the row first, then the file: killed in between, a file is left over, but no row without one
-        if entry is None or not self.engine.files.delete([key]):
-            raise RefusedError(404, "the store holds no picture of this id")
-        path = Path(entry.path)
-        if added_by_client(entry, self.folder):
-            try:
-                path.unlink(missing_ok=True)
-            except OSError as error:
-                # logged and not raised: the image is out of the store, which is what was asked for
-                log.error("%s: cannot be deleted (%s)", path, error.strerror or error)
+        files = self.engine.files
+        try:
+            with files.writing():
+                entry = files.entry(key)
+                if entry is None:
+                    raise RefusedError(404, "the store holds no picture of this id")
+                # the row first, then the file: killed in between, the next change or start deletes the file
+                with self._deleting(entry):
+                    files.delete([key])
+        except OSError as error:
+            raise StoreError(f"{self.folder}: cannot be written ({error.strerror or error})") from None
         self._tidy()
+
+    def _deleting(self, entry: StoredImage) -> AbstractContextManager[None]:
+        # of other files there none has its own hash for a name
+        if self._uploads is None or not is_upload(entry.path, self.folder):
+            return nullcontext()
+        if Path(entry.path).stem != entry.sha256:
+            return nullcontext()
+        return self._uploads.changing(entry.path, self.engine.files)
 
     def _tidy(self) -> None:
         """Join the files that many changes have left; the changes stand also if that fails."""
@@ -112,6 +131,10 @@ class Changes:
                 self.engine.files.tidy()
             except StoreError as error:
                 log.error("%s", error)
+
+
+def _parent(path: str) -> str:
+    return path.rpartition(os.sep)[0]
 
 
 def without_path(one: T, folder: Path | None) -> T:
@@ -140,18 +163,3 @@ def writable(folder: Path) -> Path:
             f"{folder}: uploads cannot be written there ({error.strerror or error})"
         ) from None
     return folder
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file as a whole or not at all."""
-    # in the same folder, where a rename is atomic; the dot hides it from indexing
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-        try:
-            file.write(content)
-            file.flush()
-            # before the rename, or the name could lead to an empty file after a power cut
-            os.fsync(file.fileno())
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise

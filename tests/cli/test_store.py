@@ -1,5 +1,6 @@
 """`limner store`, on a store of toys."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from limner.search.entry import StoredImage
 from limner.search.store_files import StoreFiles
+from limner.search.uploads import Uploads
 from limner.server import audit
 from limner.server.audit import AuditLog
 from tests.cli.command import Limner, refused
@@ -96,6 +98,36 @@ def test_erase(limner: Limner, own: Path) -> None:
     assert (report["found"], report["dry_run"]) == ([], False)
     nothing = limner("store", "erase", own, "--where", "identity=nobody")
     assert (nothing.code, "0 pictures" in nothing.out) == (0, True)
+
+
+def test_erase_says_which_names_are_unknown(limner: Limner, own: Path, tmp_path: Path) -> None:
+    first, second, *rest = sorted(StoreFiles.open(own).entries().values(), key=lambda entry: entry.path)
+    (tmp_path / "link").symlink_to(Path(first.path).parent)
+    by_link = tmp_path / "link" / Path(first.path).name
+    for options in (("--dry-run",), ()):
+        done = limner("store", "erase", own, "--path", by_link, "--id", second.id, "--id", "0" * 32, *options)
+        assert done.code == 1
+        for name in (by_link, "0" * 32):
+            assert f"{name}: the store holds no such picture and none below it" in done.out
+    # what it does hold is erased all the same, so that a call that was killed can be made again
+    assert len(StoreFiles.open(own)) == 1 + len(rest)
+
+
+def test_erase_finds_what_a_deletion_left_in_the_uploads(limner: Limner, own: Path, tmp_path: Path) -> None:
+    opened, uploads = StoreFiles.open(own), tmp_path / "uploads"
+    refused(limner("store", "erase", own, "--uploads", uploads), "name the folder that `limner serve")
+    uploads.mkdir()
+    Uploads.claim(uploads, opened)
+    file = uploads / f"{hashlib.sha256(b'a picture').hexdigest()}.png"
+    for name in (("--path", file), ("--identity", "nobody"), ()):
+        file.write_bytes(b"a picture")
+        would = limner("store", "erase", own, *name, "--uploads", uploads, "--dry-run")
+        assert would.code == 0
+        assert f"{file} (no row names it)" in would.out
+        assert file.exists()
+        done = limner("store", "erase", own, *name, "--uploads", uploads)
+        assert (done.code, "1 pictures deleted that no row named" in done.out) == (0, True)
+        assert not file.exists()
 
 
 def test_erase_asks_on_a_terminal(limner: Limner, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Of what was erased nothing is left in any file; of what was not, everything is."""
 
+import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath
 from limner.search.table import Table
 from limner.search.traces import TraceSearch
+from limner.search.uploads import MARK, Uploads
 from limner.search.verify import DAMAGE, verify
 from tests.search.fake import DIM, FakeEncoder, Rows, unit
 
@@ -256,7 +258,7 @@ def test_killed_at_each_step(tmp_path: Path) -> None:
     uploads = tmp_path / "uploads"
     uploads.mkdir()
     some = [made(number, 5, True) for number in range(6)]
-    digest = some[1].entry.sha256
+    digest = hashlib.sha256(b"a picture").hexdigest()
     upload = StoredImage(
         f"{uploads}/{digest}.jpg", digest, 1, 1, metadata={"name": "x", "note": "a long note"}
     )
@@ -271,6 +273,8 @@ def test_killed_at_each_step(tmp_path: Path) -> None:
         shutil.copytree(tmp_path / "template", folder)
         Path(upload.path).write_bytes(b"a picture")
         files = StoreFiles.open(folder)
+        (uploads / MARK).unlink(missing_ok=True)
+        Uploads.claim(uploads, files)
         # a writer that has cleaned up before, as each one does
         with files.writing():
             pass
@@ -319,6 +323,22 @@ def test_what_is_erased(tmp_path: Path) -> None:
     assert paths(ids="0" * 32) == []
 
 
+@given(
+    wanted=st.lists(
+        st.sampled_from(["/", "/a", "/a/", "/a/b", "/a/b.jpg", "/c", "/a/b/c.jpg", "/d/e"]), max_size=4
+    )
+)
+def test_what_is_unknown(wanted: list[str]) -> None:
+    rows = ["/a/b/c.jpg", "/a/b.jpg", None, "/d/e"]
+
+    def is_held(path: str) -> bool:
+        return any(
+            row is not None and (row == path or row.startswith(path.rstrip("/") + "/")) for row in rows
+        )
+
+    assert module._without_rows(wanted, rows) == [path for path in wanted if not is_held(path)]
+
+
 def test_a_name_that_is_not_there_and_one_that_others_contain(tmp_path: Path) -> None:
     some = [made(number, 7, False) for number in range(4)]
     files = store_of(tmp_path / "store", some)
@@ -326,6 +346,7 @@ def test_a_name_that_is_not_there_and_one_that_others_contain(tmp_path: Path) ->
     generation = files.manifest.generation
     report = erase(files, paths=["/people/camera"], ids=["0123456789abcdef" * 2])
     assert (report.pictures, report.left, report.found) == (0, 4, ())
+    assert report.unknown == ("0123456789abcdef" * 2, "/people/camera")
     # the path is a part of others; of the names that were never there nothing is seen
     assert (report.traces.shared, report.traces.visible) == (1, 0)
     assert files.manifest.generation == generation
@@ -404,7 +425,7 @@ def test_the_owners_files_stay(tmp_path: Path) -> None:
     uploads = tmp_path / "uploads"
     uploads.mkdir()
     some = [made(number, 11, False) for number in range(3)]
-    digest = some[0].entry.sha256
+    digest = hashlib.sha256(b"a picture").hexdigest()
     paths = [uploads / f"{digest}.jpg", uploads / "own.jpg", tmp_path / f"{digest}.jpg"]
     facts = {"name": "of a client", "note": "a note of one"}
     some = [
@@ -414,6 +435,7 @@ def test_the_owners_files_stay(tmp_path: Path) -> None:
     for path in paths:
         path.write_bytes(b"a picture")
     files = store_of(tmp_path / "store", some)
+    Uploads.claim(uploads, files)
     told: list[Any] = []
 
     def forget(keys: Any, texts: Any) -> int:

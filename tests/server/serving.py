@@ -7,6 +7,7 @@ from typing import Any
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.store_files import StoreFiles
+from limner.search.uploads import MARK
 from tests.search.fake import DIM, FakeEncoder, draw
 
 COUNT = 8
@@ -16,6 +17,11 @@ HOME = "home of ann/pictures"
 
 def base64_of(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
+
+
+def added_to(folder: Path) -> list[Path]:
+    """The pictures in a folder of uploads, and what a change has left there; not the name of its store."""
+    return sorted(path for path in folder.iterdir() if path.name != MARK)
 
 
 def problem(response: Any, status: int) -> dict[str, Any]:

@@ -1,19 +1,22 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+import unicodedata
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from limner.errors import DataError, SettingsError
 from limner.server import audit
 from limner.server.audit import AuditLog, forget, trim, verify
+from limner.wire import where_strings
 
 PER_EXAMPLE = settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -104,7 +107,7 @@ def test_a_line_that_is_changed_removed_put_in_or_moved_is_found(tmp_path: Path,
 def test_old_lines_go_and_the_others_stay_as_they_are(
     tmp_path: Path, ages: list[list[int]], days: list[int]
 ) -> None:
-    """Also where the clock has gone back and forth, and after several days of it."""
+    """Those at the start, also where the clock has gone back and forth, and after several days of it."""
     file = tmp_path / "audit.jsonl"
     file.unlink(missing_ok=True)
     now = datetime(2026, 11, 24, tzinfo=UTC)
@@ -121,18 +124,21 @@ def test_old_lines_go_and_the_others_stay_as_they_are(
             today = now
             before = file.read_bytes().splitlines()
             cutoff = now - timedelta(days=age, hours=12)
+            digests = [verify(file).digest]
             removed = trim(file, cutoff)
             kept = file.read_bytes().splitlines()
             report = verify(file)
             assert report.sound, report.reason
-            fresh = [
-                line
-                for line in before
-                if not audit.lines_removed(line)
-                and json.loads(line)["time"] >= cutoff.isoformat(timespec="milliseconds")
-            ]
+            own = [line for line in before if not audit.lines_removed(line)]
+            times = [json.loads(line)["time"] for line in own]
+            oldest = cutoff.isoformat(timespec="milliseconds")
+            # up to the last old line before the first young one; those of the same moment count as ahead of the clock
+            young = next((at for at, time in enumerate(times) if oldest <= time < audit._now()), len(own))
+            fresh = own[max((at + 1 for at in range(young) if times[at] < oldest), default=0) :]
             assert [line for line in kept if not audit.lines_removed(line)] == fresh
             assert report.removed + len(fresh) == total + 1
+            # a kept digest fits as long as its line stands
+            assert verify(file, digests[-1]).holds == (bool(fresh) or removed == 0)
             assert removed == sum(not audit.lines_removed(line) for line in before) - len(fresh)
         log.append({"request": "last"})
         assert verify(file).sound
@@ -209,19 +215,137 @@ def test_what_is_forgotten_is_gone_and_the_rest_stays(
     if not done.changed:
         assert after == before
     else:
-        # a first line that says so, in front of every line of before, with who and when
-        assert (after[0]["reason"], after[0]["changed"]) == ("parts of lines were forgotten", done.changed)
-        assert [line["time"] for line in after[1:]] == [line["time"] for line in before]
-        assert all(line["who"] == "ann-laptop" for line in after[2:])
-        # no digest of what has gone is left
-        assert not digests & {line["previous"] for line in after}
-        assert not verify(file, digests.pop()).holds
+        assert [line["time"] for line in after] == [line["time"] for line in before]
+        assert all(line["who"] == "ann-laptop" for line in after[1:])
+        # without the random part nobody can try what fits the old digest
+        assert all("salt" not in line for line in after if "forgotten" in line)
+        assert report.forgotten == done.changed
+    # a digest that was kept still fits, whatever was changed
+    assert verify(file, digests.pop()).holds
     for line, old in zip(after[::-1], before[::-1], strict=False):
         if "forgotten" not in line:
-            assert {**line, "previous": 0} == {**old, "previous": 0}
+            assert line == old
     log.append({"request": "goes on"})
     assert verify(file).sound
     assert not forget(file, keys, texts).changed
+
+
+@PER_EXAMPLE
+@given(data=st.data())
+def test_no_line_bridges_a_gap(tmp_path: Path, data: st.DataObject) -> None:
+    """A kept digest proves its line and those before it, whatever a forger writes in front of them."""
+    file = tmp_path / "audit.jsonl"
+    written(file, *({"request": "search", "text": f"query {n}"} for n in range(8)))
+    kept, lines = verify(file).digest, file.read_bytes().splitlines()
+    begin = data.draw(st.integers(1, 7))
+    end = data.draw(st.integers(begin + 1, 8))
+    bridge: dict[str, Any] = {
+        "time": read(file)[begin]["time"],
+        "request": "begin",
+        "reason": "old lines were removed",
+    }
+    if data.draw(st.booleans()):
+        bridge |= {"removed": end - begin}
+    bridge |= {"continues": audit._digest(lines[end - 1])}
+    is_first = data.draw(st.booleans())
+    changed = json.dumps({**json.loads(lines[begin - 1]), "who": "bob", "text": "forged"}).encode()
+    bridge |= {"previous": None if is_first else audit._digest(changed)}
+    before = [] if is_first else [*lines[: begin - 1], changed]
+    if data.draw(st.booleans()):
+        before = [] if is_first else lines[:begin]
+        bridge |= {"previous": audit._digest(lines[begin - 1]) if before else None}
+    file.write_bytes(b"\n".join([*before, json.dumps(bridge).encode(), *lines[end:]]) + b"\n")
+    report = verify(file, kept)
+    # only in place of all that stood before it, which says that it is gone
+    assert report.sound == (is_first and end < len(lines))
+    if report.sound:
+        assert file.read_bytes().splitlines()[1:] == lines[end:]
+
+
+def test_a_line_that_is_called_forgotten_is_counted(tmp_path: Path) -> None:
+    """Without a key nobody can keep a forger from what `forget` does; the count shows it."""
+    file = tmp_path / "audit.jsonl"
+    written(file, {"request": "search", "text": "one"}, {"request": "search", "text": "two"})
+    kept, lines = verify(file).digest, file.read_bytes().splitlines()
+    changed = {**json.loads(lines[1]), "who": "bob", "forgotten": True, "digest": audit._digest(lines[1])}
+    file.write_bytes(b"\n".join([lines[0], json.dumps(changed).encode(), lines[2]]) + b"\n")
+    assert (verify(file, kept).sound, verify(file, kept).forgotten) == (True, 1)
+
+
+NAMES = [
+    'O"Brien',
+    "C:\\ann",
+    "ann|eve",
+    "Zoë Müller",
+    "Zoe\u0308 Mu\u0308ller",
+    "Ann Lee",
+    "ǅemal",
+    "5%",
+    "*",
+]
+
+
+@PER_EXAMPLE
+@given(
+    name=st.one_of(st.sampled_from(NAMES), st.text(min_size=1, max_size=8).filter(str.strip)),
+    form=st.sampled_from(["NFC", "NFD"]),
+    kind=st.sampled_from(["erase", "quotes", "one of", "text", "pattern"]),
+)
+def test_any_identity_is_forgotten(tmp_path: Path, name: str, form: Any, kind: str) -> None:
+    asked = unicodedata.normalize(form, name)
+    line: dict[str, Any] = {"request": "items", "status": 200, "found": []}
+    if kind == "text":
+        line |= {"text": f"somebody like {asked} in red"}
+    elif kind == "pattern":
+        line |= {"where": [f"identity~{asked[:1]}*"]} if asked[:1] not in "=!<>~" else {"text": asked}
+    else:
+        where = where_strings({"identity": asked if kind != "one of" else ["x", asked]})
+        line |= {"where": [f"identity!={json.dumps(asked)}"] if kind == "quotes" else where}
+    file = tmp_path / "audit.jsonl"
+    written(file, line, {"request": "items", "where": ["identity=nobody"], "text": "qqq"})
+    folded = audit._folded(name)
+    assume(name[:1].strip() == name[:1] and name == name.strip())
+    others = any(part in audit._folded("identity=nobody qqq") for part in [folded])
+    done = forget(file, [], [name])
+    assert done.changed == 1 or (others and done.changed == 2)
+    assert not {"text", "where"} & read(file)[1].keys()
+    assert verify(file).sound
+
+
+_KILLED = """
+import os, signal, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from limner.server import audit
+os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
+audit.trim(Path(sys.argv[1]), datetime(2026, 2, 1, tzinfo=UTC))
+"""
+
+
+@pytest.mark.parametrize("then", ["start", "trim", "forget", "forget nothing", "moved away"])
+def test_what_a_killed_trim_leaves_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
+    file = tmp_path / "audit.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "_now", lambda: "2026-01-01T00:00:00.000+00:00")
+        log = written(file, {"request": "search", "text": "of January"})
+    log.append({"request": "search", "text": "Ann in red", "found": [KEYS[0]]})
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", _KILLED, str(file)], env=environment, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    left = tmp_path / ".audit.jsonl.part"
+    assert left.exists()
+    assert left.stat().st_mode & 0o077 == 0
+    if then == "start":
+        AuditLog(file)
+    elif then == "trim":
+        trim(file, datetime(2020, 1, 1, tzinfo=UTC))
+    elif then == "moved away":
+        file.rename(tmp_path / "old.jsonl")
+        forget(file, [KEYS[0]])
+    else:
+        forget(file, [KEYS[0]] if then == "forget" else [KEYS[1]])
+    assert not left.exists()
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_nothing_to_forget(tmp_path: Path) -> None:
@@ -239,12 +363,11 @@ def test_forgetting_after_old_lines_were_removed(tmp_path: Path, monkeypatch: py
     with file.open("ab") as end:
         end.write(b"damaged " + KEYS[0].encode() + b"\n")
     trim(file, datetime(2026, 2, 1, tzinfo=UTC))
+    assert verify(file).broken == 3
     assert forget(file, [KEYS[0]]).changed == 2
     assert KEYS[0] not in file.read_text()
-    # the digest of a line that was removed before
-    assert "continues" not in file.read_text()
-    assert verify(file).sound
-    assert verify(file).removed == 2
+    report = verify(file)
+    assert (report.sound, report.removed, report.forgotten) == (True, 2, 2)
 
 
 def test_half_a_line_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from limner.server.audit_routes import asked_of
 from limner.server.routes_search import SearchBody
 from limner.server.settings import ServerSettings
 from tests.search.fake import draw
-from tests.server.serving import COUNT, HOME, base64_of, problem
+from tests.server.serving import COUNT, HOME, added_to, base64_of, problem
 
 TOKEN = "s3cret-s3cret-s3cret"
 
@@ -46,6 +46,7 @@ def test_each_query_is_recorded(client: TestClient, file: Path, tmp_path: Path) 
     (line,) = lines(file)
     assert line.pop("time").endswith("+00:00")
     assert len(line.pop("previous")) == 64
+    assert len(line.pop("salt")) == 32
     assert line == {
         "who": None,
         "client": "testclient",
@@ -163,7 +164,7 @@ def test_no_line_no_answer_and_no_change(
     ):
         assert "the record of requests" in problem(answer, 503)["detail"]
     assert len(engine.files) == COUNT
-    assert list((tmp_path / "uploads").iterdir()) == []
+    assert added_to(tmp_path / "uploads") == []
     # what tells nothing of a picture goes on
     assert client.get("/health").status_code == 200
     assert client.get("/metrics").status_code == 200

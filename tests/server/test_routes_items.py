@@ -15,7 +15,7 @@ from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes
 from tests.search.fake import draw
 from tests.server.running import running
-from tests.server.serving import COUNT, HOME, base64_of, problem
+from tests.server.serving import COUNT, HOME, added_to, base64_of, problem
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_add_and_find(changing: TestClient, tmp_path: Path) -> None:
         "metadata": {"camera": 9, "name": "../../new.png"},
         "taken": "2026-12-01T10:00:00",
     }
-    (file,) = (tmp_path / "uploads").iterdir()
+    (file,) = added_to(tmp_path / "uploads")
     assert len(file.stem) == 64
     assert file.suffix == ".png"
     best = changing.post("/v1/search", json={"image": body["image"], "k": 1}).json()["hits"][0]
@@ -167,14 +167,14 @@ def test_what_cannot_be_added(
     body = {"name": "a.png", "image": base64_of(draw(tmp_path / "a.png", 99)), **change}
     problem(changing.post("/v1/items", json=body), status)
     assert len(engine.files) == COUNT
-    assert list((tmp_path / "uploads").iterdir()) == []
+    assert added_to(tmp_path / "uploads") == []
 
 
 def test_erase(changing: TestClient, engine: Engine, tmp_path: Path) -> None:
     picture = draw(tmp_path / "elsewhere" / "new.png", 99)
     body = {"name": "new.png", "image": base64_of(picture), "identity": "anybody else"}
     added = changing.post("/v1/items", json=body).json()
-    (file,) = (tmp_path / "uploads").iterdir()
+    (file,) = added_to(tmp_path / "uploads")
     owned = changing.get("/v1/items").json()["items"][0]
     owner = next(path for path in (tmp_path / HOME).iterdir() if path.name == owned["name"])
     response = changing.post("/v1/erase", json={"ids": [owned["id"]], "identity": "anybody else"})

@@ -1,4 +1,8 @@
 import hashlib
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -6,12 +10,13 @@ import pytest
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
 from limner.search.entry import key_of
+from limner.search.erase import erase
 from limner.search.index import index_pictures
 from limner.server import uploads
 from limner.server.problems import RefusedError
 from limner.server.uploads import Changes, shown_name, writable
 from tests.search.fake import draw
-from tests.server.serving import COUNT, HOME
+from tests.server.serving import COUNT, HOME, added_to
 
 
 def test_a_full_disk_leaves_nothing(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,12 +30,12 @@ def test_a_full_disk_leaves_nothing(engine: Engine, tmp_path: Path, monkeypatch:
         patch.setattr("os.fsync", full)
         with pytest.raises(StoreError, match="No space left"):
             changes.add(content, "a.png", None, {})
-    assert list((tmp_path / "uploads").iterdir()) == []
+    assert added_to(tmp_path / "uploads") == []
     with engine.files.writing():
         other = Engine(type(engine.files).open(engine.files.folder), engine.encoder)
         with pytest.raises(StoreError, match="another process"):
             Changes(other, tmp_path / "uploads").add(content, "a.png", None, {})
-    assert list((tmp_path / "uploads").iterdir()) == []
+    assert added_to(tmp_path / "uploads") == []
     assert len(engine.files) == COUNT
     changes.add(content, "a.png", None, {})
     assert len(engine.files) == COUNT + 1
@@ -42,7 +47,7 @@ def test_broken_pictures(engine: Engine, tmp_path: Path) -> None:
     for broken in (b"", b"GIF89a", content[: len(content) // 2]):
         with pytest.raises(RefusedError, match=r"a\.png: "):
             changes.add(broken, "a.png", None, {})
-    assert list((tmp_path / "uploads").iterdir()) == []
+    assert added_to(tmp_path / "uploads") == []
 
 
 def test_many_changes_are_joined(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,16 +64,91 @@ def test_the_owners_pictures_are_never_deleted(engine: Engine, tmp_path: Path) -
     with pytest.raises(SettingsError, match=r"a folder of their own; 0\.png was indexed"):
         Changes(engine, tmp_path / HOME)
     changes = Changes(engine, tmp_path / "uploads")
-    # indexed from there while the server runs: by its own name, under a hash that is not its own, and under its own
+    # indexed from there while the server runs, by its own name and under a hash that is not its own
     content = draw(tmp_path / "a.png", 99).read_bytes()
-    names = ["mine", "0" * 64, hashlib.sha256(content).hexdigest()]
-    files = [tmp_path / "uploads" / f"{name}.png" for name in names]
-    for file in files:
+    for name in ("mine", "0" * 64):
+        file = tmp_path / "uploads" / f"{name}.png"
         file.write_bytes(content)
         index_pictures(engine.encoder, engine.files, [file])
         changes.delete(key_of(str(file)))
+        erase(engine.files, uploads=tmp_path / "uploads")
         assert file.exists()
     assert len(engine.files) == COUNT
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from limner.search.engine import Engine
+from limner.search.store_files import StoreFiles
+from limner.search.uploads import Uploads
+from limner.server import uploads
+from tests.search.fake import FakeEncoder
+
+def end(*given, **named):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+store, folder, kind, argument = sys.argv[1:]
+changes = uploads.Changes(Engine(StoreFiles.open(store), FakeEncoder()), Path(folder))
+if kind == "before the rename":
+    os.fsync = end
+elif kind == "before the row":
+    uploads.index_pictures = end
+elif kind == "before the file goes":
+    StoreFiles.delete = lambda *given, real=StoreFiles.delete: real(*given) and end()
+elif kind == "before the row goes":
+    StoreFiles.delete = end
+if "goes" in kind:
+    changes.delete(argument)
+else:
+    changes.add(Path(argument).read_bytes(), "a.png", "victim", {})
+"""
+
+
+@pytest.mark.parametrize(
+    "kind", ["before the rename", "before the row", "before the file goes", "before the row goes"]
+)
+def test_a_killed_change_leaves_no_picture(kind: str, engine: Engine, tmp_path: Path) -> None:
+    """Whoever comes next removes it: the next start, the next change, or an erasure."""
+    uploads, picture = tmp_path / "uploads", draw(tmp_path / "a.png", 99)
+    changes = Changes(engine, uploads)
+    other = changes.add(draw(tmp_path / "b.png", 98).read_bytes(), "b.png", "other", {})
+    argument = str(picture)
+    if "goes" in kind:
+        argument = changes.add(picture.read_bytes(), "a.png", "victim", {}).id
+    stays = kind == "before the row goes"
+
+    def kill() -> None:
+        command = [sys.executable, "-c", _KILLED, str(engine.files.folder), str(uploads), kind, argument]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        # the other picture, the name of what was changed, and what the change has left
+        assert len(added_to(uploads)) == 3
+
+    def expect(*, and_victim: bool) -> None:
+        held = [Path(other.path).name]
+        if and_victim:
+            held.append(f"{hashlib.sha256(picture.read_bytes()).hexdigest()}.png")
+        assert [path.name for path in added_to(uploads)] == sorted(held)
+
+    kill()
+    Changes(engine, uploads)
+    expect(and_victim=stays)
+    if "goes" in kind and not stays:
+        argument = changes.add(picture.read_bytes(), "a.png", "victim", {}).id
+    kill()
+    third = changes.add(draw(tmp_path / "c.png", 97).read_bytes(), "c.png", None, {})
+    changes.delete(third.id)
+    expect(and_victim=stays)
+    if "goes" in kind and not stays:
+        argument = changes.add(picture.read_bytes(), "a.png", "victim", {}).id
+    kill()
+    report = erase(engine.files, identity="victim", uploads=uploads)
+    assert report.found == ()
+    assert (report.uploads, report.leftovers) == ((1, 0) if stays else (0, 1))
+    expect(and_victim=False)
+    assert Path(other.path).exists()
 
 
 def test_a_change_that_is_done_is_no_failure(
