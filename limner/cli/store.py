@@ -151,7 +151,8 @@ def erase_command(
     only what was deleted earlier goes. Files of pictures that clients did not add are left alone. A path or key that
     the store does not hold is listed, with exit code 1; all else is done.
     """
-    from limner.search.erase import erasable, erase
+    from limner.search.erasable import erasable
+    from limner.search.erase import erase
     from limner.search.store_files import StoreFiles
 
     opened = StoreFiles.open(store)

@@ -10,7 +10,6 @@ No deletion within a table: LanceDB keeps deleted rows of a file as long as they
 the files of its transactions.
 """
 
-import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -21,16 +20,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Bool
 
 from limner.errors import StoreError
 from limner.inference.calibration import FILE as CALIBRATION
 from limner.search.commits import digest_sum
 from limner.search.compaction import alive_bytes
-from limner.search.conditions import Condition
-from limner.search.entry import FIELDS, StoredImage, key_of
+from limner.search.erasable import Erasable, chosen_by
 from limner.search.manifest import FILE, MODEL_FOLDER, StoreManifest, write_manifest
-from limner.search.metadata_index import MetadataIndex
 from limner.search.row_digests import DIGEST, damaged, facts_digests
 from limner.search.segments import FOLDER, FULL, SegmentWriter, sync_folder
 from limner.search.store_files import StoreFiles
@@ -39,7 +35,7 @@ from limner.search.table import Table
 from limner.search.traces import Traces, TraceSearch, files_below, values_of
 from limner.search.uploads import Uploads
 from limner.store_reports import ErasureReport, Remains, TraceCounts
-from limner.wire import Where, where_strings
+from limner.wire import Where
 
 Forget = Callable[[Collection[str], Collection[str]], int]
 """Removes from an audit log what it tells of keys and of texts, and returns the number of lines that it changed."""
@@ -54,38 +50,6 @@ _TRACED = 20_000  # rows whose traces are searched for; they take 6 KB of memory
 _PLACES = ["id", "segment", "offset", "thumbnail_size"]
 _OTHERS = (FILE, CALIBRATION, MODEL_FOLDER)
 """Files of a store that hold nothing of its images; what is in them is no trace of one."""
-
-
-@dataclass(frozen=True)
-class Erasable:
-    """The images and sentences that an erasure is about.
-
-    - `images`: key and facts of each image, in the order of their paths; `sentences`: keys of sentences.
-    - `named`: keys, paths and identities that were asked for, whether the store holds such images or not.
-    - `unknown`: the keys and paths among them of which it holds nothing.
-    """
-
-    images: list[StoredImage]
-    sentences: list[str]
-    named: tuple[tuple[str, str], ...]
-    unknown: tuple[str, ...] = ()
-
-    @property
-    def keys(self) -> list[str]:
-        """Keys of the images."""
-        return [image.id for image in self.images]
-
-
-def erasable(
-    files: StoreFiles,
-    ids: str | Iterable[str] = (),
-    *,
-    identity: str | None = None,
-    paths: str | Path | Iterable[str | Path] = (),
-    where: Where = (),
-) -> Erasable:
-    """Find what `erase` would erase with these arguments."""
-    return files.read(lambda: _chosen(files, ids, identity, paths, where))
 
 
 def erase(
@@ -117,7 +81,7 @@ def erase(
     # of what lies elsewhere nothing would be removed
     expect_own_files(files.folder)
     with files.writing():
-        chosen = _chosen(files, ids, identity, paths, where)
+        chosen = chosen_by(files, ids, identity, paths, where)
         added = None if uploads is None else Uploads.of(uploads, files)
         old = _Generation.of(files, chosen)
         traces, traced = _traces(files, chosen)
@@ -146,73 +110,6 @@ def erase(
             traced=traced,
             **_proof(files, added, traces, shared, visible, tell),
         )
-
-
-def _chosen(
-    files: StoreFiles,
-    ids: str | Iterable[str],
-    identity: str | None,
-    paths: str | Path | Iterable[str | Path],
-    where: Where,
-) -> Erasable:
-    keys = {ids} if isinstance(ids, str) else set(ids)
-    given = [paths] if isinstance(paths, str | Path) else paths
-    wanted = [os.path.abspath(path) for path in given]  # noqa: PTH100 - as indexed: resolve() would follow links
-    rows = files.table.all(["id", *FIELDS])
-    named = np.isin(np.array(rows["id"].to_pylist(), object), list(keys)) | _below(rows["path"], wanted)
-    conditions = [Condition.parse(one) for one in where_strings(where)]
-    if identity is not None or conditions:
-        named |= _meeting(rows, identity, conditions)
-    images = [StoredImage.from_row(row) for row in rows.filter(pa.array(named)).to_pylist()]
-    images.sort(key=lambda image: image.path)
-    erased = {image.path for image in images}
-    sentences = files.sentences.all(["id", "path"])
-    # also those of a named path without an image
-    theirs = _below(sentences["path"], wanted) | np.array(
-        [path in erased for path in sentences["path"].to_pylist()], bool
-    )
-    asked = [("id", key) for key in sorted(keys)]
-    asked += [("path", path) for path in wanted] + [("id", key_of(path)) for path in wanted]
-    if identity is not None:
-        asked.append(("identity", identity))
-    unknown = sorted(keys.difference(rows["id"].to_pylist()))
-    unknown += _without_rows(wanted, [*rows["path"].to_pylist(), *sentences["path"].to_pylist()])
-    return Erasable(
-        images, sentences["id"].filter(pa.array(theirs)).to_pylist(), tuple(asked), tuple(unknown)
-    )
-
-
-def _without_rows(wanted: list[str], paths: list[str | None]) -> list[str]:
-    """The wanted paths at and below which no row is."""
-    held = set(paths)
-    some = [path for path in wanted if path not in held]
-    # folders only: of many wanted files each is looked up, not each compared with all rows
-    parents: set[str] = set()
-    for path in held if some else ():
-        while path and (path := path.rpartition(os.sep)[0]) not in parents:
-            parents.add(path)
-    return [path for path in some if path.rstrip(os.sep) not in parents]
-
-
-def _below(column: pa.ChunkedArray, wanted: list[str]) -> Bool[np.ndarray, " rows"]:
-    """True for the paths that are wanted, or lie below one of them."""
-    exact = set(wanted)
-    # with the separator: below "/a/b" lies "/a/b/c" and not "/a/bc"
-    folders = tuple(path.rstrip(os.sep) + os.sep for path in wanted)
-    return np.array(
-        [path is not None and (path in exact or path.startswith(folders)) for path in column.to_pylist()],
-        bool,
-    )
-
-
-def _meeting(rows: pa.Table, identity: str | None, conditions: list[Condition]) -> Bool[np.ndarray, " rows"]:
-    met = np.ones(len(rows), bool)
-    if identity is not None:
-        met &= np.array([one == identity for one in rows["identity"].to_pylist()], bool)
-    index = MetadataIndex(rows)
-    for condition in conditions:
-        met &= index.meeting(condition)
-    return met
 
 
 @dataclass(frozen=True)

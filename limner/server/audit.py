@@ -301,7 +301,7 @@ class _Said:
         return any(self._pattern.search(_folded(one)) for one in told)
 
     def _values(self, where: str) -> Iterator[str]:
-        """What a condition compares with: in quotes it is spelled with backslashes."""
+        """The value that a condition compares with: in quotes it is spelled with backslashes."""
         try:
             condition = Condition.parse(where)
         except SettingsError:

@@ -15,9 +15,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from limner.errors import StoreError
+from limner.search import erasable as erasable_module
 from limner.search import erase as module
 from limner.search.entry import StoredImage, key_of
-from limner.search.erase import erasable, erase
+from limner.search.erasable import erasable
+from limner.search.erase import erase
 from limner.search.repair import repair
 from limner.search.segments import SegmentWriter
 from limner.search.sentences import Sentence, SentenceTable
@@ -336,7 +338,7 @@ def test_what_is_unknown(wanted: list[str]) -> None:
             row is not None and (row == path or row.startswith(path.rstrip("/") + "/")) for row in rows
         )
 
-    assert module._without_rows(wanted, rows) == [path for path in wanted if not is_held(path)]
+    assert erasable_module._without_rows(wanted, rows) == [path for path in wanted if not is_held(path)]
 
 
 def test_a_name_that_is_not_there_and_one_that_others_contain(tmp_path: Path) -> None:
