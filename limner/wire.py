@@ -262,6 +262,9 @@ class SentencesAnswer(ResponseModel):
     total: int
     """Sentences of the store."""
 
+    left_out: int = Field(default=0, exclude_if=operator.not_)
+    """Last hits that are left out, because the answer would be longer than the server sends."""
+
 
 class Item(ResponseModel):
     """A picture of the store."""

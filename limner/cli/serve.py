@@ -72,7 +72,7 @@ def serve_command(
         int, typer.Option(min=1, help="Largest metadata of a picture that a client adds, in KiB of JSON.")
     ] = 16,
     max_answer: Annotated[
-        int, typer.Option(min=1, help="MiB after which a list of pictures or hits ends early.")
+        int, typer.Option(min=1, help="MiB after which a list of pictures, hits or sentences ends early.")
     ] = 4,
     request_seconds: Annotated[
         float, typer.Option(min=0.1, help="Seconds that a request may take to arrive, body included.")

@@ -22,8 +22,9 @@ def add_command(
     file: TokenFile,
     name: Annotated[str, typer.Argument(help="Name of the token's owner, for the audit log.")],
     rights: Annotated[
-        str, typer.Option(help="Rights with commas between them: search, add, erase.")
-    ] = "search",
+        list[str],
+        typer.Option(help="Rights with commas between them: search, add, erase; may be repeated."),
+    ] = ["search"],  # noqa: B006 - as Typer has it
 ) -> TokenAdded:
     """Make a token, print it, and add its hash to a file.
 
@@ -31,7 +32,7 @@ def add_command(
     """
     from limner.server.tokens import RIGHTS, add_token
 
-    asked = [right.strip() for right in rights.split(",")]
+    asked = [right.strip() for some in rights for right in some.split(",")]
     chosen = [right for right in RIGHTS if right in asked]
     # an error and no smaller rights: a misspelt one would be found out by a refused client
     if unknown := [right for right in asked if right not in RIGHTS]:

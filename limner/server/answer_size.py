@@ -1,8 +1,8 @@
-"""The sizes of metadata: of one picture that is added, and of all pictures that one answer tells."""
+"""The sizes of metadata, identities and sentences: of one picture that is added, and of all that one answer tells."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow.compute as pc
@@ -10,10 +10,12 @@ from jaxtyping import Int
 
 from limner.search.snapshot import Snapshot
 from limner.server.problems import RefusedError
-from limner.wire import Hit, MetadataField
+from limner.wire import FoundSentence, Hit, Item, MetadataField
+
+T = TypeVar("T", Hit, Item)
 
 _EACH = 512
-"""Bytes that an answer has for each picture beside its metadata: key, name, scores, the names of fields."""
+"""Bytes that an answer has for each picture or sentence beside what is measured: key, scores, the names of fields."""
 
 
 def check_metadata(metadata: Mapping[str, Any], most: int) -> None:
@@ -26,16 +28,23 @@ def check_metadata(metadata: Mapping[str, Any], most: int) -> None:
 def rows_that_fit(
     snapshot: Snapshot, rows: Int[np.ndarray, " some"], most: int
 ) -> Int[np.ndarray, " fitting"]:
-    """The first rows whose items have no more bytes than `most` together, and at least one."""
-    sizes = pc.binary_length(snapshot.columns["metadata"].take(rows)).to_numpy()
-    return rows[: _fitting(sizes, most)]
+    """The first rows whose items have no more bytes than `most` together, and at least one; see `pictures_that_fit`."""
+    sizes = np.zeros(len(rows), np.int64)
+    for name in ("metadata", "identity"):
+        sizes += pc.fill_null(pc.binary_length(snapshot.columns[name].take(rows)), 0).to_numpy()
+    return rows[: _fitting(sizes.tolist(), most)]
 
 
-def hits_that_fit(hits: Sequence[Hit], most: int) -> tuple[Hit, ...]:
-    """The first hits that have no more bytes than `most` together, and at least one."""
-    # without their attention, which has a size of the model's
-    sizes = np.array([_size(hit.metadata) for hit in hits], np.int64)
-    return tuple(hits[: _fitting(sizes, most)])
+def pictures_that_fit(pictures: Sequence[T], most: int) -> tuple[T, ...]:
+    """The first hits or items that have no more bytes than `most` together, and at least one."""
+    # a name, too: for an upload it is what a client has called it. Without attention, which has a size of the model's
+    sizes = (_size([one.name, one.identity, one.metadata]) for one in pictures)
+    return tuple(pictures[: _fitting(sizes, most)])
+
+
+def sentences_that_fit(sentences: Sequence[FoundSentence], most: int) -> tuple[FoundSentence, ...]:
+    """The first sentences that have no more bytes than `most` together, and at least one."""
+    return tuple(sentences[: _fitting((_size(one.text) for one in sentences), most)])
 
 
 def fields_that_fit(fields: Sequence[MetadataField], most: int) -> tuple[MetadataField, ...]:
@@ -44,14 +53,20 @@ def fields_that_fit(fields: Sequence[MetadataField], most: int) -> tuple[Metadat
         field if _size(field.values) <= most // 2 else field.model_copy(update={"values": ()})
         for field in fields
     ]
-    sizes = np.array([_size(field.model_dump()) for field in short], np.int64)
-    return tuple(short[: _fitting(sizes, most)])
+    return tuple(short[: _fitting((_size(field.model_dump()) for field in short), most)])
 
 
 def _size(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass"))
 
 
-def _fitting(sizes: Int[np.ndarray, " some"], most: int) -> int:
+def _fitting(sizes: Iterable[int], most: int) -> int:
     """How many of the first fit; one in any case, or nobody could page on."""
-    return max(1, int(np.searchsorted(np.cumsum(sizes + _EACH), most, side="right")))
+    count = total = 0
+    # what comes behind the end is not measured
+    for size in sizes:
+        total += size + _EACH
+        if total > most:
+            break
+        count += 1
+    return max(1, count)

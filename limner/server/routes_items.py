@@ -12,9 +12,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from limner.search.engine import Engine
-from limner.search.erase import erase
+from limner.search.erase import erasable, erase
 from limner.search.store_files import StoreFiles
-from limner.server.answer_size import check_metadata, rows_that_fit
+from limner.server.answer_size import check_metadata, pictures_that_fit, rows_that_fit
 from limner.server.audit_routes import begun, note
 from limner.server.batching import Worker
 from limner.server.pictures import Decoding, check_pixels, known_image, send_picture, send_thumbnail
@@ -29,6 +29,9 @@ from limner.wire import Item, Items, where_strings
 WhereInAddress = Annotated[Where, Field(max_length=200)]
 """A condition in an address, whose length is limited."""
 
+
+_NAMED = 1_000
+"""Largest number of keys that a request to erase may name, and that its line in the audit log has."""
 
 _DOT = "R0lGODdhAQABAIEAAMgeHgAAAAAAAAAAACwAAAAAAQABAAAIBAABBAQAOw=="
 """A red GIF of one pixel."""
@@ -75,7 +78,7 @@ class ErasureBody(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"identity": "17"}]})
 
-    ids: list[Key] = Field(default=[], max_length=1_000)
+    ids: list[Key] = Field(default=[], max_length=_NAMED)
     """Keys of pictures; unknown ones are ignored."""
 
     identity: Annotated[str, Field(max_length=200)] | None = None
@@ -123,7 +126,8 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
             rows = snapshot.meeting(conditions_of(where), until=until)
             # before they are read: 500 pictures with metadata of 8 MB would be 4 GB of Python objects
             part = snapshot.items(rows_that_fit(snapshot, rows[offset : offset + limit], settings.max_answer))
-            return Items(items=tuple(without_path(one, uploads) for one in part), total=len(rows))
+            told = [without_path(one, uploads) for one in part]
+            return Items(items=pictures_that_fit(told, settings.max_answer), total=len(rows))
 
         # before the reading of the conditions, so that a refused question is recorded, too
         note(request.scope, where=where, offset=offset, limit=limit)
@@ -183,17 +187,20 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         note(request.scope, where=where)
         conditions_of(body.where)
 
-        def erased() -> ErasureReport:
+        def erased() -> tuple[list[str], ErasureReport]:
             # a handle of its own, so that searches go on in the thread of the model
             files = StoreFiles.open(engine.files.folder)
-            report = erase(files, body.ids, identity=body.identity, where=body.where, uploads=uploads)
+            with files.writing():
+                chosen = erasable(files, body.ids, identity=body.identity, where=body.where)
+                report = erase(files, body.ids, identity=body.identity, where=body.where, uploads=uploads)
             # the open files of the old generation keep their bytes on the disk
             engine.files.follow()
-            return report
+            return chosen.keys, report
 
         await begun(request.scope)
-        report = await run_in_threadpool(erased)
-        note(request.scope, found=body.ids, count=report.pictures)
+        keys, report = await run_in_threadpool(erased)
+        # no more than a request may name: `count` is that of all
+        note(request.scope, found=keys[:_NAMED], count=report.pictures)
         return report
 
     @routes.get(

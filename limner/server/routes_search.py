@@ -13,7 +13,7 @@ from limner.data.images import local_time
 from limner.search.engine import Engine
 from limner.search.entry import key_of
 from limner.search.query import Query
-from limner.server.answer_size import hits_that_fit
+from limner.server.answer_size import pictures_that_fit, sentences_that_fit
 from limner.server.audit_routes import asked_of, note
 from limner.server.batching import Worker, unless_disconnected
 from limner.server.pictures import Decoding, with_pixels
@@ -151,7 +151,7 @@ def search_routes(engine: Engine, worker: Worker, settings: ServerSettings) -> A
         query = await run_in_threadpool(bounded, query_from_request(body, settings))
         answer = await unless_disconnected(request, worker.ask(await decoded(query)))
         # after the engine, which answers the library with the same hits and their paths
-        hits = hits_that_fit(
+        hits = pictures_that_fit(
             [without_path(hit, settings.uploads) for hit in answer.hits], settings.max_answer
         )
         note(request.scope, found=[hit.id for hit in hits])
@@ -164,12 +164,15 @@ def search_routes(engine: Engine, worker: Worker, settings: ServerSettings) -> A
         """Find the sentences of the store that describe a picture best."""
         note(request.scope, **asked_of(body))
         query = await decoded(sentences_query_from_request(body, settings.max_k))
-        hits = await unless_disconnected(request, worker.call(engine.sentences, query))
+        found_hits = await unless_disconnected(request, worker.call(engine.sentences, query))
+        hits = sentences_that_fit(found_hits, settings.max_answer)
         # also for images that the store no longer holds: their sentences tell of them all the same
         found = [key_of(str(hit.path)) for hit in hits if hit.path is not None]
         note(request.scope, found=found, count=len(hits))
         public_hits = tuple(hit.model_copy(update={"path": None}) for hit in hits)
-        return SentencesAnswer(sentences=public_hits, total=engine.sentence_count)
+        return SentencesAnswer(
+            sentences=public_hits, total=engine.sentence_count, left_out=len(found_hits) - len(hits)
+        )
 
     @routes.post("/v1/explain", responses=refusals)
     async def explain(body: ExplainBody, request: Request) -> Explanation:

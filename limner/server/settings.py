@@ -43,7 +43,7 @@ class ServerSettings(Settings):
     """Largest metadata of a picture that a client adds, in bytes of JSON."""
 
     max_answer: int = Field(default=4 * 2**20, ge=1024)
-    """Bytes after which a list of pictures or hits ends early; one picture is told in any case."""
+    """Bytes after which a list of pictures, hits or sentences ends early; one is told in any case."""
 
     max_k: int = Field(default=100, ge=1)
     """Largest number of pictures in one answer."""

@@ -34,6 +34,14 @@ def test_add_list_and_revoke(limner: Limner, tmp_path: Path) -> None:
     assert "no tokens" in limner("token", "list", file).err
 
 
+def test_rights_may_be_repeated(limner: Limner, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    several = ("--rights", "search", "--rights", "add,erase", "--rights", "add")
+    told = json.loads(limner("token", "add", file, "ann", *several, "--json").out)
+    assert told["rights"] == ["search", "add", "erase"]
+    refused(limner("token", "add", file, "bo", "--rights", "search", "--rights", "x"), "got 'x'")
+
+
 def test_mistakes(limner: Limner, tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
     refused(

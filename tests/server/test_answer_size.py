@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from limner.client import Client
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
+from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
 from limner.server.answer_size import fields_that_fit
 from limner.server.app import create_app
@@ -23,13 +24,20 @@ MOST = 8192
 
 @pytest.fixture(scope="module")
 def heavy(tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    """Pictures whose metadata have up to 40 KB each, which a library call may write and no client."""
+    """Pictures whose metadata, identities and sentences have up to 40 KB each, which no client may write."""
     folder = tmp_path_factory.mktemp("heavy")
     engine = toy_engine(folder)
     pictures = [folder / HOME / f"{seed}.png" for seed in range(COUNT)]
     sizes = [0, 40_000, 10, 2000, 2000, 2000, 2000, 7000]
-    facts = {str(path): {"note": "ü" * (size // 2)} for path, size in zip(pictures, sizes, strict=True)}
+    facts: dict[str, dict[str, str]] = {
+        str(path): {"note": "ü" * (size // 2)} for path, size in zip(pictures, sizes, strict=True)
+    }
+    for path, size in zip(pictures, [30_000, 0, 3000, 2000, 0, 20_000, 10, 0], strict=True):
+        # of a sign that JSON spells with six
+        facts[str(path)]["identity"] = "\a" * (size // 6)
     index_pictures(engine.encoder, engine.files, pictures, metadata=facts)
+    told = [Sentence(f"{number} {'ü' * (size // 2)}", str(pictures[0])) for number, size in enumerate(sizes)]
+    SentenceTable(engine.files).index(engine.encoder, told)
     return engine
 
 
@@ -50,6 +58,10 @@ def test_a_list_is_cut_and_goes_on(heavy: Engine, most: int, limit: int, reverse
     hits = found.json()["hits"]
     assert len(found.content) <= most + 512 or len(hits) == 1
     assert len(hits) + found.json().get("left_out", 0) == min(limit, COUNT)
+    found = client.post("/v1/sentences", json={"text": "a", "k": limit})
+    sentences = found.json()["sentences"]
+    assert len(found.content) <= most + 512 or len(sentences) == 1
+    assert len(sentences) + found.json().get("left_out", 0) == min(limit, COUNT)
 
 
 def test_the_client_goes_through_all_of_them(heavy: Engine) -> None:
