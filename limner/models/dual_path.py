@@ -82,10 +82,12 @@ def _head(inputs: int, dim: int, kind: str) -> nn.Sequential:
         nn.BatchNorm1d(dim),
         nn.ReLU(),
     ]
+    if kind != "released-once":
+        layers.append(nn.Linear(dim, dim, bias=kind == "paper"))
+    # behind the last layer that draws: the order of the draws is that of every seed
     nn.init.kaiming_normal_(layers[0].weight, nonlinearity="relu")  # type: ignore[arg-type]
     if kind == "released-once":
         return nn.Sequential(*layers)
-    layers.append(nn.Linear(dim, dim, bias=kind == "paper"))
     # the paper does not say; He's factor of 2 is for a ReLU behind the layer, and none follows the last one
     nn.init.xavier_normal_(layers[3].weight)  # type: ignore[arg-type]
     # f is taken behind these, so cosines of the released head lie in 0 … 1

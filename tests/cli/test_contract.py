@@ -180,7 +180,7 @@ def toys_of(
         "store verify": [own],
         "store repair": [own],
         "store compact": [own],
-        "store erase": [own, "--id", "0" * 32, "--yes"],
+        "store erase": [own, "--identity", "nobody", "--yes"],
         "store delete": [own, picture],
         "reindex": [own, toy_run, tmp_path / "new", "--cpu"],
     }

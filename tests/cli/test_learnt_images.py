@@ -41,6 +41,8 @@ def test_the_command_names_what_was_learnt_and_how_splits_were_drawn(
     assert report["provenance"]["splits_drawn"] == "drawn splits, seed=0"
     assert report["provenance"]["edition"] == "drawn splits, seed=0"
     assert "limner drew them: drawn splits, seed=0" in limner("data", "check", f"folder:{tmp_path}").out
-    old = limner("evaluate", FORMATS / "format-3", "--data", f"folder:{tmp_path}", "--json")
+    # a copy: an evaluation is noted in the run's folder
+    before = shutil.copytree(FORMATS / "format-3", tmp_path / "before")
+    old = limner("evaluate", before, "--data", f"folder:{tmp_path}", "--json")
     assert "does not name all pictures that it has learnt from" in old.err
     assert json.loads(old.out)["provenance"]["learnt_from"] is None

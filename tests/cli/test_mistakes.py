@@ -102,6 +102,8 @@ def test_mistakes_with_stores(
     for file in (other / "stage-1.safetensors", other / "stage-2.safetensors"):
         tensors, description = read_checkpoint(file)
         tensors["image_projection.0.weight"] += 0.01
+        # as of a training that goes on
+        description["selected"]["epoch"] += 1
         write_checkpoint(file, tensors, description)
     refused(limner("index", other, store, pictures), "built with model [0-9a-f]{12} ")
     refused(limner("search", store, "red", "--run", other), "built with model [0-9a-f]{12} ")

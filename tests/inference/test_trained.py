@@ -288,7 +288,8 @@ def _rewritten(folder: Path, change: dict[str, Any], *, nudge: bool = False) -> 
         name = next(name for name in tensors if name.endswith("weight"))
         tensors[name].view(-1)[0] += 1e-3
     write_checkpoint(path, tensors, {**description, **change})
-    return load_model(folder, device="cpu", precision="fp32")
+    # the file itself: run.json names another
+    return load_model(path, device="cpu", precision="fp32")
 
 
 def test_fingerprint_changes_with_what_changes_embeddings(run: TrainedModel, copy: Path) -> None:
@@ -321,7 +322,7 @@ def test_fingerprint_changes_with_nothing_else(run: TrainedModel, copy: Path, tm
     }
     assert _rewritten(copy, change).fingerprint == run.fingerprint
     moved = copy.rename(tmp_path / "moved")
-    assert load_model(moved, device="cpu", precision="bf16").fingerprint == run.fingerprint
+    assert load_model(_best(moved), device="cpu", precision="bf16").fingerprint == run.fingerprint
 
 
 def test_a_released_head_of_before_opens_as_it_was(toys: Dataset, tmp_path: Path) -> None:

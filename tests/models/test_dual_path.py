@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from limner.models import dual_path
 from limner.models.dual_path import DualPath, DualPathSettings
 from limner.models.image import BackboneSettings
 from limner.models.text_cnn import TextCNNSettings
@@ -61,6 +62,19 @@ def test_heads(head: str, of_images: list[type[nn.Module]], of_texts: list[type[
         if isinstance(layer, nn.Linear)
     ]
     assert not (head.startswith("released") and any(biases))
+
+
+def test_the_draws_of_a_head_keep_their_order() -> None:
+    """As they were when results were measured: another order gives every seed other weights."""
+    torch.manual_seed(0)
+    made = dual_path._head(6, 4, "paper")
+    torch.manual_seed(0)
+    first, last = nn.Linear(6, 4, bias=False), nn.Linear(4, 4)
+    nn.init.kaiming_normal_(first.weight, nonlinearity="relu")
+    nn.init.xavier_normal_(last.weight)
+    for layer, twin in ((made[0], first), (made[3], last)):
+        for value, expected in zip(layer.parameters(), twin.parameters(), strict=True):
+            assert torch.equal(value, expected)
 
 
 def test_a_checkpoint_says_which_released_head_it_has() -> None:
