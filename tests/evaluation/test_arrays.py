@@ -44,11 +44,11 @@ def test_groups_in_text_are_numbered_alike_on_both_sides(tmp_path: Path) -> None
     assert found.to_dict() == expected.to_dict()
     encoded = {name: np.char.encode(array, "utf-8") for name, array in texts.items()}
     assert PLAIN.report(read_results(_written(tmp_path, **encoded, **ROWS))).to_dict() == expected.to_dict()
-    # one group on one side alone stays a query without a match
-    texts["sentence_groups"] = np.array([*texts["sentence_groups"][:-1], "other"])
-    assert (
-        PLAIN.report(read_results(_written(tmp_path, **texts, **ROWS))).counts["sentences_without_match"] == 1
-    )
+    # Text that one side alone has must not move the numbers of the other side.
+    texts["sentence_groups"] = np.array(["aa", *texts["sentence_groups"][1:]])
+    numbers = {**GROUPS, "sentence_groups": np.array([9, *GROUPS["sentence_groups"][1:]])}
+    found = PLAIN.report(read_results(_written(tmp_path, **texts, **ROWS)))
+    assert found.to_dict() == PLAIN.report(Results(**numbers, **ROWS)).to_dict()
 
 
 def test_scores_and_cosines(tmp_path: Path) -> None:
