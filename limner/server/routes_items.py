@@ -12,7 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from limner.search.engine import Engine
-from limner.search.erase import erasable, erase
+from limner.search.erasable import erasable
+from limner.search.erase import erase
 from limner.search.store_files import StoreFiles
 from limner.server.answer_size import check_metadata, pictures_that_fit, rows_that_fit
 from limner.server.audit_routes import begun, note
