@@ -301,7 +301,7 @@ class _Said:
         return any(self._pattern.search(_folded(one)) for one in told)
 
     def _values(self, where: str) -> Iterator[str]:
-        """The value that a condition compares with: in quotes it is spelled with backslashes."""
+        """The values of a condition as they are meant: in quotes they are spelled with backslashes."""
         try:
             condition = Condition.parse(where)
         except SettingsError:
@@ -309,7 +309,10 @@ class _Said:
         yield from (bound.text for bound in condition.values)
         # a pattern that fits an identity tells of it
         if condition.name == "identity" and condition.operator == "~":
-            yield from (text for text in self._texts if condition.test(text))
+            for text in self._texts:
+                # in either form, as the pattern may end within an ä of two signs
+                if any(condition.test(unicodedata.normalize(form, text)) for form in ("NFC", "NFD")):
+                    yield text
 
 
 def _folded(text: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from limner.errors import DataError, SettingsError
@@ -291,6 +291,7 @@ NAMES = [
     form=st.sampled_from(["NFC", "NFD"]),
     kind=st.sampled_from(["erase", "quotes", "one of", "text", "pattern"]),
 )
+@example(name="À", form="NFD", kind="pattern")
 def test_any_identity_is_forgotten(tmp_path: Path, name: str, form: Any, kind: str) -> None:
     asked = unicodedata.normalize(form, name)
     line: dict[str, Any] = {"request": "items", "status": 200, "found": []}
@@ -305,7 +306,7 @@ def test_any_identity_is_forgotten(tmp_path: Path, name: str, form: Any, kind: s
     written(file, line, {"request": "items", "where": ["identity=nobody"], "text": "qqq"})
     folded = audit._folded(name)
     assume(name[:1].strip() == name[:1] and name == name.strip())
-    others = any(part in audit._folded("identity=nobody qqq") for part in [folded])
+    others = folded in "identity=nobody qqq"
     done = forget(file, [], [name])
     assert done.changed == 1 or (others and done.changed == 2)
     assert not {"text", "where"} & read(file)[1].keys()
