@@ -78,7 +78,7 @@ def names(folder: Path) -> list[str]:
 def places(folder: Path, name: str) -> list[Path]:
     """The file of a name, or a table and its record."""
     place = folder / name
-    return [place] if place.is_file() else [place.with_suffix(end) for end in (".lance", ".commits.json")]
+    return [place.with_suffix(end) for end in (".lance", ".commits.json")] if is_table(name) else [place]
 
 
 def put(source: Path, target: Path) -> None:
@@ -101,8 +101,14 @@ def fitting(folder: Path, name: str) -> str | None:
     if (folder / name).exists() or (folder / f"{name}.lance").exists():
         return name
     place = folder / name
-    found = sorted(place.parent.glob(f"*{place.suffix}")) if place.parent.is_dir() else []
-    return str(found[0].relative_to(folder)) if found else None
+    # of a table, that of its kind in whatever generation
+    found = place.parent.glob(f"{place.name.split('-')[0]}-*.lance" if is_table(name) else f"*{place.suffix}")
+    names = sorted(str(path.relative_to(folder)) for path in found)
+    return (names[0].removesuffix(".lance") if is_table(name) else names[0]) if names else None
+
+
+def is_table(name: str) -> bool:
+    return Path(name).parent.name == "store" and "." not in Path(name).name
 
 
 Mutation = Callable[[Stores, Path, str], bool]

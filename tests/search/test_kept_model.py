@@ -51,6 +51,8 @@ def replace_best(run: Path) -> None:
     """A better epoch: written as training writes it."""
     tensors, description = read_checkpoint(best(run))
     description.pop("format")
+    # as of a training that has not written run.json yet
+    description["selected"]["epoch"] += 1
     changed = {name: one * 1.01 if one.is_floating_point() else one for name, one in tensors.items()}
     write_checkpoint(best(run), changed, description)
 
@@ -102,7 +104,7 @@ def test_verify_reads_the_model(run: Path, pictures: list[Path], tmp_path: Path,
         (tmp_path / "store" / "calibration.json").write_text("{}")
     report = verify(files)
     assert not report.sound
-    assert list(report.found) == ["model"]
+    assert list(report.found) == ["calibration" if damage == "calibration" else "model"]
 
 
 @pytest.mark.parametrize("links", [True, False])
