@@ -12,15 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
-
 from benchmarks.torture.commands import Result, called
 from benchmarks.torture.mutations import of_arrays, of_bytes, of_json
 from benchmarks.torture.outcome import Outcome
 from benchmarks.torture.workshop import SENTENCES, Workshop, facts_of
 from limner.data.readers import open_dataset
 from limner.inference.trained import load_model
-from tests.agreeing import agreeing
+from tests.agreeing import agreeing, resaved
 
 CASES, SHORT_CASES = 500, 8
 """Mutations of each kind of file."""
@@ -137,10 +135,9 @@ def _agreeing(shop: Workshop, folder: Path) -> str:
             "split": "val",
         }
         rows.append(json.dumps(row))
-    for path in shop.copy_of_toys(folder):
-        # the same pixels in other bytes: a run is not calibrated on the files that it was trained on
-        with Image.open(path) as image:
-            image.load()
-        image.save(path, compress_level=1)
+    folder.mkdir(parents=True)
+    # a run is not calibrated on the files that it was trained on
+    for path in sorted(shop.pictures.glob("*.png")):
+        resaved(path, folder)
     (folder / "captions.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
     return f"folder:{folder}"

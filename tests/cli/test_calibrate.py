@@ -10,7 +10,7 @@ from limner.data.records import Dataset
 from limner.inference import load_model
 from limner.inference.calibration import THRESHOLD
 from limner.inference.trained import TrainedModel
-from tests.agreeing import agreeing
+from tests.agreeing import agreeing, resaved
 from tests.cli.command import Limner, refused
 
 
@@ -24,7 +24,7 @@ def _written(run: TrainedModel, toys: Dataset, folder: Path) -> tuple[str, ...]:
     for split in ("val", "test"):
         (folder / split).mkdir(parents=True)
         for record in agreeing(run, toys, split).records:
-            shutil.copy(record.image, folder / split)
+            resaved(record.image, folder / split)
             name = f"{split}/{record.image.name}"
             identity = f"{split} {record.group}"
             rows.append({"file": name, "captions": record.sentences, "identity": identity, "split": split})
