@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -90,8 +90,12 @@ def key_of(path: str) -> str:
     """Key of an image by its absolute path: a digest, 32 hex digits."""
     # a digest and not the path: keys stand in URLs and in SQL, and must tell nothing of this machine. 128 bits: of a
     # billion images two have the same key with a probability of 1e-21
-    # a name that is not UTF-8 has a key, too; no row has it, since such pictures are skipped
-    return hashlib.sha256(path.encode(errors="surrogateescape")).hexdigest()[:32]
+    return hashlib.sha256(path.encode()).hexdigest()[:32]
+
+
+def keys_of(paths: Iterable[str]) -> list[str]:
+    """Keys of images; without those whose names are not UTF-8, which no store holds."""
+    return [key_of(path) for path in paths if path == path.encode(errors="ignore").decode()]
 
 
 def to_json(metadata: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 
 from limner.errors import DataError, SettingsError, StoreError, UnknownPictureError
 from limner.search.compaction import compact_segments, segment_names
-from limner.search.entry import FIELDS, PLACE, StoredImage, key_of, schema, sentence_schema
+from limner.search.entry import FIELDS, PLACE, StoredImage, keys_of, schema, sentence_schema
 from limner.search.generations import begin, newest_manifest, of_newest, remove_others
 from limner.search.lock import lock_of
 from limner.search.manifest import (
@@ -296,8 +296,7 @@ class StoreFiles:
 
     def entries(self, paths: Sequence[str] | None = None) -> dict[str, StoredImage]:
         """Stored images by absolute path, without the vectors: all, or at least those of some paths."""
-        few = paths is not None and len(paths) <= _FEW
-        ids = [key_of(path) for path in paths] if paths is not None and few else None
+        ids = None if paths is None or len(paths) > _FEW else keys_of(paths)
         rows = self.read(lambda: self.table.all(FIELDS) if ids is None else self.table.rows(ids, FIELDS))
         return {row["path"]: StoredImage.from_row(row) for row in rows.to_pylist()}
 
