@@ -103,7 +103,7 @@ def assign_counts(dataset: Dataset, seed: int, val: int, test: int) -> Dataset:
         )
     names = dict.fromkeys(groups[:test], "test") | dict.fromkeys(groups[test : test + val], "val")
     records = tuple(replace(record, split=names.get(record.group, "train")) for record in dataset.records)
-    return replace(dataset, records=records)
+    return replace(dataset, records=records, drawn=dict.fromkeys(SPLITS, f"draw={seed}/{val}/{test}"))
 
 
 def hold_out(dataset: Dataset, share: float = 0.05) -> Dataset:

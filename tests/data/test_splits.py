@@ -134,6 +134,7 @@ def test_a_split_that_limner_drew_says_so() -> None:
     assert assign_splits(data, 3).how_drawn == assign_splits(data, 3).split("test").how_drawn
     assert assign_splits(data, 3).how_drawn == "drawn splits, seed=3"
     assert assign_fold(data, 2, 5).split("val").how_drawn == "drawn splits, fold=2/5"
+    assert assign_counts(data, 4, 10, 20).split("test").how_drawn == "drawn splits, draw=4/10/20"
     # what is drawn anew is named, and not what was drawn before
     assert assign_fold(assign_splits(data, 3), 2, 5).how_drawn == "drawn splits, fold=2/5"
     published = replace(
