@@ -10,7 +10,7 @@ import pyarrow as pa
 from jaxtyping import Bool
 
 from limner.search.conditions import Condition
-from limner.search.entry import FIELDS, StoredImage, key_of
+from limner.search.entry import FIELDS, StoredImage, keys_of
 from limner.search.metadata_index import MetadataIndex
 from limner.search.store_files import StoreFiles
 from limner.wire import Where, where_strings
@@ -55,7 +55,7 @@ def chosen_by(
     paths: str | Path | Iterable[str | Path],
     where: Where,
 ) -> Erasable:
-    """The same for a writer, whose reading nobody disturbs."""
+    """Find what `erasable` finds, for a writer, whose reading nobody disturbs."""
     keys = {ids} if isinstance(ids, str) else set(ids)
     given = [paths] if isinstance(paths, str | Path) else paths
     wanted = [os.path.abspath(path) for path in given]  # noqa: PTH100 - as indexed: resolve() would follow links
@@ -73,7 +73,8 @@ def chosen_by(
         [path in erased for path in sentences["path"].to_pylist()], bool
     )
     asked = [("id", key) for key in sorted(keys)]
-    asked += [("path", path) for path in wanted] + [("id", key_of(path)) for path in wanted]
+    asked += [("path", path) for path in wanted if keys_of([path])]
+    asked += [("id", key) for key in keys_of(wanted)]
     if identity is not None:
         asked.append(("identity", identity))
     unknown = sorted(keys.difference(rows["id"].to_pylist()))

@@ -15,10 +15,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from limner.errors import StoreError
-from limner.search import erasable as erasable_module
 from limner.search import erase as module
 from limner.search.entry import StoredImage, key_of
-from limner.search.erasable import erasable
 from limner.search.erase import erase
 from limner.search.repair import repair
 from limner.search.segments import SegmentWriter
@@ -301,44 +299,6 @@ def test_killed_at_each_step(tmp_path: Path) -> None:
         shutil.rmtree(folder)
     assert step > 10
     assert states == {len(some), len(stays)}
-
-
-def test_what_is_erased(tmp_path: Path) -> None:
-    some = [made(number, 6, False) for number in range(9)]
-    files = store_of(tmp_path / "store", some)
-
-    def paths(**given: Any) -> list[str]:
-        return [image.path for image in erasable(files, **given).images]
-
-    def those(*numbers: int) -> list[str]:
-        return sorted(some[number].entry.path for number in numbers)
-
-    assert paths() == []
-    assert paths(ids=some[4].entry.id) == paths(paths=some[4].entry.path) == those(4)
-    assert paths(paths="/people/camera 1") == paths(where="camera=1") == those(1, 4, 7)
-    assert paths(paths="/people/camera") == []
-    assert paths(identity="person 1 of 6") == those(3, 4, 5)
-    # conditions must all be met, names are added
-    assert paths(identity="person 1 of 6", where={"camera": 1}) == those(4)
-    assert paths(ids=[some[0].entry.id], identity="person 1 of 6", where="camera=1") == those(0, 4)
-    assert len(erasable(files, where="camera=1").sentences) == 3
-    assert paths(ids="0" * 32) == []
-
-
-@given(
-    wanted=st.lists(
-        st.sampled_from(["/", "/a", "/a/", "/a/b", "/a/b.jpg", "/c", "/a/b/c.jpg", "/d/e"]), max_size=4
-    )
-)
-def test_what_is_unknown(wanted: list[str]) -> None:
-    rows = ["/a/b/c.jpg", "/a/b.jpg", None, "/d/e"]
-
-    def is_held(path: str) -> bool:
-        return any(
-            row is not None and (row == path or row.startswith(path.rstrip("/") + "/")) for row in rows
-        )
-
-    assert erasable_module._without_rows(wanted, rows) == [path for path in wanted if not is_held(path)]
 
 
 def test_a_name_that_is_not_there_and_one_that_others_contain(tmp_path: Path) -> None:
