@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def dry_run(name: str, steps: int, settings: Sequence[str] = ()) -> dict[str, object]:
-    """Train one recipe; its losses and speed by stage, its parameters and its highest memory."""
+    """Train one recipe, and return its losses and speed by stage, and its highest memory."""
     from limner.data.readers import open_dataset
     from limner.recipes import get_recipe
     from limner.recipes.change import change

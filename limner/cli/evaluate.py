@@ -60,7 +60,7 @@ def evaluate_command(
     from limner.evaluation.per_query import expect_writable, write_queries
     from limner.evaluation.protocols import find_protocol, protocol_of
     from limner.evaluation.report import render
-    from limner.evaluation.trec import write_trec
+    from limner.evaluation.trec import expect_one_ranking, write_trec
     from limner.inference import load_model
     from limner.inference.checkpoint import write_text
     from limner.inference.evaluate_run import evaluate_run
@@ -75,9 +75,8 @@ def evaluate_command(
     chosen = None if measures is None else parse_measures(measures)
     rules = None if protocol is None else find_protocol(protocol)
     ranked_by = rules or protocol_of(data.partition(":")[0])
-    # a run has one ranking a query, folds have several galleries
-    if trec is not None and (ranked_by.folds if folds is None else folds) > 1:
-        raise SettingsError("--trec writes runs of the whole set, and folds are ranked apart; give --folds 1")
+    if trec is not None:
+        expect_one_ranking(ranked_by.folds if folds is None else folds)
     loaded = load_model(run, stage=stage, device=device(cpu))
     dataset = open_dataset(data).split(split)
     kept: list[Results] = []

@@ -48,7 +48,7 @@ def score_command(
     from limner.evaluation.report import render
     from limner.evaluation.results_table import ENDINGS, read_results_table
     from limner.evaluation.scores import Overlap
-    from limner.evaluation.trec import score_run, write_trec
+    from limner.evaluation.trec import expect_one_ranking, score_run, write_trec
     from limner.inference.checkpoint import write_text
     from limner.inference.provenance import versions
 
@@ -76,9 +76,8 @@ def score_command(
         return measured
     # arrays have no format to tell the protocol by
     rules = find_protocol(protocol or "plain")
-    # a run has one ranking a query, folds have several galleries
-    if trec is not None and (rules.folds if folds is None else folds) > 1:
-        raise SettingsError("--trec writes runs of the whole set, and folds are ranked apart; give --folds 1")
+    if trec is not None:
+        expect_one_ranking(rules.folds if folds is None else folds)
     results = read_results_table(file) if file.suffix in ENDINGS else read_results(file)
     if cosine:
         # only on request: the dot products of these embeddings may be meant as they are

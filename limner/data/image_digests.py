@@ -3,9 +3,9 @@
     $LIMNER_CACHE/image-digests.bin   a row of 36 bytes a file: key, digest, and the day on which it was last asked for
 
 A digest says whether two files hold the same image, wherever they lie and whatever they are called. It is of the bytes:
-an image that was saved again, resized or stripped of its metadata has another one, and is not found. Reading 8,000
-photos of Flickr8k (1.1 GB) takes seconds, 120,000 of MSCOCO (19 GB) minutes, so that a file is read again only after it
-was changed: the key of a row covers path, size, times of modification and of status change, and inode.
+an image that was saved again, resized or stripped of its metadata has another one, and is not found. 8,000 photos of
+117 MB took 3.7 s to read and 0.1 s when they were remembered (two cores of a Xeon), so that a file is read again only
+after it was changed: the key of a row covers path, size, times of modification and of status change, and inode.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ _MOST = 1_000_000
 _SETTLED = 2_000_000_000
 """Nanoseconds for which a file must have been left alone."""
 
-# A killed process repeats no more than this; each writing takes 0.1 s for a full table.
+# A killed process repeats no more than this; each writing takes half a second for a full table.
 _PAUSE = 60.0
 """Seconds between two writings of the table while files are read."""
 

@@ -106,6 +106,12 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
     )
 
 
+def expect_one_ranking(folds: int) -> None:
+    """Raise `SettingsError` for folds: a run has one ranking a query, and folds have several galleries."""
+    if folds > 1:
+        raise SettingsError("--trec writes runs of the whole set, and folds are ranked apart; give --folds 1")
+
+
 def write_trec(results: Results, folder: Path, depth: int = 1000) -> None:
     """Write runs and qrels of both directions, re-ranked where the results are: `image_to_text.run` and so on.
 

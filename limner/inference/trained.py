@@ -341,7 +341,7 @@ def checkpoint_path(folder: Path, stage: str | None) -> Path:
         listing = opened(json.loads((folder / RUN_FILE).read_text(encoding="utf-8")), required=False)
         stages = {str(entry["name"]): str(entry["file"]) for entry in listing["stages"]}
         best = str(listing["best"])
-        # not there in run.json of before
+        # nor these
         digests = dict(listing.get("digests", {}))
     except FileNotFoundError:
         raise CheckpointError(

@@ -84,7 +84,7 @@ def _head(inputs: int, dim: int, kind: str) -> nn.Sequential:
     ]
     if kind != "released-once":
         layers.append(nn.Linear(dim, dim, bias=kind == "paper"))
-    # behind the last layer that draws: the order of the draws is that of every seed
+    # after all layers are made: their making draws, too, and another order gives every seed other weights
     nn.init.kaiming_normal_(layers[0].weight, nonlinearity="relu")  # type: ignore[arg-type]
     if kind == "released-once":
         return nn.Sequential(*layers)

@@ -99,7 +99,8 @@ class HGANSettings(DualEncoderSettings):
         """Without where noise is added, which acts in training alone."""
         found = super().identity()
         # stores of a model that was trained before the setting was there keep their fingerprint
-        return {**found, "local": {k: v for k, v in found["local"].items() if k != "noise_on"}}
+        local = {name: value for name, value in found["local"].items() if name != "noise_on"}
+        return {**found, "local": local}
 
     def parts(self) -> frozenset[str]:
         """BERT in the place of the word table, and what is local where there are levels."""

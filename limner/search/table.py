@@ -65,13 +65,14 @@ class Table:
         self._lock = lock
         self.reopen(name, store)
 
-    def reopen(self, name: str, store: str = "", *, begun: bool = False) -> None:
+    def reopen(self, name: str, store: str = "") -> None:
         """Forget the open table, and go on with that of another name, or with another store's in the same folder.
 
-        `store`: id of the store, which the record must name. `begun`: as of the manifest, the table has been made.
+        `store`: id of the store, which the record must name.
         """
         self.name = name
-        self.begun = begun
+        self.begun = False
+        """True if the manifest says that the table has been made; whoever reads that sets it."""
         self._commits = Commits(self.folder, name, store)
         self._checked: _Checked | None = None
         self._opened: Any = None

@@ -47,7 +47,7 @@ _ADDING = ".adding"
 _CHANGING = ".changing"
 _NAME = re.compile(rf"[0-9a-f]{{64}}(?:{'|'.join(map(re.escape, ENDINGS.values()))})")
 
-log = logging.getLogger("limner.server")
+log = logging.getLogger("limner.search")
 
 
 def is_upload(path: str, folder: Path | None) -> bool:
@@ -81,9 +81,9 @@ class Uploads:
         held = uploads._store()
         if held is None:
             # any folder could be named by mistake, a cache whose files have hashes for names, too
-            for path in uploads._unnamed(files):
+            if unnamed := uploads._unnamed(files):
                 raise SettingsError(
-                    f"{folder}: uploads need a folder of their own; no picture of the store is {path.name}"
+                    f"{folder}: uploads need a folder of their own; no picture of the store is {unnamed[0].name}"
                 )
             with _usable(folder):
                 (folder / MARK).write_text(json.dumps(_identity(files)), encoding="utf-8")

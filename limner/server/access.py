@@ -51,7 +51,7 @@ _TOKEN = "limner.token"
 
 class Access:
     """ASGI middleware: 421 for a host name that is not served, 401 without a token, 403 without the right that a route
-    needs, 429 for too many requests with a wrong token or to an address that needs none.
+    needs, 429 for too many requests with a wrong token or to a path that needs none.
 
     `tokens`: None = no token is needed. `guesses`: buckets from which each request with a wrong token takes; `opened`:
     those of requests that need none; None = no limit.

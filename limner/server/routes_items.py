@@ -80,7 +80,7 @@ class ErasureBody(RequestModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"identity": "17"}]})
 
     ids: list[Key] = Field(default=[], max_length=_NAMED)
-    """Keys of pictures; unknown ones are ignored."""
+    """Keys of pictures; those that the store does not hold are `unknown` in the report."""
 
     identity: Annotated[str, Field(max_length=200)] | None = None
     """An identity."""

@@ -133,22 +133,15 @@ def test_arxiv_table_3(limner: Limner, tmp_path: Path) -> None:
     assert layouts == {"resnet-50": "resnet-50", "resnet-152": "resnet-152"}
 
 
+def _both(table: str, data: str, out: Path) -> tuple[object, ...]:
+    """The words of a command that trains the row of both directions and measures it on the test split."""
+    return ("ablate", table, "--data", data, "--out", out, *["--row", "both", "--split", "test", "--cpu"])
+
+
 def test_draws_of_mnil_have_splits_of_their_own_and_one_mean(limner: Limner, tmp_path: Path) -> None:
     data = trees.write_flickr30k_text(tmp_path / "data", _rows(20))
     out = tmp_path / "out"
-    given = (
-        "ablate",
-        "mnil-table-2",
-        "--data",
-        data,
-        "--out",
-        out,
-        "--row",
-        "both",
-        "--split",
-        "test",
-        "--cpu",
-    )
+    given = _both("mnil-table-2", data, out)
     drawn = (*given, *_short("mnil-flickr30k"), "--draws", 2, "--held-out", "4,4")
     result = limner(*drawn)
     assert result.code == 0, result
@@ -196,19 +189,7 @@ def test_draws_of_mnil_by_label(limner: Limner, tmp_path: Path) -> None:
     data = f"mscoco-labels:{test_coco.write(tmp_path / 'data')}"
     out = tmp_path / "out"
     result = limner(
-        *(
-            "ablate",
-            "mnil-table-1",
-            "--data",
-            data,
-            "--out",
-            out,
-            "--row",
-            "both",
-            "--split",
-            "test",
-            "--cpu",
-        ),
+        *_both("mnil-table-1", data, out),
         *("--draws", 2, "--held-out", "1,1"),
         *_short("mnil-mscoco", "stages.stage-1.batch=2"),
     )

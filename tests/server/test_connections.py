@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
@@ -194,14 +194,35 @@ def test_slow_clients_do_not_keep_the_right_token_out(engine: Engine, kind: str)
             one.close()
 
 
+@contextmanager
+def storm(attack: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run an attack beside the block; it goes on until its event is set."""
+    ended = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        stormed = pool.submit(attack, ended)
+        try:
+            time.sleep(1)
+            yield
+        finally:
+            ended.set()
+        stormed.result()
+
+
+def answers_to_the_token(address: tuple[str, int]) -> list[bytes]:
+    """The first bytes of ten answers to the right token, each on a connection of its own."""
+    seen = []
+    for _ in range(10):
+        with dialled(address, b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n" + BEARER + b"\r\n") as one:
+            seen.append(one.recv(4096)[:12])
+    return seen
+
+
 def test_quick_clients_without_a_token_do_not_keep_the_right_one_out(engine: Engine) -> None:
     # more places than are taken at once, as by default
     few = {"max_connections": 300, "client_connections": 50, "rate": 1, "burst": 20}
-    asked = b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n" + BEARER + b"\r\n"
     with served(engine, token=SecretStr(TOKEN), **few) as address:
-        ended = threading.Event()
 
-        def storm() -> None:
+        def attack(ended: threading.Event) -> None:
             ones = [dialled(address, WHOLE) for _ in range(150)]
             while not ended.is_set():
                 for number, one in enumerate(ones):
@@ -216,18 +237,9 @@ def test_quick_clients_without_a_token_do_not_keep_the_right_one_out(engine: Eng
             for one in ones:
                 one.close()
 
-        with ThreadPoolExecutor(1) as pool:
-            stormed = pool.submit(storm)
-            try:
-                time.sleep(1)
-                seen = []
-                for _ in range(10):
-                    with dialled(address, asked) as one:
-                        seen.append(one.recv(4096)[:12])
-            finally:
-                ended.set()
-            stormed.result()
-        assert seen == [b"HTTP/1.1 200"] * 10
+        with storm(attack):
+            seen = answers_to_the_token(address)
+    assert seen == [b"HTTP/1.1 200"] * 10
 
 
 def is_open(one: socket.socket) -> bool:
@@ -284,11 +296,9 @@ def test_far_too_many_are_refused_where_none_is_slow(engine: Engine) -> None:
 @pytest.mark.parametrize("kind", SLOW)
 def test_slow_clients_that_come_back_do_not_keep_the_right_token_out(engine: Engine, kind: str) -> None:
     few = {"max_connections": 150, "client_connections": 50, "rate": 1, "burst": 20}
-    asked = b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n" + BEARER + b"\r\n"
     with served(engine, token=SecretStr(TOKEN), **few) as address:
-        ended = threading.Event()
 
-        def storm() -> None:
+        def attack(ended: threading.Event) -> None:
             open_ones: list[socket.socket] = []
             while not ended.wait(0.005):
                 with suppress(OSError):
@@ -298,18 +308,9 @@ def test_slow_clients_that_come_back_do_not_keep_the_right_token_out(engine: Eng
             for one in open_ones:
                 one.close()
 
-        with ThreadPoolExecutor(1) as pool:
-            stormed = pool.submit(storm)
-            try:
-                time.sleep(1)
-                seen = []
-                for _ in range(10):
-                    with dialled(address, asked) as one:
-                        seen.append(one.recv(4096)[:12])
-            finally:
-                ended.set()
-            stormed.result()
-        assert seen == [b"HTTP/1.1 200"] * 10
+        with storm(attack):
+            seen = answers_to_the_token(address)
+    assert seen == [b"HTTP/1.1 200"] * 10
 
 
 def test_whoever_has_shown_the_token_stays(engine: Engine) -> None:
