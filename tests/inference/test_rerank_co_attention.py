@@ -89,7 +89,12 @@ def test_evaluation_re_ranks_and_says_so(run: TrainedModel, test_split: Dataset)
     assert "first 5 re-ranked" in report.protocol
     assert report.provenance["reranked"] == 5
     # Pictures that were made seconds ago are read for the comparison with what was learnt, older ones are remembered.
-    assert [what for what in dict.fromkeys(told) if what != COMPARED] == ["pictures", "sentences", "regions", "pairs"]
+    assert [what for what in dict.fromkeys(told) if what != COMPARED] == [
+        "pictures",
+        "sentences",
+        "regions",
+        "pairs",
+    ]
     screened = evaluate_run(run, test_split, "test", rerank=0)
     assert "re-ranked" not in screened.protocol
     assert screened.provenance["reranked"] == 0
