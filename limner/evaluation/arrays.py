@@ -119,6 +119,15 @@ def read_results(path: Path) -> Results:
     Nothing in it is unpickled. Raises `DataError` for a file that is no `.npz`, lacks an array, or whose arrays do not
     fit each other; it names the array.
     """
+    arrays, there = read_arrays(path, _NAMES)
+    return results_of(path, arrays, there)
+
+
+def read_arrays(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """The arrays of these names that an `.npz` file has, and what there is in it, for messages.
+
+    Nothing in it is unpickled. Raises `DataError` for a file that is no `.npz` or damaged.
+    """
     try:
         with path.open("rb") as opened:
             # numpy tries anything else as a pickle, and its message tells the user to allow pickles.
@@ -128,12 +137,12 @@ def read_results(path: Path) -> Results:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             # By our names only: numpy decompresses an array when it is asked for.
             there = ", ".join(f"'{name}'" for name in file.files[:12]) or "none"
-            arrays: dict[str, Any] = {name: file[name] for name in _NAMES if name in file.files}
+            arrays: dict[str, Any] = {name: file[name] for name in names if name in file.files}
+            return arrays, there
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except _DAMAGED as error:
         raise DataError(f"{path}: not an .npz file of plain arrays, or damaged ({error})") from None
-    return results_of(path, arrays, there)
 
 
 def results_of(path: Path, arrays: dict[str, Any], there: str) -> Results:
