@@ -79,7 +79,7 @@ class LieAccuracy(Result):
 
 
 class LiesMeasured(Result):
-    """What a model believes."""
+    """The lies that a model believes."""
 
     name: str
     """The set."""
@@ -123,7 +123,7 @@ class BenchReport(Result):
     folder: Path | None
     """The folder that it was written to, with `--write`."""
     measured: LiesMeasured | None
-    """What was measured; null without a model."""
+    """The figures of the model; null without one."""
 
 
 class RunsSummary(Result):

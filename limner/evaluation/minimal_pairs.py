@@ -60,7 +60,7 @@ class PairAccuracy:
 
 @dataclass(frozen=True)
 class PairReport:
-    """What a model believes: accuracies by kind, with R@K on the same pictures and sentences.
+    """The lies that a model believes: accuracies by kind, with R@K on the same pictures and sentences.
 
     - `name`, `version`, `digest`: of the set; figures are comparable if the digest is the same.
     - `about`: a line about each kind; `controls`: kinds in which nothing can be known.
@@ -303,7 +303,8 @@ def render_pairs(report: PairReport, *, details: bool = False) -> Group:
     for kind, of in report.kinds.items():
         if kind in report.controls:
             titled.add_section()
-        titled.add_row(*_row(kind, of, ties=ties, unread=unread))
+        name = f"{kind} (control)" if kind in report.controls else kind
+        titled.add_row(*_row(name, of, ties=ties, unread=unread))
         if details:
             for detail, part in sorted(report.details[kind].items(), key=lambda item: -item[1].cases):
                 titled.add_row(*_row(f"  {detail}", part, ties=ties, unread=unread))
@@ -311,7 +312,7 @@ def render_pairs(report: PairReport, *, details: bool = False) -> Group:
         f"% of cases in which what is true scores above what is false; chance {CHANCE:.1f}; ties count as wrong"
     ]
     if report.controls:
-        said.append(f"in {', '.join(report.controls)} nothing can be known")
+        said.append("control: nothing can be known, so 50 is right")
     if unread:
         said.append("unread: the model does not read a word that decides")
     titled.caption, titled.caption_justify = Text("; ".join(said)), "left"
@@ -359,7 +360,6 @@ def _retrieval(pairs: PairSet, results: Results) -> Report | None:
         results.with_sentences(queries),
         parse_measures(_RETRIEVAL),
         split="true sentences",
-        same="person",
     )
 
 

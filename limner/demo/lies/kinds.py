@@ -68,9 +68,6 @@ _HAIR: Final = (
 )
 _PATTERNS: Final = (("stripes", "dots"), ("checks", "dots"), ("stripes", "sleeves"), ("dots", "sleeves"))
 
-_OF_ONE_SEX: Final = (*("bald", "ponytail", "bun", "dress", "skirt", "long skirt", "leggings", "tie"),)
-"""Styles and garments that the generator gives to men or to women alone."""
-
 _TOLD: Final = 0.75
 """How often a detail that can be seen is told."""
 
@@ -127,17 +124,15 @@ def describe(
 def attribute_lies(
     portrait: Portrait, told: Statement, cast: Sequence[Identity], rng: np.random.Generator
 ) -> list[Lie]:
-    """Lies about one value each: two colours at most, and one thing that is no colour."""
+    """Lies about one value each: two colours at most, and one thing that is no colour.
+
+    None is about man and woman: from behind nobody can tell for sure.
+    """
     colours = [lie for part in told.parts if (lie := _other_colour(told, part, cast, rng))]
     others = [lie for part in told.parts if (lie := _other_kind(portrait, told, part, cast, rng))]
     others += [
         lie for lie in (_other_looks(portrait, told, cast, rng), _other_pattern(told, cast, rng)) if lie
     ]
-    # Anybody has a sex: unless it is drawn more rarely, every second lie is about it. A man in a dress is one that
-    # needs no picture.
-    given_away = told.hair in _OF_ONE_SEX or any(part.kind in _OF_ONE_SEX for part in told.parts)
-    if told.noun != "person" and not given_away and rng.random() < 0.4:
-        others.append(Lie("sex", replace(told, noun={"man": "woman", "woman": "man"}[told.noun])))
     return [*_some(colours, 2, rng), *_some(others, 1, rng)]
 
 

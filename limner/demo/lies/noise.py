@@ -16,7 +16,7 @@ def with_noise(sentence: str, keep: set[str], rng: np.random.Generator) -> str:
 
     A typing error exchanges two neighbouring letters within a word of four letters or more, leaves one out or doubles
     it; first letters stay. The words `keep`, in lower case, stay as they are. The word that is left out is an article,
-    "and", "with", "in" or the verb.
+    "and", "with", "in", "wears" or "carries".
     """
     words = sentence.rstrip(".").split(" ")
     places = [

@@ -67,7 +67,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a sentence says of a person.
+    """The content of a sentence about a person.
 
     - `noun`: "man", "woman" or "person"; `form`: one of `FORMS`.
     - `hair`, `hair_colour`: style of `Identity` and colour, "" where they are not told.
