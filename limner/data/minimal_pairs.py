@@ -171,8 +171,8 @@ def _check(file: Path, pairs: PairSet) -> None:
     for number, pair in enumerate(pairs.pairs):
         if pair.kind not in pairs.kinds:
             raise DataError(f"{file}: case {number} is of kind '{pair.kind}', which 'kinds' does not have")
-        places = ((pair.image, images), (pair.false_image, images))
-        places += ((pair.sentence, sentences), (pair.false_sentence, sentences))
+        places = [(pair.image, images), (pair.false_image, images)]
+        places += [(pair.sentence, sentences), (pair.false_sentence, sentences)]
         if not all(0 <= place < size for place, size in places):
             raise DataError(f"{file}: case {number} names a picture or sentence that is not there")
         if (pair.image, pair.sentence) == (pair.false_image, pair.false_sentence):

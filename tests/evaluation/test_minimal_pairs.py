@@ -27,7 +27,10 @@ COLOURS = ("red", "blue", "green", "white")
 
 def _set(pictures: int = 24) -> PairSet:
     """Pictures of a shirt and trousers in two colours, with one lie each of a colour, of two, and of a twin."""
-    names, sentences, groups, pairs = [], [], [], []
+    names: list[str] = []
+    sentences: list[str] = []
+    groups: list[int | None] = []
+    pairs: list[MinimalPair] = []
     for number in range(pictures):
         top, bottom = COLOURS[number % 4], COLOURS[(number + 1) % 4]
         names.append(f"{number}.jpg")

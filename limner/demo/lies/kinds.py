@@ -73,7 +73,7 @@ _TOLD: Final = 0.75
 
 _FIELDS: Final = ("upper", "lower", "shoes", "headwear", "worn", "bag", "carried")
 
-_THINGS: Final = {
+_THINGS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "headwear": {"a hat": ("cap", "beanie", "hat")},
     "bag": {"a bag": ("backpack", "shoulder bag", "handbag", "tote bag", "plastic bag")},
     "carried": {"an umbrella": ("umbrella",), "a dog": ("dog",)},
