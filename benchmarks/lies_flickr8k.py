@@ -40,7 +40,7 @@ COLOURS = (
     "grey",
     "tan",
 )
-PEOPLE = {"man": "woman", "men": "women", "boy": "girl", "boys": "girls", "mans": "womans"}
+PEOPLE = {"man": "woman", "men": "women", "boy": "girl", "boys": "girls"}
 PEOPLE |= {other: one for one, other in PEOPLE.items()}
 KINDS = {
     "colour": "a colour word is another",
@@ -141,7 +141,7 @@ def _exchanged(text: str, words: dict[str, str]) -> str:
         return new.capitalize() if found[0][0].isupper() else new
 
     changed = re.sub(rf"\b({'|'.join(words)})\b", other, text, flags=re.IGNORECASE)
-    changed = re.sub(r"\b([Aa])n (?=(?!orange)\w)(?=[^aeiou])", r"\1 ", changed)
+    changed = re.sub(rf"\b([Aa])n (?=(?!orange)(?:{_ANY})\b)", r"\1 ", changed)
     return re.sub(r"\b([Aa]) (?=orange\b)", r"\1n ", changed)
 
 
