@@ -119,17 +119,16 @@ def read_results(path: Path) -> Results:
     Nothing in it is unpickled. Raises `DataError` for a file that is no `.npz`, lacks an array, or whose arrays do not
     fit each other; it names the array.
     """
-    arrays, names = _open_arrays(path, _NAMES)
-    there = ", ".join(f"'{name}'" for name in names[:12]) or "none"
+    arrays, there = read_arrays(path, _NAMES)
     return results_of(path, arrays, there)
 
 
-def read_arrays(path: Path, names: Sequence[str]) -> dict[str, Any]:
+def checked_arrays(path: Path, names: Sequence[str]) -> dict[str, Any]:
     """Read some of a file's arrays, by the names and kinds above, each with at least one row; text as a list of texts.
 
     Those that are not there are left out, all others left alone. Raises `DataError` as `read_results` does.
     """
-    arrays, _ = _open_arrays(path, names)
+    arrays, _ = read_arrays(path, names)
     for name, array in arrays.items():
         _check_array(path, name, array)
         if not array.size:
@@ -141,8 +140,11 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, Any]:
     return arrays
 
 
-def _open_arrays(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Some arrays of an `.npz` file by name, and the names of all that it has."""
+def read_arrays(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """The arrays of these names that an `.npz` file has, and what there is in it, for messages.
+
+    Nothing in it is unpickled. Raises `DataError` for a file that is no `.npz` or damaged.
+    """
     try:
         with path.open("rb") as opened:
             # numpy tries anything else as a pickle, and its message tells the user to allow pickles.
@@ -151,7 +153,9 @@ def _open_arrays(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], list
         # A pickle runs code of whoever made the file. Names are text arrays, which need none.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             # By our names only: numpy decompresses an array when it is asked for.
-            return {name: file[name] for name in names if name in file.files}, list(file.files)
+            there = ", ".join(f"'{name}'" for name in file.files[:12]) or "none"
+            arrays: dict[str, Any] = {name: file[name] for name in names if name in file.files}
+            return arrays, there
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except _DAMAGED as error:

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limner.errors import DataError, ImageError, LimnerError, SettingsError, StoreError
-from limner.evaluation.arrays import read_arrays, unit_rows
+from limner.evaluation.arrays import checked_arrays, unit_rows
 from limner.search.entry import StoredImage
 from limner.search.image_look import Note, Seen, look_at
 from limner.search.index import notes_of
@@ -109,7 +109,7 @@ class ForeignVectors:
 
 def read_vectors(path: Path) -> ForeignVectors:
     """Read the embeddings of images. Raises `DataError`, which names the array, as `read_results` does."""
-    arrays = read_arrays(path, ("images", "image_names", "image_groups"))
+    arrays = checked_arrays(path, ("images", "image_names", "image_groups"))
     for needed in ("images", "image_names"):
         if needed not in arrays:
             raise DataError(f"{path}: lacks the array '{needed}'; {_FORM}")
@@ -134,7 +134,7 @@ def read_query_vectors(path: Path) -> list[tuple[str, Float[np.ndarray, " dim"]]
 
     Raises `DataError` as `read_vectors` does.
     """
-    arrays = read_arrays(path, ("sentences", "sentence_names"))
+    arrays = checked_arrays(path, ("sentences", "sentence_names"))
     if "sentences" not in arrays:
         raise DataError(f"{path}: lacks the array 'sentences'; expected (m, d), a row a query")
     vectors = unit_rows(arrays["sentences"], f"{path}: 'sentences'")
