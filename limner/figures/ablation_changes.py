@@ -80,7 +80,7 @@ def ablation_figure(table: Mapping[str, Any], baseline: str | None = None) -> "F
         ).set_in_layout(False)
     figure.supxlabel(f"points against “{base['label']}, {base['stage']}”", fontsize=9)
     # Room for what stands above the titles.
-    figure.get_layout_engine().set(rect=(0, 0, 1, 0.95), h_pad=0.16)  # type: ignore[union-attr]
+    figure.set_layout_engine("constrained", rect=(0, 0, 1, 0.95), h_pad=0.16)
     return figure
 
 
