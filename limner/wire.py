@@ -206,6 +206,28 @@ class Answer(ResponseModel):
         return arrow_table(self.to_rows())
 
 
+WordMethodName = Literal["masked-regression", "leave-one-out", "substitution"]
+"""A method that gives words their weights (docs/searching.md)."""
+
+
+class Phrase(ResponseModel):
+    """Words that belong together, such as a colour with its noun, or a single word."""
+
+    text: str
+    """The words."""
+
+    weight: float
+    """How much the score falls without them: the sum of their weights."""
+
+    noise: float | None
+    """A weight that is nearer to zero lies within noise; null if the method does not know."""
+
+    @property
+    def within_noise(self) -> bool:
+        """True if the weight may as well be zero."""
+        return self.noise is not None and abs(self.weight) < self.noise
+
+
 class Explanation(ResponseModel):
     """An explanation of a picture's score for a text."""
 
@@ -214,6 +236,15 @@ class Explanation(ResponseModel):
 
     weights: tuple[float, ...] | None
     """How much the score falls without each word; null for a text of one word."""
+
+    noise: tuple[float, ...] | None
+    """A weight that is nearer to zero than this lies within noise; null if the method does not know."""
+
+    phrases: tuple[Phrase, ...]
+    """The words, joined to phrases; empty for a text of one word."""
+
+    method: WordMethodName
+    """The method that gave words their weights."""
 
     attention: Attention | None
     """Attention of the reranker; null without one."""

@@ -47,12 +47,15 @@ class View:
     - `jpeg`: the file's content; `camera`: one of `CAMERAS`.
     - `visible`: names of the details that a viewer can see: fields of `Identity` and "lower kind".
     - `notes`: viewpoint, place, obstacle, whether the person walks; JSON values.
+    - `parts`: index into `part_names` of the detail that each pixel shows (`limner.demo.people.canvas`).
     """
 
     jpeg: bytes
     camera: str
     visible: frozenset[str]
     notes: dict[str, Any]
+    parts: UInt8[np.ndarray, "height width"]
+    part_names: list[str]
 
 
 def take_view(person: Person, index: int, seed: int, size: tuple[int, int], start: int) -> View:
@@ -88,7 +91,7 @@ def take_view(person: Person, index: int, seed: int, size: tuple[int, int], star
     jpeg = _encode(picture, rng)
     camera = CAMERAS[int(rng.integers(len(CAMERAS)))]
     notes = {"viewpoint": viewpoint, "place": place, "obstacle": obstacle, "walking": pose.walking}
-    return View(jpeg, camera, visible, notes)
+    return View(jpeg, camera, visible, notes, canvas.parts(), canvas.part_names)
 
 
 def _draw_obstacle(
