@@ -220,12 +220,12 @@ class Phrase(ResponseModel):
     """How much the score falls without them: the sum of their weights."""
 
     noise: float | None
-    """A weight that is nearer to zero lies within noise; null if the method does not know."""
+    """A weight that is no further from zero lies within noise; null if that is not known."""
 
     @property
     def within_noise(self) -> bool:
         """True if the weight may as well be zero."""
-        return self.noise is not None and abs(self.weight) < self.noise
+        return self.noise is not None and abs(self.weight) <= self.noise
 
 
 class Explanation(ResponseModel):
@@ -238,7 +238,7 @@ class Explanation(ResponseModel):
     """How much the score falls without each word; null for a text of one word."""
 
     noise: tuple[float, ...] | None
-    """A weight that is nearer to zero than this lies within noise; null if the method does not know."""
+    """A weight that is no further from zero than this lies within noise; null if that is not known."""
 
     phrases: tuple[Phrase, ...]
     """The words, joined to phrases; empty for a text of one word."""

@@ -39,8 +39,8 @@ class Explained:
 
     - `planted`: effects of all words of a text with a planted word, at `place`; `rivals`: places of its true colour
       words. None where no word could be planted.
-    - `effects`, `noise`: of the words of the true text, `noise` None where the method has none; `colours`, `empty`:
-      places of its colour words, and of its words without a meaning.
+    - `effects`, `noise`: of the words of the true text, `noise` None where the method has none; `colours` are
+      the places of its colour words.
     - `deletion`, `insertion`: scores of the true text without its first k words in the order of their effects, and with
       these alone, k = 1 … words − 1; `score` is that of the whole.
     - `passes`: texts that one explanation scores.
@@ -49,7 +49,6 @@ class Explained:
     effects: Float[np.ndarray, " words"]
     noise: Float[np.ndarray, " words"] | None
     colours: Sequence[int]
-    empty: Sequence[int]
     score: float
     deletion: Float[np.ndarray, " steps"]
     insertion: Float[np.ndarray, " steps"]
@@ -109,7 +108,6 @@ MEANINGS = {
     "true_negative": "true colours below zero, %",
     "true_against": "… and beyond noise, %",
     "true_hidden": "true colours within noise, %",
-    "empty_hidden": "a, the, and … within noise, %",
 }
 """Figure of a method → what the table calls it; docs/measures.md defines them."""
 
@@ -120,7 +118,9 @@ def method_figures(
     """The figures of one method over pairs, and its passes; `clusters` say which identity a pair shows."""
     found: dict[str, Figure] = {}
     asked = [
-        (one, cluster) for one, cluster in zip(answers, clusters, strict=True) if one.planted is not None
+        (one, cluster)
+        for one, cluster in zip(answers, clusters.tolist(), strict=True)
+        if one.planted is not None
     ]
     lies, truths, of_lies, of_truths, lowest, lowest_colour = [], [], [], [], [], []
     for one, cluster in asked:
@@ -158,19 +158,18 @@ def _signs(answers: Sequence[Explained], clusters: Int[np.ndarray, " pairs"]) ->
         of += [cluster] * len(values)
 
     for one, cluster in zip(answers, clusters.tolist(), strict=True):
-        colours, empty = list(one.colours), list(one.empty)
+        colours = list(one.colours)
         add("true_negative", one.effects[colours] < 0, cluster)
         if one.noise is not None:
-            hidden = np.abs(one.effects) < one.noise
+            hidden = np.abs(one.effects) <= one.noise
             add("true_against", (one.effects < 0)[colours] & ~hidden[colours], cluster)
             add("true_hidden", hidden[colours], cluster)
-            add("empty_hidden", hidden[empty], cluster)
     return {name: _mean(rows, of) for name, (rows, of) in columns.items() if rows}
 
 
 def random_figures(
     sizes: Sequence[int],
-    curves: Sequence[tuple[Float[np.ndarray, " steps"], Float[np.ndarray, " steps"], float]],
+    curves: Sequence[tuple[Float[np.ndarray, " _steps"], Float[np.ndarray, " _steps"], float]],
     clusters: Int[np.ndarray, " pairs"],
 ) -> dict[str, Figure]:
     """The figures of a random order: `sizes` are the words of planted texts, `curves` deletion, insertion and score."""
@@ -226,7 +225,7 @@ def shares_of_regions(
 
 
 def _area(
-    curves: Sequence[tuple[Float[np.ndarray, " steps"], float]], clusters: Int[np.ndarray, " pairs"]
+    curves: Sequence[tuple[Float[np.ndarray, " _steps"], float]], clusters: Int[np.ndarray, " pairs"]
 ) -> Figure:
     """Mean height of the curves over the mean score: sums are divided, since a single score may be near zero."""
     used = [place for place, (curve, _) in enumerate(curves) if len(curve)]
@@ -255,7 +254,7 @@ def render(report: ExplanationReport) -> Group:
         table.add_column(name.replace("-", "-\n"), justify="right", no_wrap=True)
     for key in MEANINGS:
         if any(key in own for own in report.methods.values()):
-            table.add_row(key, *(_shown(key, own.get(key)) for own in report.methods.values()))
+            table.add_row(MEANINGS[key], *(_shown(key, own.get(key)) for own in report.methods.values()))
     table.add_row(
         "texts scored", *(f"{report.passes[name]:.0f}" if name in report.passes else "" for name in names)
     )

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from limner.data.records import Dataset, group_numbers
 from limner.data.transforms import crop_of
-from limner.data.word_kinds import EMPTY, HAIR, kind_of, phrases_of
+from limner.data.word_kinds import HAIR, kind_of, phrases_of
 from limner.errors import DataError
 from limner.evaluation.explanations import (
     Explained,
@@ -164,7 +164,6 @@ def _explained(method: WordMethod, pair: _Pair, scores: _Scores, known: Callable
         effects=effects,
         noise=design.noise(found),
         colours=pair.colours,
-        empty=[place for place, word in enumerate(pair.words) if word in EMPTY],
         score=float(scores.of([pair.words])[0]),
         deletion=deletion,
         insertion=insertion,

@@ -12,12 +12,12 @@ others of its kind is the contrast of minimal pairs, in the mean over pairs.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from limner.data.word_kinds import others_of_kind
+from limner.data.word_kinds import EMPTY, others_of_kind
 from limner.types import Encoder
 
 Words = tuple[str, ...]
@@ -65,17 +65,22 @@ class Design:
     def noise(
         self, scores: Float[np.ndarray, " variants"], groups: Bool[np.ndarray, "groups words"] | None = None
     ) -> Float[np.ndarray, " groups"] | None:
-        """Half the 95 % interval of each word's effect, or of the sum over each group; None without an error.
+        """How large an effect may be and still say nothing, of each word or of the sum over each group of words.
 
-        What is smaller may as well be zero: it lies within noise.
+        **Decided**: the larger of half the 95 % interval of the regression, and the largest effect in this text of a
+        word without a meaning ("a", "the", "and"; English). None where neither is known.
         """
-        if self.regression is None:
+        words = self.variants[0]
+        each = np.eye(len(words), dtype=bool) if groups is None else groups
+        errors = None if self.regression is None else self.regression.errors(scores[1:], each)
+        empty = [place for place, word in enumerate(words) if word in EMPTY]
+        if errors is None and not empty:
             return None
-        each = np.eye(len(self.matrix), dtype=bool) if groups is None else groups
-        errors = self.regression.errors(scores[1:], each)
-        return None if errors is None else 1.96 * errors
+        least = np.abs(self.matrix[empty] @ scores).max() if empty else 0.0
+        return np.maximum(0.0 if errors is None else 1.96 * errors, np.full(len(each), least))
 
 
+@runtime_checkable
 class WordMethod(Protocol):
     """A method that gives each word of a text an effect: positive = the word raises the score."""
 

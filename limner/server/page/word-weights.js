@@ -41,5 +41,5 @@ const CAPTIONS = {
   substitution: "What the model’s score does if other words of their kind stand in their place.",
 };
 
-const withinNoise = ({ weight, noise }) => noise != null && Math.abs(weight) < noise;
+const withinNoise = ({ weight, noise }) => noise != null && Math.abs(weight) <= noise;
 const namesOf = (phrases) => [...new Set(phrases.map(({ text }) => text))];
