@@ -206,8 +206,7 @@ class Answer(ResponseModel):
         return arrow_table(self.to_rows())
 
 
-WordMethodName = Literal["masked-regression", "leave-one-out", "substitution"]
-"""A method that gives words their weights (docs/searching.md)."""
+WordMethodName = Literal["masked-regression", "leave-one-out", "substitution"]  # docs/searching.md
 
 
 class Phrase(ResponseModel):
@@ -222,11 +221,6 @@ class Phrase(ResponseModel):
     noise: float | None
     """A weight that is no further from zero lies within noise; null if that is not known."""
 
-    @property
-    def within_noise(self) -> bool:
-        """True if the weight may as well be zero."""
-        return self.noise is not None and abs(self.weight) <= self.noise
-
 
 class Explanation(ResponseModel):
     """An explanation of a picture's score for a text."""
@@ -236,9 +230,6 @@ class Explanation(ResponseModel):
 
     weights: tuple[float, ...] | None
     """How much the score falls without each word; null for a text of one word."""
-
-    noise: tuple[float, ...] | None
-    """A weight that is no further from zero than this lies within noise; null if that is not known."""
 
     phrases: tuple[Phrase, ...]
     """The words, joined to phrases; empty for a text of one word."""

@@ -55,7 +55,6 @@ def test_reprs_are_one_short_line() -> None:
     explanation = Explanation(
         words=words,
         weights=None,
-        noise=None,
         phrases=(),
         method="leave-one-out",
         attention=attention,

@@ -168,7 +168,7 @@ def explain_command(
     text: Annotated[str, typer.Argument(help="The description.")],
     picture: Annotated[str, typer.Argument(help="A picture of the store: its path, or its key.")],
     method: Annotated[
-        str, typer.Option(help="What gives words their weights (docs/searching.md).")
+        str, typer.Option(help="The method that gives words their weights (docs/searching.md).")
     ] = "masked-regression",
     run: MovedRun = None,
     cpu: Cpu = False,
@@ -188,7 +188,8 @@ def explain_command(
     sure = "" if found.confidence is None else f", the reranker is sure by {found.confidence:.1%}"
     out.print(f"cosine {found.score:+.3f}{sure}")
     # a text of one word has no phrases, and so no lines
-    told = [phrase for phrase in found.phrases if not phrase.within_noise]
+    hidden = [one for one in found.phrases if one.noise is not None and abs(one.weight) <= one.noise]
+    told = [phrase for phrase in found.phrases if phrase not in hidden]
     # or 1: all weights may be 0, and bars are shares of the largest
     most = max((abs(phrase.weight) for phrase in told), default=0) or 1
     longest = max((len(phrase.text) for phrase in told), default=0)
@@ -196,8 +197,8 @@ def explain_command(
         does, mark = ("falls by", "+") if phrase.weight >= 0 else ("rises by", "-")
         bar = mark * round(_BAR * abs(phrase.weight) / most)
         out.print(f"  without {phrase.text:<{longest}}  {does} {abs(phrase.weight):.3f}  {bar}")
-    if hidden := [phrase.text for phrase in found.phrases if phrase.within_noise]:
-        out.print(f"  within noise: {', '.join(dict.fromkeys(hidden))}")
+    if hidden:
+        out.print(f"  within noise: {', '.join(dict.fromkeys(phrase.text for phrase in hidden))}")
     _say_unknown(found.unknown)
     if found.attention is not None:
         err.print(

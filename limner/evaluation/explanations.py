@@ -20,7 +20,7 @@ from limner.evaluation.intervals import Interval, auc_interval, ratio_interval
 
 @dataclass(frozen=True, eq=False)
 class PictureTruth:
-    """What is known of a picture.
+    """The truth about a picture.
 
     - `colours`: names of all colours that it shows; `names`: those from which a false one may be planted.
     - `parts`: noun → the part that it means, such as "jacket" → "upper"; only nouns that mean one part.
@@ -178,8 +178,8 @@ def random_figures(
         chance = float(np.mean([100 / size for size in sizes]))
         found["planted_lowest"] = Figure(chance, None, len(sizes))
         found["planted_auc"] = Figure(0.5, None, len(sizes))
-    for place, name in enumerate(("deletion", "insertion")):
-        found[name] = _area([(one[place], one[2]) for one in curves], clusters)
+    found["deletion"] = _area([(one[0], one[2]) for one in curves], clusters)
+    found["insertion"] = _area([(one[1], one[2]) for one in curves], clusters)
     return found
 
 

@@ -126,7 +126,8 @@ def _pairs(
             continue
         places = colour_places(words)
         false = [name for name in truth.names if name not in truth.colours and known(name)]
-        lie, place = (), 0
+        lie: Words = ()
+        place = 0
         if places and false:
             place = places[int(rng.integers(len(places)))]
             lie = (*words[:place], false[int(rng.integers(len(false)))], *words[place + 1 :])

@@ -25,7 +25,7 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """What the error of a regression is computed from.
+    """The parts of a regression from which its error follows.
 
     - `x`: masks, centred; `weights`: of each; `solved`: effects = solved @ scores of the masks.
     """
@@ -77,7 +77,7 @@ class Design:
         if errors is None and not empty:
             return None
         least = np.abs(self.matrix[empty] @ scores).max() if empty else 0.0
-        return np.maximum(0.0 if errors is None else 1.96 * errors, np.full(len(each), least))
+        return np.asarray(np.maximum(0.0 if errors is None else 1.96 * errors, np.full(len(each), least)))
 
 
 @runtime_checkable
@@ -168,7 +168,8 @@ class Substitution:
             if len(others) > self.most:
                 others = [others[number * len(others) // self.most] for number in range(self.most)]
             # two words of one kind in a text ("red … blue"): the other's word is as good a rival as any
-            instead = [(other,) for other in others] or ([()] if words[1:] else [])
+            left_out: list[Words] = [()] if words[1:] else []
+            instead: list[Words] = [(other,) for other in others] or left_out
             rows.append(range(len(variants), len(variants) + len(instead)))
             variants += [words[:place] + new + words[place + 1 :] for new in instead]
         matrix = np.zeros((len(words), len(variants)))

@@ -42,7 +42,7 @@ def explanation(
     # in one batch, by the encoder for queries: its rows do not depend on their neighbours, so a difference of two
     # scores is the word's and not that of the rounding
     scores = encoder.encode_queries([text, *(" ".join(variant) for variant in design.variants)]) @ vector
-    weights, noise, phrases = _weights(words, design, scores[1:]) if words[1:] else (None, None, ())
+    weights, phrases = _weights(words, design, scores[1:]) if words[1:] else (None, ())
     attention, confidence = None, None
     regions = None if reranker is None else _regions(encoder, reranker, files, key)
     if reranker is not None and regions is not None:
@@ -53,7 +53,6 @@ def explanation(
     return Explanation(
         words=words,
         weights=weights,
-        noise=noise,
         phrases=phrases,
         method=method,
         attention=attention,
@@ -65,24 +64,24 @@ def explanation(
 
 def _weights(
     words: tuple[str, ...], design: Design, scores: Float[np.ndarray, " variants"]
-) -> tuple[tuple[float, ...], tuple[float, ...] | None, tuple[Phrase, ...]]:
-    """Weights of words, their noise, and the same of phrases."""
+) -> tuple[tuple[float, ...], tuple[Phrase, ...]]:
+    """Weights of words, and of phrases with their noise."""
     spans = phrases_of(words)
     groups = np.zeros((len(spans), len(words)), dtype=bool)
     for row, (start, stop) in zip(groups, spans, strict=True):
         row[start:stop] = True
     weights = design.matrix @ scores
     # of the sum and not the sum of theirs: coefficients of a regression depend on each other
-    noise, together = design.noise(scores), design.noise(scores, groups)
+    noise = design.noise(scores, groups)
     phrases = tuple(
         Phrase(
             text=" ".join(words[start:stop]),
             weight=float(weights[start:stop].sum()),
-            noise=None if together is None else float(together[number]),
+            noise=None if noise is None else float(noise[number]),
         )
         for number, (start, stop) in enumerate(spans)
     )
-    return tuple(weights.tolist()), None if noise is None else tuple(noise.tolist()), phrases
+    return tuple(weights.tolist()), phrases
 
 
 def _regions(encoder: Encoder, reranker: Reranker, files: StoreFiles, key: str) -> RegionFeatures | None:

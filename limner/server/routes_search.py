@@ -117,7 +117,7 @@ class ExplainBody(RequestModel):
     """The picture's key."""
 
     method: WordMethodName = "masked-regression"
-    """What gives words their weights (docs/searching.md)."""
+    """The method that gives words their weights (docs/searching.md)."""
 
 
 def search_routes(engine: Engine, worker: Worker, settings: ServerSettings) -> APIRouter:
@@ -179,7 +179,7 @@ def search_routes(engine: Engine, worker: Worker, settings: ServerSettings) -> A
 
     @routes.post("/v1/explain", responses=refusals)
     async def explain(body: ExplainBody, request: Request) -> Explanation:
-        """Say which words, and with a reranker which regions, made a picture's score."""
+        """Say what a picture's score does without each word, and which regions a reranker looked at."""
         note(request.scope, **body.model_dump())
         return await unless_disconnected(
             request, worker.call(engine.explain, body.text, body.id, body.method)

@@ -41,7 +41,7 @@ def interacting(words: Words) -> float:
 
 def effects(design: Design, score: object) -> np.ndarray:
     assert callable(score)
-    return design.matrix @ np.array([score(words) for words in design.variants])
+    return np.asarray(design.matrix @ np.array([score(words) for words in design.variants]))
 
 
 def known(word: str) -> bool:

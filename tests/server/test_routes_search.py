@@ -185,7 +185,6 @@ def test_explanations(client: TestClient, engine: Engine) -> None:
     assert body == {
         "words": ["a", "red", "coat"],
         "weights": list(expected.weights or ()),
-        "noise": list(expected.noise or ()),
         "phrases": [phrase.model_dump() for phrase in expected.phrases],
         "method": "masked-regression",
         "attention": None,
@@ -342,7 +341,6 @@ def test_attention_says_of_which_part_it_is(engine: Engine, monkeypatch: pytest.
     explained = Explanation(
         words=("a",),
         weights=None,
-        noise=None,
         phrases=(),
         method="masked-regression",
         attention=attention,
