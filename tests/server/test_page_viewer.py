@@ -29,7 +29,8 @@ def test_a_result_with_its_facts_and_explanation(page: "Page") -> None:
     first, second = api(page, "/v1/search", asked)["hits"][:2]
     open_first(page)
     assert first["name"] in page.inner_text("#facts")
-    assert page.locator(".word, .weights li").count() >= 4
+    assert page.inner_text("#why h3") == "The score without each phrase"
+    assert "blue" in page.inner_text("#why")
     page.keyboard.press("ArrowRight")
     page.wait_for_function(
         "title => document.querySelector('#viewer-title').innerText.startsWith(title)", arg="2 ·"
