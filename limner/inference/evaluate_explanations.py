@@ -1,6 +1,7 @@
 """Measure explanations of a run on a split where it is known what each picture shows."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -90,13 +91,14 @@ def evaluate_explanations(
     )
 
 
+@dataclass(frozen=True)
 class _Pair:
     """A picture's row and the words of its sentence; `lie` is the same with the planted word at `place`."""
 
-    def __init__(self, row: int, words: Words, lie: Words, place: int) -> None:
-        self.row, self.words, self.lie, self.place = row, words, lie, place
-        self.colours = colour_places(words)
-        self.rivals = [other for other in colour_places(lie) if other != place]
+    row: int
+    words: Words
+    lie: Words
+    place: int
 
 
 def colour_places(words: Sequence[str]) -> list[int]:
@@ -119,9 +121,10 @@ def _pairs(
     found = []
     known = known_to(run)
     for row, (record, truth) in enumerate(zip(sample.records, known_of, strict=True)):
-        if not record.sentences:
-            continue
-        words = tuple(run.known_words(record.sentences[int(rng.integers(len(record.sentences)))]))
+        tags = record.languages or (None,) * len(record.sentences)
+        # the lists of colours are English
+        sentences = [text for text, tag in zip(record.sentences, tags, strict=True) if tag in (None, "en")]
+        words = tuple(run.known_words(sentences[int(rng.integers(len(sentences)))])) if sentences else ()
         if len(words) < 2:
             continue
         places = colour_places(words)
@@ -164,14 +167,14 @@ def _explained(method: WordMethod, pair: _Pair, scores: _Scores, known: Callable
     return Explained(
         effects=effects,
         noise=design.noise(found),
-        colours=pair.colours,
+        colours=colour_places(pair.words),
         score=float(scores.of([pair.words])[0]),
         deletion=deletion,
         insertion=insertion,
         passes=len(design.variants),
         planted=planted,
         place=pair.place,
-        rivals=pair.rivals,
+        rivals=[other for other in colour_places(pair.lie) if other != pair.place],
     )
 
 
