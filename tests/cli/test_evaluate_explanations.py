@@ -120,13 +120,11 @@ def test_without_a_colour_or_a_truth_there_is_one_error(
 
 
 def test_from_the_command_line(toy_run: Path, limner: Limner, tmp_path: Path) -> None:
-    generate_people(tmp_path / "people", 6, seed=1, val=1, test=4, views=(1, 1))
+    generate_people(tmp_path / "people", 4, seed=1, val=1, test=2, views=(1, 1))
     data, file = f"cuhk-pedes:{tmp_path / 'people'}", tmp_path / "report.json"
-    command = ("evaluate", toy_run, "--data", data, "--explanations", "--report", file)
-    said = limner(*command, "--json")
+    said = limner("evaluate", toy_run, "--data", data, "--explanations", "--report", file, "--json")
     told = json.loads(said.out)
     assert told == json.loads(file.read_text())
     assert told["split"] == "test"
     assert set(told["methods"]) == {"random", "leave-one-out", "masked-regression", "substitution"}
     assert told["counts"]["pictures"] == len(open_dataset(data).split("test"))
-    assert "planted word" in limner(*command).out
