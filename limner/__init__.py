@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from limner.evaluation.arrays import Results
     from limner.inference.import_model import import_model
     from limner.inference.trained import load_model as load
-    from limner.library import evaluate, train
+    from limner.library import bench, evaluate, train
     from limner.recipes import get_recipe
     from limner.search.index import index
     from limner.search.store import Store, open_store
@@ -36,6 +36,7 @@ __all__ = [
     "Results",
     "Store",
     "__version__",
+    "bench",
     "evaluate",
     "get_recipe",
     "import_model",
@@ -53,6 +54,7 @@ _PLACES = {
     "Record": "limner.data.records:Record",
     "Results": "limner.evaluation.arrays:Results",
     "Store": "limner.search.store:Store",
+    "bench": "limner.library:bench",
     "evaluate": "limner.library:evaluate",
     "get_recipe": "limner.recipes:get_recipe",
     "import_model": "limner.inference.import_model:import_model",

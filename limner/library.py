@@ -1,4 +1,4 @@
-"""Train and evaluate from Python in one call each: `limner.train` and `limner.evaluate`.
+"""Train, evaluate and bench from Python in one call each: `limner.train`, `limner.evaluate`, `limner.bench`.
 
 They take what the commands take: a recipe by its name, a dataset as FORMAT:PATH, settings as `--set` writes them.
 """
@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from limner.data.minimal_pairs import PairSet, read_pairs
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset, group_numbers, label_matrices, sentence_languages
 from limner.errors import DataError, SettingsError
 from limner.evaluation.arrays import Results
+from limner.evaluation.minimal_pairs import PairReport, bench_embeddings, expect_fit_of_rows
 from limner.evaluation.names import AnyMeasure, parse_measures
 from limner.evaluation.protocols import Protocol, find_protocol, protocol_of
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First
+from limner.inference.bench_run import bench_run
 from limner.inference.evaluate_run import evaluate_run, expect_fit
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel, load_model
@@ -132,6 +135,34 @@ def evaluate(
     return evaluate_run(
         run, dataset, split, wanted, protocol=rules, folds=folds, rerank=rerank, progress=progress
     )
+
+
+def bench(
+    model: TrainedModel | Embeddings | str | Path,
+    pairs: PairSet | str | Path,
+    *,
+    rerank: First | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> PairReport:
+    """Measure which lies a model believes: how often a true sentence scores above a false one, by kind of lie.
+
+    - `model`: a loaded run, its folder or checkpoint; or two arrays, a row for each picture and a row for each sentence
+      of the set, in the order of its `cases.json`.
+    - `pairs`: a set, or its folder: `limner bench --write FOLDER` draws one, docs/bench.md says how to make another.
+    - `rerank`: 0 leaves out the model's reranker; otherwise how many of the first it orders anew in R@K.
+    - `progress`: called with what is done ("pictures", "sentences", …), how many, and their total.
+
+    Raises `DataError` for a folder that is no set, and for arrays that do not fit it.
+    """
+    chosen = pairs if isinstance(pairs, PairSet) else read_pairs(Path(pairs))
+    if isinstance(model, tuple):
+        if rerank:
+            raise SettingsError("bench: embeddings have no reranker; leave out rerank")
+        images, sentences = (np.asarray(rows) for rows in model)
+        expect_fit_of_rows("bench", chosen, images, sentences)
+        return bench_embeddings(chosen, images, sentences, {"versions": versions()})
+    run = model if isinstance(model, TrainedModel) else load_model(model)
+    return bench_run(run, chosen, rerank=rerank, progress=progress)
 
 
 def _of_arrays(

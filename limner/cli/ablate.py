@@ -77,7 +77,7 @@ def ablate_command(
     from limner.cli.training_progress import TrainingProgress
     from limner.data.readers import open_dataset
     from limner.data.splits import split_source
-    from limner.figures.ablation_bars import ablation_figure, read_table
+    from limner.figures.ablation_changes import ablation_figure, read_table
     from limner.figures.style import write_figure
     from limner.inference.checkpoint import write_text
     from limner.recipes.ablations import get_table, variants

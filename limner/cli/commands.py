@@ -60,6 +60,11 @@ COMMANDS: dict[str, Listed] = {
         "limner.cli.calibrate", _TRAIN, "Fit probabilities to a run's scores, on validation."
     ),
     "score": Listed("limner.cli.score", _TRAIN, "Measure somebody else's embeddings, scores or TREC run."),
+    "bench": Listed(
+        "limner.cli.bench",
+        _TRAIN,
+        "Measure which lies a model believes, on drawn people with true and false sentences.",
+    ),
     "compare": Listed("limner.cli.compare", _TRAIN, "Test whether systems differ on the same queries."),
     "summarise": Listed(
         "limner.cli.summarise", _TRAIN, "Mean and deviation of runs that differ in the seed or the split."

@@ -53,12 +53,16 @@ def training_command(
 
 @command(app, "ablation")
 def ablation_command(
-    table: Annotated[Path, typer.Argument(help="Folder of `limner ablate`, or its table.json.")], file: Out
+    table: Annotated[Path, typer.Argument(help="Folder of `limner ablate`, or its table.json.")],
+    file: Out,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="ROW", help="Key of the row that the others are compared with.")
+    ] = None,
 ) -> FigureFiles:
-    """An ablation table as bars, ours beside the paper's."""
-    from limner.figures import ablation_bars
+    """What each row of an ablation table changes against the first, here and in the paper."""
+    from limner.figures.ablation_changes import ablation_figure, read_table
 
-    return _write(ablation_bars.ablation_figure(ablation_bars.read_table(table)), file)
+    return _write(ablation_figure(read_table(table), baseline), file)
 
 
 @command(app, "similarities")

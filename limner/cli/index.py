@@ -32,7 +32,8 @@ def index_command(
     run: Annotated[
         Path,
         typer.Argument(
-            help="Run folder of the model, or hf:ORG/NAME of the hub, which is imported into the store.",
+            help="Run folder of the model, or hf:ORG/NAME of the hub, which is imported into the store; with --vectors "
+            "the name of the model that made them.",
         ),
     ],
     store: StoreFolder,
@@ -55,6 +56,13 @@ def index_command(
             help="Of pictures: CSV or JSONL with a column 'file', optionally 'identity', and any others."
         ),
     ] = None,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.npz",
+            help="Index embeddings that another program has computed: arrays images and image_names.",
+        ),
+    ] = None,
     regions: Annotated[
         bool | None,
         typer.Option(
@@ -73,6 +81,20 @@ def index_command(
     Running it again adds only what is new; what cannot be read is skipped and listed. A new store holds the model, in
     STORE/model, unless --no-model is given.
     """
+    if vectors is not None:
+        needless = {
+            "pictures": pictures,
+            "--data": data,
+            "--split": split,
+            "--regions": regions,
+            "--no-model": no_model,
+            "--stage": stage,
+        }
+        if given := [name for name, value in needless.items() if value]:
+            raise SettingsError(
+                f"--vectors: the file names the pictures, and no model runs; leave out {given[0]}"
+            )
+        return _index_vectors(str(run), store, vectors, metadata)
     from limner.data.readers import open_dataset
     from limner.inference import load_model
     from limner.inference.import_model import is_hub_name
@@ -107,13 +129,31 @@ def index_command(
                 encoder, opened, pictures or [], metadata=notes, batch_size=batch, progress=progress
             )
     _say(summary, store, len(opened))
+    _say_unused(summary, metadata)
+    return _indexed(summary, store, len(opened))
+
+
+def _index_vectors(name: str, store: Any, vectors: Path, metadata: Path | None) -> Indexed:
+    from limner.search.foreign_vectors import index_vectors, read_vectors, store_of_vectors
+    from limner.search.metadata import read_metadata
+
+    notes = read_metadata(metadata) if metadata is not None else None
+    given = read_vectors(vectors)
+    opened = store_of_vectors(name, given.vectors.shape[1], store)
+    with counting("pictures") as progress:
+        summary = index_vectors(opened, given, metadata=notes, progress=progress)
+    _say(summary, store, len(opened))
+    _say_unused(summary, metadata)
+    return _indexed(summary, store, len(opened))
+
+
+def _say_unused(summary: "IndexReport", metadata: Path | None) -> None:
     # a store without its metadata looks whole until a condition finds nothing
     if summary.unused_metadata:
         err.print(
             f"{metadata}: {len(summary.unused_metadata)} of its rows name none of these pictures, e.g. "
             f"{summary.unused_metadata[0]}; paths are relative to the file's own folder"
         )
-    return _indexed(summary, store, len(opened))
 
 
 def _of_the_hub(

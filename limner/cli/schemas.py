@@ -255,7 +255,7 @@ class QueryAnswer(Result):
     query: str
     """Its name in the file, or its line number."""
     text: str
-    """The query."""
+    """The query; "" for a vector."""
     answer: Answer | None
     """The answer; null if `error` says why there is none."""
     error: str | None

@@ -1,5 +1,6 @@
 """The models of `--json` output of the commands that measure, such as evaluate, score and compare."""
 
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field, JsonValue
@@ -84,6 +85,73 @@ class ExplanationsReport(Result):
     """The pointing game by part of a person, "all" for all, in percent; empty without attention over regions."""
     provenance: dict[str, JsonValue]
     """Fingerprints of the split and the model, seeds, versions, and the split that chose the checkpoint."""
+
+
+class LieAccuracy(Result):
+    """How often what is true scores above what is false."""
+
+    cases: int
+    """Cases."""
+    clusters: int
+    """People, or pictures, that they are of."""
+    accuracy: float
+    """Percent of cases that are right; a tie counts as wrong."""
+    interval: tuple[float, float] | None
+    """95 % interval over clusters; null below two."""
+    ties: int
+    """Cases in which both score alike."""
+    ties_at_random: float
+    """Percent with a tie as half right."""
+    unread: int | None
+    """Cases in which the model does not read a word that decides; null for embeddings."""
+
+
+class LiesMeasured(Result):
+    """The lies that a model believes."""
+
+    name: str
+    """The set."""
+    version: str
+    """Its version."""
+    digest: str
+    """Its digest; figures are comparable where it is the same."""
+    chance: float
+    """Percent that a guess has right, in every kind."""
+    controls: list[str]
+    """Kinds in which nothing can be known."""
+    about: dict[str, str]
+    """A line about each kind."""
+    kinds: dict[str, LieAccuracy]
+    """By kind of lie."""
+    details: dict[str, dict[str, LieAccuracy]]
+    """By kind and what the lie is about."""
+    retrieval: EvaluationReport | None
+    """R@K of the true sentences and all pictures; null if no sentence has a group."""
+    unknown_words: list[str] | None
+    """Words of the set that the model leaves out; null for embeddings."""
+    provenance: dict[str, JsonValue]
+    """Fingerprint of the model, its training, versions."""
+
+
+class BenchReport(Result):
+    """The result of `limner bench`."""
+
+    name: str
+    """The set."""
+    version: str
+    """Its version."""
+    digest: str
+    """Digest of its names, sentences and cases."""
+    pictures: int
+    """Pictures in it."""
+    sentences: int
+    """Sentences in it, true and false."""
+    cases: int
+    """Cases in it."""
+    folder: Path | None
+    """The folder that it was written to, with `--write`."""
+    measured: LiesMeasured | None
+    """The figures of the model; null without one."""
 
 
 class RunsSummary(Result):

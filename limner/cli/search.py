@@ -13,11 +13,13 @@ from limner.cli.console import err, out
 from limner.cli.contract import as_json, command, group
 from limner.cli.options import Cpu, MovedRun, Rerank, StoreFolder, device, first
 from limner.cli.schemas import QueryAnswer
-from limner.cli.search_queries import answer_queries
+from limner.cli.search_queries import answer_queries, answer_vectors
 from limner.errors import DataError, SettingsError
 from limner.wire import Answer, Explanation, Grouping, Hit, SentencesAnswer, WordMethodName
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from limner.search.engine import Engine
     from limner.search.query import Query
 
@@ -70,6 +72,13 @@ def search_command(
             help="Answer each line of a file, or of stdin (-): a text, or NAME, a tab and a text.",
         ),
     ] = None,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.npz",
+            help="Search by the embeddings of another program: an array sentences, a row a query; as --queries.",
+        ),
+    ] = None,
     form: Annotated[
         str | None,
         typer.Option(
@@ -85,15 +94,28 @@ def search_command(
     blanks and percent signs as in URLs.
     """
     # before the imports below: torch and LanceDB take seconds to load
-    _check(text, sentences=sentences, sheet=sheet, truth=truth, explain=explain, queries=queries, form=form)
+    _check(
+        text,
+        sentences=sentences,
+        sheet=sheet,
+        truth=truth,
+        explain=explain,
+        queries=queries,
+        vectors=vectors,
+        form=form,
+    )
+    if vectors is not None:
+        _check_vectors(text, image, like, sheet, queries, sentences=sentences, explain=explain)
     if group not in (None, "identity", "near"):
         raise SettingsError(f"--group: expected 'identity' or 'near', got {group!r}")
     from limner.search.conditions import Condition
     from limner.search.query import Query
     from limner.search.store import open_store
 
+    named = None if vectors is None else _named_vectors(vectors)
     query = Query(
         text=text if queries is None else "",
+        vector=None if named is None else named[0][1],
         image=image,
         like=like,
         text_weight=text_weight,
@@ -114,6 +136,9 @@ def search_command(
         query = replace(query, like=_key(engine, like))
     if queries is not None:
         answer_queries(engine, query, queries, form or "jsonl")
+        return None
+    if named is not None:
+        answer_vectors(engine, query, named, form or "jsonl")
         return None
     if sentences:
         return _sentences(engine, query, store)
@@ -139,6 +164,7 @@ def _check(
     truth: str | None,
     explain: bool,
     queries: str | None,
+    vectors: Path | None,
     form: str | None,
 ) -> None:
     """Refuse options that have no meaning together, before the model is loaded, which takes seconds."""
@@ -153,13 +179,24 @@ def _check(
         raise SettingsError("--sentences: goes with a text, --image, --like, -k and --json only")
     if queries is not None and (text is not None or sheet is not None):
         raise SettingsError("--queries: the texts are in the file; leave out the text and --sheet")
-    if form is not None and queries is None:
-        raise SettingsError("--format: is of the answers to --queries FILE")
+    if form is not None and queries is None and vectors is None:
+        raise SettingsError("--format: is of the answers to --queries FILE and --vectors FILE")
     if form not in (None, "jsonl", "trec"):
         raise SettingsError(f"--format: expected 'jsonl' or 'trec', got {form[:40]!r}")
     # --json promises that stdout is JSON
     if form == "trec" and as_json():
         raise SettingsError("--format trec: a TREC run is no JSON; leave out --json, or take --format jsonl")
+
+
+def _check_vectors(text: str | None, *others: object, sentences: bool, explain: bool) -> None:
+    if text is not None or any(other is not None for other in others) or sentences or explain:
+        raise SettingsError("--vectors: goes with -k, conditions, --group, --format and --run only")
+
+
+def _named_vectors(file: Path) -> "list[tuple[str, np.ndarray]]":
+    from limner.search.foreign_vectors import read_query_vectors
+
+    return read_query_vectors(file)
 
 
 @command(app, "explain")

@@ -6,7 +6,7 @@ an hour.
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,8 @@ from limner.cli.schemas import QueryAnswer
 from limner.errors import DataError, LimnerError, SettingsError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from limner.search.engine import Engine
     from limner.search.query import Query
 
@@ -80,10 +82,23 @@ def answer_queries(engine: "Engine", query: "Query", file: str, form: str) -> No
     """
     # who writes a line to stdin and waits for its answer must not wait for 63 other lines
     together = 1 if file == "-" else _TOGETHER
-    lines, failed = read_queries(file), 0
-    while batch := list(islice(lines, together)):
-        found = engine.answers([replace(query, text=named.text) for named in batch])
-        for named, answer in zip(batch, found, strict=True):
+    asked = ((named, replace(query, text=named.text)) for named in read_queries(file))
+    _answer(engine, asked, form, together)
+
+
+def answer_vectors(
+    engine: "Engine", query: "Query", vectors: "Sequence[tuple[str, np.ndarray]]", form: str
+) -> None:
+    """Print the answer to each named vector; the queries differ from `query` by it. Ends as `answer_queries`."""
+    asked = ((NamedText(name, ""), replace(query, vector=vector)) for name, vector in vectors)
+    _answer(engine, asked, form, _TOGETHER)
+
+
+def _answer(engine: "Engine", asked: "Iterator[tuple[NamedText, Query]]", form: str, together: int) -> None:
+    failed = 0
+    while batch := list(islice(asked, together)):
+        found = engine.answers([one for _, one in batch])
+        for (named, _), answer in zip(batch, found, strict=True):
             if isinstance(answer, Exception):
                 # a bug ends all, with its stack trace; a query that cannot be answered does not
                 if not isinstance(answer, LimnerError):

@@ -27,6 +27,7 @@ app = group("List, delete, erase, verify, repair and compact the pictures of a s
 @command(app, "info")
 def info_command(store: StoreFolder) -> StoreFacts:
     """Describe a store: its model, number of pictures, and size on disk."""
+    from limner.search.foreign_vectors import foreign_model
     from limner.search.manifest import IN_STORE, MODEL_FOLDER
     from limner.search.store_files import StoreFiles
     from limner.search.store_path import size_of
@@ -51,6 +52,8 @@ def info_command(store: StoreFolder) -> StoreFacts:
         # a link to a file of the run takes no room twice, but stays when the run goes
         origin = "" if facts.kept_from is None else f", from {facts.kept_from}"
         out.print(f"holds the model, {facts.model_bytes / 1e6:.1f} MB of its size{origin}")
+    elif foreign_model(opened) is not None:
+        out.print("vectors of another program, whose model limner has not")
     else:
         out.print("does not hold the model: it needs the run where it is")
     return facts
@@ -249,8 +252,9 @@ def repair_command(
 
     def model() -> "Encoder":
         from limner.inference.trained import load_model
+        from limner.search.foreign_vectors import foreign_model
 
-        return load_model(run or opened.run, device=device(cpu))
+        return foreign_model(opened) or load_model(run or opened.run, device=device(cpu))
 
     opened = StoreFiles.open(store, check=False)
     with counting("pictures") as progress:

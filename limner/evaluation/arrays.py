@@ -70,7 +70,7 @@ class Results:
         """
         if self.images is None or self.sentences is None:
             raise DataError("scores are compared as they are; only embeddings can be normalised")
-        images, sentences = _unit(self.images, "images"), _unit(self.sentences, "sentences")
+        images, sentences = unit_rows(self.images, "images"), unit_rows(self.sentences, "sentences")
         return replace(self, images=images, sentences=sentences)
 
     @property
@@ -119,6 +119,32 @@ def read_results(path: Path) -> Results:
     Nothing in it is unpickled. Raises `DataError` for a file that is no `.npz`, lacks an array, or whose arrays do not
     fit each other; it names the array.
     """
+    arrays, there = read_arrays(path, _NAMES)
+    return results_of(path, arrays, there)
+
+
+def checked_arrays(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Read some of a file's arrays, by the names and kinds above, each with at least one row; text as a list of texts.
+
+    Those that are not there are left out, all others left alone. Raises `DataError` as `read_results` does.
+    """
+    arrays, _ = read_arrays(path, names)
+    for name, array in arrays.items():
+        _check_array(path, name, array)
+        if not array.size:
+            raise DataError(f"{path}: '{name}' is empty, of shape {array.shape}")
+        if array.dtype.kind in "US":
+            arrays[name] = _texts(path, name, array)
+        elif array.ndim > 1:
+            _check_finite(path, name, array)
+    return arrays
+
+
+def read_arrays(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """The arrays of these names that an `.npz` file has, and what there is in it, for messages.
+
+    Nothing in it is unpickled. Raises `DataError` for a file that is no `.npz` or damaged.
+    """
     try:
         with path.open("rb") as opened:
             # numpy tries anything else as a pickle, and its message tells the user to allow pickles.
@@ -128,12 +154,12 @@ def read_results(path: Path) -> Results:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             # By our names only: numpy decompresses an array when it is asked for.
             there = ", ".join(f"'{name}'" for name in file.files[:12]) or "none"
-            arrays: dict[str, Any] = {name: file[name] for name in _NAMES if name in file.files}
+            arrays: dict[str, Any] = {name: file[name] for name in names if name in file.files}
+            return arrays, there
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except _DAMAGED as error:
         raise DataError(f"{path}: not an .npz file of plain arrays, or damaged ({error})") from None
-    return results_of(path, arrays, there)
 
 
 def results_of(path: Path, arrays: dict[str, Any], there: str) -> Results:
@@ -144,10 +170,7 @@ def results_of(path: Path, arrays: dict[str, Any], there: str) -> Results:
                 f"{path}: lacks the array '{needed}'; images and sentences of one group match; there: {there}"
             )
     for name, array in arrays.items():
-        # numpy returns a member that does not begin as an array as it stands: bytes
-        if not isinstance(array, np.ndarray):
-            raise DataError(f"{path}: '{name}' is no array; the file is damaged")
-        _check_kind(path, name, array)
+        _check_array(path, name, array)
     has_scores, has_rows = "scores" in arrays, {"images", "sentences"} <= arrays.keys()
     # Both would have to agree, and no rule says which to believe.
     if has_scores == has_rows:
@@ -232,7 +255,10 @@ _KINDS = {
 """Number of axes, numpy's kinds, and how they are called."""
 
 
-def _check_kind(path: Path, name: str, array: np.ndarray) -> None:
+def _check_array(path: Path, name: str, array: Any) -> None:
+    # numpy returns a member that does not begin as an array as it stands: bytes
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{path}: '{name}' is no array; the file is damaged")
     axes, kinds, called = _KINDS[name]
     if array.ndim != axes or array.dtype.kind not in kinds:
         raise DataError(
@@ -249,7 +275,8 @@ def _texts(path: Path, name: str, array: np.ndarray) -> list[str]:
     return texts
 
 
-def _unit(rows: Float[np.ndarray, "items dim"], name: str) -> Float[np.ndarray, "items dim"]:
+def unit_rows(rows: Float[np.ndarray, "items dim"], name: str) -> Float[np.ndarray, "items dim"]:
+    """Rows at unit length; `name` is told in errors. Raises `DataError` for a row of zeros, NaN or infinite values."""
     # By each row's largest value first, in float64: squares leave float32 from 1e19 on and below 1e-23, half precision
     # from 256 on, and rows of float64 may leave even that. A row would silently become zero, or tie with all others.
     peaks = np.abs(rows).max(axis=1, keepdims=True).astype(np.float64)

@@ -20,6 +20,7 @@ from limner.inference.evaluations import noted
 from limner.inference.learnt_images import digests_of, expect_same_splits, learnt_from
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
+from limner.types import ImageSource
 
 
 def evaluate_run(
@@ -127,7 +128,7 @@ def evaluate_run(
 
 def reranking_of(
     run: TrainedModel,
-    paths: Sequence[Path],
+    paths: Sequence[ImageSource],
     sentences: Sequence[str],
     embeddings: tuple[Float[np.ndarray, "images dim"], Float[np.ndarray, "sentences dim"]],
     first: First,

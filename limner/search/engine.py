@@ -232,6 +232,12 @@ class Engine:
                     pictures[number] = self.encoder.prepare_image(query.image) if known is None else known
                 if query.like is not None:
                     stored[number] = snapshot.matrix[self.files.row_of(snapshot, query.like)]
+                if query.vector is not None:
+                    if query.vector.shape != (self.files.dim,):
+                        raise DataError(
+                            f"the query's vector has {len(query.vector)} numbers, the store's {self.files.dim}"
+                        )
+                    stored[number] = query.vector
             except LimnerError as error:
                 failed[number] = error
         texts = {number: text for number, text in texts.items() if number not in failed}

@@ -185,7 +185,7 @@ def index_pictures(
     if batch_size < 1 or workers < 1:
         raise SettingsError(f"expected batch size and workers of at least 1, got {batch_size} and {workers}")
     store.check_model(encoder.fingerprint, encoder.dim)
-    notes = _notes(metadata or {})
+    notes = notes_of(metadata or {})
     # before the first look: a second writer is refused at once, not after an hour of encoding
     with store.writing():
         found = find_pictures(paths)
@@ -331,7 +331,8 @@ def _ahead(
             future.cancel()
 
 
-def _notes(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, Note]:
+def notes_of(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, Note]:
+    """The facts of images by path, from metadata as `index_pictures` takes them. Raises `DataError`."""
     notes = {}
     for path, values in metadata.items():
         facts = {name: value for name, value in values.items() if name not in ("identity", "taken")}

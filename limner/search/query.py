@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, cast
 
+import numpy as np
+from jaxtyping import Float
+
 from limner.data.images import local_time
 from limner.errors import SettingsError
 from limner.search.conditions import Condition
@@ -15,9 +18,9 @@ from limner.wire import Grouping, ImageInput, Where, where_strings
 class Query:
     """A search for images.
 
-    It searches by `text`, by an `image` (`limner.types.ImageSource`), by an image of the store (`like`, its key), or
-    by a text and an image together. `pixels` are the image as `Encoder.prepare_image` returns it, so that it is not
-    decoded again.
+    It searches by `text`, by an `image` (`limner.types.ImageSource`), by an image of the store (`like`, its key), by a
+    text and an image together, or by a `vector`, an embedding at unit length. `pixels` are the image as
+    `Encoder.prepare_image` returns it, so that it is not decoded again.
 
     - `text_weight`: weight of the text's embedding beside an image's, in [0, 1]; the image has the rest.
     - `k`: how many images, or groups of them, at least 1.
@@ -35,6 +38,7 @@ class Query:
     # compare=False: == of two arrays is an array, which has no truth value
     pixels: Pixels | None = field(default=None, compare=False, repr=False)
     like: str | None = None
+    vector: Float[np.ndarray, " dim"] | None = field(default=None, compare=False, repr=False)
     text_weight: float = 0.5
     k: int = 10
     where: tuple[Condition, ...] = ()
@@ -45,8 +49,10 @@ class Query:
     explain: bool = False
 
     def __post_init__(self) -> None:
-        if self.text is None and self.image is None and self.like is None:
+        if self.text is None and self.image is None and self.like is None and self.vector is None:
             raise SettingsError("give a text, a picture, or a picture of the store to search for")
+        if self.vector is not None and (self.text, self.image, self.like) != (None, None, None):
+            raise SettingsError("a vector is searched by alone")
         if self.image is not None and self.like is not None:
             raise SettingsError("give one picture to search by, a file or one of the store")
         if self.pixels is not None and self.image is None:

@@ -20,6 +20,7 @@ from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage, key_of
 from limner.search.erase import erase
+from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.index import index_pictures
 from limner.search.kept_model import calibration_for
@@ -309,6 +310,9 @@ def open_store(
     """
     # the store before the model: a wrong folder is told at once, where loading takes seconds
     files = StoreFiles.open(folder)
+    # vectors that another program has computed have no model that could be loaded
+    if run is None and (foreign := foreign_model(files)) is not None:
+        return Store(Engine(files, foreign, approximate_from=approximate_from))
     # a model that is loaded already may serve several stores
     if not isinstance(run, TrainedModel):
         if run is None and files.manifest.run == IN_STORE and is_remote(files.folder):

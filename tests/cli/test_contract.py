@@ -18,6 +18,7 @@ from limner.cli.console import out
 from limner.cli.contract import command, first_line, group, schema_of
 from limner.cli.root import app
 from limner.cli.schemas import ErrorReport, Result
+from limner.demo.lies import draw_lies
 from limner.errors import SettingsError
 from limner.recipes.registry import RECIPES, RecipeEntry
 from tests import towers
@@ -133,6 +134,7 @@ def toys_of(
     pair = tmp_path / "pair"
     pair.mkdir()
     towers.save_clip(pair)
+    draw_lies(6).write(tmp_path / "lies")
     return {
         "models": [],
         "import": [pair, tmp_path / "imported"],
@@ -146,6 +148,7 @@ def toys_of(
             *(toy_run, "--data", data, "--cpu", "--save", arrays, "--report", report),
             *("--measures", "R@1 PR-curve scope-curve", "--per-query", tmp_path / "queries.csv"),
         ],
+        "bench": [toy_run, "--pairs", tmp_path / "lies", "--cpu"],
         "summarise": [toy_run],
         "compare": [tmp_path / "queries.csv", tmp_path / "queries.csv"],
         "score": [arrays],

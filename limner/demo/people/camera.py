@@ -1,7 +1,7 @@
 """One view of a person as a surveillance camera would deliver it, and which details can be seen in it."""
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -9,7 +9,7 @@ from jaxtyping import Float, UInt8
 from PIL import Image, ImageFilter
 
 from limner.demo.people.attributes import Identity
-from limner.demo.people.body import VIEWPOINTS
+from limner.demo.people.body import VIEWPOINTS, Pose
 from limner.demo.people.canvas import Canvas
 from limner.demo.people.cast import Person
 from limner.demo.people.figure import Looks, draw_person, pose_for
@@ -37,6 +37,8 @@ _NEEDED: Final = {
 """Pixels (of a picture 192 high) from which on a detail counts as visible."""
 _KEPT: Final = 0.6
 """Share of a detail's pixels that an obstacle may leave for it still to be mentioned."""
+CHANCE: Final = "by chance"
+"""In place of an obstacle's name: in a third of the views there is one, or somebody else at the edge."""
 _LEAST_BAG: Final = {"backpack": 130, "shoulder bag": 90, "suitcase": 180}
 
 
@@ -47,15 +49,26 @@ class View:
     - `jpeg`: the file's content; `camera`: one of `CAMERAS`.
     - `visible`: names of the details that a viewer can see: fields of `Identity` and "lower kind".
     - `notes`: viewpoint, place, obstacle, whether the person walks; JSON values.
-    - `parts`: index into `part_names` of the detail that each pixel shows (`limner.demo.people.canvas`).
     """
 
     jpeg: bytes
     camera: str
     visible: frozenset[str]
     notes: dict[str, Any]
-    parts: UInt8[np.ndarray, "height width"]
-    part_names: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """A view with what is known of how it was drawn.
+
+    - `pose`: of the person; `canvas`: the figure with the map of its parts, obstacle included.
+    - `uncovered`: details that could be seen if no obstacle were there.
+    """
+
+    view: View
+    pose: Pose
+    canvas: Canvas
+    uncovered: frozenset[str]
 
 
 def take_view(person: Person, index: int, seed: int, size: tuple[int, int], start: int) -> View:
@@ -63,40 +76,69 @@ def take_view(person: Person, index: int, seed: int, size: tuple[int, int], star
 
     The first views come from different sides, so that every identity is seen from the front and the back.
     """
+    return draw_numbered(person, index, seed, size, start).view
+
+
+def draw_numbered(person: Person, index: int, seed: int, size: tuple[int, int], start: int) -> Drawing:
+    """View `index` of a person as `take_view` gives it, with how it was drawn."""
     rng = np.random.default_rng([seed, person.number, index, 1])
     names = ("front", "three-quarter back", "side", "back", "three-quarter front")
-    viewpoint = names[(start + index) % len(names)]
+    return draw_view(person, names[(start + index) % len(names)], size, rng)
+
+
+def draw_view(
+    person: Person,
+    viewpoint: str,
+    size: tuple[int, int],
+    rng: np.random.Generator,
+    *,
+    obstacle: str | None = CHANCE,
+    both_hands: bool = False,
+) -> Drawing:
+    """A view from one of `VIEWPOINTS`, with everything else drawn from `rng`.
+
+    - `obstacle`: its name (`limner.demo.people.occlusion`), None for none; `CHANCE` draws whether there is one.
+    - `both_hands`: carry a bag in each hand; the bag must be of a kind that is carried in a hand.
+    """
     yaw = VIEWPOINTS[viewpoint] * float(rng.choice([-1, 1])) + float(rng.uniform(-9, 9))
     looks = Looks.sample(person.identity.sex, person.looks)
     light = float(rng.choice([-1, 1]))
     place = tuple(PLACES)[int(rng.integers(len(PLACES)))]
     background = draw_place(place, size, rng)
     pose = pose_for(person.identity, yaw, size, rng)
+    if both_hands:
+        pose = replace(pose, busy={"left": "carry", "right": "carry"})
     height, width = size
 
     canvas = Canvas(width, height)
     draw_person(canvas, person.identity, looks, pose, light)
     before = _counts(canvas)
-    obstacle = _draw_obstacle(canvas, size, light, rng)
+    uncovered = _visible(person.identity, before, before, height)
+    in_front = _draw_obstacle(canvas, size, light, rng, obstacle)
     visible = _visible(person.identity, before, _counts(canvas), height)
-    if obstacle and "upper" not in visible:
+    if in_front and "upper" not in visible:
         # Nobody could describe, or find, whom an obstacle hides: take the picture without it.
-        canvas, obstacle = Canvas(width, height), None
+        canvas, in_front = Canvas(width, height), None
         draw_person(canvas, person.identity, looks, pose, light)
-        visible = _visible(person.identity, before, before, height)
+        visible = uncovered
     colour, cover = canvas.pixels()
     scene = _shadow(background, pose.x, pose.ground, pose.height, light)
     picture = scene * (1 - cover[..., None]) + colour * cover[..., None]
     picture = _light(picture, light, rng)
     jpeg = _encode(picture, rng)
     camera = CAMERAS[int(rng.integers(len(CAMERAS)))]
-    notes = {"viewpoint": viewpoint, "place": place, "obstacle": obstacle, "walking": pose.walking}
-    return View(jpeg, camera, visible, notes, canvas.parts(), canvas.part_names)
+    notes = {"viewpoint": viewpoint, "place": place, "obstacle": in_front, "walking": pose.walking}
+    return Drawing(View(jpeg, camera, visible, notes), pose, canvas, uncovered)
 
 
 def _draw_obstacle(
-    canvas: Canvas, size: tuple[int, int], light: float, rng: np.random.Generator
+    canvas: Canvas, size: tuple[int, int], light: float, rng: np.random.Generator, wanted: str | None
 ) -> str | None:
+    if wanted is None:
+        return None
+    if wanted != CHANCE:
+        draw_obstacle(canvas, wanted, rng)
+        return wanted
     chance = rng.random()
     if chance < 0.22:
         name = tuple(OBSTACLES)[int(rng.integers(len(OBSTACLES)))]

@@ -35,6 +35,9 @@ from limner.errors import DataError, SettingsError
 DRAWING: Final = 1
 """Raised whenever the same seed would give other pictures or sentences."""
 
+LIES_SEED: Final = 20_261_124
+"""The seed of the people of `limner bench`, whom no other set may show: models are trained on such sets."""
+
 OPTIONS_FILE: Final = "people.json"
 """Its presence means a set of ours, complete or not."""
 
@@ -151,6 +154,10 @@ def _check(options: _Options, workers: int) -> None:
     complaints = (
         (options.identities < 1, f"identities must be 1 or more, got {options.identities}"),
         (options.seed < 0, f"seed must be 0 or more, got {options.seed}"),
+        (
+            options.seed == LIES_SEED,
+            f"seed {LIES_SEED} is that of `limner bench`, whose people no model may have seen; take another",
+        ),
         (
             min(options.val, options.test, train) < 0,
             f"val ({options.val}) and test ({options.test}) must be 0 or more and together at most the "

@@ -10,10 +10,10 @@ from limner.demo.people.palette import COLOURS, RGB, darker, lighter, mix, shade
 
 
 def draw_obstacle(canvas: Canvas, name: str, rng: np.random.Generator) -> None:
-    """One of `OBSTACLES` in front of everything drawn so far; its pixels show no detail of the person."""
+    """One of `OBSTACLES` or `ACROSS` in front of everything drawn so far; its pixels show no detail of the person."""
     names = tuple(COLOURS)
     colour = mix(shade_of(COLOURS[names[int(rng.integers(len(names)))]], rng), (128, 128, 128), 0.12)
-    OBSTACLES[name](canvas, colour, rng)
+    (OBSTACLES | ACROSS)[name](canvas, colour, rng)
 
 
 def _pole(canvas: Canvas, colour: RGB, rng: np.random.Generator) -> None:
@@ -101,6 +101,18 @@ def _barrier(canvas: Canvas, colour: RGB, rng: np.random.Generator) -> None:
         canvas.over([(x, y), (x + 6, y), (x + 9, y + tall), (x + 3, y + tall)], colour)
 
 
+def _wall(canvas: Canvas, colour: RGB, rng: np.random.Generator) -> None:
+    top, low = canvas.height * rng.uniform(0.66, 0.82), canvas.height + 2.0
+    stone = mix(colour, (150, 140, 130), 0.7)
+    canvas.fill(box(-2.0, top, canvas.width + 2.0, low), stone)
+    course = canvas.height * 0.034
+    for row, y in enumerate(np.arange(top + course, low, course)):
+        canvas.line([(-2.0, y), (canvas.width + 2.0, y)], darker(stone, 0.25), 0.5)
+        for x in np.arange(course * (1 + row % 2), canvas.width, course * 2):
+            canvas.line([(x, y - course), (x, y)], darker(stone, 0.2), 0.4)
+    canvas.fill(box(-2.0, top - course * 0.6, canvas.width + 2.0, top + course * 0.3), lighter(stone, 0.2))
+
+
 def _beside(rng: np.random.Generator, near: float, far: float) -> float:
     return float(0.5 + rng.choice([-1, 1]) * rng.uniform(near, far))
 
@@ -113,3 +125,6 @@ OBSTACLES: Final[dict[str, Callable[[Canvas, RGB, np.random.Generator], None]]] 
     "barrier": _barrier,
 }
 """Name → how it is drawn."""
+
+ACROSS: Final[dict[str, Callable[[Canvas, RGB, np.random.Generator], None]]] = {"wall": _wall}
+"""Drawn only where it is asked for: it hides everybody's feet. Apart, since views by chance draw from `OBSTACLES`."""

@@ -60,7 +60,8 @@ _BEFORE_COLOUR: Final = (
     "knee-length",
     "wide-brimmed",
 )
-_UNCOUNTED: Final = (*_PAIRS, "glasses", "sunglasses")
+UNCOUNTED: Final = (*_PAIRS, "glasses", "sunglasses")
+"""Kinds whose words take no article."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Speaker(Voice):
 
     def article(self, kind: str, words: str) -> str:
         """`words` with "a", "an", "a pair of" or nothing, as the kind of thing asks for."""
-        if kind in _UNCOUNTED:
+        if kind in UNCOUNTED:
             return f"a pair of {words}" if kind in _PAIRS and self.chance(0.2) else words
         return with_article(words)
 

@@ -14,7 +14,7 @@ from jaxtyping import Bool
 
 from limner.data.records import Dataset
 from limner.data.words import words
-from limner.demo.people.camera import View, take_view
+from limner.demo.people.camera import Drawing, draw_numbered
 from limner.demo.people.cast import Person, sample_people
 from limner.demo.people.generate import ATTRIBUTES, DRAWING, views_of
 from limner.demo.people.palette import COLOURS
@@ -97,18 +97,18 @@ def _truth(
 
     @cache
     def shows() -> dict[str, Bool[np.ndarray, "height width"]]:
-        view = _drawn_again(person, index, options)
-        if view.jpeg != image.read_bytes():
+        drawing = _drawn_again(person, index, options)
+        if drawing.view.jpeg != image.read_bytes():
             raise DataError(
                 f"{image}: is not the picture that its seed draws here (another Pillow or NumPy draws other pixels); "
                 "draw the set again with `limner data people`"
             )
         return {
             part: np.isin(
-                view.parts,
+                drawing.canvas.parts(),
                 [
                     number
-                    for number, name in enumerate(view.part_names)
+                    for number, name in enumerate(drawing.canvas.part_names)
                     if name in _SHOWN_BY.get(part, (part,))
                 ],
             )
@@ -123,9 +123,9 @@ def _kind(detail: Any) -> str | None:
     return None if kind is None else str(kind)
 
 
-def _drawn_again(person: Person, index: int, options: dict[str, Any]) -> View:
+def _drawn_again(person: Person, index: int, options: dict[str, Any]) -> Drawing:
     rng = np.random.default_rng([options["seed"], person.number, 0, 2])
     fewest, most = options["views"]
     _, start = views_of((fewest, most), rng)
     height, width = options["size"]
-    return take_view(person, index, options["seed"], (height, width), start)
+    return draw_numbered(person, index, options["seed"], (height, width), start)

@@ -1,0 +1,162 @@
+"""`limner bench`: which lies a model believes."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from limner.cli.console import counting, counting_each, err, out
+from limner.cli.contract import command, group
+from limner.cli.options import Cpu, Report, Rerank, Stage, device, first
+from limner.cli.schemas_of_measures import BenchReport
+from limner.errors import DataError, SettingsError
+
+if TYPE_CHECKING:
+    from limner.data.minimal_pairs import PairSet
+    from limner.evaluation.minimal_pairs import PairReport
+
+app = group("Bench.")
+
+_SHOWN = 12
+"""Unknown words that are named; the JSON has all of them."""
+
+
+@command(app, "bench")
+def bench_command(
+    model: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Run folder or checkpoint, or embeddings of the set in an .npz file (docs/bench.md)."
+        ),
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Write pictures and cases to this new folder, for other models.")
+    ] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            help="Take the set from this folder, written before or your own, instead of drawing it."
+        ),
+    ] = None,
+    stage: Stage = None,
+    rerank: Rerank = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="Show what the lies of each kind are about.")
+    ] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="Write the embeddings to this .npz file, which this command reads, too."),
+    ] = None,
+    report_file: Report = None,
+    cpu: Cpu = False,
+) -> BenchReport:
+    """Measure which lies a model believes, on drawn people with true and false sentences."""
+    # before the drawing, which takes a minute
+    if model is None and write is None:
+        raise SettingsError("bench: name a run or an .npz file to measure, or a folder to --write the set to")
+    for file in (save, report_file):
+        if file is not None and not file.parent.is_dir():
+            raise SettingsError(f"{file.parent}: there is no such folder to write to")
+    embeddings = model if model is not None and model.suffix == ".npz" else None
+    if embeddings is not None and (stage is not None or rerank is not None or save is not None):
+        raise SettingsError("--stage, --rerank and --save are for a run, and this is a file of embeddings")
+    if embeddings is not None and not embeddings.is_file():
+        raise DataError(f"{embeddings}: no such file")
+    if model is not None and embeddings is None:
+        from limner.inference.trained import checkpoint_path
+
+        checkpoint_path(model, stage)
+    if write is not None and write.exists() and (not write.is_dir() or any(write.iterdir())):
+        raise DataError(f"--write {write}: is not an empty folder; name a new or empty one")
+    chosen = _pairs(pairs)
+    if write is not None:
+        chosen.write(write)
+        out.print(
+            f"{write}: {len(chosen.images)} pictures, {len(chosen.sentences)} sentences, {len(chosen.pairs)} cases"
+        )
+    report = None
+    if model is not None:
+        from limner.evaluation.minimal_pairs import render_pairs
+        from limner.inference.checkpoint import write_text
+
+        report = (
+            _of_run(model, chosen, stage, rerank, save, cpu=cpu)
+            if embeddings is None
+            else _of_embeddings(embeddings, chosen)
+        )
+        out.print(render_pairs(report, details=details))
+        _say_what_is_not_read(report)
+        if report_file is not None:
+            import json
+
+            write_text(report_file, json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n")
+    return BenchReport.model_validate(
+        {
+            "name": chosen.name,
+            "version": chosen.version,
+            "digest": chosen.digest,
+            "pictures": len(chosen.images),
+            "sentences": len(chosen.sentences),
+            "cases": len(chosen.pairs),
+            "folder": write,
+            "measured": None if report is None else report.to_dict(),
+        }
+    )
+
+
+def _pairs(folder: Path | None) -> "PairSet":
+    from limner.data.minimal_pairs import read_pairs
+    from limner.demo.lies import DIGEST, VERSION, draw_lies
+
+    if folder is not None:
+        return read_pairs(folder)
+    with counting("people") as progress:
+        drawn = draw_lies(progress=progress, workers=os.cpu_count() or 1)
+    if drawn.digest != DIGEST:
+        # not refused: figures of two models on this machine can still be compared
+        err.print(
+            f"this machine draws another set than version {VERSION} (digest {drawn.digest[:16]}, not {DIGEST[:16]}): "
+            "other versions of Pillow or NumPy draw other pixels; compare figures of this digest alone"
+        )
+    return drawn
+
+
+def _of_run(
+    folder: Path, pairs: "PairSet", stage: str | None, rerank: str | None, save: Path | None, *, cpu: bool
+) -> "PairReport":
+    from limner.evaluation.minimal_pairs import write_embeddings
+    from limner.inference import load_model
+    from limner.inference.bench_run import bench_run
+
+    run = load_model(folder, stage=stage, device=device(cpu))
+    with counting_each("pictures") as progress:
+        return bench_run(
+            run,
+            pairs,
+            rerank=first(rerank),
+            progress=progress,
+            keep=None if save is None else lambda *rows: write_embeddings(save, pairs, *rows),
+        )
+
+
+def _of_embeddings(file: Path, pairs: "PairSet") -> "PairReport":
+    from limner.evaluation.minimal_pairs import bench_embeddings, read_embeddings
+    from limner.inference.provenance import versions
+
+    images, sentences = read_embeddings(file, pairs)
+    return bench_embeddings(pairs, images, sentences, {"file": file.name, "versions": versions()})
+
+
+def _say_what_is_not_read(report: "PairReport") -> None:
+    if report.unknown_words:
+        named = ", ".join(report.unknown_words[:_SHOWN])
+        more = len(report.unknown_words) - _SHOWN
+        err.print(
+            f"the model does not know {len(report.unknown_words)} words of the set and leaves them out: {named}"
+            + (f" and {more} more" if more > 0 else "")
+        )
+    if unread := sum(of.unread or 0 for of in report.kinds.values()):
+        err.print(f"in {unread} cases it does not read a word that decides, and cannot see the lie")
+    if cut := report.provenance.get("sentences_cut"):
+        err.print(f"{cut} sentences are longer than the model reads, and lost their end")

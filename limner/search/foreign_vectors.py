@@ -1,0 +1,260 @@
+"""Embeddings that another program has computed: a store of them, which is searched without the model.
+
+A store of a model's name in place of a run. It is searched by an image of the store or by embeddings of queries, and
+`limner reindex` makes a store of a limner model of it. The file is an `.npz`, as `limner score` reads it:
+
+images (n, d)         embeddings, a row each, compared by cosine
+image_names (n,)      their files, absolute or relative to the folder of the `.npz`
+image_groups (n,)     their identities, integers or text, where there are any
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+from jaxtyping import Float
+
+from limner.errors import DataError, ImageError, LimnerError, SettingsError, StoreError
+from limner.evaluation.arrays import checked_arrays, unit_rows
+from limner.search.entry import StoredImage
+from limner.search.image_look import Note, Seen, look_at
+from limner.search.index import notes_of
+from limner.search.store_files import StoreFiles
+from limner.search.store_path import StorePath, reached
+from limner.types import ImageSource, Pixels, Reranker
+from limner.wire import IndexReport
+
+_SCHEME = "vectors:"
+"""Prefix of the model's name where a manifest names a run."""
+
+_TOGETHER = 256
+"""Images that are looked at before their rows are written."""
+
+
+class ForeignModel:
+    """The model of such a store: a name. It encodes nothing (`SettingsError`); see `limner.types.Encoder`."""
+
+    reranker: Reranker | None = None
+    rerank: int | Literal["all"] = 0
+
+    def __init__(self, name: str, dim: int) -> None:
+        self.name, self.dim = name, dim
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the name: vectors of another model have another one."""
+        return hashlib.sha256(f"{_SCHEME}{self.name}".encode()).hexdigest()
+
+    def prepare_image(self, source: ImageSource) -> Pixels:
+        """Raise `ImageError`: whoever adds or repairs images is told which ones have no vector."""
+        raise ImageError(f"its vector is one of {self.name!a}; add it with `limner index --vectors`")
+
+    def encode_pixels(self, pixels: np.ndarray) -> Float[np.ndarray, "batch dim"]:
+        """Raise `SettingsError`, as all that follows."""
+        self._refuse()
+
+    def encode_images(self, images: ImageSource | Sequence[ImageSource]) -> Float[np.ndarray, "batch dim"]:
+        """The same."""
+        self._refuse()
+
+    def encode_texts(
+        self, sentences: str | Sequence[str], *, check: bool = True
+    ) -> Float[np.ndarray, "batch dim"]:
+        """The same."""
+        self._refuse()
+
+    def encode_queries(self, sentences: str | Sequence[str]) -> Float[np.ndarray, "batch dim"]:
+        """The same."""
+        self._refuse()
+
+    def check_query(self, sentence: str) -> None:
+        """The same."""
+        self._refuse()
+
+    def known_words(self, sentence: str) -> list[str]:
+        """None."""
+        return []
+
+    def unknown_words(self, sentence: str) -> list[str]:
+        """None, since no sentence is read."""
+        return []
+
+    def _refuse(self) -> NoReturn:
+        raise SettingsError(
+            f"the store holds vectors of {self.name!a}, a model that limner has not; search by a picture of the store "
+            "(--like) or by vectors (--vectors), or make a store of a model with `limner reindex`"
+        )
+
+
+def foreign_model(files: StoreFiles) -> ForeignModel | None:
+    """The model of a store of foreign vectors; None for any other store."""
+    run = files.manifest.run
+    return ForeignModel(run.removeprefix(_SCHEME), files.dim) if run.startswith(_SCHEME) else None
+
+
+@dataclass(frozen=True, eq=False)
+class ForeignVectors:
+    """The embeddings of image files, at unit length: `vectors[i]` is that of `paths[i]`."""
+
+    paths: tuple[str, ...]
+    vectors: Float[np.ndarray, "images dim"]
+    identities: tuple[str, ...] | None = None
+
+
+def read_vectors(path: Path) -> ForeignVectors:
+    """Read the embeddings of images. Raises `DataError`, which names the array, as `read_results` does."""
+    arrays = checked_arrays(path, ("images", "image_names", "image_groups"))
+    for needed in ("images", "image_names"):
+        if needed not in arrays:
+            raise DataError(f"{path}: lacks the array '{needed}'; {_FORM}")
+    names, count = arrays["image_names"], len(arrays["images"])
+    for name, array in arrays.items():
+        if len(array) != count:
+            raise DataError(f"{path}: '{name}' has {len(array)} rows, 'images' {count}")
+    paths = tuple(os.path.abspath(path.parent / name) for name in names)  # noqa: PTH100 - as pictures are indexed
+    if len(set(paths)) < count:
+        twice = next(name for place, name in enumerate(paths) if name in paths[:place])
+        raise DataError(f"{path}: 'image_names': {twice} stands there twice")
+    groups = arrays.get("image_groups")
+    identities = None if groups is None else tuple(map(str, groups))
+    return ForeignVectors(paths, unit_rows(arrays["images"], f"{path}: 'images'"), identities)
+
+
+_FORM = "expected 'images' (n, d), a row an image, and 'image_names' (n,), their files"
+
+
+def read_query_vectors(path: Path) -> list[tuple[str, Float[np.ndarray, " dim"]]]:
+    """Read named queries: `sentences` (m, d) at unit length, and `sentence_names` or their numbers from 1.
+
+    Raises `DataError` as `read_vectors` does.
+    """
+    arrays = checked_arrays(path, ("sentences", "sentence_names"))
+    if "sentences" not in arrays:
+        raise DataError(f"{path}: lacks the array 'sentences'; expected (m, d), a row a query")
+    vectors = unit_rows(arrays["sentences"], f"{path}: 'sentences'")
+    names = arrays.get("sentence_names") or [str(place + 1) for place in range(len(vectors))]
+    if len(names) != len(vectors):
+        raise DataError(f"{path}: 'sentence_names' has {len(names)} rows, 'sentences' {len(vectors)}")
+    # programs that read runs would join two queries of one name
+    if len(set(names)) < len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise DataError(f"{path}: 'sentence_names': the name {twice[:40]!r} stands there twice")
+    return list(zip(names, vectors, strict=True))
+
+
+def store_of_vectors(name: str, dim: int, folder: StorePath) -> StoreFiles:
+    """Open the store of a foreign model's vectors, or make it.
+
+    Raises `StoreError` for a store of another model or width, `SettingsError` for an empty name.
+    """
+    if not name.strip():
+        raise SettingsError("--vectors: name the model that made them, in place of a run")
+    model = ForeignModel(name, dim)
+    with reached(folder, "read"):
+        is_there = (folder / "store.json").exists()
+    if not is_there:
+        return StoreFiles.create(folder, fingerprint=model.fingerprint, dim=dim, run=f"{_SCHEME}{name}")
+    files = StoreFiles.open(folder)
+    files.check_model(model.fingerprint, dim)
+    return files
+
+
+def index_vectors(
+    files: StoreFiles,
+    given: ForeignVectors,
+    *,
+    metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> IndexReport:
+    """Add images by the embeddings that are given for them; their files are read for thumbnails and digests.
+
+    An image that is there keeps its row where neither its file, its facts nor its vector has changed. `metadata`,
+    `workers` and `progress` are those of `limner.search.index.index_pictures`; identities of the file with the vectors
+    stand where the metadata name none. Raises `StoreError`, and `DataError` for metadata that JSON cannot hold.
+    """
+    notes = notes_of(_with_identities(given, metadata or {}))
+    counts, skipped = {"added": 0, "updated": 0, "unchanged": 0}, list[tuple[str, str]]()
+    vectors = dict(zip(given.paths, given.vectors, strict=True))
+    with files.writing(), ThreadPoolExecutor(workers or os.cpu_count() or 1) as threads:
+        stored = files.entries(given.paths)
+        known = _with_same_vector(files, stored, vectors)
+        writer = files.writer()
+
+        def look(path: str) -> Seen | str:
+            before = stored.get(path)
+            note = notes.get(path)
+            if note is None and before is not None:
+                note = Note(before.identity, before.metadata, before.taken)
+            return look_at(path, known.get(path), note, _nothing)
+
+        try:
+            for start in range(0, len(given.paths), _TOGETHER):
+                paths = given.paths[start : start + _TOGETHER]
+                fresh, kept = list[Seen](), list[StoredImage]()
+                for path, seen in zip(paths, threads.map(look, paths), strict=True):
+                    if isinstance(seen, str):
+                        skipped.append((path, seen))
+                        continue
+                    outcome = seen.outcome if seen.pixels is None or path not in stored else "updated"
+                    counts[outcome] += 1
+                    if seen.pixels is not None:
+                        fresh.append(seen)
+                    elif seen.write:
+                        kept.append(seen.entry)
+                if fresh:
+                    rows = np.stack([vectors[seen.entry.path] for seen in fresh]).astype(np.float32)
+                    writer.add([seen.entry for seen in fresh], rows, None, [seen.thumbnail for seen in fresh])
+                if kept:
+                    writer.update(kept)
+                if writer.due:
+                    writer.commit()
+                if progress:
+                    progress(start + len(paths), len(given.paths))
+            writer.commit()
+        except BaseException:
+            # what is whole stays, as `index_pictures` has it
+            try:
+                writer.commit()
+            except LimnerError:
+                writer.abandon()
+            raise
+        with suppress(StoreError):
+            files.tidy()
+    unused = tuple(sorted((metadata or {}).keys() - set(given.paths)))
+    return IndexReport(**counts, skipped=tuple(skipped), unused_metadata=unused)
+
+
+def _with_identities(
+    given: ForeignVectors, metadata: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Mapping[str, Any]]:
+    if given.identities is None:
+        return metadata
+    pairs = zip(given.paths, given.identities, strict=True)
+    return {**metadata, **{path: {"identity": name, **metadata.get(path, {})} for path, name in pairs}}
+
+
+def _with_same_vector(
+    files: StoreFiles, stored: Mapping[str, StoredImage], vectors: Mapping[str, np.ndarray]
+) -> dict[str, StoredImage]:
+    """The stored images whose vector is the one that is given."""
+    entries = list(stored.values())
+    if not entries:
+        return {}
+    own = files.vectors([entry.id for entry in entries])
+    return {
+        entry.path: entry
+        for entry, row in zip(entries, own, strict=True)
+        if np.array_equal(row, vectors[entry.path].astype(np.float32))
+    }
+
+
+def _nothing(path: str) -> Pixels:
+    # no network reads them; `look_at` decodes the file for its thumbnail
+    return np.zeros((1, 1, 3), np.uint8)
