@@ -30,6 +30,7 @@ from limner.wire import (
     SentencesAnswer,
     StoreInfo,
     Where,
+    WordMethodName,
     query_arguments,
     where_strings,
 )
@@ -208,9 +209,11 @@ class Client:
         answer = self._ask("POST", "/v1/sentences", body)
         return self._read(answer, lambda found: list(SentencesAnswer.read(found).sentences))
 
-    def explain(self, text: str, id: str) -> Explanation:
+    def explain(self, text: str, id: str, *, method: WordMethodName = "masked-regression") -> Explanation:
         """Explain a picture's score for a text."""
-        return self._read(self._ask("POST", "/v1/explain", {"text": text, "id": id}), Explanation.read)
+        return self._read(
+            self._ask("POST", "/v1/explain", {"text": text, "id": id, "method": method}), Explanation.read
+        )
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
         """List some of the pictures that meet conditions, in the order of their paths.

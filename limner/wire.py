@@ -206,6 +206,22 @@ class Answer(ResponseModel):
         return arrow_table(self.to_rows())
 
 
+WordMethodName = Literal["masked-regression", "leave-one-out", "substitution"]  # docs/searching.md
+
+
+class Phrase(ResponseModel):
+    """Words that belong together, such as a colour with its noun, or a single word."""
+
+    text: str
+    """The words."""
+
+    weight: float
+    """How much the score falls without them: the sum of their weights."""
+
+    noise: float | None
+    """A weight that is no further from zero lies within noise; null if that is not known."""
+
+
 class Explanation(ResponseModel):
     """An explanation of a picture's score for a text."""
 
@@ -214,6 +230,12 @@ class Explanation(ResponseModel):
 
     weights: tuple[float, ...] | None
     """How much the score falls without each word; null for a text of one word."""
+
+    phrases: tuple[Phrase, ...]
+    """The words, joined to phrases; empty for a text of one word."""
+
+    method: WordMethodName
+    """The method that gave words their weights."""
 
     attention: Attention | None
     """Attention of the reranker; null without one."""

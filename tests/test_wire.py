@@ -53,7 +53,14 @@ def test_reprs_are_one_short_line() -> None:
         words=words, of_regions=None, of_words=None, reader="step", crop=(0.0, 0.0, 1.0, 1.0)
     )
     explanation = Explanation(
-        words=words, weights=None, attention=attention, score=0.5, confidence=None, unknown=()
+        words=words,
+        weights=None,
+        phrases=(),
+        method="leave-one-out",
+        attention=attention,
+        score=0.5,
+        confidence=None,
+        unknown=(),
     )
     sentence = FoundSentence(rank=1, score=0.5, text="word " * 1000, id=None)
     for one in (long, answer, answer_of((), 0, 0), item, items, attention, explanation, sentence):

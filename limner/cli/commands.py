@@ -89,7 +89,9 @@ COMMANDS: dict[str, Listed] = {
         "Find the pictures of a store by a description, by a picture, or by both.",
     ),
     "explain": Listed(
-        "limner.cli.search", _SEARCH, "Show how much each word adds to a picture's score for a description."
+        "limner.cli.search",
+        _SEARCH,
+        "Show what the score of a picture for a description does without each of its phrases.",
     ),
     "serve": Listed("limner.cli.serve", _SEARCH, "Serve a store's search page and API until Ctrl-C."),
     "token": Listed(

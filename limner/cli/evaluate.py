@@ -24,7 +24,7 @@ from limner.cli.options import (
     device,
     first,
 )
-from limner.cli.schemas_of_measures import EvaluationReport, of_report
+from limner.cli.schemas_of_measures import EvaluationReport, ExplanationsReport, of_report
 from limner.errors import SettingsError
 
 app = group("Evaluate.")
@@ -50,9 +50,15 @@ def evaluate_command(
     trec: Trec = None,
     depth: Depth = 1000,
     per_query: PerQuery = None,
+    explanations: Annotated[
+        bool,
+        typer.Option(
+            "--explanations", help="Measure explanations instead, on generated people (docs/measures.md)."
+        ),
+    ] = False,
     report_file: Report = None,
     cpu: Cpu = False,
-) -> EvaluationReport:
+) -> EvaluationReport | ExplanationsReport:
     """Measure a run in both directions."""
     from limner.data.readers import open_dataset
     from limner.evaluation.arrays import Results
@@ -69,6 +75,13 @@ def evaluate_command(
     # before hours of encoding
     if report_file is not None and not report_file.parent.is_dir():
         raise SettingsError(f"{report_file.parent}: there is no such folder to write the report to")
+    if explanations:
+        given = (protocol, measures, folds, rerank, save, trec, per_query)
+        if any(option is not None for option in given):
+            raise SettingsError(
+                "--explanations: goes with --data, --split, --stage, --report and --cpu; the rest is of rankings"
+            )
+        return _explanations(run, data, split, stage, report_file, cpu=cpu)
     if per_query is not None:
         expect_writable(per_query)
     # names first: a misspelt measure is found before the model is loaded
@@ -120,6 +133,27 @@ def evaluate_command(
         write_trec(ranked_by.applied(kept[0]), trec, depth)
         out.print(f"runs and qrels in {trec}")
     return of_report(report)
+
+
+def _explanations(
+    run: Path, data: str, split: str, stage: str | None, report_file: Path | None, *, cpu: bool
+) -> ExplanationsReport:
+    """Measure the explanations of a run."""
+    from limner.data.readers import open_dataset
+    from limner.demo.people.truth import truth_of
+    from limner.evaluation.explanations import render
+    from limner.inference import load_model
+    from limner.inference.checkpoint import write_text
+    from limner.inference.evaluate_explanations import evaluate_explanations
+
+    loaded = load_model(run, stage=stage, device=device(cpu))
+    dataset = open_dataset(data).split(split)
+    with counting_each("explanations") as progress:
+        report = evaluate_explanations(loaded, dataset, split, truth_of, progress=progress)
+    out.print(render(report))
+    if report_file is not None:
+        write_text(report_file, report.to_json())
+    return ExplanationsReport.model_validate(report.to_dict())
 
 
 def _say_what_was_learnt(learnt: Mapping[str, Any] | None, known: bool, split: str) -> None:

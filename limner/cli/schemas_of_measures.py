@@ -59,6 +59,34 @@ class EvaluationReport(Result):
     """Fingerprints of the split and the model, seed, versions, and the split that chose the checkpoint."""
 
 
+class ExplanationFigure(Result):
+    """A figure of explanations."""
+
+    value: float
+    """The figure: a percentage, a ROC AUC, or a share of the score."""
+    interval: tuple[float, float] | None
+    """95 % interval over identities; null below two of them, and for chance."""
+    count: int
+    """Cases that it is of: texts, words or pairs."""
+
+
+class ExplanationsReport(Result):
+    """Measures of a run's explanations on pictures of which it is known what they show."""
+
+    split: str
+    """The split that was measured."""
+    counts: dict[str, int]
+    """Pictures, identities, and texts with a planted word."""
+    methods: dict[str, dict[str, ExplanationFigure]]
+    """Figures by the method that gives words their effects and by name; "random" is an order by chance."""
+    passes: dict[str, float]
+    """Texts that one explanation scores, by method, in the mean."""
+    attention: dict[str, dict[str, ExplanationFigure]]
+    """The pointing game by part of a person, "all" for all, in percent; empty without attention over regions."""
+    provenance: dict[str, JsonValue]
+    """Fingerprints of the split and the model, seeds, versions, and the split that chose the checkpoint."""
+
+
 class LieAccuracy(Result):
     """How often what is true scores above what is false."""
 

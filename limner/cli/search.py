@@ -15,7 +15,7 @@ from limner.cli.options import Cpu, MovedRun, Rerank, StoreFolder, device, first
 from limner.cli.schemas import QueryAnswer
 from limner.cli.search_queries import answer_queries, answer_vectors
 from limner.errors import DataError, SettingsError
-from limner.wire import Answer, Explanation, Grouping, Hit, SentencesAnswer
+from limner.wire import Answer, Explanation, Grouping, Hit, SentencesAnswer, WordMethodName
 
 if TYPE_CHECKING:
     import numpy as np
@@ -204,26 +204,38 @@ def explain_command(
     store: StoreFolder,
     text: Annotated[str, typer.Argument(help="The description.")],
     picture: Annotated[str, typer.Argument(help="A picture of the store: its path, or its key.")],
+    method: Annotated[
+        str, typer.Option(help="The method that gives words their weights (docs/searching.md).")
+    ] = "masked-regression",
     run: MovedRun = None,
     cpu: Cpu = False,
 ) -> Explanation:
-    """Show how much each word adds to a picture's score for a description.
+    """Show what the score of a picture for a description does without each of its phrases.
 
-    That is how much the cosine falls without the word. With --json, a reranker's attention stands beside it.
+    With --json, each word stands by itself, and a reranker's attention beside it.
     """
+    from limner.inference.word_effects import METHODS
     from limner.search.store import open_store
 
+    if method not in METHODS:
+        raise SettingsError(f"--method: expected {', '.join(METHODS)}, got {method[:40]!r}")
+
     engine = open_store(store, run=run, device=device(cpu)).engine
-    found = engine.explain(text, _key(engine, picture))
+    found = engine.explain(text, _key(engine, picture), cast(WordMethodName, method))
     sure = "" if found.confidence is None else f", the reranker is sure by {found.confidence:.1%}"
     out.print(f"cosine {found.score:+.3f}{sure}")
-    weights = found.weights or ()
+    # a text of one word has no phrases, and so no lines
+    hidden = [one for one in found.phrases if one.noise is not None and abs(one.weight) <= one.noise]
+    told = [phrase for phrase in found.phrases if phrase not in hidden]
     # or 1: all weights may be 0, and bars are shares of the largest
-    longest, most = max(map(len, found.words), default=0), max(map(abs, weights), default=0) or 1
-    # a text of one word has no weights, and so no lines
-    for word, weight in zip(found.words, weights, strict=bool(weights)):
-        bar = ("+" if weight > 0 else "-") * round(_BAR * abs(weight) / most)
-        out.print(f"  {word:<{longest}}  {weight:+.3f}  {bar}")
+    most = max((abs(phrase.weight) for phrase in told), default=0) or 1
+    longest = max((len(phrase.text) for phrase in told), default=0)
+    for phrase in told:
+        does, mark = ("falls by", "+") if phrase.weight >= 0 else ("rises by", "-")
+        bar = mark * round(_BAR * abs(phrase.weight) / most)
+        out.print(f"  without {phrase.text:<{longest}}  {does} {abs(phrase.weight):.3f}  {bar}")
+    if hidden:
+        out.print(f"  within noise: {', '.join(dict.fromkeys(phrase.text for phrase in hidden))}")
     _say_unknown(found.unknown)
     if found.attention is not None:
         err.print(

@@ -25,6 +25,11 @@ strip of 1×5000 pixels would become 256×1,280,000, a gigabyte. Panoramas stay 
 View = UInt8[np.ndarray, "crop_height crop_width 3"]
 """A crop of an image, as the network sees it."""
 
+Crop = tuple[float, float, float, float]
+"""Left, top, right and bottom, as shares of the upright image's width and height."""
+
+WHOLE: Crop = (0.0, 0.0, 1.0, 1.0)
+
 # 4,096 squared is 50 MB of RGB for a single view.
 Pixel = Annotated[int, Field(ge=1, le=4096)]
 
@@ -149,6 +154,18 @@ def random_view(pixels: Pixels, settings: ImageSettings, rng: np.random.Generato
     return flip(view) if settings.flip and side < 0.5 else view
 
 
+def crop_of(width: int, height: int, settings: ImageSettings) -> Crop:
+    """Compute the part of an upright image that `centre_crop(load(…))` keeps.
+
+    >>> crop_of(400, 200, ImageSettings(resize=100, crop=(100, 100)))
+    (0.25, 0.0, 0.75, 1.0)
+    """
+    kept, sizes = settings.resized(width, height)
+    left, right = _along(width, kept[0], sizes[0], settings.crop[1])
+    top, bottom = _along(height, kept[1], sizes[1], settings.crop[0])
+    return left, top, right, bottom
+
+
 def flip(pixels: Pixels) -> Pixels:
     """The picture mirrored left to right."""
     # torch takes no array with a negative stride.
@@ -198,3 +215,11 @@ def _spare(pixels: Pixels, crop: tuple[int, int]) -> tuple[int, int]:
 def _cut(pixels: Pixels, top: int, left: int, crop: tuple[int, int]) -> View:
     # A copy, so that the view does not keep the whole picture in memory.
     return pixels[top : top + crop[0], left : left + crop[1]].copy()
+
+
+def _along(length: int, kept: int, resized: int, crop: int) -> tuple[float, float]:
+    """Compute the first and last share of one side: `kept` of its `length` pixels in the middle become `resized`."""
+    # rounded down, as the crop itself is: the attention would lie a pixel aside
+    first = (length - kept) // 2
+    start = (resized - crop) // 2
+    return (first + start * kept / resized) / length, (first + (start + crop) * kept / resized) / length

@@ -57,6 +57,62 @@ def intervals(
     return {name: _pair(np.percentile(values, ends)) for name, values in drawn.items()}
 
 
+def ratio_interval(
+    numerators: Float[np.ndarray, " queries"],
+    denominators: Float[np.ndarray, " queries"],
+    clusters: Int[np.ndarray, " queries"],
+    *,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval | None:
+    """Interval of a ratio of two sums over queries, whole clusters drawn; None below two clusters.
+
+    A mean is one, with ones as denominators.
+    """
+    of = np.unique(clusters, return_inverse=True)[1]
+    if not len(of) or not of.max():
+        return None
+    above, below = (np.bincount(of, weights=values) for values in (numerators, denominators))
+    drawn = np.concatenate(
+        [
+            (weights @ above) / (weights @ below)
+            for _, weights in _draws(np.random.default_rng([seed, 3]), len(above), RESAMPLES)
+        ]
+    )
+    return _ends(drawn, level)
+
+
+def auc_interval(
+    low: Float[np.ndarray, " low"],
+    high: Float[np.ndarray, " high"],
+    clusters_of_low: Int[np.ndarray, " low"],
+    clusters_of_high: Int[np.ndarray, " high"],
+    *,
+    level: float = 0.95,
+    seed: int = 0,
+) -> tuple[float, Interval | None]:
+    """Area under the ROC curve, and its interval, whole clusters drawn; None below two clusters.
+
+    The area is the share of pairs of a low and a high value in which the low one is lower; equal ones count half
+    (Hanley and McNeil, 1982). Clusters that both have are the same clusters.
+    """
+    of = np.unique(np.concatenate([clusters_of_low, clusters_of_high]), return_inverse=True)[1]
+    members = np.eye(int(of.max()) + 1)
+    first, second = members[of[: len(low)]], members[of[len(low) :]]
+    right = (low[:, None] < high) + 0.5 * (low[:, None] == high)
+    # pairs of each two clusters, so that a draw is a product and not a sort
+    pairs, counts = first.T @ right @ second, np.outer(first.sum(0), second.sum(0))
+    if len(members) < 2:
+        return float(right.mean()), None
+    drawn = np.concatenate(
+        [
+            ((weights @ pairs) * weights).sum(1) / ((weights @ counts) * weights).sum(1)
+            for _, weights in _draws(np.random.default_rng([seed, 4]), len(members), RESAMPLES)
+        ]
+    )
+    return float(right.mean()), _ends(drawn, level)
+
+
 @dataclass(frozen=True)
 class Difference:
     """The difference of a measure between two systems on the same queries, second minus first.
@@ -190,6 +246,12 @@ def _is_linear(measure: Measure | None) -> bool:
 
 def _mean(values: Float[np.ndarray, " queries"]) -> float:
     return float(np.mean(values))
+
+
+def _ends(drawn: Float[np.ndarray, " resamples"], level: float) -> Interval:
+    # a draw without any query that counts has no value
+    kept = drawn[np.isfinite(drawn)]
+    return _pair(np.percentile(kept, [50 * (1 - level), 50 * (1 + level)]))
 
 
 def _pair(ends: Float[np.ndarray, " two"]) -> Interval:

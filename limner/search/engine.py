@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
 from limner.evaluation.calibration import AROUND
 from limner.inference.calibration import RunCalibration
+from limner.inference.word_effects import DEFAULT
 from limner.search.approximate import Approximate
 from limner.search.explain import explanation, with_attention
 from limner.search.query import Query
@@ -17,7 +18,15 @@ from limner.search.sentences import SentenceTable
 from limner.search.snapshot import Snapshot, check_time, top
 from limner.search.store_files import StoreFiles
 from limner.types import Encoder, Reranker
-from limner.wire import Answer, Explanation, FoundSentence, MetadataField, StoreInfo, StoreModel
+from limner.wire import (
+    Answer,
+    Explanation,
+    FoundSentence,
+    MetadataField,
+    StoreInfo,
+    StoreModel,
+    WordMethodName,
+)
 
 _EXAMPLES = 3
 """Images whose best sentence `info` gives as an example."""
@@ -144,13 +153,15 @@ class Engine:
         """The number of sentences in the store."""
         return len(self._sentences)
 
-    def explain(self, text: str, key: str) -> Explanation:
-        """Explain an image's score for a text: what each word adds, and where the reranker looked.
+    def explain(self, text: str, key: str, method: WordMethodName = DEFAULT) -> Explanation:
+        """Explain an image's score for a text: what the score does without each word, and where the reranker looked.
+
+        `method` gives words their weights; the default scores at least 128 texts, "leave-one-out" one a word.
 
         Raises what `answer` raises.
         """
         # not `_reranker()`: of a store without region features the image's file is read
-        return explanation(self.encoder, self.encoder.reranker, self.files, text, key)
+        return explanation(self.encoder, self.encoder.reranker, self.files, text, key, method)
 
     def fields(self) -> list[MetadataField]:
         """List the names of the images' metadata, with the values of those that have few."""

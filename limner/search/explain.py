@@ -1,43 +1,48 @@
-"""Explanations of scores: what each word of the text adds, and where a reranker looked."""
+"""Explanations of scores: what the score does without each word, and where a reranker looked."""
 
 import io
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float
 from PIL import Image
 
-from limner.data.transforms import ImageSettings
-from limner.errors import ChangedPictureError, ImageError
+from limner.data.transforms import WHOLE, Crop, ImageSettings, crop_of
+from limner.data.word_kinds import phrases_of
+from limner.errors import ChangedPictureError, ImageError, SettingsError
+from limner.inference.word_effects import DEFAULT, METHODS, Design, known_to
 from limner.search.image_files import open_unchanged
 from limner.search.store_files import StoreFiles
 from limner.types import Encoder, RegionFeatures, Reranker, RerankScores
-from limner.wire import Attention, Explanation, Hit
-
-Crop = tuple[float, float, float, float]
-"""Left, top, right and bottom, as shares of the upright image's width and height."""
-
-WHOLE: Crop = (0.0, 0.0, 1.0, 1.0)
+from limner.wire import Attention, Explanation, Hit, Phrase, WordMethodName
 
 
 def explanation(
-    encoder: Encoder, reranker: Reranker | None, files: StoreFiles, text: str, key: str
+    encoder: Encoder,
+    reranker: Reranker | None,
+    files: StoreFiles,
+    text: str,
+    key: str,
+    method: WordMethodName = DEFAULT,
 ) -> Explanation:
     """Explain an image's score for a text.
 
-    A word's weight is how much the cosine falls without it.
+    A word's weight is how much the cosine falls without it, as `limner.inference.word_effects` computes it.
     """
-    # each word is left out once, which costs an embedding a word: gradients would need a network that can be
-    # differentiated, and the encoder of another package or engine need not be one
+    if method not in METHODS:
+        raise SettingsError(f"method: expected {', '.join(METHODS)}, got {method!r}")
     encoder.check_query(text)
-    words = encoder.known_words(text)
+    words = tuple(encoder.known_words(text))
     snapshot = files.snapshot()
     vector = snapshot.matrix[files.row_of(snapshot, key)]
     # nothing is left of a text of one word without it
-    shorter = [" ".join(words[:left] + words[left + 1 :]) for left in range(len(words))] if words[1:] else []
+    design = (
+        METHODS[method].design(words, known_to(encoder)) if words[1:] else Design([words], np.zeros((1, 1)))
+    )
     # in one batch, by the encoder for queries: its rows do not depend on their neighbours, so a difference of two
     # scores is the word's and not that of the rounding
-    scores = encoder.encode_queries([text, *shorter]) @ vector
-    weights = tuple(float(scores[0] - score) for score in scores[1:])
+    scores = encoder.encode_queries([text, *(" ".join(variant) for variant in design.variants)]) @ vector
+    weights, phrases = _weights(words, design, scores[1:]) if words[1:] else (None, ())
     attention, confidence = None, None
     regions = None if reranker is None else _regions(encoder, reranker, files, key)
     if reranker is not None and regions is not None:
@@ -46,13 +51,37 @@ def explanation(
         crop = crops_of(encoder, files, [key])[0]
         attention, confidence = attention_of(found, 0, crop), float(reranker.confidences(ranked)[0])
     return Explanation(
-        words=tuple(words),
-        weights=weights or None,
+        words=words,
+        weights=weights,
+        phrases=phrases,
+        method=method,
         attention=attention,
         score=float(scores[0]),
         confidence=confidence,
         unknown=tuple(encoder.unknown_words(text)),
     )
+
+
+def _weights(
+    words: tuple[str, ...], design: Design, scores: Float[np.ndarray, " variants"]
+) -> tuple[tuple[float, ...], tuple[Phrase, ...]]:
+    """Weights of words, and of phrases with their noise."""
+    spans = phrases_of(words)
+    groups = np.zeros((len(spans), len(words)), dtype=bool)
+    for row, (start, stop) in zip(groups, spans, strict=True):
+        row[start:stop] = True
+    weights = design.matrix @ scores
+    # of the sum and not the sum of theirs: coefficients of a regression depend on each other
+    noise = design.noise(scores, groups)
+    phrases = tuple(
+        Phrase(
+            text=" ".join(words[start:stop]),
+            weight=float(weights[start:stop].sum()),
+            noise=None if noise is None else float(noise[number]),
+        )
+        for number, (start, stop) in enumerate(spans)
+    )
+    return tuple(weights.tolist()), phrases
 
 
 def _regions(encoder: Encoder, reranker: Reranker, files: StoreFiles, key: str) -> RegionFeatures | None:
@@ -98,18 +127,6 @@ def attention_of(found: RerankScores, place: int, crop: Crop) -> Attention:
     )
 
 
-def crop_of(width: int, height: int, settings: ImageSettings) -> Crop:
-    """Compute the part of an upright image that `centre_crop(load(…))` of `limner.data.transforms` keeps.
-
-    >>> crop_of(400, 200, ImageSettings(resize=100, crop=(100, 100)))
-    (0.25, 0.0, 0.75, 1.0)
-    """
-    kept, sizes = settings.resized(width, height)
-    left, right = _along(width, kept[0], sizes[0], settings.crop[1])
-    top, bottom = _along(height, kept[1], sizes[1], settings.crop[0])
-    return left, top, right, bottom
-
-
 def crops_of(encoder: Encoder, files: StoreFiles, ids: Sequence[str]) -> list[Crop]:
     """Crops of images of the store by their keys, in order, from the sizes of their thumbnails: exact to about 0.5 %.
 
@@ -124,11 +141,3 @@ def crops_of(encoder: Encoder, files: StoreFiles, ids: Sequence[str]) -> list[Cr
         WHOLE if file is None else crop_of(*Image.open(io.BytesIO(file)).size, images)
         for file in files.thumbnails(ids)
     ]
-
-
-def _along(length: int, kept: int, resized: int, crop: int) -> tuple[float, float]:
-    """Compute the first and last share of one side: `kept` of its `length` pixels in the middle become `resized`."""
-    # rounded down, as the crop itself is: the attention would lie a pixel aside
-    first = (length - kept) // 2
-    start = (resized - crop) // 2
-    return (first + start * kept / resized) / length, (first + (start + crop) * kept / resized) / length

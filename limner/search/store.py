@@ -40,6 +40,7 @@ from limner.wire import (
     Items,
     StoreInfo,
     Where,
+    WordMethodName,
     query_arguments,
     where_strings,
 )
@@ -176,9 +177,9 @@ class Store:
         """Find the sentences of the store that describe an image best, or that are nearest to a text."""
         return self.engine.sentences(Query.of(text, image=image, like=like, text_weight=text_weight, k=k))
 
-    def explain(self, text: str, id: str) -> Explanation:
-        """Explain an image's score for a text. Raises what `Engine.explain` raises."""
-        return self.engine.explain(text, id)
+    def explain(self, text: str, id: str, *, method: WordMethodName = "masked-regression") -> Explanation:
+        """Explain an image's score for a text, as `Engine.explain` does; `method` gives words their weights."""
+        return self.engine.explain(text, id, method)
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
         """List some of the images that meet conditions, in the order of their paths."""

@@ -31,7 +31,7 @@ from limner.server.requests import (
 )
 from limner.server.settings import ServerSettings
 from limner.server.uploads import without_path
-from limner.wire import Answer, Explanation, SentencesAnswer
+from limner.wire import Answer, Explanation, SentencesAnswer, WordMethodName
 
 _TEXT: dict[str, JsonValue] = {"type": "string"}
 SEARCHES: dict[str, JsonValue] = {
@@ -116,6 +116,9 @@ class ExplainBody(RequestModel):
     id: Key
     """The picture's key."""
 
+    method: WordMethodName = "masked-regression"
+    """The method that gives words their weights (docs/searching.md)."""
+
 
 def search_routes(engine: Engine, worker: Worker, settings: ServerSettings) -> APIRouter:
     """Make the routes that use the model, in the thread of `worker`."""
@@ -176,9 +179,11 @@ def search_routes(engine: Engine, worker: Worker, settings: ServerSettings) -> A
 
     @routes.post("/v1/explain", responses=refusals)
     async def explain(body: ExplainBody, request: Request) -> Explanation:
-        """Say which words, and with a reranker which regions, made a picture's score."""
+        """Say what a picture's score does without each word, and which regions a reranker looked at."""
         note(request.scope, **body.model_dump())
-        return await unless_disconnected(request, worker.call(engine.explain, body.text, body.id))
+        return await unless_disconnected(
+            request, worker.call(engine.explain, body.text, body.id, body.method)
+        )
 
     return routes
 

@@ -75,10 +75,20 @@ def test_what_each_word_adds(limner: Limner, store: Path, pictures: Path) -> Non
     command = ("explain", store, QUERY, pictures / "05-0.png")
     said = limner(*command).out.splitlines()
     assert said[0].startswith("cosine ")
-    assert [line.split()[0] for line in said[1:]] == QUERY.split()
     told = json.loads(limner(*command, "--json").out)
-    assert [f"{weight:+.3f}" for weight in told["weights"]] == [line.split()[1] for line in said[1:]]
+    assert told["words"] == QUERY.split()
+    assert [phrase["text"] for phrase in told["phrases"]] == ["a", "red square", "on", "white"]
+    lines = {line.split("  ")[1].removeprefix("without ").strip(): line for line in said[1:]}
+    for phrase in told["phrases"]:
+        if abs(phrase["weight"]) <= phrase["noise"]:
+            assert phrase["text"] in lines[next(line for line in lines if line.startswith("within noise: "))]
+        else:
+            does = "falls" if phrase["weight"] > 0 else "rises"
+            assert f"{does} by {abs(phrase['weight']):.3f}" in lines[phrase["text"]]
     assert told["attention"] is None
+    left_out = json.loads(limner(*command, "--method", "leave-one-out", "--json").out)
+    assert (left_out["method"], len(left_out["weights"])) == ("leave-one-out", 5)
+    refused(limner(*command, "--method", "guess"), "--method: expected leave-one-out")
     alone = limner("explain", store, "red", pictures / "05-0.png")
     assert len(alone.out.splitlines()) == 1
     refused(limner("explain", store, QUERY, "nothing"), "holds no picture")

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from limner.data.transforms import ImageSettings, centre_crop, load
-from limner.search import explain as module
-from limner.search.explain import crop_of
+from limner.data import transforms as module
+from limner.data.transforms import ImageSettings, centre_crop, crop_of, load
 
 
 @pytest.mark.parametrize("size", [(300, 200), (200, 300), (64, 64), (900, 50), (50, 1000)])

@@ -11,6 +11,7 @@ from PIL import Image
 
 import limner
 from limner.data.records import Dataset
+from limner.data.transforms import crop_of
 from limner.errors import DataError, SearchTimeoutError, SettingsError, StoreError
 from limner.evaluation.calibration import Calibration
 from limner.inference import TrainedModel
@@ -18,7 +19,6 @@ from limner.inference.calibration import RunCalibration
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage
-from limner.search.explain import crop_of
 from limner.search.index import index_pictures
 from limner.search.query import Query
 from limner.search.snapshot import Snapshot

@@ -29,7 +29,8 @@ def test_a_result_with_its_facts_and_explanation(page: "Page") -> None:
     first, second = api(page, "/v1/search", asked)["hits"][:2]
     open_first(page)
     assert first["name"] in page.inner_text("#facts")
-    assert page.locator(".word, .weights li").count() >= 4
+    assert page.inner_text("#why h3") == "The score without each phrase"
+    assert "blue" in page.inner_text("#why")
     page.keyboard.press("ArrowRight")
     page.wait_for_function(
         "title => document.querySelector('#viewer-title').innerText.startsWith(title)", arg="2 ·"
@@ -61,7 +62,11 @@ MAPS = [[[0.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]], [[0.25, 0.75], [0.0,
 def test_regions_and_words_light_each_other(page: "Page") -> None:
     regions = [[0.0, 0.9, 0.1], [0.0, 0.0, 1.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]
     attention = {"words": WORDS, "of_regions": MAPS, "of_words": regions, "reader": "region"}
-    change(page, "explain", lambda found: found.update(words=WORDS, weights=None, attention=attention))
+    change(
+        page,
+        "explain",
+        lambda found: found.update(words=WORDS, weights=None, phrases=[], attention=attention),
+    )
     search(page)
     open_first(page)
     page.hover(".word:text-is('jacket')")
@@ -81,7 +86,11 @@ def test_regions_and_words_light_each_other(page: "Page") -> None:
 
 def test_steps_have_words_and_words_have_places(page: "Page") -> None:
     attention = {"words": WORDS, "of_regions": MAPS, "of_words": [[0.1, 0.9, 0.0]] * 5, "reader": "step"}
-    change(page, "explain", lambda found: found.update(words=WORDS, weights=None, attention=attention))
+    change(
+        page,
+        "explain",
+        lambda found: found.update(words=WORDS, weights=None, phrases=[], attention=attention),
+    )
     search(page)
     open_first(page)
     assert page.locator(".step").count() == 5
@@ -92,12 +101,23 @@ def test_steps_have_words_and_words_have_places(page: "Page") -> None:
 
 def test_words_that_mattered(page: "Page") -> None:
     change(
-        page, "explain", lambda found: found.update(words=WORDS, weights=[0.1, -0.05, 0.2], attention=None)
+        page,
+        "explain",
+        lambda found: found.update(
+            phrases=[
+                {"text": "a", "weight": 0.01, "noise": 0.02},
+                {"text": "blue jacket", "weight": -0.05, "noise": 0.02},
+                {"text": "woman", "weight": 0.1, "noise": None},
+                {"text": "a", "weight": -0.02, "noise": 0.02},
+            ],
+            attention=None,
+        ),
     )
     search(page)
     open_first(page)
-    assert page.locator(".weights li.for").count() == 2
-    assert page.locator(".weights li.against").inner_text().split() == ["blue", "−0.050"]
+    assert page.locator(".weights li.falls").inner_text().split("\n") == ["woman", "falls by 0.100"]
+    assert page.locator(".weights li.rises").inner_text().split("\n") == ["blue jacket", "rises by 0.050"]
+    assert page.inner_text("#why .noise") == "Within noise: a."
 
 
 def test_more_like_this(page: "Page") -> None:
@@ -114,7 +134,11 @@ def test_more_like_this(page: "Page") -> None:
 
 def test_steps_that_read_words_without_places(page: "Page") -> None:
     attention = {"words": WORDS, "of_regions": None, "of_words": [[0.1, 0.9, 0.0]] * 2, "reader": "step"}
-    change(page, "explain", lambda found: found.update(words=WORDS, weights=None, attention=attention))
+    change(
+        page,
+        "explain",
+        lambda found: found.update(words=WORDS, weights=None, phrases=[], attention=attention),
+    )
     search(page)
     open_first(page)
     page.click(".step >> nth=0")
@@ -158,7 +182,11 @@ CROP = [0.25, 0.1, 0.75, 0.9]
 @pytest.mark.parametrize("reader", ["region", "step"])
 def test_attention_lies_over_the_part_that_the_model_saw(page: "Page", reader: str) -> None:
     attention = {"words": WORDS, "of_regions": MAPS, "of_words": None, "reader": reader, "crop": CROP}
-    change(page, "explain", lambda found: found.update(words=WORDS, weights=None, attention=attention))
+    change(
+        page,
+        "explain",
+        lambda found: found.update(words=WORDS, weights=None, phrases=[], attention=attention),
+    )
     search(page)
     open_first(page)
     page.hover(".word >> nth=0")

@@ -185,11 +185,19 @@ def test_explanations(client: TestClient, engine: Engine) -> None:
     assert body == {
         "words": ["a", "red", "coat"],
         "weights": list(expected.weights or ()),
+        "phrases": [phrase.model_dump() for phrase in expected.phrases],
+        "method": "masked-regression",
         "attention": None,
         "score": expected.score,
         "confidence": None,
         "unknown": [],
     }
+    assert [phrase["text"] for phrase in body["phrases"]] == ["a", "red coat"]
+    left_out = {"text": "a red coat", "id": key, "method": "leave-one-out"}
+    assert client.post("/v1/explain", json=left_out).json() == engine.explain(
+        "a red coat", key, "leave-one-out"
+    ).model_dump(mode="json")
+    problem(client.post("/v1/explain", json={**left_out, "method": "guess"}), 422)
     problem(client.post("/v1/explain", json={"text": "a red coat"}), 422)
     problem(client.post("/v1/explain", json={"text": " ", "id": key}), 409)
 
@@ -331,7 +339,14 @@ def test_attention_says_of_which_part_it_is(engine: Engine, monkeypatch: pytest.
     crop = (0.25, 0.0, 0.75, 1.0)
     attention = Attention(words=("a",), of_regions=[[[1.0]]], of_words=None, reader="region", crop=crop)
     explained = Explanation(
-        words=("a",), weights=None, attention=attention, score=0.5, confidence=0.9, unknown=()
+        words=("a",),
+        weights=None,
+        phrases=(),
+        method="masked-regression",
+        attention=attention,
+        score=0.5,
+        confidence=0.9,
+        unknown=(),
     )
     monkeypatch.setattr(engine, "explain", lambda *given: explained)
     hit = hit_of(Path("a.png"), attention=attention)

@@ -76,9 +76,14 @@ def take_view(person: Person, index: int, seed: int, size: tuple[int, int], star
 
     The first views come from different sides, so that every identity is seen from the front and the back.
     """
+    return draw_numbered(person, index, seed, size, start).view
+
+
+def draw_numbered(person: Person, index: int, seed: int, size: tuple[int, int], start: int) -> Drawing:
+    """View `index` of a person as `take_view` gives it, with how it was drawn."""
     rng = np.random.default_rng([seed, person.number, index, 1])
     names = ("front", "three-quarter back", "side", "back", "three-quarter front")
-    return draw_view(person, names[(start + index) % len(names)], size, rng).view
+    return draw_view(person, names[(start + index) % len(names)], size, rng)
 
 
 def draw_view(

@@ -41,7 +41,10 @@ LIES_SEED: Final = 20_261_124
 OPTIONS_FILE: Final = "people.json"
 """Its presence means a set of ours, complete or not."""
 
-_ATTRIBUTES, _RECORDS, _PARTS = "attributes.json", "reid_raw.json", ".parts"
+ATTRIBUTES: Final = "attributes.json"
+"""Who is who, and what each view shows."""
+
+_RECORDS, _PARTS = "reid_raw.json", ".parts"
 
 
 @dataclass(frozen=True)
@@ -212,7 +215,7 @@ def _differences(found: object, wanted: dict[str, Any]) -> str:
 
 
 def _complete(folder: Path) -> bool:
-    if not (folder / _ATTRIBUTES).is_file() or not (folder / _RECORDS).is_file():
+    if not (folder / ATTRIBUTES).is_file() or not (folder / _RECORDS).is_file():
         return False
     try:
         records = json.loads((folder / _RECORDS).read_text(encoding="utf-8"))
@@ -234,8 +237,7 @@ def _draw_all(people: list[Person], folder: Path, options: _Options, workers: in
 def _draw_one(person: Person, folder: Path, options: _Options) -> None:
     """Draw and describe one identity; its part file, written last, says that all its pictures are there."""
     rng = np.random.default_rng([options.seed, person.number, 0, 2])
-    fewest, most = options.views
-    count, start = int(rng.integers(fewest, most + 1)), int(rng.integers(5))
+    count, start = views_of(options.views, rng)
     records, views = [], []
     for index in range(count):
         view = take_view(person, index, options.seed, options.size, start)
@@ -273,10 +275,16 @@ def _draw_one(person: Person, folder: Path, options: _Options) -> None:
     _write_json(_part(folder / _PARTS, person), {"records": records, "about": about})
 
 
+def views_of(views: tuple[int, int], rng: np.random.Generator) -> tuple[int, int]:
+    """How many views an identity has, and which viewpoint the first is from."""
+    fewest, most = views
+    return int(rng.integers(fewest, most + 1)), int(rng.integers(5))
+
+
 def _merge(folder: Path, people: Iterable[Person], options: _Options) -> None:
     loaded = [json.loads(_part(folder / _PARTS, person).read_text(encoding="utf-8")) for person in people]
     about = {"options": options.as_json(), "identities": [part["about"] for part in loaded]}
-    _write_json(folder / _ATTRIBUTES, about)
+    _write_json(folder / ATTRIBUTES, about)
     _write_json(folder / _RECORDS, [record for part in loaded for record in part["records"]])
 
 

@@ -101,7 +101,7 @@ async function showWhy(hit, text) {
     why.replaceChildren(
       ...[
         ...(attention ? attentionView(found.attention, byId("overlay")) : []),
-        ...(found.weights || !attention ? weightsView(found.words, found.weights) : []),
+        ...(found.phrases.length || !attention ? weightsView(found.phrases, found.method) : []),
       ].filter(Boolean),
     );
   } catch (problem) {

@@ -1,14 +1,18 @@
-// Which words mattered: what the score loses without each.
+// What the score does without each phrase of the description.
 
 import { h } from "./elements.js";
 
-export function weightsView(words, weights) {
-  if (!weights) return [h("h3", {}, "Which words mattered"), h("p", {}, "One word carries the whole score.")];
-  const least = Math.min(0, ...weights);
-  const span = Math.max(0, ...weights) - least || 1;
+const HEADING = "The score without each phrase";
+
+/** `phrases` as the server has them: text, weight, and the noise in which a weight may lie. */
+export function weightsView(phrases, method) {
+  if (!phrases.length) return [h("h3", {}, HEADING), h("p", {}, "One word carries the whole score.")];
+  const hidden = phrases.filter(withinNoise);
+  const told = phrases.filter((phrase) => !withinNoise(phrase));
+  const least = Math.min(0, ...told.map(({ weight }) => weight));
+  const span = Math.max(0, ...told.map(({ weight }) => weight)) - least || 1;
   const zero = (100 * -least) / span;
-  const rows = words.map((word, index) => {
-    const weight = weights[index];
+  const rows = told.map(({ text, weight }) => {
     const bar = h("span", { class: "bar" });
     bar.style.left = `${weight < 0 ? zero - (100 * -weight) / span : zero}%`;
     bar.style.width = `${(100 * Math.abs(weight)) / span}%`;
@@ -16,21 +20,26 @@ export function weightsView(words, weights) {
     axis.style.setProperty("--zero", `${zero}%`);
     return h(
       "li",
-      { class: weight < 0 ? "against" : "for" },
-      h("span", { class: "term" }, word),
+      { class: weight < 0 ? "rises" : "falls" },
+      h("span", { class: "term" }, text),
       axis,
-      h("span", { class: "amount" }, signed(weight)),
+      h("span", { class: "amount" }, `${weight < 0 ? "rises" : "falls"} by ${Math.abs(weight).toFixed(3)}`),
     );
   });
   return [
-    h("h3", {}, "Which words mattered"),
-    h("ul", { class: "weights" }, rows),
-    h(
-      "p",
-      { class: "caption" },
-      "How much the score falls without the word. Below zero: it rises, so the word speaks against this picture.",
-    ),
-  ];
+    h("h3", {}, HEADING),
+    rows.length && h("ul", { class: "weights" }, rows),
+    hidden.length && h("p", { class: "caption noise" }, `Within noise: ${namesOf(hidden).join(", ")}.`),
+    h("p", { class: "caption" }, CAPTIONS[method] ?? CAPTIONS["leave-one-out"]),
+  ].filter(Boolean);
 }
 
-const signed = (weight) => `${weight < 0 ? "−" : "+"}${Math.abs(weight).toFixed(3)}`;
+const CAPTIONS = {
+  "masked-regression":
+    "What the model’s score does without these words, in the mean over shortened forms of the description.",
+  "leave-one-out": "What the model’s score does if these words are left out.",
+  substitution: "What the model’s score does if other words of their kind stand in their place.",
+};
+
+const withinNoise = ({ weight, noise }) => noise != null && Math.abs(weight) <= noise;
+const namesOf = (phrases) => [...new Set(phrases.map(({ text }) => text))];
