@@ -13,6 +13,7 @@ more, and lies.
 import importlib
 import sys
 import threading
+from functools import cache
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
@@ -29,6 +30,18 @@ def lancedb() -> Any:
         if "lancedb" not in sys.modules and _CLIENT not in sys.modules:
             _put_off(_CLIENT)
         return importlib.import_module("lancedb")
+
+
+# Each commit leaves 26 KB there, and LanceDB's own limit is 1 GB: a server rose by 85 MB in ten minutes of adds and
+# deletes (docs/log/2026-11-24.md). An open table reads a few hundred KB of them.
+CACHED = 32 * 2**20
+"""Bytes of LanceDB's metadata that are kept in memory, and of its indices, of which limner makes none."""
+
+
+@cache
+def session() -> Any:
+    """The caches that all connections of this process share."""
+    return lancedb().Session(index_cache_size_bytes=CACHED, metadata_cache_size_bytes=CACHED)
 
 
 def _put_off(name: str) -> None:

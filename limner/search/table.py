@@ -21,7 +21,7 @@ from jaxtyping import Float, Int, UInt64
 
 from limner.errors import StoreError, UnknownPictureError
 from limner.search.commits import Commits, ForeignTableError, Record, State, column_sum, file_digest, files_of
-from limner.search.lancedb_import import lancedb
+from limner.search.lancedb_import import lancedb, session
 from limner.search.lock import Lease, WriterLock
 from limner.search.row_digests import DIGEST, with_digests
 from limner.search.segments import sync_below
@@ -91,6 +91,7 @@ class Table:
                 str(self.folder),
                 read_consistency_interval=timedelta(0),
                 storage_options=storage_options(self.folder),
+                session=session(),
             )
         return self._connection
 

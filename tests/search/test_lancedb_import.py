@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 import limner
-from tests.search.fake import FakeEncoder, draw
+from limner.search import lancedb_import
+from limner.search.entry import key_of
+from limner.search.index import index_pictures
+from limner.search.store_files import StoreFiles
+from tests.search.fake import DIM, FakeEncoder, draw
 from tests.server.serving import toy_engine
 
 CLIENT = "lance_namespace_urllib3_client"
@@ -66,3 +70,22 @@ except AttributeError as error:
     print(error)
 """
     assert "no_such_name" in run(code)
+
+
+def test_commits_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LanceDB keeps what it reads of each commit; without a limit 30 adds and deletes leave 1.5 MB there."""
+    limit = 2**18
+    monkeypatch.setattr(lancedb_import, "CACHED", limit)
+    lancedb_import.session.cache_clear()
+    try:
+        encoder, picture = FakeEncoder(), draw(tmp_path / "picture.png", 1)
+        files = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+        index_pictures(encoder, files, [draw(tmp_path / "stays.png", 2)])
+        for _ in range(30):
+            index_pictures(encoder, files, [picture])
+            assert files.delete([key_of(str(picture))]) == 1
+            assert len(files.snapshot().keys) == 1
+        # it has been used, and it has been emptied
+        assert limit / 4 < lancedb_import.session().size_bytes < 1.5 * limit
+    finally:
+        lancedb_import.session.cache_clear()
