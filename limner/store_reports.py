@@ -47,6 +47,12 @@ class Repair(ResponseModel):
     lost_sentences: tuple[str, ...] = ()
     """Texts of sentences that were damaged and could not be encoded again."""
 
+    foreign: tuple[str, ...] = ()
+    """Names of tables that were those of another store, or earlier ones of this: none of their rows is kept."""
+
+    beside: tuple[str, ...] = ()
+    """Damage of the store's model or a calibration, which no repair makes again, and what to do about it."""
+
     complete: bool = True
     """False if rows of the last commit are gone, so that nobody can tell whose they were: index those folders again."""
 

@@ -209,7 +209,7 @@ def verify_command(
 ) -> Verification:
     """Read a whole store and check each picture's file: exit code 1 if the store is damaged."""
     from limner.search.store_files import StoreFiles
-    from limner.search.verify import DAMAGE, STALE, verify
+    from limner.search.verify import BESIDE, DAMAGE, STALE, verify
 
     # unchecked: what is damaged is to be told, and not to end it
     opened = StoreFiles.open(store, check=False)
@@ -223,6 +223,8 @@ def verify_command(
             state = "damaged" if kind in DAMAGE else "stale"
             out.print(f"{state}: {about}: {found.count}, e.g. {found.example}")
     whole = "whole, each picture once" if report.sound else f"damaged: limner store repair {store}"
+    if not report.sound and not DAMAGE.keys() & report.found.keys() - set(BESIDE):
+        whole = "whole, each picture once, but not what lies beside its tables"
     sentences = f" and {report.sentences} sentences" if report.sentences else ""
     out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
     if not report.sound:
@@ -242,7 +244,8 @@ def repair_command(
 ) -> Repair:
     """Keep what is sound of a damaged store, and encode the rest again from the pictures' files.
 
-    Pictures whose files are gone, or whose rows cannot be read, are listed and no longer in the store.
+    Pictures whose files are gone, or whose rows cannot be read, are listed and no longer in the store. A model in the
+    store's folder and a calibration are not repaired: exit code 1 if one of them is damaged, and what to do.
     """
     from limner.search.repair import repair
     from limner.search.store_files import StoreFiles
@@ -261,6 +264,8 @@ def repair_command(
         out.print(f"lost: {path}: {reason}")
     for text in report.lost_sentences:
         out.print(f"lost: the sentence {text!r}")
+    for table in report.foreign:
+        out.print(f"left out: {table}.lance was a table of another store, or an earlier one")
     out.print(
         f"{store}: {report.pictures} pictures and {report.sentences} sentences, {len(report.repaired)} encoded "
         f"again, {len(report.lost) + len(report.lost_sentences)} lost"
@@ -269,6 +274,10 @@ def repair_command(
         out.print(
             "rows are gone of which nothing is left, not even a name: index the folders of this store again"
         )
+    for text in report.beside:
+        out.print(f"not repaired: {text}")
+    if report.beside:
+        raise UnsoundError(report)
     return report
 
 

@@ -24,7 +24,7 @@ from limner.search.store_files import StoreFiles
 from limner.search.store_path import expect_own_files
 from limner.search.store_writer import StoreWriter
 from limner.search.table import Table, with_vectors
-from limner.search.verify import verify
+from limner.search.verify import BESIDE, DAMAGE, verify
 from limner.store_reports import Repair
 from limner.types import Encoder
 
@@ -40,9 +40,10 @@ def repair(
 ) -> Repair:
     """Keep what is sound of a store, and encode again what is damaged and whose file is still there.
 
-    `files` is opened with `check` off. A store that is whole stays as it is, and one whose `store.json` was replaced by
-    an older one has the newest generation again. `progress` is called with the images that
-    were encoded again and their total.
+    `files` is opened with `check` off. A store whose tables are whole stays as it is, and one whose `store.json` was
+    replaced by an older one has the newest generation again. What is wrong with the model in the store's folder or with
+    a calibration is in the report and stays. `progress` is called with the images that were encoded again and their
+    total.
 
     Raises `SettingsError` for a store on an object storage, `StoreError` while another process writes.
     """
@@ -51,10 +52,13 @@ def repair(
         raise SettingsError(f"{folder}: a store is repaired on a disk; copy it there, and back afterwards")
     expect_own_files(folder)
     files.take_newest()
-    if verify(files).sound:
-        return Repair(pictures=len(files), sentences=len(files.sentences))
+    found = verify(files).found
+    beside = tuple(f"{DAMAGE[kind]}: {found[kind].example}" for kind in BESIDE if kind in found)
+    # tables are not written anew for a model or a calibration: that would mend neither
+    if not DAMAGE.keys() & found.keys() - set(BESIDE):
+        return Repair(pictures=len(files), sentences=len(files.sentences), beside=beside)
     with files.taking_over() as manifest:
-        return _Repairing(files, folder, manifest, model, progress).run()
+        return _Repairing(files, folder, manifest, model, progress).run(beside)
 
 
 class _Repairing:
@@ -75,6 +79,7 @@ class _Repairing:
         self.pictures, self.sentences = files.tables_of(manifest)
         self.lost: list[tuple[str, str]] = []
         self.lost_sentences: list[str] = []
+        self.foreign: list[str] = []
 
     @property
     def encoder(self) -> Encoder:
@@ -83,7 +88,7 @@ class _Repairing:
             self.files.check_model(self._encoder.fingerprint, self._encoder.dim)
         return self._encoder
 
-    def run(self) -> Repair:
+    def run(self, beside: tuple[str, ...]) -> Repair:
         broken: dict[str, StoredImage] = {}
         complete = self._keep(
             self.files.table, self.pictures, lambda rows: self._sound_pictures(rows, broken)
@@ -104,6 +109,8 @@ class _Repairing:
             repaired=tuple(repaired),
             lost=tuple(sorted(self.lost)),
             lost_sentences=tuple(self.lost_sentences),
+            foreign=tuple(self.foreign),
+            beside=beside,
             complete=complete,
         )
 
@@ -111,8 +118,11 @@ class _Repairing:
         """Copy sound rows into the new table; True if all rows of the last commit were read."""
         seen: set[str] = set()
         digests: list[pa.ChunkedArray] = []
-        # rows do not say whose they are: of a table of another store none can be kept
-        for rows in () if old.is_foreign() else _parts(old, self.folder):
+        for rows in _parts(old, self.folder):
+            # their digests are right all the same: a row does not say whose it is, its table does
+            if old.is_foreign(rows.schema):
+                self.foreign.append(old.name)
+                break
             digests.append(rows[DIGEST])
             kept = sound(rows.filter(pa.array([key not in seen for key in rows["id"].to_pylist()])))
             # of two rows of one key the first counts

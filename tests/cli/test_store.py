@@ -219,6 +219,21 @@ def test_damage_and_repair(limner: Limner, own: Path, toy_run: Path) -> None:
     np.testing.assert_allclose(StoreFiles.open(own).vectors([first.id]), vector, atol=1e-4)
 
 
+def test_what_a_repair_leaves_to_others(limner: Limner, own: Path, toy_run: Path) -> None:
+    (own / "calibration.json").write_text("{}", encoding="utf-8")
+    count = len(StoreFiles.open(own))
+    found = limner("store", "verify", own)
+    assert (found.code, "limner store repair" in found.out) == (1, False)
+    assert found.out.endswith(
+        f"{count} pictures, whole, each picture once, but not what lies beside its tables\n"
+    )
+    left = limner("store", "repair", own)
+    assert left.code == 1
+    assert "not repaired: the store's calibration.json: put it back, or fit it anew" in left.out
+    assert limner("store", "repair", own, "--json").code == 1
+    assert StoreFiles.open(own).manifest.generation == 1
+
+
 def test_compact(limner: Limner, own: Path) -> None:
     before = StoreFiles.open(own).entries()
     assert limner("store", "compact", own).code == 0

@@ -165,6 +165,49 @@ def test_a_sentence(folder: Path) -> None:
     assert verify(StoreFiles.open(folder)).sound
 
 
+def of_another_store(folder: Path, tmp_path: Path) -> Path:
+    """Another store of the same model, with one picture more than the table of the first."""
+    encoder = FakeEncoder()
+    files = StoreFiles.create(tmp_path / "other", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    index_pictures(
+        encoder, files, [draw(tmp_path / "others" / f"{number}.png", 40 + number) for number in range(3)]
+    )
+    SentenceTable(files).index(encoder, [Sentence("green")])
+    return tmp_path / "other"
+
+
+@pytest.mark.parametrize("table", ["pictures-1", "sentences-1"])
+@pytest.mark.parametrize("record", ["its own", "that of the other store", "none"])
+def test_a_table_of_another_store(
+    folder: Path, pictures: list[Path], tmp_path: Path, table: str, record: str
+) -> None:
+    """Its rows are sound and its pictures are there; still nothing of them comes into this store."""
+    other = of_another_store(folder, tmp_path)
+    shutil.rmtree(folder / f"{table}.lance")
+    shutil.copytree(other / f"{table}.lance", folder / f"{table}.lance")
+    commits = f"{table}.commits.json"
+    if record == "none":
+        (folder / commits).unlink()
+    elif record == "that of the other store":
+        shutil.copy(other / commits, folder / commits)
+    report = repair(opened(folder), FakeEncoder)
+    assert (report.foreign, report.complete) == ((table,), False)
+    assert (report.repaired, report.lost, report.lost_sentences) == ((), (), ())
+    files = StoreFiles.open(folder)
+    assert verify(files).sound
+    expected = (0, 2) if table == "pictures-1" else (COUNT, 0)
+    assert (len(files), len(SentenceTable(files))) == (report.pictures, report.sentences) == expected
+
+
+def test_the_record_of_another_store(folder: Path, pictures: list[Path], tmp_path: Path) -> None:
+    other = of_another_store(folder, tmp_path)
+    shutil.copy(other / "pictures-1.commits.json", folder)
+    report = repair(opened(folder), FakeEncoder)
+    # the table says itself that it is the store's own; whether it is that of the last commit nobody knows
+    assert (report.pictures, report.foreign, report.complete) == (COUNT, (), False)
+    check(folder, pictures)
+
+
 def test_a_repair_that_is_killed_changes_nothing(
     folder: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
