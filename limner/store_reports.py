@@ -50,6 +50,9 @@ class Repair(ResponseModel):
     foreign: tuple[str, ...] = ()
     """Names of tables that were those of another store, or earlier ones of this: none of their rows is kept."""
 
+    earlier: int = 0
+    """Rows that only earlier versions of a table had: what was deleted or changed since may be there again."""
+
     beside: tuple[str, ...] = ()
     """Damage of the store's model or a calibration, which no repair makes again, and what to do about it."""
 

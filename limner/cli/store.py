@@ -240,12 +240,16 @@ def repair_command(
         Path | None,
         typer.Option("--run", help="The store's run, if it has moved; it encodes what is damaged."),
     ] = None,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Give up rows that cannot be read, and remove their files.")
+    ] = False,
     cpu: Cpu = False,
 ) -> Repair:
     """Keep what is sound of a damaged store, and encode the rest again from the pictures' files.
 
-    Pictures whose files are gone, or whose rows cannot be read, are listed and no longer in the store. A model in the
-    store's folder and a calibration are not repaired: exit code 1 if one of them is damaged, and what to do.
+    Pictures whose files are gone or have changed are listed, and no longer in the store. Where rows on record cannot be
+    read and data files are there that may hold them, nothing is changed without `--accept-loss`. A model in the store's
+    folder and a calibration are not repaired. Exit code 1 if one of them is damaged, or rows are gone.
     """
     from limner.search.repair import repair
     from limner.search.store_files import StoreFiles
@@ -257,7 +261,7 @@ def repair_command(
 
     opened = StoreFiles.open(store, check=False)
     with counting("pictures") as progress:
-        report = repair(opened, model, progress=progress)
+        report = repair(opened, model, accept_loss=accept_loss, progress=progress)
     for path in report.repaired:
         out.print(f"encoded again: {path}")
     for path, reason in report.lost:
@@ -272,11 +276,16 @@ def repair_command(
     )
     if not report.complete:
         out.print(
-            "rows are gone of which nothing is left, not even a name: index the folders of this store again"
+            "rows are gone of which nothing is left, not even a name, or nobody can tell: index the folders of this "
+            "store again"
+        )
+    if report.earlier:
+        out.print(
+            f"{report.earlier} rows are of earlier versions of a table: what was deleted or changed since may be there"
         )
     for text in report.beside:
         out.print(f"not repaired: {text}")
-    if report.beside:
+    if report.beside or not report.complete:
         raise UnsoundError(report)
     return report
 

@@ -78,9 +78,14 @@ class Record:
     before: tuple[State, ...] = ()
 
     @property
+    def last(self) -> tuple[State, ...]:
+        """The states that the table may be in: two while a commit is pending."""
+        return (self.done, *([] if self.pending is None else [self.pending]))
+
+    @property
     def states(self) -> tuple[State, ...]:
         """All states that are known."""
-        return (self.done, *([] if self.pending is None else [self.pending]), *self.before)
+        return (*self.last, *self.before)
 
     def begun(self, pending: State) -> "Record":
         """The record while this commit is made."""

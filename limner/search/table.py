@@ -174,6 +174,13 @@ class Table:
         """States that rows which are read now may be in."""
         return (self._commits.read() or Record()).states
 
+    def record(self) -> Record | None:
+        """The record of its commits; None without a sound one."""
+        try:
+            return self._commits.read()
+        except StoreError:
+            return None
+
     def is_last(self, rows: int, total: tuple[int, int]) -> bool:
         """True for the rows of the last commit, by number and sum of digests; False also without a sound record."""
         try:
@@ -182,7 +189,7 @@ class Table:
             return False
         if record is None:
             return not self.begun and not rows
-        return any(state.holds(rows, total) for state in (record.done, record.pending) if state is not None)
+        return any(state.holds(rows, total) for state in record.last)
 
     def expect(self, rows: int, total: tuple[int, int], known: Sequence[State] = ()) -> None:
         """Compare rows that were read, by number and sum of digests, with the record. Raises `StoreError`.

@@ -219,6 +219,15 @@ def test_damage_and_repair(limner: Limner, own: Path, toy_run: Path) -> None:
     np.testing.assert_allclose(StoreFiles.open(own).vectors([first.id]), vector, atol=1e-4)
 
 
+def test_a_repair_that_would_lose_rows(limner: Limner, own: Path, toy_run: Path) -> None:
+    for file in (own / "pictures-1.lance" / "_versions").iterdir():
+        file.unlink()
+    refused(limner("store", "repair", own, "--run", toy_run), "nothing was repaired: 0 of .*--accept-loss")
+    given_up = limner("store", "repair", own, "--run", toy_run, "--accept-loss", "--cpu")
+    assert (given_up.code, "rows are gone" in given_up.out) == (1, True)
+    assert limner("store", "verify", own).code == 0
+
+
 def test_what_a_repair_leaves_to_others(limner: Limner, own: Path, toy_run: Path) -> None:
     (own / "calibration.json").write_text("{}", encoding="utf-8")
     count = len(StoreFiles.open(own))
