@@ -17,8 +17,8 @@ from limner.store_reports import ErasureReport, Repair, Verification
 
 if TYPE_CHECKING:
     from limner.search.entry import StoredImage
-    from limner.search.erase import Forget
     from limner.search.store_files import StoreFiles
+    from limner.server.audit import ErasableLog
     from limner.types import Encoder
 
 app = group("List, delete, erase, verify, repair and compact the pictures of a store.")
@@ -149,7 +149,8 @@ def erase_command(
 
     A search of all files of the store then proves it: exit code 1 if something is left. Without a name or condition
     only what was deleted earlier goes. Files of pictures that clients did not add are left alone. A path or key that
-    the store does not hold is listed, with exit code 1; all else is done.
+    the store does not hold is listed, with exit code 1, and so is an identity or condition that no picture meets; all
+    else is done.
     """
     from limner.search.erasable import erasable
     from limner.search.erase import erase
@@ -174,15 +175,17 @@ def erase_command(
             left=total - count,
             leftovers=len(leftovers),
             unknown=tuple(name for name in chosen.unknown if Path(name).name not in names),
+            unmet=chosen.unmet,
+            similar=chosen.similar,
         )
-        _print_unknown(planned.unknown)
-        if planned.unknown:
+        _print_unknown(planned)
+        if planned.unknown or planned.unmet:
             raise UnsoundError(planned)
         return planned
     question = f"{store}: erase {count} of {total} pictures for good?"
     if count and not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
         raise SettingsError("nothing was erased")
-    forget = None if audit is None else _forgetting(audit)
+    forget = None if audit is None else _erasable_log(audit)
     with counting_each("rows") as progress:
         report = erase(
             opened,
@@ -195,7 +198,7 @@ def erase_command(
             progress=progress,
         )
     _print_erasure(store, report)
-    if report.found or report.unknown:
+    if report.found or report.unknown or report.unmet:
         raise UnsoundError(report)
     return report
 
@@ -317,12 +320,12 @@ def compact_command(
     return Compacted(pictures=len(opened), bytes_before=before, bytes_after=after)
 
 
-def _forgetting(file: Path) -> "Forget":
-    from limner.server.audit import forget
+def _erasable_log(file: Path) -> "ErasableLog":
+    from limner.server.audit import ErasableLog
 
     if not file.exists():
         raise DataError(f"{file}: no such file")
-    return lambda keys, texts: forget(file, keys, texts).changed
+    return ErasableLog(file)
 
 
 def _leftovers(files: "StoreFiles", uploads: Path | None) -> list[Path]:
@@ -331,11 +334,15 @@ def _leftovers(files: "StoreFiles", uploads: Path | None) -> list[Path]:
     return [] if uploads is None else Uploads.of(uploads, files).leftovers(files)
 
 
-def _print_unknown(names: Sequence[str]) -> None:
-    for name in names:
+def _print_unknown(report: ErasureReport) -> None:
+    for name in report.unknown:
         out.print(
             f"{name}: the store holds no such picture and none below it; it spells paths as they were indexed"
         )
+    for condition in report.unmet:
+        out.print(f"{condition}: no picture of the store meets it")
+    for name in report.similar:
+        out.print(f"not erased: {name!r}, which looks like what was named")
 
 
 def _print_erasure(store: object, report: ErasureReport) -> None:
@@ -355,7 +362,7 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
         out.print(f"not searched for: {traces.shared} that others share, {traces.short} that are too short")
     for one in report.found:
         out.print(f"left in {one.file}: {one.kind} ({one.count})")
-    _print_unknown(report.unknown)
+    _print_unknown(report)
 
 
 def _stored(entry: "StoredImage") -> StoredPicture:

@@ -97,7 +97,7 @@ def test_erase(limner: Limner, own: Path) -> None:
     assert report["pictures"] == sum(entry.identity == rest[0].identity for entry in rest)
     assert (report["found"], report["dry_run"]) == ([], False)
     nothing = limner("store", "erase", own, "--where", "identity=nobody")
-    assert (nothing.code, "0 pictures" in nothing.out) == (0, True)
+    assert (nothing.code, "0 pictures" in nothing.out) == (1, True)
 
 
 def test_erase_says_which_names_are_unknown(limner: Limner, own: Path, tmp_path: Path) -> None:
@@ -113,13 +113,25 @@ def test_erase_says_which_names_are_unknown(limner: Limner, own: Path, tmp_path:
     assert len(StoreFiles.open(own)) == 1 + len(rest)
 
 
+def test_erase_says_what_meets_nothing(limner: Limner, own: Path) -> None:
+    for dry in ([], ["--dry-run"]):
+        done = limner("store", "erase", own, "--identity", "nobody", "--where", "camera=99", *dry)
+        assert done.code == 1
+        for condition in ("identity=nobody", "camera=99"):
+            assert f"{condition}: no picture of the store meets it\n" in done.out
+    name = next(entry.identity for entry in StoreFiles.open(own).entries().values() if entry.identity)
+    shouted = limner("store", "erase", own, "--identity", name.upper())
+    assert (shouted.code, f"not erased: {name!r}, which looks like" in shouted.out) == (1, True)
+    assert limner("store", "erase", own, "--identity", name).code == 0
+
+
 def test_erase_finds_what_a_deletion_left_in_the_uploads(limner: Limner, own: Path, tmp_path: Path) -> None:
     opened, uploads = StoreFiles.open(own), tmp_path / "uploads"
     refused(limner("store", "erase", own, "--uploads", uploads), "name the folder that `limner serve")
     uploads.mkdir()
     Uploads.claim(uploads, opened)
     file = uploads / f"{hashlib.sha256(b'a picture').hexdigest()}.png"
-    for name in (("--path", file), ("--identity", "nobody"), ()):
+    for name in (("--path", file), ()):
         file.write_bytes(b"a picture")
         would = limner("store", "erase", own, *name, "--uploads", uploads, "--dry-run")
         assert would.code == 0
