@@ -98,6 +98,12 @@ def verify(
     """
     findings = _Findings()
     try:
+        expect_own_files(files.folder)
+    except StoreError as error:
+        # nothing else is read: it may be a pipe, which would keep this waiting
+        findings.note("files", str(error))
+        return findings.report()
+    try:
         newest_manifest(files.folder)
     except StoreError as error:
         findings.note("manifest", str(error))
@@ -118,7 +124,6 @@ def _verify_content(
 ) -> None:
     """Check what `store.json` names beside the model."""
     try:
-        expect_own_files(files.folder)
         # read from first to last, and not as far as a search would
         files.table.opened()
         if not files.has_table:
