@@ -161,7 +161,7 @@ def same_name(name: str) -> str:
 
 
 def _alike(name: str) -> str:
-    """What names have in common that look alike; people may mean one by the other, but nothing is erased for it."""
+    """The form that names share if they look alike; people may mean one by the other, but nothing is erased for it."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 

@@ -47,7 +47,7 @@ class Salvage:
     """The rows of a damaged table that can be read; its files are left alone.
 
     LanceDB takes the manifest with the newest name. Here the version counts whose rows are those of the last commit, by
-    the record. If there is none, the one that the record names comes first, then the others, newest first.
+    the record. Without such a version the one that the record names comes first, then the others, newest first.
 
     - `files`: names of the data files.
     - `unread`: names of data files that are there, and of which nothing shows that all their rows were read.
@@ -127,8 +127,9 @@ class Salvage:
         self._look_at(copy, versions, *(f"{state.rows} {state.sum[0]} {state.sum[1]}" for state in states))
         for version in versions:
             count, total = self._known.get(version, (None, None))
-            known = count is not None and total is not None
-            if known and any(state.holds(count, total) for state in states):
+            if count is None or total is None:
+                continue
+            if any(state.holds(count, total) for state in states):
                 return version
         return None
 

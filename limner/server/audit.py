@@ -15,10 +15,8 @@ import hashlib
 import json
 import logging
 import os
-import re
 import secrets
 import threading
-import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -26,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from limner.errors import DataError, SettingsError
-from limner.search.conditions import Condition
+from limner.server.audit_lines import Said, keys_in, without
 from limner.wire import ResponseModel
 
 BEGIN = "begin"
@@ -34,8 +32,6 @@ BEGIN = "begin"
 
 _DAY = 24 * 60 * 60.0
 _TAIL = 64 * 1024
-_TEXTS = ("text", "where", "after", "before", "refused")
-"""Fields that may say whom a request was about."""
 
 Erased = Callable[[Collection[str]], Collection[str]]
 """Says which keys of images were erased since a request began."""
@@ -123,8 +119,8 @@ class AuditLog:
             self._begin(handle)
             # with the lock, which an erasure holds while it removes lines and rows: asked any earlier, the rows could
             # still be there, and this line would come behind the removing
-            if erased is not None and (gone := erased(_keys(facts))):
-                facts = _without(facts, gone, _Said(()))
+            if erased is not None and (gone := erased(keys_in(facts))):
+                facts = without(facts, gone, Said(()))
             # random: without it a digest would tell whoever guesses right what a forgotten line has said
             salt = secrets.token_hex(16)
             line = _line({"time": _now(), **facts, "salt": salt, "previous": self._follows})
@@ -285,7 +281,7 @@ class ErasableLog:
         if not self.file.exists():
             return 0
         with _locked(self.file) as handle:
-            return sum(not named.isdisjoint(_keys(_read(line) or {})) for line in _lines(handle))
+            return sum(not named.isdisjoint(keys_in(_read(line) or {})) for line in _lines(handle))
 
 
 @contextmanager
@@ -297,13 +293,13 @@ def _forgetting(file: Path, keys: Collection[str], texts: Collection[str]) -> It
         _part(file).unlink(missing_ok=True)
         yield AuditForgotten(lines=0, changed=0)
         return
-    named, said = frozenset(keys), _Said(texts)
+    named, said = frozenset(keys), Said(texts)
     with _locked(file) as handle:
         _part(file).unlink(missing_ok=True)
         lines = changed = 0
         for raw in _lines(handle):
             line, lines = _read(raw), lines + 1
-            changed += line is None or _without(line, named, said) is not line
+            changed += line is None or without(line, named, said) is not line
         new = _replaced(file, handle, _forgotten(handle, named, said)) if changed else None
         try:
             yield AuditForgotten(lines=lines, changed=changed)
@@ -312,11 +308,11 @@ def _forgetting(file: Path, keys: Collection[str], texts: Collection[str]) -> It
                 os.close(new)
 
 
-def _forgotten(handle: int, keys: Collection[str], said: "_Said") -> Iterator[bytes]:
+def _forgotten(handle: int, keys: Collection[str], said: Said) -> Iterator[bytes]:
     follows: str | None = None
     for number, raw in enumerate(_lines(handle), start=1):
         line = _read(raw)
-        bare = _damaged(follows) if line is None else _without(line, keys, said)
+        bare = _damaged(follows) if line is None else without(line, keys, said)
         follows = _following(raw, first=number == 1)
         yield raw if bare is line else _line({**bare, "digest": follows})
 
@@ -336,65 +332,6 @@ def _removed(line: bytes) -> int | None:
     read = _read(line) or {}
     removed = read.get("removed") if read.get("request") == BEGIN else None
     return removed if isinstance(removed, int) else None
-
-
-class _Said:
-    """Texts to forget, which lines may have as words of a question or as values of a condition."""
-
-    def __init__(self, texts: Collection[str]) -> None:
-        self._texts = [text for text in texts if text]
-        forms = [re.escape(_folded(text)) for text in self._texts]
-        self._pattern = re.compile("|".join(rf"(?<!\w){form}(?!\w)" for form in forms)) if forms else None
-
-    def are_in(self, line: Mapping[str, Any]) -> bool:
-        """True if a line has one of the texts as a whole word or phrase."""
-        if self._pattern is None:
-            return False
-        where = [str(one) for one in line.get("where") or []]
-        told = [str(line.get("text", "")), *where, *(value for one in where for value in self._values(one))]
-        return any(self._pattern.search(_folded(one)) for one in told)
-
-    def _values(self, where: str) -> Iterator[str]:
-        """The values of a condition as they are meant: in quotes they are spelled with backslashes."""
-        try:
-            condition = Condition.parse(where)
-        except SettingsError:
-            return
-        yield from (bound.text for bound in condition.values)
-        # a pattern that fits an identity tells of it
-        if condition.name == "identity" and condition.operator == "~":
-            for text in self._texts:
-                # in either form, as the pattern may end within an ä of two signs
-                if any(condition.test(unicodedata.normalize(form, text)) for form in ("NFC", "NFD")):
-                    yield text
-
-
-def _folded(text: str) -> str:
-    # an ä may be one sign or two
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
-
-
-def _without(line: Mapping[str, Any], keys: Collection[str], said: _Said) -> Mapping[str, Any]:
-    """Return a line without what it tells of images and texts; the same object if it tells nothing of them."""
-    found = _found(line)
-    names = [name for name in ("id", "like") if line.get(name) in keys]
-    if not (names or any(key in keys for key in found) or said.are_in(line)):
-        return line
-    bare = {name: value for name, value in line.items() if name not in (*names, *_TEXTS, "salt")}
-    if "found" in bare:
-        bare["found"] = [key for key in found if key not in keys]
-    return {**bare, "forgotten": True}
-
-
-def _keys(line: Mapping[str, Any]) -> list[str]:
-    """The keys of images that a line names."""
-    return [*_found(line), *(str(line[name]) for name in ("id", "like") if name in line)]
-
-
-def _found(line: Mapping[str, Any]) -> list[str]:
-    found = line.get("found")
-    # of a line that somebody else has written it could be anything
-    return [str(key) for key in found] if isinstance(found, list) else []
 
 
 def _is_old(line: bytes, cutoff: str) -> bool:

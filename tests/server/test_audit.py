@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from limner.errors import DataError, SettingsError
-from limner.server import audit
+from limner.server import audit, audit_lines
 from limner.server.audit import AuditLog, ErasableLog, forget, trim, verify
 from limner.wire import where_strings
 
@@ -305,7 +305,7 @@ def test_any_identity_is_forgotten(tmp_path: Path, name: str, form: Any, kind: s
         line |= {"where": [f"identity!={json.dumps(asked)}"] if kind == "quotes" else where}
     file = tmp_path / "audit.jsonl"
     written(file, line, {"request": "items", "where": ["identity=nobody"], "text": "qqq"})
-    folded = audit._folded(name)
+    folded = audit_lines._folded(name)
     assume(name[:1].strip() == name[:1] and name == name.strip())
     others = folded in "identity=nobody qqq"
     done = forget(file, [], [name])
@@ -318,7 +318,7 @@ _KILLED = """
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from limner.server import audit
+from limner.server import audit, audit_lines
 os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
 audit.trim(Path(sys.argv[1]), datetime(2026, 2, 1, tzinfo=UTC))
 """

@@ -17,6 +17,7 @@ from limner.server.audit import AuditLog, ErasableLog, verify
 from limner.server.audit_routes import asked_of
 from limner.server.routes_search import SearchBody
 from limner.server.settings import ServerSettings
+from limner.store_reports import ErasureReport
 from tests.search.fake import draw
 from tests.server.serving import COUNT, HOME, added_to, base64_of, problem
 
@@ -261,7 +262,8 @@ def test_a_search_that_ends_behind_an_erasure(
     doomed = {
         item["id"] for item in client.get("/v1/items", params={"where": "identity=even"}).json()["items"]
     }
-    append, reports = AuditLog.append, []
+    append = AuditLog.append
+    reports: list[ErasureReport] = []
 
     def late(log: AuditLog, facts: dict[str, Any], *others: Any) -> None:
         if facts["request"] == "search" and not reports:
