@@ -47,6 +47,15 @@ class Repair(ResponseModel):
     lost_sentences: tuple[str, ...] = ()
     """Texts of sentences that were damaged and could not be encoded again."""
 
+    foreign: tuple[str, ...] = ()
+    """Names of tables that were those of another store, or earlier ones of this: none of their rows is kept."""
+
+    earlier: int = 0
+    """Rows that only earlier versions of a table had: what was deleted or changed since may be there again."""
+
+    beside: tuple[str, ...] = ()
+    """Damage of the store's model or a calibration, which no repair makes again, and what to do about it."""
+
     complete: bool = True
     """False if rows of the last commit are gone, so that nobody can tell whose they were: index those folders again."""
 
@@ -55,7 +64,7 @@ class Remains(ResponseModel):
     """Traces of erased rows that one file still has."""
 
     file: str
-    """The file, within the store's folder; `uploads/NAME` for one in the folder of uploads."""
+    """The file, within the store's folder; `uploads/NAME` for one in the folder of uploads; `the audit log`."""
 
     kind: str
     """The column that they are of: path, sha256, vector, thumbnail …"""
@@ -101,6 +110,12 @@ class ErasureReport(ResponseModel):
     unknown: tuple[str, ...] = ()
     """Keys and paths that were named and of which the store held nothing."""
 
+    unmet: tuple[str, ...] = ()
+    """Conditions that no picture met, `identity=NAME` among them; several together if each was met by others."""
+
+    similar: tuple[str, ...] = ()
+    """Identities and paths that look like those that were named, and were left: in other case, or with other signs."""
+
     audit_lines: int | None
     """Lines of the audit log from which something was removed; null if none was named."""
 
@@ -124,7 +139,15 @@ class ErasureReport(ResponseModel):
 
     @classmethod
     def planned(
-        cls, *, pictures: int, sentences: int, left: int, leftovers: int = 0, unknown: tuple[str, ...] = ()
+        cls,
+        *,
+        pictures: int,
+        sentences: int,
+        left: int,
+        leftovers: int = 0,
+        unknown: tuple[str, ...] = (),
+        unmet: tuple[str, ...] = (),
+        similar: tuple[str, ...] = (),
     ) -> "ErasureReport":
         """The report of an erasure that was not made."""
         nothing = TraceCounts(searched=0, visible=0, shared=0, short=0)
@@ -135,6 +158,8 @@ class ErasureReport(ResponseModel):
             uploads=0,
             leftovers=leftovers,
             unknown=unknown,
+            unmet=unmet,
+            similar=similar,
             audit_lines=None,
             traced=0,
             traces=nothing,

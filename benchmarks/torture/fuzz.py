@@ -1,8 +1,7 @@
 """Damaged files as input: each command that reads one does its work or says one line, and never a stack trace.
 
-The files are those that people exchange: results (`.npz`), TREC runs, metadata, captions, sentences, queries, and a
-run's `calibration.json`; not yet the tables in Parquet and CSV that `limner score` reads. Files of stores and
-checkpoints are mutated by the tests of stores.
+The files are those that people exchange: results (`.npz`, Parquet, CSV), TREC runs, metadata, captions, sentences,
+queries, and a run's `calibration.json`. Files of stores and checkpoints are mutated by the tests of stores.
 """
 
 import json
@@ -12,8 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
 from benchmarks.torture.commands import Result, called
-from benchmarks.torture.mutations import of_arrays, of_bytes, of_json
+from benchmarks.torture.mutations import of_arrays, of_bytes, of_columns, of_json
 from benchmarks.torture.outcome import Outcome
 from benchmarks.torture.workshop import SENTENCES, Workshop, facts_of
 from limner.data.readers import open_dataset
@@ -102,11 +106,14 @@ def _kinds(shop: Workshop, folder: Path) -> dict[str, Kind]:
         next(path for path in sorted((folder / "trec").iterdir()) if ("qrels" in path.name) == is_qrels)
         for is_qrels in (False, True)
     )
+    lists, numbers = _tables_of(results, folder)
     index = ("index", run, store, folder / "pictures", "--cpu", "--metadata")
     search = ("search", store, "--cpu")
     text, lines_of_json = (of_bytes,), (of_bytes, of_json)
     return {
         "results.npz": Kind(results, ("score", results), (of_bytes, of_arrays, of_arrays)),
+        "results.parquet": Kind(lists, ("score", lists), (of_bytes, of_columns, of_columns)),
+        "results.csv": Kind(numbers, ("score", numbers), text),
         "TREC run": Kind(trec, ("score", trec, "--qrels", qrels), text),
         "TREC qrels": Kind(qrels, ("score", trec, "--qrels", qrels), text),
         "metadata.jsonl": Kind(notes, (*index, notes), lines_of_json),
@@ -122,6 +129,21 @@ def _kinds(shop: Workshop, folder: Path) -> dict[str, Kind]:
             run / "calibration.json", (*search, SENTENCES[0], "--run", run), lines_of_json
         ),
     }
+
+
+def _tables_of(results: Path, folder: Path) -> tuple[Path, Path]:
+    """The same results as a table, with the embeddings in a column of lists and in one column a dimension."""
+    with np.load(results) as arrays:
+        rows = np.concatenate([arrays["images"], arrays["sentences"]]).astype(np.float32)
+        groups = np.concatenate([arrays["image_groups"], arrays["sentence_groups"]])
+        sides = ["image"] * len(arrays["images"]) + ["sentence"] * len(arrays["sentences"])
+    facts = {"side": sides, "group": groups, "name": [f"item {row}" for row in range(len(rows))]}
+    lists, numbers = folder / "results.parquet", folder / "results.csv"
+    pyarrow.parquet.write_table(pa.table({**facts, "embedding": list(rows)}), lists)
+    # few dimensions: the mutations are to meet the other columns, too
+    wide = {f"x{place}": rows[:, place] for place in range(min(4, rows.shape[1]))}
+    pyarrow.csv.write_csv(pa.table({**facts, **wide}), numbers)
+    return lists, numbers
 
 
 def _agreeing(shop: Workshop, folder: Path) -> str:

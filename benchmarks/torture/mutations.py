@@ -1,15 +1,19 @@
-"""Random mutations of files: of their bytes, of JSON's values, and of the arrays in an `.npz` file."""
+"""Random mutations of files: of their bytes, of JSON's values, and of the arrays in an `.npz` or Parquet file."""
 
+import contextlib
 import io
 import json
 import random
 import warnings
 import zipfile
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 _TOKENS = (
     *(
@@ -135,6 +139,55 @@ def of_arrays(content: bytes, rng: random.Random) -> bytes:
                 with warnings.catch_warnings(action="ignore"):
                     archive.writestr(f"{one}.npy", inner.getvalue())
     return written.getvalue()
+
+
+def of_columns(content: bytes, rng: random.Random) -> bytes:
+    """Change one column of a Parquet file, drop it, or give it another name; a few rows may go, too."""
+    table = pq.read_table(io.BytesIO(content))
+    at = rng.randrange(table.num_columns)
+    name, kind = table.column_names[at], rng.random()
+    if kind < 0.1:
+        table = table.remove_column(at)
+    elif kind < 0.25:
+        names = list(table.column_names)
+        names[at] = rng.choice((*_NAMES, *names))
+        table = table.rename_columns(names)
+    elif kind < 0.35:
+        table = table.slice(0, rng.randrange(4))
+    else:
+        # what one Arrow type cannot hold stays as it is
+        with contextlib.suppress(pa.ArrowException, OverflowError):
+            table = table.set_column(at, name, rng.choice(_COLUMNS)(table.column(at).to_pylist()))
+    written = io.BytesIO()
+    pq.write_table(table, written, compression=rng.choice(("none", "snappy")))
+    return written.getvalue()
+
+
+_NAMES = ("", "side", "group", "name", "embedding", "x0", "x00", "x1", "x\u0663", "x" * 5000, "path", "\0")
+
+_COLUMNS: tuple[Callable[[list[Any]], pa.Array], ...] = (
+    lambda values: pa.nulls(len(values)),
+    lambda values: pa.array([None, *values[1:]]),
+    lambda values: pa.array([str(one) for one in values]),
+    lambda values: pa.array([str(one).encode() for one in values]),
+    lambda values: pa.array([b"\xff\xfe"] * len(values)),
+    lambda values: pa.array([[one] * (place % 3) for place, one in enumerate(values)]),
+    lambda values: pa.array([[[one]] for one in values]),
+    lambda values: pa.array([[None, one] for one in values]),
+    lambda values: pa.array([{"a": one} for one in values]),
+    lambda values: pa.array([True] * len(values)),
+    lambda values: pa.array([float("nan")] * len(values)),
+    lambda values: pa.array([float("inf")] * len(values)),
+    lambda values: pa.array([1e300] * len(values)),
+    lambda values: pa.array([-(2**63)] * len(values)),
+    lambda values: pa.array([2**64 - 1] * len(values), pa.uint64()),
+    lambda values: pa.array(np.zeros(len(values), np.float16)),
+    lambda values: pa.array(np.zeros(len(values), "datetime64[s]")),
+    lambda values: pa.array([Decimal(10) ** 30] * len(values)),
+    lambda values: pa.array(values).dictionary_encode(),
+    lambda values: pa.array(["a" * 5000] * len(values)),
+    lambda values: pa.array(values[::-1]),
+)
 
 
 def _header(shape: str, kind: str = "<f4") -> bytes:

@@ -17,8 +17,8 @@ from limner.store_reports import ErasureReport, Repair, Verification
 
 if TYPE_CHECKING:
     from limner.search.entry import StoredImage
-    from limner.search.erase import Forget
     from limner.search.store_files import StoreFiles
+    from limner.server.audit import ErasableLog
     from limner.types import Encoder
 
 app = group("List, delete, erase, verify, repair and compact the pictures of a store.")
@@ -152,7 +152,8 @@ def erase_command(
 
     A search of all files of the store then proves it: exit code 1 if something is left. Without a name or condition
     only what was deleted earlier goes. Files of pictures that clients did not add are left alone. A path or key that
-    the store does not hold is listed, with exit code 1; all else is done.
+    the store does not hold is listed, with exit code 1, and so is an identity or condition that no picture meets; all
+    else is done.
     """
     from limner.search.erasable import erasable
     from limner.search.erase import erase
@@ -177,15 +178,17 @@ def erase_command(
             left=total - count,
             leftovers=len(leftovers),
             unknown=tuple(name for name in chosen.unknown if Path(name).name not in names),
+            unmet=chosen.unmet,
+            similar=chosen.similar,
         )
-        _print_unknown(planned.unknown)
-        if planned.unknown:
+        _print_unknown(planned)
+        if planned.unknown or planned.unmet:
             raise UnsoundError(planned)
         return planned
     question = f"{store}: erase {count} of {total} pictures for good?"
     if count and not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
         raise SettingsError("nothing was erased")
-    forget = None if audit is None else _forgetting(audit)
+    forget = None if audit is None else _erasable_log(audit)
     with counting_each("rows") as progress:
         report = erase(
             opened,
@@ -198,7 +201,7 @@ def erase_command(
             progress=progress,
         )
     _print_erasure(store, report)
-    if report.found or report.unknown:
+    if report.found or report.unknown or report.unmet:
         raise UnsoundError(report)
     return report
 
@@ -212,7 +215,7 @@ def verify_command(
 ) -> Verification:
     """Read a whole store and check each picture's file: exit code 1 if the store is damaged."""
     from limner.search.store_files import StoreFiles
-    from limner.search.verify import DAMAGE, STALE, verify
+    from limner.search.verify import BESIDE, DAMAGE, STALE, verify
 
     # unchecked: what is damaged is to be told, and not to end it
     opened = StoreFiles.open(store, check=False)
@@ -226,6 +229,8 @@ def verify_command(
             state = "damaged" if kind in DAMAGE else "stale"
             out.print(f"{state}: {about}: {found.count}, e.g. {found.example}")
     whole = "whole, each picture once" if report.sound else f"damaged: limner store repair {store}"
+    if not report.sound and not DAMAGE.keys() & report.found.keys() - set(BESIDE):
+        whole = "whole, each picture once, but not what lies beside its tables"
     sentences = f" and {report.sentences} sentences" if report.sentences else ""
     out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
     if not report.sound:
@@ -241,11 +246,16 @@ def repair_command(
         Path | None,
         typer.Option("--run", help="The store's run, if it has moved; it encodes what is damaged."),
     ] = None,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Give up rows that cannot be read, and remove their files.")
+    ] = False,
     cpu: Cpu = False,
 ) -> Repair:
     """Keep what is sound of a damaged store, and encode the rest again from the pictures' files.
 
-    Pictures whose files are gone, or whose rows cannot be read, are listed and no longer in the store.
+    Pictures whose files are gone or have changed are listed, and no longer in the store. Where rows on record cannot be
+    read and data files are there that may hold them, nothing is changed without `--accept-loss`. A model in the store's
+    folder and a calibration are not repaired. Exit code 1 if one of them is damaged, or rows are gone.
     """
     from limner.search.repair import repair
     from limner.search.store_files import StoreFiles
@@ -258,21 +268,32 @@ def repair_command(
 
     opened = StoreFiles.open(store, check=False)
     with counting("pictures") as progress:
-        report = repair(opened, model, progress=progress)
+        report = repair(opened, model, accept_loss=accept_loss, progress=progress)
     for path in report.repaired:
         out.print(f"encoded again: {path}")
     for path, reason in report.lost:
         out.print(f"lost: {path}: {reason}")
     for text in report.lost_sentences:
         out.print(f"lost: the sentence {text!r}")
+    for table in report.foreign:
+        out.print(f"left out: {table}.lance was a table of another store, or an earlier one")
     out.print(
         f"{store}: {report.pictures} pictures and {report.sentences} sentences, {len(report.repaired)} encoded "
         f"again, {len(report.lost) + len(report.lost_sentences)} lost"
     )
     if not report.complete:
         out.print(
-            "rows are gone of which nothing is left, not even a name: index the folders of this store again"
+            "rows are gone of which nothing is left, not even a name, or nobody can tell: index the folders of this "
+            "store again"
         )
+    if report.earlier:
+        out.print(
+            f"{report.earlier} rows are of earlier versions of a table: what was deleted or changed since may be there"
+        )
+    for text in report.beside:
+        out.print(f"not repaired: {text}")
+    if report.beside or not report.complete:
+        raise UnsoundError(report)
     return report
 
 
@@ -303,12 +324,12 @@ def compact_command(
     return Compacted(pictures=len(opened), bytes_before=before, bytes_after=after)
 
 
-def _forgetting(file: Path) -> "Forget":
-    from limner.server.audit import forget
+def _erasable_log(file: Path) -> "ErasableLog":
+    from limner.server.audit import ErasableLog
 
     if not file.exists():
         raise DataError(f"{file}: no such file")
-    return lambda keys, texts: forget(file, keys, texts).changed
+    return ErasableLog(file)
 
 
 def _leftovers(files: "StoreFiles", uploads: Path | None) -> list[Path]:
@@ -317,11 +338,15 @@ def _leftovers(files: "StoreFiles", uploads: Path | None) -> list[Path]:
     return [] if uploads is None else Uploads.of(uploads, files).leftovers(files)
 
 
-def _print_unknown(names: Sequence[str]) -> None:
-    for name in names:
+def _print_unknown(report: ErasureReport) -> None:
+    for name in report.unknown:
         out.print(
             f"{name}: the store holds no such picture and none below it; it spells paths as they were indexed"
         )
+    for condition in report.unmet:
+        out.print(f"{condition}: no picture of the store meets it")
+    for name in report.similar:
+        out.print(f"not erased: {name!r}, which looks like what was named")
 
 
 def _print_erasure(store: object, report: ErasureReport) -> None:
@@ -341,7 +366,7 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
         out.print(f"not searched for: {traces.shared} that others share, {traces.short} that are too short")
     for one in report.found:
         out.print(f"left in {one.file}: {one.kind} ({one.count})")
-    _print_unknown(report.unknown)
+    _print_unknown(report)
 
 
 def _stored(entry: "StoredImage") -> StoredPicture:

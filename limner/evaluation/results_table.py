@@ -43,6 +43,11 @@ def read_results_table(path: Path) -> Results:
         # A list with a missing number is found below, where it has no number to convert.
         if name not in ("name", "language") and table.column(name).null_count:
             raise DataError(f"{path}: column '{name}' has rows without a value")
+    for name in ("group", *_TEXTS):
+        if name in columns and not _is_plain(table.column(name).type):
+            raise DataError(
+                f"{path}: column '{name}' must hold texts or numbers, not {table.column(name).type}"
+            )
     sides = np.array(table.column("side").to_pylist(), dtype=str)
     if bad := sorted(set(sides.tolist()) - set(_SIDES)):
         raise DataError(f"{path}: 'side' must be 'image' or 'sentence', got {bad[0][:40]!r}")
@@ -62,6 +67,14 @@ def read_results_table(path: Path) -> Results:
             if texts is not None and texts[chosen].any() and (name, side) != ("language", "image"):
                 arrays[f"{side}_{name}s"] = texts[chosen]
     return results_of(path, arrays, ", ".join(columns[:12]))
+
+
+def _is_plain(kind: Any) -> bool:
+    """True for texts and numbers, and False for lists, structs and bytes, of which NumPy makes no row an item."""
+    from pyarrow import types
+
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return not (types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind))
 
 
 def _embeddings(path: Path, table: Any, wide: list[str]) -> Float[np.ndarray, "items dim"]:

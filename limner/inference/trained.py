@@ -337,6 +337,9 @@ def checkpoint_path(folder: Path, stage: str | None) -> Path:
     if folder.is_file():
         return folder
     try:
+        if (folder / RUN_FILE).exists() and not (folder / RUN_FILE).is_file():
+            # a pipe or a device, which would keep the reader waiting
+            raise OSError("it is no file")
         # older runs have no digest in it
         listing = opened(json.loads((folder / RUN_FILE).read_text(encoding="utf-8")), required=False)
         stages = {str(entry["name"]): str(entry["file"]) for entry in listing["stages"]}

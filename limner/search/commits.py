@@ -31,6 +31,9 @@ from limner.search.store_path import StorePath, reached
 
 ENDING = ".commits.json"
 
+OWNER = b"limner.table"
+"""Key of the metadata of a table's schema under which it says whose it is, as its record does."""
+
 _PART = 2**20  # bytes of a file that are read at once
 
 _KEPT = 16
@@ -75,9 +78,14 @@ class Record:
     before: tuple[State, ...] = ()
 
     @property
+    def last(self) -> tuple[State, ...]:
+        """The states that the table may be in: two while a commit is pending."""
+        return (self.done, *([] if self.pending is None else [self.pending]))
+
+    @property
     def states(self) -> tuple[State, ...]:
         """All states that are known."""
-        return (self.done, *([] if self.pending is None else [self.pending]), *self.before)
+        return (*self.last, *self.before)
 
     def begun(self, pending: State) -> "Record":
         """The record while this commit is made."""
@@ -102,8 +110,8 @@ class Commits:
     def __init__(self, store: StorePath, table: str, identity: str = "") -> None:
         self.path: Any = store / f"{table}{ENDING}"
         self._store = store
-        # the table, too: one of the store's own in the place of another is as wrong
-        self._owner = f"{identity}/{table}" if identity else ""
+        self.owner = f"{identity}/{table}" if identity else ""
+        """Whose table it is; the table, too: one of the store's own in the place of another is as wrong."""
 
     def read(self) -> Record | None:
         """Read the record; None if the table has none. Raises `StoreError` for a damaged one, and another store's."""
@@ -120,13 +128,13 @@ class Commits:
             pending = values["pending"]
             before = tuple(_state(one) for one in values["before"])
             # not there in records of the first stores of format 4
-            owner = values.get("table", self._owner)
+            owner = values.get("table", self.owner)
             record = Record(_state(values["done"]), None if pending is None else _state(pending), before)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise StoreError(
                 f"{self._store}: {self.path.name} is damaged; repair the store with `limner store repair`"
             ) from None
-        if self._owner and owner != self._owner:
+        if self.owner and owner != self.owner:
             raise ForeignTableError(
                 f"{self._store}: {self.path.name} is that of another store or table; put back its own, and the table's "
                 "files with it"
@@ -135,7 +143,7 @@ class Commits:
 
     def write(self, record: Record) -> None:
         """Write the record as a whole or not at all."""
-        owner = {"table": self._owner} if self._owner else {}
+        owner = {"table": self.owner} if self.owner else {}
         text = sealed({**owner, **asdict(record)})
         if not isinstance(self.path, Path):
             self.path.write_text(text, encoding="utf-8")
@@ -146,6 +154,25 @@ class Commits:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self.path)
+
+    def owned(self, schema: pa.Schema) -> pa.Schema:
+        """The schema to make the table with; LanceDB keeps its metadata through every change."""
+        return schema.with_metadata({OWNER: self.owner})
+
+    def is_foreign(self, schema: pa.Schema) -> bool:
+        """True if a table with this schema is that of another store or generation."""
+        owner = (schema.metadata or {}).get(OWNER)
+        # the record may have been exchanged without its table, and the table without its record
+        if owner is not None:
+            return bool(owner.decode(errors="replace") != self.owner)
+        # tables that were made before they had it
+        try:
+            self.read()
+        except ForeignTableError:
+            return True
+        except StoreError:
+            pass
+        return False
 
     def stamp(self) -> tuple[int, int, int] | None:
         """Numbers that change with the record; None without one, and on an object storage."""

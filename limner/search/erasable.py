@@ -1,6 +1,7 @@
 """Which images and sentences of a store an erasure is about: by key, path, folder, identity and conditions."""
 
 import os
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +24,17 @@ class Erasable:
     - `images`: key and facts of each image, in the order of their paths; `sentences`: keys of sentences.
     - `named`: keys, paths and identities that were asked for, whether the store holds such images or not.
     - `unknown`: the keys and paths among them of which it holds nothing.
+    - `unmet`: conditions that no image meets, `identity=NAME` among them; if each is met, but not all by one, these
+      together.
+    - `similar`: identities and paths that it holds, and that look like those that were asked for.
     """
 
     images: list[StoredImage]
     sentences: list[str]
     named: tuple[tuple[str, str], ...]
     unknown: tuple[str, ...] = ()
+    unmet: tuple[str, ...] = ()
+    similar: tuple[str, ...] = ()
 
     @property
     def keys(self) -> list[str]:
@@ -61,9 +67,10 @@ def chosen_by(
     wanted = [os.path.abspath(path) for path in given]  # noqa: PTH100 - as indexed: resolve() would follow links
     rows = files.table.all(["id", *FIELDS])
     named = np.isin(np.array(rows["id"].to_pylist(), object), list(keys)) | _below(rows["path"], wanted)
-    conditions = [Condition.parse(one) for one in where_strings(where)]
-    if identity is not None or conditions:
-        named |= _meeting(rows, identity, conditions)
+    conditions = _conditions(where)
+    met = _meeting(rows, identity, conditions)
+    if met:
+        named |= np.logical_and.reduce(list(met.values()))
     images = [StoredImage.from_row(row) for row in rows.filter(pa.array(named)).to_pylist()]
     images.sort(key=lambda image: image.path)
     erased = {image.path for image in images}
@@ -79,8 +86,17 @@ def chosen_by(
         asked.append(("identity", identity))
     unknown = sorted(keys.difference(rows["id"].to_pylist()))
     unknown += _without_rows(wanted, [*rows["path"].to_pylist(), *sentences["path"].to_pylist()])
+    identities = [*([] if identity is None else [identity]), *_identities(conditions)]
     return Erasable(
-        images, sentences["id"].filter(pa.array(theirs)).to_pylist(), tuple(asked), tuple(unknown)
+        images,
+        sentences["id"].filter(pa.array(theirs)).to_pylist(),
+        tuple(asked),
+        tuple(unknown),
+        _unmet(met),
+        (
+            *_similar_identities(identities, set(rows["identity"].to_pylist())),
+            *_similar_paths(wanted, {*rows["path"].to_pylist(), *sentences["path"].to_pylist()}),
+        ),
     )
 
 
@@ -107,11 +123,66 @@ def _below(column: pa.ChunkedArray, wanted: list[str]) -> Bool[np.ndarray, " row
     )
 
 
-def _meeting(rows: pa.Table, identity: str | None, conditions: list[Condition]) -> Bool[np.ndarray, " rows"]:
-    met = np.ones(len(rows), bool)
+def _conditions(where: Where) -> dict[str, Condition]:
+    """Conditions by their texts; those of identities with accents as `same_name` writes them."""
+    found = {text: Condition.parse(text) for text in where_strings(where)}
+    return {
+        text: Condition.parse(same_name(text)) if one.name == "identity" else one
+        for text, one in found.items()
+    }
+
+
+def _meeting(
+    rows: pa.Table, identity: str | None, conditions: dict[str, Condition]
+) -> dict[str, Bool[np.ndarray, " rows"]]:
+    """For each condition, the rows that meet it."""
+    names = [None if one is None else same_name(one) for one in rows["identity"].to_pylist()]
+    met: dict[str, Bool[np.ndarray, " rows"]] = {}
     if identity is not None:
-        met &= np.array([one == identity for one in rows["identity"].to_pylist()], bool)
-    index = MetadataIndex(rows)
-    for condition in conditions:
-        met &= index.meeting(condition)
+        wanted = same_name(identity)
+        met[f"identity={identity}"] = np.array([one == wanted for one in names], bool)
+    place = rows.schema.get_field_index("identity")
+    index = MetadataIndex(rows.set_column(place, rows.schema.field(place), pa.array(names, pa.string())))
+    for text, condition in conditions.items():
+        met[text] = index.meeting(condition)
     return met
+
+
+def _unmet(met: dict[str, Bool[np.ndarray, " rows"]]) -> tuple[str, ...]:
+    alone = [text for text, rows in met.items() if not rows.any()]
+    if alone or not met or np.logical_and.reduce(list(met.values())).any():
+        return tuple(alone)
+    return (" and ".join(met),)
+
+
+def same_name(name: str) -> str:
+    """A name with its accents written in one way: macOS and some tables write a letter and its accent as two signs."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _alike(name: str) -> str:
+    """The form that names share if they look alike; people may mean one by the other, but nothing is erased for it."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def _identities(conditions: dict[str, Condition]) -> list[str]:
+    equal = [one for one in conditions.values() if (one.name, one.operator) == ("identity", "=")]
+    return [bound.text for one in equal for bound in one.values]
+
+
+def _similar_identities(wanted: list[str], held: set[str | None]) -> list[str]:
+    same, alike = set(map(same_name, wanted)), set(map(_alike, wanted))
+    return sorted(
+        one for one in held if one is not None and _alike(one) in alike and same_name(one) not in same
+    )
+
+
+def _similar_paths(wanted: list[str], held: set[str | None]) -> list[str]:
+    """Held paths and folders that look like wanted ones."""
+    separator = os.sep
+    exact = {path.rstrip(separator) for path in wanted}
+    alike = {_alike(path) for path in exact}
+    depths = {path.count(separator) for path in exact}
+    split = [path.split(separator) for path in held if path is not None]
+    starts = {separator.join(parts[: depth + 1]) for parts in split for depth in depths}
+    return sorted(start for start in starts if start not in exact and _alike(start) in alike)

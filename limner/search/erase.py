@@ -12,10 +12,10 @@ the files of its transactions.
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from limner.errors import StoreError
 from limner.inference.calibration import FILE as CALIBRATION
 from limner.search.commits import digest_sum
 from limner.search.compaction import alive_bytes
-from limner.search.erasable import Erasable, chosen_by
+from limner.search.erasable import Erasable, chosen_by, same_name
 from limner.search.manifest import FILE, MODEL_FOLDER, StoreManifest, write_manifest
 from limner.search.row_digests import DIGEST, damaged, facts_digests
 from limner.search.segments import FOLDER, FULL, SegmentWriter, sync_folder
@@ -37,8 +37,20 @@ from limner.search.uploads import Uploads
 from limner.store_reports import ErasureReport, Remains, TraceCounts
 from limner.wire import Where
 
-Forget = Callable[[Collection[str], Collection[str]], int]
-"""Removes from an audit log what it tells of keys and of texts, and returns the number of lines that it changed."""
+
+@runtime_checkable
+class Forgetting(Protocol):
+    """An audit log, e.g. `limner.server.audit.ErasableLog`."""
+
+    def forgetting(self, keys: Collection[str], texts: Collection[str]) -> AbstractContextManager[int]:
+        """Remove what it tells of keys and texts, and yield the number of changed lines.
+
+        No line is added before the block has ended.
+        """
+
+    def left(self, keys: Collection[str]) -> int:
+        """Count the lines that name one of the keys."""
+
 
 Progress = Callable[[str, int, int], None]
 """Is told what is being done, how much of it, and of how much."""
@@ -60,20 +72,22 @@ def erase(
     paths: str | Path | Iterable[str | Path] = (),
     where: Where = (),
     uploads: str | Path | None = None,
-    audit: Forget | None = None,
+    audit: Forgetting | None = None,
     progress: Progress | None = None,
 ) -> ErasureReport:
     """Erase images that are named, and those that meet all conditions, with their sentences; see the module.
 
-    `ids` are keys, and `paths` files, or folders with all below them; `identity` and `where` must all be met. Without
-    any of these only what was deleted earlier goes. Unknown names are reported and no error: a call that was killed is
-    made again.
+    `ids` are keys, and `paths` files, or folders with all below them; `identity` and `where` must all be met. An
+    identity counts however its accents are written. Without any of these only what was deleted earlier goes. Unknown
+    names and conditions that no image meets are reported and no error: a call that was killed is made again.
 
     `uploads`: folder of a server's uploads, of which all pictures that no row names afterwards are deleted: those of
     these images, and what deletions and killed changes have left. Files of other names are left alone.
-    `audit`: removes from an audit log what it tells of these images, e.g. by `limner.server.audit.forget`.
+    `audit`: an audit log, from which what it tells of these images is removed. A server that writes it looks at the
+    store before each line, so that searches that began earlier add nothing of them.
 
-    The report says in which files traces of the rows were found all the same; none is what must be. Raises
+    The report says in which files traces of the rows were found all the same, and lines of the audit log; none is what
+    must be. Raises
     `StoreError` while another process writes and if the disk refuses, `SettingsError` for a folder that no server of
     this store has had for uploads; the call can then be made again.
     """
@@ -87,10 +101,11 @@ def erase(
         traces, traced = _traces(files, chosen)
         with files.taking_over() as manifest:
             shared, visible = _written_anew(files, manifest, chosen, old, traces, tell)
-            # before the rows go: killed in between, the same call still knows whose lines these are
-            lines = None if audit is None else _forgotten(files, chosen, audit)
-            if old.replaced:
-                write_manifest(files.folder, manifest)
+            # before the rows go: killed in between, the same call still knows whose lines these are. Servers wait for
+            # the log until the rows have gone, or they would add lines of what they have found until then
+            with _forgotten(files, chosen, audit) as lines:
+                if old.replaced:
+                    write_manifest(files.folder, manifest)
         if isinstance(files.folder, Path):
             # what is removed must not come back with a power cut
             for folder in (files.folder / FOLDER, files.folder):
@@ -98,6 +113,14 @@ def erase(
                     sync_folder(folder)
         # after the rows have gone: killed in between, the next call finds files that no row names
         removed = [] if added is None else added.remove_leftovers(files)
+        proof = _proof(files, added, traces, shared, visible, tell)
+        if audit is not None:
+            with reached("the audit log", "read"):
+                if count := audit.left(_keys(chosen)):
+                    left = Remains(
+                        file="the audit log", kind="lines that name an erased picture", count=count
+                    )
+                    proof["found"] = (*proof["found"], left)
         own = {Path(image.path).name for image in chosen.images}
         return ErasureReport(
             pictures=len(chosen.images),
@@ -106,9 +129,11 @@ def erase(
             uploads=sum(name in own for name in removed),
             leftovers=sum(name not in own for name in removed),
             unknown=tuple(name for name in chosen.unknown if Path(name).name not in removed),
+            unmet=chosen.unmet,
+            similar=chosen.similar,
             audit_lines=lines,
             traced=traced,
-            **_proof(files, added, traces, shared, visible, tell),
+            **proof,
         )
 
 
@@ -292,16 +317,27 @@ def _files(files: StoreFiles) -> list[tuple[Any, str]]:
     return [(path, str(path)[start:]) for path in files_below(files.folder)]
 
 
-def _forgotten(files: StoreFiles, chosen: Erasable, audit: Forget) -> int:
+@contextmanager
+def _forgotten(files: StoreFiles, chosen: Erasable, audit: Forgetting | None) -> Iterator[int | None]:
     """Remove from an audit log what it tells of the images, and of identities that nobody has any more."""
+    if audit is None:
+        yield None
+        return
     gone = set(chosen.keys)
     rows = files.table.all(["id", "identity"]).to_pylist()
-    others = {row["identity"] for row in rows if row["id"] not in gone}
+    others = {same_name(row["identity"] or "") for row in rows if row["id"] not in gone}
     identities = {image.identity for image in chosen.images if image.identity}
     identities |= {text for kind, text in chosen.named if kind == "identity"}
-    keys = gone | {text for kind, text in chosen.named if kind == "id"}
-    with reached("the audit log"):
-        return audit(sorted(keys), sorted(identities - others))
+    texts = sorted(name for name in identities if same_name(name) not in others)
+    with ExitStack() as held:
+        with reached("the audit log"):
+            lines = held.enter_context(audit.forgetting(_keys(chosen), texts))
+        yield lines
+
+
+def _keys(chosen: Erasable) -> list[str]:
+    """Keys of images that are erased, and those that were named."""
+    return sorted({*chosen.keys, *(text for kind, text in chosen.named if kind == "id")})
 
 
 def _proof(

@@ -11,7 +11,7 @@ from limner.errors import SettingsError, StoreError
 from limner.sealed_json import opened, sealed
 from limner.search.lock import LEASE_FILE, LOCK_FILE
 from limner.search.segments import sync_folder
-from limner.search.store_path import StorePath, is_remote, reached
+from limner.search.store_path import StorePath, expect_file, is_remote, reached
 from limner.settings import Settings
 
 FILE = "store.json"
@@ -27,6 +27,8 @@ IN_STORE = "{store}/" + MODEL_FOLDER
 """How a manifest names the model in its store's folder, wherever that is moved to."""
 PARTIAL_MODEL = f".{MODEL_FOLDER}.partial"
 """Where a model is put together before its folder gets its name."""
+
+_AGAIN = "put back a copy of it, or index into a new folder"
 
 _LEFT_BEHIND = {PARTIAL, LOCK_FILE, LEASE_FILE, PARTIAL_MODEL}  # of a create that was killed
 
@@ -93,6 +95,7 @@ def read_manifest(folder: StorePath) -> StoreManifest:
     format, and a storage that cannot be reached.
     """
     with reached(folder, "read"):
+        expect_file(folder / FILE)
         try:
             text = (folder / FILE).read_text(encoding="utf-8")
         except (FileNotFoundError, NotADirectoryError):
@@ -108,9 +111,9 @@ def read_manifest(folder: StorePath) -> StoreManifest:
         values = json.loads(text)
     # RecursionError: brackets nested thousands deep
     except (ValueError, RecursionError):
-        raise StoreError(f"{folder / FILE}: damaged, not JSON; index into a new folder") from None
+        raise StoreError(f"{folder / FILE}: damaged, not JSON; {_AGAIN}") from None
     if not isinstance(values, dict):
-        raise StoreError(f"{folder / FILE}: damaged, expected a JSON object; index into a new folder")
+        raise StoreError(f"{folder / FILE}: damaged, expected a JSON object; {_AGAIN}")
     # before the fields, or a store of another format would be called damaged
     version = values.get("format")
     if isinstance(version, int) and version > FORMAT:
@@ -124,7 +127,7 @@ def read_manifest(folder: StorePath) -> StoreManifest:
     try:
         return StoreManifest.parse(opened(values))
     except (SettingsError, ValueError) as error:
-        raise StoreError(f"{folder / FILE}: damaged, {error}; index into a new folder") from None
+        raise StoreError(f"{folder / FILE}: damaged, {error}; {_AGAIN}") from None
 
 
 def check_empty(folder: StorePath, *, besides: str | None = None) -> None:

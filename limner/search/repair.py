@@ -6,7 +6,7 @@ facts are encoded again, if the file is still there. The new generation takes ov
 was killed has changed nothing.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,17 @@ import pyarrow as pa
 
 from limner.errors import SettingsError, StoreError
 from limner.search.commits import column_sum
-from limner.search.entry import FIELDS, PLACE, StoredImage
+from limner.search.entry import FIELDS, PLACE, StoredImage, key_of
+from limner.search.generations import remove_others
 from limner.search.image_look import Note, look_at
 from limner.search.manifest import StoreManifest, write_manifest
 from limner.search.row_digests import DIGEST, damaged
-from limner.search.salvage import salvaged
+from limner.search.salvage import Salvage
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import expect_own_files
 from limner.search.store_writer import StoreWriter
 from limner.search.table import Table, with_vectors
-from limner.search.verify import verify
+from limner.search.verify import BESIDE, DAMAGE, verify
 from limner.store_reports import Repair
 from limner.types import Encoder
 
@@ -36,25 +37,41 @@ ModelSource = Callable[[], Encoder]
 
 
 def repair(
-    files: StoreFiles, model: ModelSource, *, progress: Callable[[int, int], None] | None = None
+    files: StoreFiles,
+    model: ModelSource,
+    *,
+    accept_loss: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Repair:
     """Keep what is sound of a store, and encode again what is damaged and whose file is still there.
 
-    `files` is opened with `check` off. A store that is whole stays as it is, and one whose `store.json` was replaced by
-    an older one has the newest generation again. `progress` is called with the images that
-    were encoded again and their total.
+    `files` is opened with `check` off. A store whose tables are whole stays as it is, and one whose `store.json` was
+    replaced by an older one has the newest generation again. What is wrong with the model in the store's folder or with
+    a calibration is in the report and stays. `progress` is called with the images that were encoded again and their
+    total.
 
-    Raises `SettingsError` for a store on an object storage, `StoreError` while another process writes.
+    Raises `SettingsError` for a store on an object storage, `StoreError` while another process writes, and if rows on
+    record cannot be read while data files are there that could hold them: they would be removed. With `accept_loss`
+    they are.
     """
     folder = files.folder
     if not isinstance(folder, Path):
         raise SettingsError(f"{folder}: a store is repaired on a disk; copy it there, and back afterwards")
     expect_own_files(folder)
     files.take_newest()
-    if verify(files).sound:
-        return Repair(pictures=len(files), sentences=len(files.sentences))
+    found = verify(files).found
+    beside = tuple(f"{DAMAGE[kind]}: {found[kind].example}" for kind in BESIDE if kind in found)
+    # tables are not written anew for a model or a calibration: that would mend neither
+    if not DAMAGE.keys() & found.keys() - set(BESIDE):
+        return Repair(pictures=len(files), sentences=len(files.sentences), beside=beside)
     with files.taking_over() as manifest:
-        return _Repairing(files, folder, manifest, model, progress).run()
+        repairing = _Repairing(files, folder, manifest, model, progress)
+        repairing.read()
+        if repairing.unread and not accept_loss:
+            # nothing of the new generation is needed any more
+            remove_others(folder, files.manifest)
+            raise StoreError(f"{folder}: {repairing.unread}")
+        return repairing.run(beside)
 
 
 class _Repairing:
@@ -73,8 +90,15 @@ class _Repairing:
         self._model = model
         self._encoder: Encoder | None = None
         self.pictures, self.sentences = files.tables_of(manifest)
-        self.lost: list[tuple[str, str]] = []
+        self.broken: dict[str, StoredImage] = {}
+        self.texts: list[dict[str, Any]] = []
+        self.lost: dict[str, str] = {}
         self.lost_sentences: list[str] = []
+        self.foreign: list[str] = []
+        self.earlier = 0
+        self.complete = True
+        self.unread = ""
+        """Why rows on record cannot be read though files are there that could hold them."""
 
     @property
     def encoder(self) -> Encoder:
@@ -83,17 +107,17 @@ class _Repairing:
             self.files.check_model(self._encoder.fingerprint, self._encoder.dim)
         return self._encoder
 
-    def run(self) -> Repair:
-        broken: dict[str, StoredImage] = {}
-        complete = self._keep(
-            self.files.table, self.pictures, lambda rows: self._sound_pictures(rows, broken)
-        )
-        texts: list[dict[str, Any]] = []
-        complete &= self._keep(
-            self.files.sentences, self.sentences, lambda rows: _sound_sentences(rows, texts)
-        )
-        repaired = self._encode(list(broken.values()))
-        self._encode_sentences(texts)
+    def read(self) -> None:
+        """Copy sound rows into the new tables, and note what must be encoded again."""
+        kept = self._keep(self.files.table, self.pictures, self._sound_pictures)
+        # of a row that is damaged an earlier version may have had a sound one
+        self.lost = {path: reason for path, reason in self.lost.items() if key_of(path) not in kept}
+        self._keep(self.files.sentences, self.sentences, self._sound_sentences)
+
+    def run(self, beside: tuple[str, ...]) -> Repair:
+        """Encode again what `read` has found damaged, and let the new tables take over."""
+        repaired = self._encode(list(self.broken.values()))
+        self._encode_sentences(self.texts)
         new = {"pictures": self.pictures, "sentences": self.sentences}
         begun = tuple(kind for kind, table in new.items() if table.is_there())
         write_manifest(self.folder, self.manifest.model_copy(update={"begun": begun}))
@@ -102,40 +126,72 @@ class _Repairing:
             pictures=len(self.files),
             sentences=len(self.files.sentences),
             repaired=tuple(repaired),
-            lost=tuple(sorted(self.lost)),
+            lost=tuple(sorted(self.lost.items())),
             lost_sentences=tuple(self.lost_sentences),
-            complete=complete,
+            foreign=tuple(self.foreign),
+            earlier=self.earlier,
+            beside=beside,
+            complete=self.complete,
         )
 
-    def _keep(self, old: Table, new: Table, sound: Callable[[pa.Table], pa.Table]) -> bool:
-        """Copy sound rows into the new table; True if all rows of the last commit were read."""
+    def _keep(
+        self, old: Table, new: Table, sound: Callable[[pa.Table], tuple[pa.Table, list[str]]]
+    ) -> set[str]:
+        """Copy sound rows into the new table, and return their keys."""
+        salvage = Salvage(self.folder, old.name, old.schema, old.record())
         seen: set[str] = set()
-        digests: list[pa.ChunkedArray] = []
-        # rows do not say whose they are: of a table of another store none can be kept
-        for rows in () if old.is_foreign() else _parts(old, self.folder):
-            digests.append(rows[DIGEST])
-            kept = sound(rows.filter(pa.array([key not in seen for key in rows["id"].to_pylist()])))
+        # of rows that are encoded again those of earlier versions are not looked at
+        waiting: set[str] = set()
+        count, total, of_earlier = 0, (0, 0), 0
+        for earlier, rows in _parts(salvage):
+            # their digests are right all the same: a row does not say whose it is, its table does
+            if old.is_foreign(rows.schema):
+                self.foreign.append(old.name)
+                salvage.unread = set(salvage.files)
+                break
+            if earlier:
+                rows = _without(rows, seen | waiting)
+                of_earlier += len(rows)
+            low, high = column_sum(rows[DIGEST])
+            count, total = count + len(rows), ((total[0] + low) % 2**64, (total[1] + high) % 2**64)
+            kept, encoded = sound(_without(rows, seen))
             # of two rows of one key the first counts
             seen.update(kept["id"].to_pylist())
+            waiting.update(encoded)
             if len(kept):
                 new.merge(kept)
-        count = sum(map(len, digests))
-        total = column_sum(pa.chunked_array(digests, old.schema.field(DIGEST).type)) if digests else (0, 0)
-        # otherwise there are rows that nobody can read any more, or a commit or the record is lost
-        return old.is_last(count, total)
+            # these are all: an earlier version has others that were deleted since
+            if earlier and old.is_last(count, total):
+                return seen
+        if not old.is_last(count, total):
+            # there are rows that nobody can read any more, or a commit or the record is lost
+            self.complete = False
+            self.earlier += of_earlier
+            if salvage.unread:
+                self.unread = _unread(old, salvage, count)
+        return seen
 
-    def _sound_pictures(self, rows: pa.Table, broken: dict[str, StoredImage]) -> pa.Table:
-        """The rows that can stay; others go to `broken`, or to `lost` if their facts are damaged."""
+    def _sound_pictures(self, rows: pa.Table) -> tuple[pa.Table, list[str]]:
+        """The rows that can stay, and keys of others in `broken`; those with damaged facts are in `lost`."""
         facts, vectors = damaged(rows, rows.schema)
         stays = ~facts & ~vectors
-        for place, row in enumerate(rows.select([*FIELDS, *PLACE]).to_pylist()):
+        broken: list[str] = []
+        for place, row in enumerate(rows.select(["id", *FIELDS, *PLACE]).to_pylist()):
             if facts[place]:
-                self.lost.append((str(row["path"]), "its row is damaged; index its folder again"))
+                self.lost[str(row["path"])] = "its row is damaged; index its folder again"
                 continue
             stays[place] &= self._bytes_are_sound(row)
             if not stays[place]:
-                broken[row["path"]] = StoredImage.from_row(row)
-        return rows.filter(pa.array(stays))
+                self.broken[row["path"]] = StoredImage.from_row(row)
+                broken.append(row["id"])
+        return rows.filter(pa.array(stays)), broken
+
+    def _sound_sentences(self, rows: pa.Table) -> tuple[pa.Table, list[str]]:
+        """The sentences that can stay; of those whose embedding alone is damaged, text and path go to `texts`."""
+        facts, vectors = damaged(rows, rows.schema)
+        texts = rows.select(["id", "text", "path"]).filter(pa.array(vectors & ~facts)).to_pylist()
+        self.texts += texts
+        return rows.filter(pa.array(~facts & ~vectors)), [row["id"] for row in texts]
 
     def _bytes_are_sound(self, row: dict[str, Any]) -> bool:
         try:
@@ -156,7 +212,10 @@ class _Repairing:
                 note = Note(entry.identity, entry.metadata, entry.taken)
                 seen = look_at(entry.path, None, note, self.encoder.prepare_image)
                 if isinstance(seen, str):
-                    self.lost.append((entry.path, seen))
+                    self.lost[entry.path] = seen
+                elif seen.entry.sha256 != entry.sha256:
+                    # its identity and metadata are of another picture, perhaps
+                    self.lost[entry.path] = "its file has changed since; index it again"
                 else:
                     looked.append(seen)
             if looked:
@@ -187,20 +246,31 @@ class _Repairing:
             self.sentences.merge(with_vectors(table, field, np.asarray(vectors, np.float32)))
 
 
-def _parts(table: Table, folder: Path) -> Iterator[pa.Table]:
-    """Yield what can be read of a table, in parts of a commit."""
+def _parts(salvage: Salvage) -> Iterator[tuple[bool, pa.Table]]:
+    """Yield what can be read of a table, in parts of a commit, each of the newest version or of earlier ones."""
     waiting: list[pa.Table] = []
-    for rows in salvaged(folder, table.name, table.schema):
-        waiting.append(rows)
-        if sum(map(len, waiting)) >= _ROWS:
-            yield pa.concat_tables(waiting)
+    of = False
+    for earlier, rows in salvage.rows():
+        if waiting and (earlier != of or sum(map(len, waiting)) >= _ROWS):
+            yield of, pa.concat_tables(waiting)
             waiting = []
+        of = earlier
+        waiting.append(rows)
     if waiting:
-        yield pa.concat_tables(waiting)
+        yield of, pa.concat_tables(waiting)
 
 
-def _sound_sentences(rows: pa.Table, texts: list[dict[str, Any]]) -> pa.Table:
-    """The sentences that can stay; of those whose embedding alone is damaged, text and path go to `texts`."""
-    facts, vectors = damaged(rows, rows.schema)
-    texts += rows.select(["id", "text", "path"]).filter(pa.array(vectors & ~facts)).to_pylist()
-    return rows.filter(pa.array(~facts & ~vectors))
+def _without(rows: pa.Table, keys: Collection[str]) -> pa.Table:
+    return rows.filter(pa.array([key not in keys for key in rows["id"].to_pylist()], pa.bool_()))
+
+
+def _unread(table: Table, salvage: Salvage, count: int) -> str:
+    record = salvage.record
+    wanted = "" if record is None else f" of the {record.last[-1].rows} rows on record"
+    kind = table.name.split("-")[0]
+    file = f"{table.name}.lance/data/{min(salvage.unread)}"
+    return (
+        f"nothing was repaired: {count}{wanted} of the table of {kind} can be read, and {len(salvage.unread)} data "
+        f"files that may hold others would be removed (e.g. {file}); put back the files of this table from a copy, or "
+        "repair with --accept-loss"
+    )

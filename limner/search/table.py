@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from jaxtyping import Float, Int, UInt64
 
 from limner.errors import StoreError, UnknownPictureError
-from limner.search.commits import Commits, ForeignTableError, Record, State, column_sum, file_digest, files_of
+from limner.search.commits import Commits, Record, State, column_sum, file_digest, files_of
 from limner.search.lancedb_import import lancedb, session
 from limner.search.lock import Lease, WriterLock
 from limner.search.row_digests import DIGEST, with_digests
@@ -175,6 +175,13 @@ class Table:
         """States that rows which are read now may be in."""
         return (self._commits.read() or Record()).states
 
+    def record(self) -> Record | None:
+        """The record of its commits; None without a sound one."""
+        try:
+            return self._commits.read()
+        except StoreError:
+            return None
+
     def is_last(self, rows: int, total: tuple[int, int]) -> bool:
         """True for the rows of the last commit, by number and sum of digests; False also without a sound record."""
         try:
@@ -183,7 +190,7 @@ class Table:
             return False
         if record is None:
             return not self.begun and not rows
-        return any(state.holds(rows, total) for state in (record.done, record.pending) if state is not None)
+        return any(state.holds(rows, total) for state in record.last)
 
     def expect(self, rows: int, total: tuple[int, int], known: Sequence[State] = ()) -> None:
         """Compare rows that were read, by number and sum of digests, with the record. Raises `StoreError`.
@@ -260,7 +267,9 @@ class Table:
             with self._committing(before, after):
                 table = self.opened_unchecked()
                 if table is None:
-                    table = self._database.create_table(self.name, schema=self.schema, exist_ok=True)
+                    table = self._database.create_table(
+                        self.name, schema=self._commits.owned(self.schema), exist_ok=True
+                    )
                     self._opened = table
                 # new and old rows in one merge: deleting and adding would be two commits, with a reader between them
                 merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
@@ -300,7 +309,9 @@ class Table:
         with self._lock.held(), self._refusals():
             reader = pa.RecordBatchReader.from_batches(self.schema, watched())
             try:
-                table = self._database.create_table(self.name, reader, schema=self.schema)
+                table = self._database.create_table(
+                    self.name, reader, schema=self._commits.owned(self.schema)
+                )
             except Exception as error:
                 raise (failed or [error])[0] from None
             if isinstance(self._path, Path):
@@ -410,15 +421,9 @@ class Table:
         """Make the error for a key that is not there."""
         return UnknownPictureError(f"{self.folder}: does not hold {key}; search again")
 
-    def is_foreign(self) -> bool:
-        """True if the record names another store or another table."""
-        try:
-            self._commits.read()
-        except ForeignTableError:
-            return True
-        except StoreError:
-            pass
-        return False
+    def is_foreign(self, schema: pa.Schema) -> bool:
+        """True if rows that were read with this schema are those of another store or generation."""
+        return self._commits.is_foreign(schema)
 
     def is_there(self) -> bool:
         """True if the table has been made; nothing is compared."""

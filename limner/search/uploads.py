@@ -112,8 +112,13 @@ class Uploads:
         `path` is that of the row. Whoever calls this holds the store. Raises `OSError`.
         """
         self.recover(files)
-        (self.folder / _CHANGING).write_text(path, encoding="utf-8")
         try:
+            with (self.folder / _CHANGING).open("w", encoding="utf-8") as file:
+                file.write(path)
+                file.flush()
+                os.fsync(file.fileno())
+            # the name, too: a power cut that takes the mark and leaves the picture would make a leftover of it for ever
+            sync_folder(self.folder)
             yield
         finally:
             self.recover(files)

@@ -47,6 +47,9 @@ DAMAGE = {
 }
 """Kinds of damage; limner itself leaves none of them behind, also when it is killed."""
 
+BESIDE = ("model", "calibration")
+"""Damage of files beside the tables: no repair encodes them again, they are put back or fitted anew."""
+
 STALE = {
     "unused": "segments that no picture names; the next change removes them",
     "table": "no table of pictures: nothing was indexed yet, or it is gone",
@@ -95,11 +98,32 @@ def verify(
     """
     findings = _Findings()
     try:
+        expect_own_files(files.folder)
+    except StoreError as error:
+        # nothing else is read: it may be a pipe, which would keep this waiting
+        findings.note("files", str(error))
+        return findings.report()
+    try:
         newest_manifest(files.folder)
     except StoreError as error:
         findings.note("manifest", str(error))
+        # the tables and the calibration that it names are gone or old: told as damage, they would be told twice
+    else:
+        _verify_content(findings, files, hashes, workers, progress)
+    if files.manifest.run == IN_STORE:
+        _verify_model(findings, files)
+    return findings.report()
+
+
+def _verify_content(
+    findings: _Findings,
+    files: StoreFiles,
+    hashes: bool,
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Check what `store.json` names beside the model."""
     try:
-        expect_own_files(files.folder)
         # read from first to last, and not as far as a search would
         files.table.opened()
         if not files.has_table:
@@ -113,9 +137,6 @@ def verify(
     except StoreError as error:
         findings.note("files", str(error))
     _verify_calibration(findings, files)
-    if files.manifest.run == IN_STORE:
-        _verify_model(findings, files)
-    return findings.report()
 
 
 def _verify_calibration(findings: _Findings, files: StoreFiles) -> None:

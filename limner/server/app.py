@@ -101,7 +101,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     app.add_middleware(Access, tokens=tokens, hosts=settings.hosts, guesses=guesses, opened=opened)
     app.add_middleware(Bodies, largest=settings.max_body)
     if audit is not None:
-        app.add_middleware(Auditing, audit=audit)
+        app.add_middleware(Auditing, audit=audit, files=engine.files)
     app.add_middleware(Guarded)
     app.add_middleware(Counting, counters=counters)
 

@@ -9,15 +9,14 @@ Anybody who may write the file can do the same. So the first line is not proven,
 with `forgotten` only its place is, and `verify` counts such lines. No other line can bridge a gap.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
 import logging
 import os
-import re
 import secrets
 import threading
-import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from limner.errors import DataError, SettingsError
-from limner.search.conditions import Condition
+from limner.server.audit_lines import Said, keys_in, without
 from limner.wire import ResponseModel
 
 BEGIN = "begin"
@@ -33,8 +32,9 @@ BEGIN = "begin"
 
 _DAY = 24 * 60 * 60.0
 _TAIL = 64 * 1024
-_TEXTS = ("text", "where", "after", "before", "refused")
-"""Fields that may say whom a request was about."""
+
+Erased = Callable[[Collection[str]], Collection[str]]
+"""Says which keys of images were erased since a request began."""
 
 log = logging.getLogger("limner.server")
 
@@ -100,7 +100,7 @@ class AuditLog:
         try:
             # refused when the server starts, not at its first request
             with self._one, _locked(file) as handle:
-                _part(file).unlink(missing_ok=True)
+                _part(_real(file)).unlink(missing_ok=True)
                 self._begin(handle)
         except OSError as error:
             raise SettingsError(
@@ -110,10 +110,17 @@ class AuditLog:
             self.trim()
             threading.Thread(target=self._daily, name="limner-audit", daemon=True).start()
 
-    def append(self, facts: Mapping[str, Any]) -> None:
-        """Add a line of facts with the time and the digest of the line before, or raise `OSError` and leave none."""
+    def append(self, facts: Mapping[str, Any], erased: Erased | None = None) -> None:
+        """Add a line of facts with the time and the digest of the line before, or raise `OSError` and leave none.
+
+        What it tells of `erased` images is left out, as `forget` leaves it out.
+        """
         with self._one, _locked(self.file) as handle:
             self._begin(handle)
+            # with the lock, which an erasure holds while it removes lines and rows: asked any earlier, the rows could
+            # still be there, and this line would come behind the removing
+            if erased is not None and (gone := erased(keys_in(facts))):
+                facts = without(facts, gone, Said(()))
             # random: without it a digest would tell whoever guesses right what a forgotten line has said
             salt = secrets.token_hex(16)
             line = _line({"time": _now(), **facts, "salt": salt, "previous": self._follows})
@@ -209,6 +216,7 @@ def trim(file: Path, before: datetime) -> int:
     and holds the digest that the next line follows. Raises `OSError`.
     """
     cutoff, now = before.astimezone(UTC).isoformat(timespec="milliseconds"), _now()
+    file = _real(file)
     with _locked(file) as handle:
         _part(file).unlink(missing_ok=True)
         first = next(_lines(handle), b"")
@@ -223,15 +231,18 @@ def trim(file: Path, before: datetime) -> int:
         if doomed <= (earlier is not None):
             return 0
         count = doomed - (earlier is not None)
-        with _replacing(file) as write:
+
+        def staying() -> Iterator[bytes]:
             for number, line in enumerate(_lines(handle), start=1):
                 if number == doomed:
                     facts = {"time": now, "request": BEGIN, "reason": "old lines were removed"}
                     follows = _following(line, first=number == 1)
                     removed = count + (earlier or 0)
-                    write(_line({**facts, "removed": removed, "continues": follows, "previous": None}))
+                    yield _line({**facts, "removed": removed, "continues": follows, "previous": None})
                 elif number > doomed:
-                    write(line)
+                    yield line
+
+        os.close(_replaced(file, handle, staying()))
         return count
 
 
@@ -241,30 +252,69 @@ def forget(file: Path, keys: Collection[str] = (), texts: Collection[str] = ()) 
     From a line that names an image of `keys`, its key and the words of the question are removed; from a line whose
     text or conditions contain one of `texts` as a whole word or phrase, the same. Such a line keeps the digest that it
     had, which the next line follows, and loses the random `salt`, without which nobody can try what fits the digest.
-    All other lines stay as they are. In the place of a line that is not JSON stands one that says so. A file that does
-    not exist has nothing to forget. Raises `OSError`.
+    All other lines stay as they are. In the place of a line that is not JSON stands one that says so. A symbolic link
+    stays, and the file that it leads to is changed. A file that does not exist has nothing to forget. Raises `OSError`,
+    also for a file with another name (a hard link), which would keep all.
     """
+    with _forgetting(file, keys, texts) as done:
+        return done
+
+
+class ErasableLog:
+    """An audit log for `limner.search.erase.erase`."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    @contextmanager
+    def forgetting(self, keys: Collection[str], texts: Collection[str]) -> Iterator[int]:
+        """As `forget`, and yield the number of changed lines; servers add no line before the block has ended.
+
+        Raises `OSError`.
+        """
+        with _forgetting(self.file, keys, texts) as done:
+            yield done.changed
+
+    def left(self, keys: Collection[str]) -> int:
+        """Count the lines that name one of the keys. Raises `OSError`."""
+        named = frozenset(keys)
+        if not self.file.exists():
+            return 0
+        with _locked(self.file) as handle:
+            return sum(not named.isdisjoint(keys_in(_read(line) or {})) for line in _lines(handle))
+
+
+@contextmanager
+def _forgetting(file: Path, keys: Collection[str], texts: Collection[str]) -> Iterator[AuditForgotten]:
+    """As `forget`; the log is locked until the block has ended."""
+    file = _real(file)
     if not file.exists():
         # of a log that was moved away
         _part(file).unlink(missing_ok=True)
-        return AuditForgotten(lines=0, changed=0)
-    named, said = frozenset(keys), _Said(texts)
+        yield AuditForgotten(lines=0, changed=0)
+        return
+    named, said = frozenset(keys), Said(texts)
     with _locked(file) as handle:
         _part(file).unlink(missing_ok=True)
         lines = changed = 0
         for raw in _lines(handle):
             line, lines = _read(raw), lines + 1
-            changed += line is None or _without(line, named, said) is not line
-        if not changed:
-            return AuditForgotten(lines=lines, changed=0)
-        with _replacing(file) as write:
-            follows: str | None = None
-            for number, raw in enumerate(_lines(handle), start=1):
-                line = _read(raw)
-                bare = _damaged(follows) if line is None else _without(line, named, said)
-                follows = _following(raw, first=number == 1)
-                write(raw if bare is line else _line({**bare, "digest": follows}))
-    return AuditForgotten(lines=lines, changed=changed)
+            changed += line is None or without(line, named, said) is not line
+        new = _replaced(file, handle, _forgotten(handle, named, said)) if changed else None
+        try:
+            yield AuditForgotten(lines=lines, changed=changed)
+        finally:
+            if new is not None:
+                os.close(new)
+
+
+def _forgotten(handle: int, keys: Collection[str], said: Said) -> Iterator[bytes]:
+    follows: str | None = None
+    for number, raw in enumerate(_lines(handle), start=1):
+        line = _read(raw)
+        bare = _damaged(follows) if line is None else without(line, keys, said)
+        follows = _following(raw, first=number == 1)
+        yield raw if bare is line else _line({**bare, "digest": follows})
 
 
 def _damaged(follows: str | None) -> dict[str, Any]:
@@ -282,54 +332,6 @@ def _removed(line: bytes) -> int | None:
     read = _read(line) or {}
     removed = read.get("removed") if read.get("request") == BEGIN else None
     return removed if isinstance(removed, int) else None
-
-
-class _Said:
-    """Texts to forget, which lines may have as words of a question or as values of a condition."""
-
-    def __init__(self, texts: Collection[str]) -> None:
-        self._texts = [text for text in texts if text]
-        forms = [re.escape(_folded(text)) for text in self._texts]
-        self._pattern = re.compile("|".join(rf"(?<!\w){form}(?!\w)" for form in forms)) if forms else None
-
-    def are_in(self, line: Mapping[str, Any]) -> bool:
-        """True if a line has one of the texts as a whole word or phrase."""
-        if self._pattern is None:
-            return False
-        where = [str(one) for one in line.get("where") or []]
-        told = [str(line.get("text", "")), *where, *(value for one in where for value in self._values(one))]
-        return any(self._pattern.search(_folded(one)) for one in told)
-
-    def _values(self, where: str) -> Iterator[str]:
-        """The values of a condition as they are meant: in quotes they are spelled with backslashes."""
-        try:
-            condition = Condition.parse(where)
-        except SettingsError:
-            return
-        yield from (bound.text for bound in condition.values)
-        # a pattern that fits an identity tells of it
-        if condition.name == "identity" and condition.operator == "~":
-            for text in self._texts:
-                # in either form, as the pattern may end within an ä of two signs
-                if any(condition.test(unicodedata.normalize(form, text)) for form in ("NFC", "NFD")):
-                    yield text
-
-
-def _folded(text: str) -> str:
-    # an ä may be one sign or two
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
-
-
-def _without(line: Mapping[str, Any], keys: Collection[str], said: _Said) -> Mapping[str, Any]:
-    """Return a line without what it tells of images and texts; the same object if it tells nothing of them."""
-    found = line.get("found") or []
-    names = [name for name in ("id", "like") if line.get(name) in keys]
-    if not (names or any(key in keys for key in found) or said.are_in(line)):
-        return line
-    bare = {name: value for name, value in line.items() if name not in (*names, *_TEXTS, "salt")}
-    if "found" in bare:
-        bare["found"] = [key for key in found if key not in keys]
-    return {**bare, "forgotten": True}
 
 
 def _is_old(line: bytes, cutoff: str) -> bool:
@@ -442,25 +444,33 @@ def _lines(handle: int) -> Iterator[bytes]:
             yield line.removesuffix(b"\n")
 
 
-@contextmanager
-def _replacing(file: Path) -> Iterator[Callable[[bytes], None]]:
-    """Write a file anew, as a whole or not at all; the block gets a function that writes a line. Needs the lock."""
+def _replaced(file: Path, handle: int, lines: Iterator[bytes]) -> int:
+    """Write a file anew, as a whole or not at all, and return a handle that locks it. Needs the lock of the old one."""
+    if os.fstat(handle).st_nlink > 1:
+        reason = "another name, a hard link, leads to this file and would keep what is removed; remove that name first"
+        raise OSError(errno.EMLINK, reason)
     # one name beside the log: what a killed call has left is found and removed by the next one
     part = _part(file)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as new:
+    new = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        # before it has the log's name: whoever finds it there must wait for this call, too
+        fcntl.flock(new, fcntl.LOCK_EX)
+        with os.fdopen(os.dup(new), "wb") as text:
+            for line in lines:
+                text.write(line + b"\n")
+        # before the rename, or the name could lead to an empty file after a power cut
+        os.fsync(new)
+        part.replace(file)
+    except BaseException:
+        os.close(new)
+        part.unlink(missing_ok=True)
+        raise
+    return new
 
-        def write(line: bytes) -> None:
-            new.write(line + b"\n")
 
-        try:
-            yield write
-            new.flush()
-            # before the rename, or the name could lead to an empty file after a power cut
-            os.fsync(new.fileno())
-            part.replace(file)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+def _real(file: Path) -> Path:
+    """The file that a symbolic link leads to: a new file in the place of the link would leave all in the old one."""
+    return Path(os.path.realpath(file))
 
 
 def _part(file: Path) -> Path:

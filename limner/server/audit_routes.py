@@ -3,14 +3,16 @@
 import json
 import logging
 import re
-from collections.abc import MutableMapping
+from collections.abc import Collection, MutableMapping
 from typing import Any
 
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from limner.errors import SettingsError
+from limner.errors import SettingsError, StoreError
+from limner.search.manifest import read_manifest
+from limner.search.store_files import StoreFiles
 from limner.server.access import route_of, token_name
 from limner.server.audit import AuditLog
 from limner.server.batching import GONE
@@ -84,6 +86,13 @@ async def begun(scope: Scope) -> None:
         await record.write(begun=True)
 
 
+def settle(scope: Scope) -> None:
+    """Let the line of a request name what it has erased itself; not so of what others have erased meanwhile."""
+    record: Record | None = scope.get(_RECORD)
+    if record is not None:
+        record.settle()
+
+
 def asked_of(body: BaseModel) -> dict[str, Any]:
     """The fields of a request without its image, which only `kind` mentions: "text", "image", "like", "text+image" …"""
     parts = [name for name in ("text", "image", "like") if getattr(body, name, None) is not None]
@@ -93,8 +102,10 @@ def asked_of(body: BaseModel) -> dict[str, Any]:
 class Record:
     """The facts of one request."""
 
-    def __init__(self, audit: AuditLog, scope: Scope) -> None:
-        self.audit, self.scope = audit, scope
+    def __init__(self, audit: AuditLog, files: StoreFiles, scope: Scope) -> None:
+        self.audit, self.files, self.scope = audit, files, scope
+        # what was erased before it is none of its concern
+        self._since = files.manifest
         self.name = AUDITED.get(route_of(scope) or "", OTHER)
         self.facts: MutableMapping[str, Any] = {}
         # a key in the address also belongs to refused requests; other text there could be anything, a token too
@@ -112,18 +123,35 @@ class Record:
         }
         try:
             # in a thread, as disks may be slow
-            await run_in_threadpool(self.audit.append, line)
+            await run_in_threadpool(self.audit.append, line, self._erased)
         except (OSError, SettingsError) as error:
             log.error("%s: %s", self.audit.file, error)
             raise RefusedError(503, _UNWRITTEN) from None
+
+    def settle(self) -> None:
+        """Take what this request itself has erased for something that its line names."""
+        self._since = self.files.manifest
+
+    def _erased(self, keys: Collection[str]) -> set[str]:
+        """Of the images that a line names, those that were erased since the request began."""
+        try:
+            now, since = read_manifest(self.files.folder), self._since
+            # an erasure makes a new generation; a small file a line, and nothing of the table
+            if (now.id, now.generation) == (since.id, since.generation):
+                return set()
+            there = self.files.read(lambda: self.files.table.rows(list(keys), []))["id"].to_pylist()
+        except StoreError:
+            # a store that is gone or another one holds none of them
+            there = []
+        return set(keys).difference(there)
 
 
 class Auditing:
     """ASGI middleware: no answer of an audited route leaves before its line is written; 503 if that fails."""
 
-    def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
+    def __init__(self, app: ASGIApp, audit: AuditLog, files: StoreFiles) -> None:
         self.app = app
-        self.audit = audit
+        self.audit, self.files = audit, files
         # a stranger must not fill the disk with lines, and one stranger not all the room of the others
         self._each = Buckets(_LINES, _BURST)
         self._all = Buckets(_ALL_LINES, _ALL_BURST)
@@ -133,7 +161,7 @@ class Auditing:
         """Pass a request on, and record it with its answer."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        record = Record(self.audit, scope)
+        record = Record(self.audit, self.files, scope)
         scope[_RECORD] = record
         answer = _Answer(self, record, scope, receive, send)
         try:

@@ -16,7 +16,7 @@ from limner.search.erasable import erasable
 from limner.search.erase import erase
 from limner.search.store_files import StoreFiles
 from limner.server.answer_size import check_metadata, pictures_that_fit, rows_that_fit
-from limner.server.audit_routes import begun, note
+from limner.server.audit_routes import begun, note, settle
 from limner.server.batching import Worker
 from limner.server.pictures import Decoding, check_pixels, known_image, send_picture, send_thumbnail
 from limner.server.problems import RefusedError, declared
@@ -200,6 +200,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
 
         await begun(request.scope)
         keys, report = await run_in_threadpool(erased)
+        settle(request.scope)
         # no more than a request may name: `count` is that of all
         note(request.scope, found=keys[:_NAMED], count=report.pictures)
         return report

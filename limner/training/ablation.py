@@ -24,7 +24,7 @@ from limner.inference.trained import RUN_FILE
 from limner.training.log import LOG_FILE, Listener, silent
 from limner.training.loop import train
 from limner.training.recipe import Recipe
-from limner.training.run_files import handed_file, stage_file
+from limner.training.run_files import handed_file, renew_run_file, stage_file
 from limner.training.state import STATE_FILE, first_difference, in_full, read_progress
 
 DIRECTIONS = ("image_to_text", "text_to_image")
@@ -155,6 +155,7 @@ def branch(source: Path, recipe: Recipe, out: Path) -> None:
     # The log comes along, since the progress counts its bytes and a resumed run cuts it there.
     for file in (stage_file(first), *handed, RUN_FILE, LOG_FILE):
         shutil.copyfile(source / file, out / file)
+    renew_run_file(out, {**state["identity"], "recipe": wanted})
     # Not finished, and behind the last epoch of the first stage: `train` then ends that stage and begins the next.
     progress = {**state["progress"], "finished": False}
     identity = {**state["identity"], "recipe": wanted}

@@ -29,7 +29,16 @@ from limner.training.prepare import Prepared, prepare
 from limner.training.pseudo_classes import pseudo_classes
 from limner.training.recipe import Recipe, StageSettings
 from limner.training.rerank_stage import RerankStage
-from limner.training.run_files import handed_file, stage_file, write_run_file, write_stage_checkpoint
+from limner.training.run_files import (
+    expect_own_stage,
+    expect_own_state,
+    handed_file,
+    remove_other_run_file,
+    renew_run_file,
+    stage_file,
+    write_run_file,
+    write_stage_checkpoint,
+)
 from limner.training.stage import EmbeddingStage, Stage
 from limner.training.state import (
     STATE_FILE,
@@ -141,10 +150,15 @@ class _Training:
         resumed = (self.out / STATE_FILE).exists()
         if resumed:
             self.progress, identity = read_progress(self.out)
-            # Before anything is written: a refused resume leaves the folder as it was.
-            _must_agree(self.out, identity, self.data.identity)
+            difference = _difference(identity, self.data.identity)
+            # Before anything is written: a refused resume leaves the folder as it was. Of another run's state the
+            # recipe differs, too, but the advice to resume with that would be wrong.
+            expect_own_state(self.out, self.data.identity if difference is None else None)
+            _must_agree(self.out, difference)
             if self.progress.finished:
                 return self.out
+            if self.accelerator.is_main_process:
+                renew_run_file(self.out, self.data.identity)
         # Rows behind the state belong to an epoch that is run again.
         self.log.cut(self.progress.log_bytes)
         if self.recipe.classes == "images":
@@ -223,6 +237,7 @@ class _Training:
             modules |= {
                 handed_file(before, part): handed for part, handed in self.objective.handed_on().items()
             }
+            expect_own_stage(self.out, before, [file for file in modules if file != stage_file(before)])
             for file, module in modules.items():
                 tensors, _ = read_checkpoint(self.out / file)
                 load_into(module, tensors, self.out / file)
@@ -291,6 +306,7 @@ class _Training:
             return False
         best.epoch, best.score = self.progress.epoch, value
         if self.accelerator.is_main_process:
+            remove_other_run_file(self.out, self.data.identity)
             # The checkpoint before run.json, which names it.
             write_stage_checkpoint(self.out, self.data, work.stage.name, self.progress, row)
             write_run_file(self.out, self.data, self.progress)
@@ -342,11 +358,15 @@ def _mix(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _must_agree(out: Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
+def _difference(saved: dict[str, Any], current: dict[str, Any]) -> tuple[str, Any, Any] | None:
     # A state from before the images' content was recorded is held against the annotations alone, as it was then.
     unknown = {"train_content", "val_content"} - set(saved["data"])
     current = {**current, "data": {name: one for name, one in current["data"].items() if name not in unknown}}
-    if (difference := first_difference(saved, current)) is not None:
+    return first_difference(saved, current)
+
+
+def _must_agree(out: Path, difference: tuple[str, Any, Any] | None) -> None:
+    if difference is not None:
         name, was, now = difference
         raise CheckpointError(
             f"{out}: cannot resume, {name} is {now!r} now and was {was!r}; resume with the recipe and data it was "

@@ -1,15 +1,23 @@
 """The files of a run: a checkpoint a stage, and `run.json`, which names the best of them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
-from limner.inference.checkpoint import read_digest, tokenizer_tensors, write_checkpoint, write_text
+from limner.errors import CheckpointError
+from limner.inference.checkpoint import (
+    read_description,
+    read_digest,
+    tokenizer_tensors,
+    write_checkpoint,
+    write_text,
+)
 from limner.inference.learnt_images import learnt_tensors
 from limner.inference.provenance import versions
-from limner.inference.trained import RUN_FILE
-from limner.sealed_json import digest_of_values, sealed
+from limner.inference.trained import RUN_FILE, checkpoint_path
+from limner.sealed_json import digest_of_values, opened, sealed
 from limner.training.prepare import Prepared
-from limner.training.state import Progress
+from limner.training.state import STATE_FILE, Progress
 
 
 def stage_file(stage: str) -> str:
@@ -77,13 +85,18 @@ def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
     ]
     # Of equal scores the later stage: it started from the earlier one's weights and is at least as trained.
     best = max(range(len(stages)), key=lambda index: (stages[index]["score"], index))
+    files = [str(stage["file"]) for stage in stages]
+    # What earlier stages handed on stays as it is listed: their losses, which would name the files, may be gone.
+    digests = {**read_run_file(out).get("digests", {}), **{file: read_digest(out / file) for file in files}}
+    handed = [handed_file(str(stages[-1]["name"]), part) for part in data.objective.handed_on()]
+    digests |= {file: read_digest(out / file) for file in handed}
     listing = {
         "recipe": data.recipe.name,
         "best": stages[best]["file"],
         "selected_on": "val",
         "select": data.recipe.select,
         "stages": stages,
-        "digests": {str(stage["file"]): read_digest(out / str(stage["file"])) for stage in stages},
+        "digests": digests,
         # with it a reader knows a later checkpoint of this training, whose run.json is still to be written
         "recipe_digest": digest_of_values(data.identity["recipe"]),
         "seed": data.recipe.seed,
@@ -93,3 +106,83 @@ def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
     }
     # Written last and atomically: it never names a file that is not there.
     write_text(out / RUN_FILE, sealed(listing))
+
+
+def read_run_file(out: Path) -> dict[str, Any]:
+    """`run.json`; {} for a run that has no such file yet, or a damaged one: the next better epoch writes it anew."""
+    try:
+        return opened(json.loads((out / RUN_FILE).read_text(encoding="utf-8")), required=False)
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
+
+
+def expect_own_state(out: Path, resumed: dict[str, Any] | None) -> None:
+    """Raise `CheckpointError` if the state to resume from is of another training than `run.json`.
+
+    `resumed`: identity of the training that resumes, if the state agrees with it; `run.json` may have it already.
+    """
+    listing = read_run_file(out)
+    if "recipe_digest" not in listing:
+        return
+    # As it was written: with the defaults of this version it would have another digest.
+    saved = read_description(out / STATE_FILE).get("state", {}).get("identity", {})
+    if not any(_is_of(listing, one) for one in (saved, resumed) if one is not None):
+        raise CheckpointError(
+            f"{out / STATE_FILE}: is the state of another training than the one of {RUN_FILE}; put back the run's own, "
+            "or train into another folder"
+        )
+
+
+def expect_own_stage(out: Path, stage: str, handed: list[str]) -> None:
+    """Raise `CheckpointError` if a stage's checkpoint, or a file that it hands on, is not the one of `run.json`."""
+    digests = read_run_file(out).get("digests", {})
+    if stage_file(stage) not in digests:
+        return
+    checkpoint = checkpoint_path(out, stage)
+    # Of a later epoch, whose run.json was not written, the other files are not listed either.
+    if read_digest(checkpoint) != digests[checkpoint.name]:
+        return
+    for file in handed:
+        if file in digests and read_digest(out / file) != digests[file]:
+            raise CheckpointError(
+                f"{out / file}: is not the file that {RUN_FILE} names, but one of another run, stage or epoch; put "
+                "that back, or train into another folder"
+            )
+
+
+def renew_run_file(out: Path, identity: dict[str, Any]) -> None:
+    """List a training that is resumed as it is now: its recipe may be spelled otherwise, or have new defaults.
+
+    Else its next checkpoint would be taken for that of another run until `run.json` is written.
+    """
+    listing = read_run_file(out)
+    if "recipe_digest" in listing and (listing["recipe_digest"], listing.get("data")) != _listed(identity):
+        recipe_digest, data = _listed(identity)
+        write_text(out / RUN_FILE, sealed({**listing, "recipe_digest": recipe_digest, "data": data}))
+
+
+def remove_other_run_file(out: Path, identity: dict[str, Any]) -> None:
+    """Remove the `run.json` of a training that was killed before its first state, and began anew with another recipe.
+
+    It would name the new training's checkpoint, which it would refuse as another one.
+    """
+    listing = read_run_file(out)
+    if "recipe_digest" in listing and not _is_of(listing, identity):
+        (out / RUN_FILE).unlink()
+
+
+def _is_of(listing: dict[str, Any], identity: dict[str, Any]) -> bool:
+    recipe_digest, data = _listed(identity)
+    return bool(
+        listing["recipe_digest"] == recipe_digest
+        and _without_source(listing.get("data")) == _without_source(data)
+    )
+
+
+def _listed(identity: dict[str, Any]) -> tuple[str, Any]:
+    return digest_of_values(identity.get("recipe") or {}), identity.get("data")
+
+
+def _without_source(data: Any) -> dict[str, Any]:
+    # How the dataset is spelled differs between machines.
+    return {name: one for name, one in (data or {}).items() if name != "source"}

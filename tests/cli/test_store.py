@@ -97,7 +97,7 @@ def test_erase(limner: Limner, own: Path) -> None:
     assert report["pictures"] == sum(entry.identity == rest[0].identity for entry in rest)
     assert (report["found"], report["dry_run"]) == ([], False)
     nothing = limner("store", "erase", own, "--where", "identity=nobody")
-    assert (nothing.code, "0 pictures" in nothing.out) == (0, True)
+    assert (nothing.code, "0 pictures" in nothing.out) == (1, True)
 
 
 def test_erase_says_which_names_are_unknown(limner: Limner, own: Path, tmp_path: Path) -> None:
@@ -113,13 +113,25 @@ def test_erase_says_which_names_are_unknown(limner: Limner, own: Path, tmp_path:
     assert len(StoreFiles.open(own)) == 1 + len(rest)
 
 
+def test_erase_says_what_meets_nothing(limner: Limner, own: Path) -> None:
+    for dry in ([], ["--dry-run"]):
+        done = limner("store", "erase", own, "--identity", "nobody", "--where", "camera=99", *dry)
+        assert done.code == 1
+        for condition in ("identity=nobody", "camera=99"):
+            assert f"{condition}: no picture of the store meets it\n" in done.out
+    name = next(entry.identity for entry in StoreFiles.open(own).entries().values() if entry.identity)
+    shouted = limner("store", "erase", own, "--identity", name.upper())
+    assert (shouted.code, f"not erased: {name!r}, which looks like" in shouted.out) == (1, True)
+    assert limner("store", "erase", own, "--identity", name).code == 0
+
+
 def test_erase_finds_what_a_deletion_left_in_the_uploads(limner: Limner, own: Path, tmp_path: Path) -> None:
     opened, uploads = StoreFiles.open(own), tmp_path / "uploads"
     refused(limner("store", "erase", own, "--uploads", uploads), "name the folder that `limner serve")
     uploads.mkdir()
     Uploads.claim(uploads, opened)
     file = uploads / f"{hashlib.sha256(b'a picture').hexdigest()}.png"
-    for name in (("--path", file), ("--identity", "nobody"), ()):
+    for name in (("--path", file), ()):
         file.write_bytes(b"a picture")
         would = limner("store", "erase", own, *name, "--uploads", uploads, "--dry-run")
         assert would.code == 0
@@ -217,6 +229,30 @@ def test_damage_and_repair(limner: Limner, own: Path, toy_run: Path) -> None:
     assert limner("store", "verify", own, "--hashes").code == 0
     assert StoreFiles.open(own).entries() == before
     np.testing.assert_allclose(StoreFiles.open(own).vectors([first.id]), vector, atol=1e-4)
+
+
+def test_a_repair_that_would_lose_rows(limner: Limner, own: Path, toy_run: Path) -> None:
+    for file in (own / "pictures-1.lance" / "_versions").iterdir():
+        file.unlink()
+    refused(limner("store", "repair", own, "--run", toy_run), "nothing was repaired: 0 of .*--accept-loss")
+    given_up = limner("store", "repair", own, "--run", toy_run, "--accept-loss", "--cpu")
+    assert (given_up.code, "rows are gone" in given_up.out) == (1, True)
+    assert limner("store", "verify", own).code == 0
+
+
+def test_what_a_repair_leaves_to_others(limner: Limner, own: Path, toy_run: Path) -> None:
+    (own / "calibration.json").write_text("{}", encoding="utf-8")
+    count = len(StoreFiles.open(own))
+    found = limner("store", "verify", own)
+    assert (found.code, "limner store repair" in found.out) == (1, False)
+    assert found.out.endswith(
+        f"{count} pictures, whole, each picture once, but not what lies beside its tables\n"
+    )
+    left = limner("store", "repair", own)
+    assert left.code == 1
+    assert "not repaired: the store's calibration.json: put it back, or fit it anew" in left.out
+    assert limner("store", "repair", own, "--json").code == 1
+    assert StoreFiles.open(own).manifest.generation == 1
 
 
 def test_compact(limner: Limner, own: Path) -> None:

@@ -1,6 +1,7 @@
 """`run.json` knows its checkpoints: one of another run, stage or epoch in their place is refused."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,11 @@ def test_a_run_file_of_before_is_read(run: Path) -> None:
     (run / "run.json").write_text(sealed(listing))
     checkpoint(run, "stage-2", 2, 9)
     assert checkpoint_path(run, None) == run / "stage-2.safetensors"
+
+
+def test_a_pipe_in_its_place(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", 1.0)
+    (run / "run.json").unlink()
+    os.mkfifo(run / "run.json")
+    with pytest.raises(CheckpointError, match="it is no file"):
+        checkpoint_path(run, None)

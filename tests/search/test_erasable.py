@@ -1,6 +1,7 @@
 """Which pictures and sentences an erasure is about."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,4 +56,37 @@ def test_a_name_that_is_not_utf_8_is_unknown(tmp_path: Path) -> None:
     name = os.fsdecode(b"/people/\xff.jpg")
     found = erasable(files, paths=[name, "/people/camera 1"])
     assert found.unknown == (name,)
+    assert len(found.images) == 1
+
+
+def test_a_name_with_accents_in_either_form(tmp_path: Path) -> None:
+    composed, decomposed = "J\u00fcrgen", "Ju\u0308rgen"
+    some = [made(number, 6, False) for number in range(5)]
+    names = [decomposed, composed, "j\u00dcRGEN", "J\u00fcrgens", None]
+    some = [
+        replace(one, entry=replace(one.entry, identity=name)) for one, name in zip(some, names, strict=True)
+    ]
+    files = store_of(tmp_path / "store", some)
+    for name in (composed, decomposed):
+        for named in ({"identity": name}, {"where": f"identity={name}"}, {"where": {"identity": name}}):
+            found = erasable(files, **named)
+            assert {image.identity for image in found.images} == {composed, decomposed}
+            # another case is another name: it is said, and stays
+            assert (found.unmet, found.similar) == ((), ("j\u00dcRGEN",))
+
+
+def test_conditions_that_nothing_meets(tmp_path: Path) -> None:
+    files = store_of(tmp_path / "store", [made(number, 6, False) for number in range(3)])
+    assert erasable(files, identity="nobody").unmet == ("identity=nobody",)
+    assert erasable(files, where=["identity=nobody", "camera=1"]).unmet == ("identity=nobody",)
+    both = erasable(files, identity="person 0 of 6", where=["camera=0", "camera=1"])
+    assert (both.images, both.unmet) == ([], ("identity=person 0 of 6 and camera=0 and camera=1",))
+    assert erasable(files, where="camera=1").unmet == ()
+
+
+def test_paths_that_look_alike(tmp_path: Path) -> None:
+    files = store_of(tmp_path / "store", [made(number, 6, False) for number in range(3)])
+    found = erasable(files, paths=["/People/camera 1", "/people/camera 2"])
+    assert found.unknown == ("/People/camera 1",)
+    assert found.similar == ("/people/camera 1",)
     assert len(found.images) == 1

@@ -2,7 +2,7 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,6 +18,7 @@ from limner.errors import StoreError
 from limner.search import erase as module
 from limner.search.entry import StoredImage, key_of
 from limner.search.erase import erase
+from limner.search.manifest import read_manifest
 from limner.search.repair import repair
 from limner.search.segments import SegmentWriter
 from limner.search.sentences import Sentence, SentenceTable
@@ -30,6 +31,24 @@ from limner.search.verify import DAMAGE, verify
 from tests.search.fake import DIM, FakeEncoder, Rows, unit
 
 SHAPE = (2, 2, 32)
+
+
+class Log:
+    """An audit log that notes what it must forget, and the generations of the store while it is held."""
+
+    def __init__(self, files: StoreFiles, told: list[Any], left: int = 0) -> None:
+        self.files, self.told, self.lines = files, told, left
+        self.held: list[tuple[int, int]] = []
+
+    @contextmanager
+    def forgetting(self, keys: Collection[str], texts: Collection[str]) -> Iterator[int]:
+        self.told.append((keys, texts))
+        before = read_manifest(self.files.folder).generation
+        yield 5
+        self.held.append((before, read_manifest(self.files.folder).generation))
+
+    def left(self, keys: Collection[str]) -> int:
+        return self.lines
 
 
 class Encoder(FakeEncoder):
@@ -399,18 +418,13 @@ def test_the_owners_files_stay(tmp_path: Path) -> None:
     files = store_of(tmp_path / "store", some)
     Uploads.claim(uploads, files)
     told: list[Any] = []
-
-    def forget(keys: Any, texts: Any) -> int:
-        told.append((keys, texts))
-        return 3
-
     report = erase(
         files,
         [one.entry.id for one in some],
         uploads=uploads,
-        audit=forget,
+        audit=Log(files, told),
     )
-    assert (report.uploads, report.audit_lines, report.left) == (1, 3, 0)
+    assert (report.uploads, report.audit_lines, report.left) == (1, 5, 0)
     assert [path.exists() for path in paths] == [False, True, True]
     assert told == [(sorted(one.entry.id for one in some), [])]
 
@@ -437,17 +451,24 @@ def test_identities_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     files = store_of(tmp_path / "store", some)
     told: list[Any] = []
 
-    def forget(keys: Any, texts: Any) -> int:
-        told.append((keys, texts))
-        return 0
-
-    erase(files, some[0].entry.id, audit=forget)
-    erase(files, identity="person 1 of 13", audit=forget)
+    log = Log(files, told)
+    erase(files, some[0].entry.id, audit=log)
+    erase(files, identity="person 1 of 13", audit=log)
     # the first identity has two other images
     assert [texts for _, texts in told] == [[], ["person 1 of 13"]]
     # a call that was killed after its rows had gone is made again
-    erase(files, identity="person 1 of 13", audit=forget)
+    erase(files, identity="person 1 of 13", audit=log)
     assert told[2] == ([], ["person 1 of 13"])
+
+
+def test_the_log_is_held_until_the_rows_have_gone_and_looked_at_then(tmp_path: Path) -> None:
+    some = [made(number, 14, False) for number in range(3)]
+    files = store_of(tmp_path / "store", some)
+    log = Log(files, [], left=2)
+    report = erase(files, some[0].entry.id, audit=log)
+    assert log.held == [(1, 2)]
+    assert report.audit_lines == 5
+    assert [(one.file, one.count) for one in report.found] == [("the audit log", 2)]
 
 
 @pytest.mark.parametrize("place", ["data", "_transactions", "_versions"])

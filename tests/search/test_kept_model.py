@@ -1,6 +1,7 @@
 """A store holds the checkpoint that it was built with, whatever becomes of its run."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from limner.inference.calibration import RunCalibration, write_calibration
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.search import kept_model
 from limner.search.manifest import IN_STORE, read_manifest
+from limner.search.repair import repair
 from limner.search.store import Store
 from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
@@ -104,7 +106,18 @@ def test_verify_reads_the_model(run: Path, pictures: list[Path], tmp_path: Path,
         (tmp_path / "store" / "calibration.json").write_text("{}")
     report = verify(files)
     assert not report.sound
-    assert list(report.found) == ["calibration" if damage == "calibration" else "model"]
+    kind = "calibration" if damage == "calibration" else "model"
+    assert list(report.found) == [kind]
+    # the tables are not written anew for it
+    before = {path: path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    opened = StoreFiles.open(tmp_path / "store", check=False)
+    repaired = repair(opened, lambda: pytest.fail("nothing to encode"))
+    assert {path: path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()} == before
+    assert (repaired.pictures, repaired.repaired, repaired.complete) == (4, (), True)
+    [said] = repaired.beside
+    assert re.search(
+        "fit it anew.*calibration.json" if kind == "calibration" else "put its file back.*model", said
+    )
 
 
 @pytest.mark.parametrize("links", [True, False])

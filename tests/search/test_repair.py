@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from limner.errors import LimnerError, SettingsError, StoreError
+from limner.search import salvage
 from limner.search.entry import key_of
 from limner.search.index import index_pictures
 from limner.search.repair import repair
@@ -18,6 +19,8 @@ from limner.search.verify import verify
 from tests.search.fake import DIM, FakeEncoder, draw
 
 COUNT = 9
+
+run = salvage._run
 
 
 @pytest.fixture
@@ -115,6 +118,14 @@ def test_a_thumbnail(folder: Path, pictures: list[Path]) -> None:
     check(folder, pictures)
 
 
+def refuses(folder: Path, reason: str) -> None:
+    """A repair changes nothing, and says why."""
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(StoreError, match=f"nothing was repaired: {reason}.*--accept-loss"):
+        repair(opened(folder), lambda: pytest.fail("nothing to encode"))
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.parametrize("damage", ["removed", "nonsense", "cut off"])
 def test_a_lost_commit(folder: Path, pictures: list[Path], damage: str) -> None:
     """The newest version of the table is lost, and with it three pictures whose names nobody knows."""
@@ -126,7 +137,9 @@ def test_a_lost_commit(folder: Path, pictures: list[Path], damage: str) -> None:
     with pytest.raises(StoreError, match="damaged"):
         StoreFiles.open(folder)
     assert not verify(opened(folder)).sound
-    report = repair(opened(folder), FakeEncoder)
+    # the data file is still there, and could be read with its manifest from a copy
+    refuses(folder, "6 of the 9 rows on record")
+    report = repair(opened(folder), FakeEncoder, accept_loss=True)
     assert (report.pictures, report.complete) == (COUNT - 3, False)
     check(folder, pictures[:-3])
     metadata = {str(path): {"camera": 7} for path in pictures}
@@ -137,9 +150,72 @@ def test_a_lost_commit(folder: Path, pictures: list[Path], damage: str) -> None:
 def test_a_data_file_that_cannot_be_read(folder: Path, pictures: list[Path]) -> None:
     file, _ = vector_bytes(folder, pictures[0])
     file.write_bytes(file.read_bytes()[:-20])
-    report = repair(opened(folder), FakeEncoder)
+    refuses(folder, "6 of the 9 rows on record")
+    report = repair(opened(folder), FakeEncoder, accept_loss=True)
     assert (report.pictures, report.complete) == (COUNT - 3, False)
     check(folder, pictures[3:])
+
+
+def test_an_older_version_under_the_newest_name(folder: Path, pictures: list[Path]) -> None:
+    """LanceDB takes it for the newest; the record knows better."""
+    file = newest(folder)
+    oldest = max(file.parent.glob("*.manifest"))
+    shutil.copy(oldest, file.with_name(f"{int(file.stem) - 1}.manifest"))
+    assert not verify(opened(folder)).sound
+    report = repair(opened(folder), lambda: pytest.fail("nothing to encode"))
+    assert (report.pictures, report.sentences, report.earlier, report.complete) == (COUNT, 2, 0, True)
+    check(folder, pictures)
+
+
+def test_the_only_manifest(folder: Path, pictures: list[Path]) -> None:
+    """No row can be read without it, and the intact data files stay."""
+    for file in newest(folder).parent.iterdir():
+        file.unlink()
+    refuses(folder, "0 of the 9 rows on record")
+
+
+def test_deleted_rows_come_back_from_no_other_version(folder: Path, pictures: list[Path]) -> None:
+    """Those of the last commit are found in older data files, if a compaction's cannot be read."""
+    files = StoreFiles.open(folder)
+    files.delete([key_of(str(pictures[4]))])
+    data = folder / "pictures-1.lance" / "data"
+    before = set(data.iterdir())
+    files.compact()
+    [joined] = set(data.iterdir()) - before
+    whole = joined.read_bytes()
+    joined.write_bytes(whole[:-20])
+    report = repair(opened(folder), FakeEncoder)
+    # the version with the deletion comes before those without it
+    assert (report.pictures, report.earlier, report.complete) == (COUNT - 1, 0, True)
+    check(folder, [path for path in pictures if path != pictures[4]])
+
+
+def test_a_file_that_has_changed_since(folder: Path, pictures: list[Path]) -> None:
+    """Its identity and metadata may be of another picture."""
+    flip(*vector_bytes(folder, pictures[4]))
+    draw(pictures[4], 99)
+    report = repair(opened(folder), FakeEncoder)
+    assert (report.pictures, report.repaired) == (COUNT - 1, ())
+    assert report.lost == ((str(pictures[4]), "its file has changed since; index it again"),)
+    check(folder, [path for path in pictures if path != pictures[4]])
+
+
+def test_many_rows_of_a_file_that_cannot_be_read(
+    folder: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes are made for the file, not for each of its rows."""
+    file, _ = vector_bytes(folder, pictures[0])
+    file.write_bytes(file.read_bytes()[:-20])
+    made: list[tuple[str, ...]] = []
+
+    def noted(copy: Path, *arguments: str) -> str:
+        made.append(arguments)
+        return run(copy, *arguments)
+
+    monkeypatch.setattr(salvage, "_run", noted)
+    refuses(folder, "6 of the 9 rows on record")
+    # of each table the versions, then the rows
+    assert [arguments[-2] for arguments in made] == ["states", "0", "states", "0"]
 
 
 def test_a_lost_record(folder: Path, pictures: list[Path]) -> None:
@@ -163,6 +239,51 @@ def test_a_sentence(folder: Path) -> None:
     report = repair(opened(folder), FakeEncoder)
     assert (report.sentences, report.lost_sentences, report.complete) == (2, (), True)
     assert verify(StoreFiles.open(folder)).sound
+
+
+def of_another_store(folder: Path, tmp_path: Path) -> Path:
+    """Another store of the same model, with one picture more than the table of the first."""
+    encoder = FakeEncoder()
+    files = StoreFiles.create(tmp_path / "other", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    index_pictures(
+        encoder, files, [draw(tmp_path / "others" / f"{number}.png", 40 + number) for number in range(3)]
+    )
+    SentenceTable(files).index(encoder, [Sentence("green")])
+    return tmp_path / "other"
+
+
+@pytest.mark.parametrize("table", ["pictures-1", "sentences-1"])
+@pytest.mark.parametrize("record", ["its own", "that of the other store", "none"])
+def test_a_table_of_another_store(
+    folder: Path, pictures: list[Path], tmp_path: Path, table: str, record: str
+) -> None:
+    """Its rows are sound and its pictures are there; still nothing of them comes into this store."""
+    other = of_another_store(folder, tmp_path)
+    shutil.rmtree(folder / f"{table}.lance")
+    shutil.copytree(other / f"{table}.lance", folder / f"{table}.lance")
+    commits = f"{table}.commits.json"
+    if record == "none":
+        (folder / commits).unlink()
+    elif record == "that of the other store":
+        shutil.copy(other / commits, folder / commits)
+    with pytest.raises(StoreError, match="nothing was repaired: 0"):
+        repair(opened(folder), FakeEncoder)
+    report = repair(opened(folder), FakeEncoder, accept_loss=True)
+    assert (report.foreign, report.complete) == ((table,), False)
+    assert (report.repaired, report.lost, report.lost_sentences) == ((), (), ())
+    files = StoreFiles.open(folder)
+    assert verify(files).sound
+    expected = (0, 2) if table == "pictures-1" else (COUNT, 0)
+    assert (len(files), len(SentenceTable(files))) == (report.pictures, report.sentences) == expected
+
+
+def test_the_record_of_another_store(folder: Path, pictures: list[Path], tmp_path: Path) -> None:
+    other = of_another_store(folder, tmp_path)
+    shutil.copy(other / "pictures-1.commits.json", folder)
+    report = repair(opened(folder), FakeEncoder)
+    # the table says itself that it is the store's own; whether it is that of the last commit nobody knows
+    assert (report.pictures, report.foreign, report.complete) == (COUNT, (), False)
+    check(folder, pictures)
 
 
 def test_a_repair_that_is_killed_changes_nothing(

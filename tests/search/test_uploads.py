@@ -1,6 +1,7 @@
 """Which pictures of a folder of uploads are leftovers, and whose folder it is."""
 
 import hashlib
+import os
 import shutil
 from pathlib import Path
 
@@ -34,6 +35,17 @@ def row(path: str | Path, identity: str | None = None) -> StoredImage:
 
 def add(files: StoreFiles, *rows: StoredImage) -> None:
     files.add(rows, unit(np.random.default_rng(0).standard_normal((len(rows), DIM)).astype(np.float32)))
+
+
+def test_the_mark_of_a_change_outlives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, files = tmp_path / "uploads", store(tmp_path / "store")
+    folder.mkdir()
+    uploads = Uploads.claim(folder, files)
+    flushed: list[int] = []
+    monkeypatch.setattr("os.fsync", lambda handle: flushed.append(os.fstat(handle).st_ino))
+    with uploads.changing(str(folder / "new.png"), files):
+        # first its bytes and then its name, both before anything is changed
+        assert flushed == [(folder / ".changing").stat().st_ino, folder.stat().st_ino]
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

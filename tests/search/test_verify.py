@@ -191,3 +191,22 @@ def test_sentences_are_looked_at_too(store: StoreFiles) -> None:
     table.update(where="text = 'red'", values={"text": "green"})
     report = verify(store)
     assert (kinds(report), report.sound) == ({"sentence": 1}, False)
+
+
+@pytest.mark.parametrize("place", ["store.json", "pictures-1.commits.json", "segments/new", "model/run.json"])
+def test_a_pipe_in_the_place_of_a_file(store: StoreFiles, place: str) -> None:
+    """Nobody waits for what it will never give."""
+    pipe = Path(str(store.folder)) / place
+    pipe.parent.mkdir(exist_ok=True)
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    with pytest.raises(StoreError, match=f"{place}: is a pipe"):
+        StoreFiles.open(store.folder)
+    if place == "store.json":
+        with pytest.raises(StoreError, match="is a pipe"):
+            StoreFiles.open(store.folder, check=False)
+        return
+    found = verify(StoreFiles.open(store.folder, check=False)).found
+    assert (list(found), "is a pipe" in found["files"].example) == (["files"], True)
+    with pytest.raises(StoreError, match="is a pipe"):
+        repair(StoreFiles.open(store.folder, check=False), FakeEncoder)

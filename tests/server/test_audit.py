@@ -6,6 +6,7 @@ import sys
 import threading
 import unicodedata
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from limner.errors import DataError, SettingsError
-from limner.server import audit
-from limner.server.audit import AuditLog, forget, trim, verify
+from limner.server import audit, audit_lines
+from limner.server.audit import AuditLog, ErasableLog, forget, trim, verify
 from limner.wire import where_strings
 
 PER_EXAMPLE = settings(
@@ -304,7 +305,7 @@ def test_any_identity_is_forgotten(tmp_path: Path, name: str, form: Any, kind: s
         line |= {"where": [f"identity!={json.dumps(asked)}"] if kind == "quotes" else where}
     file = tmp_path / "audit.jsonl"
     written(file, line, {"request": "items", "where": ["identity=nobody"], "text": "qqq"})
-    folded = audit._folded(name)
+    folded = audit_lines._folded(name)
     assume(name[:1].strip() == name[:1] and name == name.strip())
     others = folded in "identity=nobody qqq"
     done = forget(file, [], [name])
@@ -317,7 +318,7 @@ _KILLED = """
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from limner.server import audit
+from limner.server import audit, audit_lines
 os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
 audit.trim(Path(sys.argv[1]), datetime(2026, 2, 1, tzinfo=UTC))
 """
@@ -347,6 +348,86 @@ def test_what_a_killed_trim_leaves_goes(tmp_path: Path, monkeypatch: pytest.Monk
         forget(file, [KEYS[0]] if then == "forget" else [KEYS[1]])
     assert not left.exists()
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("how", ["forget", "trim", "erase"])
+def test_a_link_to_the_log(tmp_path: Path, how: str) -> None:
+    """The log itself is written anew, and the link still leads to it."""
+    file, link = tmp_path / "logs" / "audit.jsonl", tmp_path / "link"
+    file.parent.mkdir()
+    written(file, {"request": "search", "text": "Ann in red", "found": [KEYS[0]]})
+    link.symlink_to(file)
+    if how == "forget":
+        assert forget(link, [KEYS[0]]).changed == 1
+    elif how == "trim":
+        assert trim(link, datetime(2099, 1, 1, tzinfo=UTC)) == 2
+    else:
+        log = ErasableLog(link)
+        assert log.left([KEYS[0]]) == 1
+        with log.forgetting([KEYS[0]], []) as changed:
+            assert changed == 1
+        assert log.left([KEYS[0]]) == 0
+    assert link.is_symlink()
+    assert "Ann" not in file.read_text(encoding="ascii")
+    assert verify(file).sound
+
+
+@pytest.mark.parametrize("how", ["forget", "trim"])
+def test_a_log_of_two_names(tmp_path: Path, how: str) -> None:
+    """The other one would keep what is removed."""
+    file = tmp_path / "audit.jsonl"
+    written(file, {"request": "search", "text": "Ann in red", "found": [KEYS[0]]})
+    (tmp_path / "other").hardlink_to(file)
+    before = file.read_bytes()
+    call = (
+        partial(forget, file, [KEYS[0]])
+        if how == "forget"
+        else partial(trim, file, datetime(2099, 1, 1, tzinfo=UTC))
+    )
+    with pytest.raises(OSError, match="a hard link"):
+        call()
+    assert file.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.jsonl", "other"]
+    (tmp_path / "other").unlink()
+    assert forget(file, [KEYS[0]]).changed == 1
+
+
+@pytest.mark.parametrize("changed", [0, 1])
+def test_no_line_is_added_while_an_erasure_holds_the_log(tmp_path: Path, changed: int) -> None:
+    file = tmp_path / "audit.jsonl"
+    log = written(file, {"request": "search", "text": "Ann in red", "found": [KEYS[0]]})
+    with ErasableLog(file).forgetting([KEYS[0]] if changed else [], []) as count:
+        assert count == changed
+        thread = threading.Thread(target=log.append, args=({"request": "search"},))
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()
+        assert len(read(file)) == 2
+    thread.join(20)
+    assert len(read(file)) == 3
+    assert verify(file).sound
+
+
+def test_a_line_of_what_was_erased_meanwhile(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    log = written(file)
+    facts = {
+        "request": "search",
+        "text": "Ann in red",
+        "where": ["identity=Ann"],
+        "found": KEYS[:2],
+        "count": 2,
+    }
+    log.append(facts, lambda keys: {KEYS[0]} & set(keys))
+    log.append({"request": "item", "id": KEYS[0]}, lambda keys: set(keys))
+    log.append(facts, lambda keys: set())
+    first, second, third = read(file)[1:]
+    assert (first["found"], first["forgotten"], first["count"]) == ([KEYS[1]], True, 2)
+    assert not {"text", "where"} & first.keys()
+    assert "id" not in second
+    assert (third["text"], third["found"]) == ("Ann in red", KEYS[:2])
+    # what was left out was never written, so that the whole line is proven
+    assert (verify(file).sound, verify(file).forgotten) == (True, 0)
 
 
 def test_nothing_to_forget(tmp_path: Path) -> None:

@@ -8,13 +8,16 @@ from pydantic import SecretStr
 
 from limner.errors import SettingsError
 from limner.search.engine import Engine
+from limner.search.erase import erase
 from limner.search.store import Store
+from limner.search.store_files import StoreFiles
 from limner.server import audit_routes, routes_items
 from limner.server.app import create_app
-from limner.server.audit import AuditLog, verify
+from limner.server.audit import AuditLog, ErasableLog, verify
 from limner.server.audit_routes import asked_of
 from limner.server.routes_search import SearchBody
 from limner.server.settings import ServerSettings
+from limner.store_reports import ErasureReport
 from tests.search.fake import draw
 from tests.server.serving import COUNT, HOME, added_to, base64_of, problem
 
@@ -249,3 +252,42 @@ def test_an_erasure_is_recorded_before_and_after(client: TestClient, file: Path)
     assert (report["pictures"], report["unknown"]) == (4, ["0" * 32])
     last = lines(file)[-1]
     assert (last["count"], len(last["found"]), set(last["found"]) < set(left)) == (4, 2, True)
+
+
+@pytest.mark.parametrize("by", ["log and store", "request"])
+def test_a_search_that_ends_behind_an_erasure(
+    client: TestClient, engine: Engine, file: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """It has found the pictures before, and its line comes when the log was rewritten."""
+    doomed = {
+        item["id"] for item in client.get("/v1/items", params={"where": "identity=even"}).json()["items"]
+    }
+    append = AuditLog.append
+    reports: list[ErasureReport] = []
+
+    def late(log: AuditLog, facts: dict[str, Any], *others: Any) -> None:
+        if facts["request"] == "search" and not reports:
+            files = StoreFiles.open(engine.files.folder)
+            if by == "request":
+                reports.append(erase(files, identity="even"))
+            else:
+                reports.append(erase(files, identity="even", audit=ErasableLog(file)))
+        append(log, facts, *others)
+
+    monkeypatch.setattr(AuditLog, "append", late)
+    answer = client.post("/v1/search", json={"text": "a purple coat", "k": COUNT})
+    assert doomed < {hit["id"] for hit in answer.json()["hits"]}
+    [report] = reports
+    assert report.found == ()
+    last = lines(file)[-1]
+    assert (last["request"], last["forgotten"], last["count"]) == ("search", True, COUNT)
+    assert doomed.isdisjoint(last["found"])
+    assert len(last["found"]) == COUNT - 4
+    if by != "request":
+        text = file.read_text(encoding="ascii")
+        assert not any(key in text for key in doomed)
+        assert "purple" not in text
+    # a generation that has erased none of its pictures takes nothing from a line
+    erase(StoreFiles.open(engine.files.folder), last["found"][0])
+    assert client.post("/v1/search", json={"text": "a purple coat"}).status_code == 200
+    assert lines(file)[-1]["text"] == "a purple coat"

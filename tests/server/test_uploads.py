@@ -91,7 +91,9 @@ def end(*given, **named):
 store, folder, kind, argument = sys.argv[1:]
 changes = uploads.Changes(Engine(StoreFiles.open(store), FakeEncoder()), Path(folder))
 if kind == "before the rename":
-    os.fsync = end
+    # the picture's file, not the mark that is written before it
+    adding = Path(folder) / ".adding"
+    os.fsync = lambda handle: adding.exists() and adding.stat().st_ino == os.fstat(handle).st_ino and end()
 elif kind == "before the row":
     uploads.index_pictures = end
 elif kind == "before the file goes":

@@ -1,0 +1,71 @@
+"""Lines of the audit log: the keys that they name, and a line without what it tells of images and texts."""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from limner.errors import SettingsError
+from limner.search.conditions import Condition
+
+TEXTS = ("text", "where", "after", "before", "refused")
+"""Fields that may say whom a request was about."""
+
+
+class Said:
+    """Texts to forget, which lines may have as words of a question or as values of a condition."""
+
+    def __init__(self, texts: Collection[str]) -> None:
+        self._texts = [text for text in texts if text]
+        forms = [re.escape(_folded(text)) for text in self._texts]
+        self._pattern = re.compile("|".join(rf"(?<!\w){form}(?!\w)" for form in forms)) if forms else None
+
+    def are_in(self, line: Mapping[str, Any]) -> bool:
+        """True if a line has one of the texts as a whole word or phrase."""
+        if self._pattern is None:
+            return False
+        where = [str(one) for one in line.get("where") or []]
+        told = [str(line.get("text", "")), *where, *(value for one in where for value in self._values(one))]
+        return any(self._pattern.search(_folded(one)) for one in told)
+
+    def _values(self, where: str) -> Iterator[str]:
+        """The values of a condition as they are meant: in quotes they are spelled with backslashes."""
+        try:
+            condition = Condition.parse(where)
+        except SettingsError:
+            return
+        yield from (bound.text for bound in condition.values)
+        # a pattern that fits an identity tells of it
+        if condition.name == "identity" and condition.operator == "~":
+            for text in self._texts:
+                # in either form, as the pattern may end within an ä of two signs
+                if any(condition.test(unicodedata.normalize(form, text)) for form in ("NFC", "NFD")):
+                    yield text
+
+
+def _folded(text: str) -> str:
+    # an ä may be one sign or two
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+
+
+def without(line: Mapping[str, Any], keys: Collection[str], said: Said) -> Mapping[str, Any]:
+    """Return a line without what it tells of images and texts; the same object if it tells nothing of them."""
+    found = _found(line)
+    names = [name for name in ("id", "like") if line.get(name) in keys]
+    if not (names or any(key in keys for key in found) or said.are_in(line)):
+        return line
+    bare = {name: value for name, value in line.items() if name not in (*names, *TEXTS, "salt")}
+    if "found" in bare:
+        bare["found"] = [key for key in found if key not in keys]
+    return {**bare, "forgotten": True}
+
+
+def keys_in(line: Mapping[str, Any]) -> list[str]:
+    """The keys of images that a line names."""
+    return [*_found(line), *(str(line[name]) for name in ("id", "like") if name in line)]
+
+
+def _found(line: Mapping[str, Any]) -> list[str]:
+    found = line.get("found")
+    # of a line that somebody else has written it could be anything
+    return [str(key) for key in found] if isinstance(found, list) else []

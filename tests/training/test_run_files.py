@@ -1,0 +1,113 @@
+"""Files of a run folder that are exchanged, or of a training that was killed: noticed, or no matter."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import limner
+from limner.data.records import Dataset
+from limner.errors import CheckpointError
+from limner.inference.checkpoint import read_checkpoint, read_description, write_checkpoint
+from limner.training.loop import train
+from limner.training.run_files import expect_own_stage
+from limner.training.state import STATE_FILE
+from tests.toy import toy_recipe
+from tests.training.interrupted import KilledError
+
+CLASSIFIER = "stage-1-classifier.safetensors"
+
+
+@pytest.fixture
+def run(toy_run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(toy_run, tmp_path / "run")
+
+
+def rewrite_state(run: Path, progress: dict[str, Any], recipe: dict[str, Any] | None = None) -> None:
+    """The run's state with other progress, and as that of another recipe."""
+    tensors, description = read_checkpoint(run / STATE_FILE)
+    del description["format"]
+    state = description["state"]
+    state["progress"] |= progress
+    state["identity"]["recipe"] |= recipe or {}
+    write_checkpoint(run / STATE_FILE, tensors, description)
+
+
+def changed(file: Path) -> None:
+    tensors, description = read_checkpoint(file)
+    del description["format"]
+    write_checkpoint(file, {name: tensor * 2 for name, tensor in tensors.items()}, description)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_the_state_of_another_run_is_refused(toys: Dataset, run: Path, seed: int) -> None:
+    """Whichever of both recipes is given: the state of seed 4 lies in the folder of seed 3."""
+    rewrite_state(run, {}, {"seed": 4})
+    before = {path: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    with pytest.raises(
+        CheckpointError, match=r"last\.safetensors: is the state of another training.*put back the run's own"
+    ) as refused:
+        train(
+            toy_recipe().replace(seed=seed),
+            toys.split("train"),
+            toys.split("val"),
+            run,
+            resume=True,
+            cpu=True,
+        )
+    assert "\n" not in str(refused.value)
+    assert {path: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize("file", [CLASSIFIER, "stage-1.safetensors"])
+def test_a_stage_does_not_begin_with_files_of_another_run(toys: Dataset, run: Path, file: str) -> None:
+    expect_own_stage(run, "stage-1", [CLASSIFIER])
+    progress = read_description(run / STATE_FILE)["state"]["progress"]
+    rewrite_state(run, {"stage": 0, "epoch": 3, "finished": False, "best": progress["best"][:1]})
+    changed(run / file)
+    with pytest.raises(CheckpointError, match=rf"{file}: is not the .* that run\.json names.*put that back"):
+        train(toy_recipe(), toys.split("train"), toys.split("val"), run, resume=True, cpu=True)
+
+
+def test_resumed_with_another_spelling_and_killed_before_run_json(
+    toys: Dataset, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dataset lies elsewhere now, so the checkpoint describes it otherwise than `run.json` did."""
+    best = read_description(run / STATE_FILE)["state"]["progress"]["best"]
+    rewrite_state(
+        run, {"stage": 1, "epoch": 1, "finished": False, "best": [best[0], {"epoch": 1, "score": -1.0}]}
+    )
+    listing = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    monkeypatch.setattr("limner.training.loop.write_run_file", killed)
+    # the toy state of a finished run holds no moments, which SGD without momentum does not miss
+    train_split = dataclasses.replace(toys.split("train"), source="folder:/elsewhere")
+    with pytest.raises(KilledError):
+        train(toy_recipe(), train_split, toys.split("val"), run, resume=True, cpu=True)
+    selected = read_description(run / "stage-2.safetensors")["selected"]
+    assert selected["epoch"] == 2
+    now = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    assert (now["data"]["source"], now["stages"]) == ("folder:/elsewhere", listing["stages"])
+    listed = next(stage for stage in listing["stages"] if stage["name"] == "stage-2")
+    if listed["epoch"] < 2:
+        assert limner.load(run, stage="stage-2", device="cpu").description["selected"] == selected
+
+
+def test_begun_anew_with_another_recipe_and_killed_before_run_json(
+    toys: Dataset, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training that was killed before its first state leaves a `run.json`, which is not the next one's."""
+    (run / STATE_FILE).unlink()
+    monkeypatch.setattr("limner.training.loop.write_run_file", killed)
+    with pytest.raises(KilledError):
+        train(
+            toy_recipe().replace(seed=4), toys.split("train"), toys.split("val"), run, resume=True, cpu=True
+        )
+    with pytest.raises(CheckpointError, match=r"no trained run here \(run\.json is missing\)"):
+        limner.load(run, device="cpu")
+
+
+def killed(*_: object) -> None:
+    raise KilledError
