@@ -64,7 +64,8 @@ def siglip_content(tokenizer: Any, source: str) -> str:
     charsmap = file.normalizer_spec.precompiled_charsmap
     own: list[Any] = [normalizers.Precompiled(charsmap)] if charsmap else []
     if own and "nfkc" in file.normalizer_spec.name:
-        # the library looks up whole signs with their accents, where SentencePiece composes them: e + ´ on macOS
+        # the library looks up whole signs with their accents, where SentencePiece composes them: e + ´ on macOS. A
+        # departure: ô + `, which is neither form of Unicode, is one sign here and two there
         own.insert(0, normalizers.NFKC())
     fast.normalizer = normalizers.Sequence(
         [
