@@ -183,7 +183,7 @@ def toys_of(
         "store verify": [own],
         "store repair": [own],
         "store compact": [own],
-        "store erase": [own, "--identity", "nobody", "--yes"],
+        "store erase": [own, "--yes"],
         "store delete": [own, picture],
         "reindex": [own, toy_run, tmp_path / "new", "--cpu"],
     }
