@@ -1,5 +1,6 @@
 """Measuring on what a run has learnt from is found by content, wherever the images lie and whatever they are called."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +23,8 @@ from limner.inference.calibration import calibrate_run
 from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint, write_checkpoint
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.learnt_images import knows_what_it_learnt, learnt_from, learnt_tensors
-from limner.inference.trained import TrainedModel
+from limner.inference.trained import RUN_FILE, TrainedModel
+from limner.sealed_json import opened, sealed
 from limner.training.loop import train
 from limner.training.prepare import prepare
 from limner.training.state import STATE_FILE
@@ -220,9 +222,13 @@ def test_a_changed_image_is_not_resumed_with(toys: Dataset, tmp_path: Path) -> N
     Image.new("RGB", (40, 36), "white").save(dataset.split("train").records[0].image)
     with pytest.raises(CheckpointError, match=r"cannot resume, data\.train_content is"):
         train(recipe, *splits, out, resume=True, cpu=True)
-    # an older state knows nothing of content, and goes on as it did
+    # an older run knows nothing of content, and goes on as it did
     tensors, description = read_checkpoint(out / STATE_FILE)
+    listing = opened(json.loads((out / RUN_FILE).read_text(encoding="utf-8")))
     for name in ("train_content", "val_content"):
         del description["state"]["identity"]["data"][name]
+        del listing["data"][name]
+    del listing["recipe_digest"]
     write_checkpoint(out / STATE_FILE, tensors, description)
+    (out / RUN_FILE).write_text(sealed(listing), encoding="utf-8")
     assert train(recipe, *splits, out, resume=True, cpu=True) == out
