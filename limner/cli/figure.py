@@ -59,7 +59,7 @@ def ablation_command(
         str | None, typer.Option(metavar="ROW", help="Key of the row that the others are compared with.")
     ] = None,
 ) -> FigureFiles:
-    """What each row of an ablation table changes against the first, here and in the paper."""
+    """Changes of an ablation table's rows against one of them, here and in the paper."""
     from limner.figures.ablation_changes import ablation_figure, read_table
 
     return _write(ablation_figure(read_table(table), baseline), file)
