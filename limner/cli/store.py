@@ -83,7 +83,7 @@ def list_command(
 def delete_command(
     store: StoreFolder,
     pictures: Annotated[
-        list[Path] | None, typer.Argument(help="Pictures by path; a folder means all below it.")
+        list[str] | None, typer.Argument(help="Pictures by path; a folder means all below it.")
     ] = None,
     ids: Annotated[
         list[str] | None, typer.Option("--id", help="A picture by its key; may be repeated.")
@@ -101,10 +101,15 @@ def delete_command(
     # without a name nothing is deleted, rather than everything
     if not (pictures or ids or missing):
         raise SettingsError("name pictures to delete: their paths, --id KEY or --missing")
+    # as Path it would be the current folder
+    if "" in (pictures or []):
+        raise SettingsError("expected a picture or a folder, got an empty text")
     opened = StoreFiles.open(store)
     entries = list(opened.entries().values())
     # by key: a picture may be named by its path, by its folder and by its key
-    doomed = {entry.id: entry for entry in _named(entries, pictures or [], ids or [])}
+    doomed = {
+        entry.id: entry for entry in _named(entries, [Path(path) for path in pictures or []], ids or [])
+    }
     # a disk that is not mounted makes every file look gone, which --dry-run shows
     if missing:
         doomed |= {entry.id: entry for entry in entries if not Path(entry.path).exists()}
@@ -124,8 +129,11 @@ def erase_command(
     store: StoreFolder,
     identity: Annotated[str | None, typer.Option(help="Pictures of this identity.")] = None,
     paths: Annotated[
-        list[Path] | None,
-        typer.Option("--path", help="A picture, or a folder with all below it; may be repeated."),
+        # not Path, which makes the current folder of an empty text
+        list[str] | None,
+        typer.Option(
+            "--path", metavar="PATH", help="A picture, or a folder with all below it; may be repeated."
+        ),
     ] = None,
     where: Annotated[
         list[str] | None,

@@ -174,15 +174,22 @@ class Commits:
             pass
         return False
 
-    def stamp(self) -> tuple[int, int, int] | None:
-        """Numbers that change with the record; None without one, and on an object storage."""
-        if not isinstance(self.path, Path):
+    def stamp(self, table: StorePath) -> tuple[int, ...] | None:
+        """Numbers that change with the record, or with the list of versions of its table.
+
+        LanceDB's handle follows that list by itself. None without a record, and on an object storage.
+        """
+        if not isinstance(self.path, Path) or not isinstance(table, Path):
             return None
         try:
             state = self.path.stat()
         except OSError:
             return None
-        return state.st_ino, state.st_mtime_ns, state.st_size
+        try:
+            versions = (table / "_versions").stat().st_mtime_ns
+        except OSError:
+            versions = 0
+        return state.st_ino, state.st_mtime_ns, state.st_size, versions
 
 
 def files_of(table: StorePath, known: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool
 
+from limner.errors import SettingsError
 from limner.search.conditions import Condition
 from limner.search.entry import FIELDS, StoredImage, keys_of
 from limner.search.metadata_index import MetadataIndex
@@ -63,7 +64,10 @@ def chosen_by(
 ) -> Erasable:
     """Find what `erasable` finds, for a writer, whose reading nobody disturbs."""
     keys = {ids} if isinstance(ids, str) else set(ids)
-    given = [paths] if isinstance(paths, str | Path) else paths
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    # it would be the current folder: an unset variable of a shell must not erase that
+    if "" in map(str, given):
+        raise SettingsError("path: expected a picture or a folder, got an empty text")
     wanted = [os.path.abspath(path) for path in given]  # noqa: PTH100 - as indexed: resolve() would follow links
     rows = files.table.all(["id", *FIELDS])
     named = np.isin(np.array(rows["id"].to_pylist(), object), list(keys)) | _below(rows["path"], wanted)

@@ -14,6 +14,7 @@ version.
 
 import os
 import secrets
+import stat
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -159,9 +160,14 @@ class Segments:
     def _handle(self, name: str) -> int:
         with reached(self._store, "read"):
             try:
-                return os.open(self._folder / name, os.O_RDONLY)
+                # a pipe in its place would be waited for
+                handle = os.open(self._folder / name, os.O_RDONLY | os.O_NONBLOCK)
             except FileNotFoundError:
                 raise self._missing(name) from None
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise self._cut_off(name)
+        return handle
 
     def _fill_from_objects(self, wanted: list[tuple[Extent, memoryview]]) -> None:
         with reached(self._store, "read"):

@@ -50,7 +50,7 @@ _LARGEST = 2**20
 class _Checked(NamedTuple):
     """The last comparison with the record: its stamp, and the files that are sound."""
 
-    stamp: tuple[int, int, int] | None
+    stamp: tuple[int, ...] | None
     files: set[str]
 
 
@@ -101,17 +101,17 @@ class Table:
         If there was a commit since the last call, the table is compared with the record: its files before LanceDB reads
         them, then version and number of rows.
         """
-        stamp = self._commits.stamp()
+        stamp = self._commits.stamp(self._path)
         checked = self._checked
         if checked is not None and checked.stamp == stamp and (stamp is not None or self._opened is not None):
             return self._opened
         for left in reversed(range(_TRIES)):
-            stamp = self._commits.stamp()
+            stamp = self._commits.stamp(self._path)
             try:
                 table = self._compared(stamp)
             except StoreError:
                 # of a writer that commits meanwhile the record is newer now; damage stays as it is
-                if not left and stamp == self._commits.stamp():
+                if not left and stamp == self._commits.stamp(self._path):
                     raise
                 time.sleep(_PAUSE)
                 continue
@@ -120,7 +120,7 @@ class Table:
             return table
         raise self._damaged("it changes faster than it can be read")
 
-    def _compared(self, stamp: tuple[int, int, int] | None) -> Any:
+    def _compared(self, stamp: tuple[int, ...] | None) -> Any:
         record = self._commits.read()
         there = self.is_there()
         if record is None:

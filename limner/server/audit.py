@@ -218,6 +218,7 @@ def trim(file: Path, before: datetime) -> int:
     cutoff, now = before.astimezone(UTC).isoformat(timespec="milliseconds"), _now()
     file = _real(file)
     with _locked(file) as handle:
+        _expect_log(handle, file)
         _part(file).unlink(missing_ok=True)
         first = next(_lines(handle), b"")
         doomed = 0
@@ -252,7 +253,8 @@ def forget(file: Path, keys: Collection[str] = (), texts: Collection[str] = ()) 
     From a line that names an image of `keys`, its key and the words of the question are removed; from a line whose
     text or conditions contain one of `texts` as a whole word or phrase, the same. Such a line keeps the digest that it
     had, which the next line follows, and loses the random `salt`, without which nobody can try what fits the digest.
-    All other lines stay as they are. In the place of a line that is not JSON stands one that says so. A symbolic link
+    All other lines stay as they are. In the place of a line that is not JSON stands one that says so. Raises
+    `SettingsError` for a file that is no audit log. A symbolic link
     stays, and the file that it leads to is changed. A file that does not exist has nothing to forget. Raises `OSError`,
     also for a file with another name (a hard link), which would keep all.
     """
@@ -295,6 +297,7 @@ def _forgetting(file: Path, keys: Collection[str], texts: Collection[str]) -> It
         return
     named, said = frozenset(keys), Said(texts)
     with _locked(file) as handle:
+        _expect_log(handle, file)
         _part(file).unlink(missing_ok=True)
         lines = changed = 0
         for raw in _lines(handle):
@@ -414,11 +417,20 @@ def _is_at(file: Path, handle: int) -> bool:
         return False
 
 
+def _expect_log(handle: int, file: Path) -> None:
+    """Raise `SettingsError` for a file without a line of an audit log: rewriting it would destroy somebody's file."""
+    # any line: the first one may be damaged
+    if os.fstat(handle).st_size and not any("previous" in (_read(line) or {}) for line in _lines(handle)):
+        raise SettingsError(f"{file}: it is no audit log of this version; nothing was changed")
+
+
 def _last(handle: int, file: Path) -> str | None:
     """The digest that the next line follows; None for a file without lines. A line that is cut off is removed."""
     size = os.fstat(handle).st_size
-    first = os.pread(handle, _TAIL, 0).partition(b"\n")[0]
-    if size and (_read(first) or {}).get("request") != BEGIN and len(first) < _TAIL and size > len(first):
+    first, end, _ = os.pread(handle, _TAIL, 0).partition(b"\n")
+    # a first line that was cut off begins like one
+    begun = (_read(first) or {}).get("request") == BEGIN if end else first.startswith(b'{"time": "')
+    if size and not begun:
         raise SettingsError(f"{file}: it is no audit log of this version; move it away")
     tail, at = b"", size
     # the last whole line, with the line end before it

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from limner.errors import SettingsError
 from limner.search.entry import StoredImage
+from limner.search.erase import erase
 from limner.search.store_files import StoreFiles
 from limner.search.uploads import Uploads
 from limner.server import audit
@@ -267,3 +269,37 @@ def test_mistakes(limner: Limner, own: Path, tmp_path: Path) -> None:
     refused(limner("store", "delete", own, "--id", "0" * 32), "--id 0+: the store holds no such picture")
     for command in ("info", "list", "verify", "repair", "compact"):
         refused(limner("store", command, tmp_path / "none"), "none")
+
+
+def test_an_empty_path_is_not_the_current_folder(
+    limner: Limner, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--path "$UNSET"` in the pictures' own folder."""
+    own = shutil.copytree(store, tmp_path / "own")
+    files = StoreFiles.open(own)
+    monkeypatch.chdir(Path(next(iter(files.entries()))).parent)
+    refused(limner("store", "erase", own, "--path", "", "--yes"), "got an empty text")
+    refused(limner("store", "delete", own, ""), "got an empty text")
+    with pytest.raises(SettingsError, match="got an empty text"):
+        erase(files, paths="")
+    assert len(StoreFiles.open(own)) == len(files) > 0
+
+
+def test_a_file_that_is_no_audit_log_is_left_alone(limner: Limner, store: Path, tmp_path: Path) -> None:
+    own = shutil.copytree(store, tmp_path / "own")
+    picture = next(iter(StoreFiles.open(own).entries()))
+    for name, content in (
+        ("photo.png", Path(picture).read_bytes()),
+        ("one.txt", b"Ann wrote this"),
+        ("lines.txt", b"Ann wrote this\nand that\n"),
+        ("long.txt", b"Ann" * 40_000),
+        ("data.json", b'{"time": "2026-11-24", "Ann": 1}\n'),
+    ):
+        other = tmp_path / name
+        other.write_bytes(content)
+        refused(limner("store", "erase", own, "--path", picture, "--audit", other, "--yes"), "no audit log")
+        refused(limner("audit", "forget", other, "--text", "Ann"), "no audit log")
+        with pytest.raises(SettingsError, match="no audit log"):
+            AuditLog(other)
+        assert other.read_bytes() == content
+    assert picture in StoreFiles.open(own).entries()

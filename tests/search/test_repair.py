@@ -252,8 +252,16 @@ def of_another_store(folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "other"
 
 
-@pytest.mark.parametrize("table", ["pictures-1", "sentences-1"])
-@pytest.mark.parametrize("record", ["its own", "that of the other store", "none"])
+# each takes seconds: repair reads a table in processes of its own
+@pytest.mark.parametrize(
+    ("record", "table"),
+    [
+        ("its own", "pictures-1"),
+        ("its own", "sentences-1"),
+        ("that of the other store", "pictures-1"),
+        ("none", "sentences-1"),
+    ],
+)
 def test_a_table_of_another_store(
     folder: Path, pictures: list[Path], tmp_path: Path, table: str, record: str
 ) -> None:

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,17 @@ def test_what_was_begun_can_be_taken_back(store: Any) -> None:
     writer.write(b"abc")
     writer.abandon()
     assert Segments(store).sizes() == {}
+
+
+@pytest.mark.parametrize("place", ["pipe", "folder"])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, place: str) -> None:
+    name = written(tmp_path, b"abc").name
+    segments = Segments(tmp_path)
+    file = next(tmp_path.rglob(name))
+    file.unlink()
+    if place == "pipe":
+        os.mkfifo(file)
+    else:
+        file.mkdir()
+    with pytest.raises(StoreError):
+        segments.read([Extent(name, 0, 3)])

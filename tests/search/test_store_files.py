@@ -12,8 +12,10 @@ import pytest
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
 from limner.search.entry import StoredImage
 from limner.search.erase import erase
+from limner.search.index import index_pictures
 from limner.search.manifest import StoreManifest, read_manifest, write_manifest
 from limner.search.store_files import StoreFiles
+from tests.search.fake import DIM, FakeEncoder, draw
 
 MODEL, OTHER = "1234567890abcdef" * 4, "fedcba0987654321" * 4
 
@@ -385,3 +387,23 @@ def test_the_card_says_what_was_given(tmp_path: Path) -> None:
     assert (card.fingerprint, card.dim, card.run, card.format) == (MODEL, 4, "runs/a", 4)
     with pytest.raises(LimnerError, match="dim"):
         StoreFiles.create(tmp_path / "other", fingerprint=MODEL, dim=0, run="r")
+
+
+def test_a_manifest_that_vanishes_under_an_open_store_is_found(tmp_path: Path) -> None:
+    """LanceDB's handle follows the newest version by itself, here to an older one."""
+    encoder = FakeEncoder()
+    files = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    for number in range(2):
+        index_pictures(encoder, files, [draw(tmp_path / f"{number}.png", number)])
+    versions = tmp_path / "store" / "pictures-1.lance" / "_versions"
+    newest = min(versions.glob("*.manifest"))
+    reader = StoreFiles.open(tmp_path / "store")
+    assert len(reader.snapshot().keys) == 2
+    content = newest.read_bytes()
+    for _ in range(2):
+        newest.unlink()
+        for read in (lambda: len(reader), reader.snapshot, reader.entries):
+            with pytest.raises(StoreError):
+                read()
+        newest.write_bytes(content)
+        assert (len(reader), len(reader.snapshot().keys), len(reader.entries())) == (2, 2, 2)
