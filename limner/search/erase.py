@@ -86,10 +86,10 @@ def erase(
     `audit`: an audit log, from which what it tells of these images is removed. A server that writes it looks at the
     store before each line, so that searches that began earlier add nothing of them.
 
-    The report says in which files traces of the rows were found all the same, and lines of the audit log; none is what
-    must be. Raises
-    `StoreError` while another process writes and if the disk refuses, `SettingsError` for a folder that no server of
-    this store has had for uploads; the call can then be made again.
+    The report says in which files traces of the rows were found all the same, and how many lines of the audit log name
+    them; none must be left. Raises `StoreError` while another process writes and if the disk refuses, `SettingsError`
+    for a folder that no server of this store has had for uploads and for a file that is no audit log; the call can then
+    be made again.
     """
     tell = progress or (lambda what, done, total: None)
     # of what lies elsewhere nothing would be removed

@@ -1,7 +1,8 @@
 """Embeddings that another program has computed: a store of them, which is searched without the model.
 
-A store of a model's name in place of a run. It is searched by an image of the store or by embeddings of queries, and
-`limner reindex` makes a store of a limner model of it. The file is an `.npz`, as `limner score` reads it:
+Such a store names a model in place of a run. It is searched by an image of the store or by embeddings of queries, and
+`limner reindex` encodes its images with a model of limner into a new store. The embeddings are in an `.npz` file with
+the names that `limner score` reads:
 
 images (n, d)         embeddings, a row each, compared by cosine
 image_names (n,)      their files, absolute or relative to the folder of the `.npz`
@@ -10,6 +11,7 @@ image_groups (n,)     their identities, integers or text, where there are any
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,6 +27,7 @@ from limner.evaluation.arrays import checked_arrays, unit_rows
 from limner.search.entry import StoredImage
 from limner.search.image_look import Note, Seen, look_at
 from limner.search.index import notes_of
+from limner.search.manifest import FILE as MANIFEST
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath, reached
 from limner.types import ImageSource, Pixels, Reranker
@@ -118,9 +121,7 @@ def read_vectors(path: Path) -> ForeignVectors:
         if len(array) != count:
             raise DataError(f"{path}: '{name}' has {len(array)} rows, 'images' {count}")
     paths = tuple(os.path.abspath(path.parent / name) for name in names)  # noqa: PTH100 - as pictures are indexed
-    if len(set(paths)) < count:
-        twice = next(name for place, name in enumerate(paths) if name in paths[:place])
-        raise DataError(f"{path}: 'image_names': {twice} stands there twice")
+    _expect_once(path, "image_names", paths)
     groups = arrays.get("image_groups")
     identities = None if groups is None else tuple(map(str, groups))
     return ForeignVectors(paths, unit_rows(arrays["images"], f"{path}: 'images'"), identities)
@@ -142,10 +143,14 @@ def read_query_vectors(path: Path) -> list[tuple[str, Float[np.ndarray, " dim"]]
     if len(names) != len(vectors):
         raise DataError(f"{path}: 'sentence_names' has {len(names)} rows, 'sentences' {len(vectors)}")
     # programs that read runs would join two queries of one name
-    if len(set(names)) < len(names):
-        twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise DataError(f"{path}: 'sentence_names': the name {twice[:40]!r} stands there twice")
+    _expect_once(path, "sentence_names", list(map(repr, names)))
     return list(zip(names, vectors, strict=True))
+
+
+def _expect_once(path: Path, array: str, names: Sequence[str]) -> None:
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise DataError(f"{path}: '{array}': {name} stands there twice")
 
 
 def store_of_vectors(name: str, dim: int, folder: StorePath) -> StoreFiles:
@@ -157,7 +162,7 @@ def store_of_vectors(name: str, dim: int, folder: StorePath) -> StoreFiles:
         raise SettingsError("--vectors: name the model that made them, in place of a run")
     model = ForeignModel(name, dim)
     with reached(folder, "read"):
-        is_there = (folder / "store.json").exists()
+        is_there = (folder / MANIFEST).exists()
     if not is_there:
         return StoreFiles.create(folder, fingerprint=model.fingerprint, dim=dim, run=f"{_SCHEME}{name}")
     files = StoreFiles.open(folder)

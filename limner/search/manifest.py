@@ -49,7 +49,8 @@ class StoreManifest(Settings):
     ) = None
     """Height, width and channels of the region features that are kept for re-ranking; None = none are kept."""
     run: str
-    """Path of the model's run folder as it was given, relative or absolute; `{store}/model` = within the store."""
+    """Path of the model's run folder as it was given, relative or absolute; `{store}/model` = within the store;
+    `vectors:NAME` = a model that limner has not (`limner.search.foreign_vectors`)."""
     kept_from: str | None = None
     """Absolute path of the run whose model is in the store's folder; None = the store names a run, or imported one."""
     created: str

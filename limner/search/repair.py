@@ -249,15 +249,15 @@ class _Repairing:
 def _parts(salvage: Salvage) -> Iterator[tuple[bool, pa.Table]]:
     """Yield what can be read of a table, in parts of a commit, each of the newest version or of earlier ones."""
     waiting: list[pa.Table] = []
-    of = False
+    waiting_earlier = False
     for earlier, rows in salvage.rows():
-        if waiting and (earlier != of or sum(map(len, waiting)) >= _ROWS):
-            yield of, pa.concat_tables(waiting)
+        if waiting and (earlier != waiting_earlier or sum(map(len, waiting)) >= _ROWS):
+            yield waiting_earlier, pa.concat_tables(waiting)
             waiting = []
-        of = earlier
+        waiting_earlier = earlier
         waiting.append(rows)
     if waiting:
-        yield of, pa.concat_tables(waiting)
+        yield waiting_earlier, pa.concat_tables(waiting)
 
 
 def _without(rows: pa.Table, keys: Collection[str]) -> pa.Table:

@@ -32,6 +32,7 @@ BEGIN = "begin"
 
 _DAY = 24 * 60 * 60.0
 _TAIL = 64 * 1024
+_START = b'{"time": "'  # of every line
 
 Erased = Callable[[Collection[str]], Collection[str]]
 """Says which keys of images were erased since a request began."""
@@ -340,7 +341,7 @@ def _removed(line: bytes) -> int | None:
 def _is_old(line: bytes, cutoff: str) -> bool:
     # the time is the first field, in UTC with milliseconds, so that texts compare as times do: parsing every line of
     # a large file would keep requests waiting. What is no such line stays, for `verify` to find
-    return line.startswith(b'{"time": "') and line[10 : 10 + len(cutoff)] < cutoff.encode()
+    return line.startswith(_START) and line[len(_START) :][: len(cutoff)] < cutoff.encode()
 
 
 def _fault(line: bytes, raw: bytes, number: int, follows: str | None) -> str | None:
@@ -429,7 +430,9 @@ def _last(handle: int, file: Path) -> str | None:
     size = os.fstat(handle).st_size
     first, end, _ = os.pread(handle, _TAIL, 0).partition(b"\n")
     # a first line that was cut off begins like one
-    begun = (_read(first) or {}).get("request") == BEGIN if end else first.startswith(b'{"time": "')
+    begun = (
+        (_read(first) or {}).get("request") == BEGIN if end else first[: len(_START)] == _START[: len(first)]
+    )
     if size and not begun:
         raise SettingsError(f"{file}: it is no audit log of this version; move it away")
     tail, at = b"", size
