@@ -337,14 +337,10 @@ def checkpoint_path(folder: Path, stage: str | None) -> Path:
     if folder.is_file():
         return folder
     try:
-        if (folder / RUN_FILE).exists() and not (folder / RUN_FILE).is_file():
-            # a pipe or a device, which would keep the reader waiting
-            raise OSError("it is no file")
-        # older runs have no digest in it
-        listing = opened(json.loads((folder / RUN_FILE).read_text(encoding="utf-8")), required=False)
+        listing = read_listing(folder)
         stages = {str(entry["name"]): str(entry["file"]) for entry in listing["stages"]}
         best = str(listing["best"])
-        # nor these
+        # older runs have none
         digests = dict(listing.get("digests", {}))
     except FileNotFoundError:
         raise CheckpointError(
@@ -362,6 +358,21 @@ def checkpoint_path(folder: Path, stage: str | None) -> Path:
             "back, or give this file itself to load it all the same"
         )
     return path
+
+
+def read_listing(folder: Path) -> dict[str, Any]:
+    """The content of a run folder's `run.json`.
+
+    Raises `OSError` where it cannot be read, and `ValueError`, `AttributeError`, `TypeError` or `RecursionError` where
+    it is damaged.
+    """
+    path = folder / RUN_FILE
+    if path.exists() and not path.is_file():
+        # a pipe or a device, which would keep the reader waiting
+        raise OSError("it is no file")
+    values = json.loads(path.read_text(encoding="utf-8"))
+    # the oldest runs have no digest of any kind in it
+    return opened(values, required="digests" in values)
 
 
 def _is_later(path: Path, listing: Mapping[str, Any]) -> bool:

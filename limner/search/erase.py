@@ -201,8 +201,8 @@ def _written_anew(
     old: _Generation,
     traces: Traces,
     tell: Progress,
-) -> tuple[int, int]:
-    """Write the tables and segments of the next generation, and count the traces that stay and that are visible."""
+) -> tuple[int, set[bytes]]:
+    """Write the next generation's tables and segments; count the traces that stay, and tell the visible others."""
     search = traces.search()
     shared, visible = set(_in_others(files, search)), set(_in_old(files, old, search))
     gone = {"pictures": set(chosen.keys), "sentences": set(chosen.sentences)}
@@ -221,7 +221,7 @@ def _written_anew(
         with suppress(StoreError):
             files.clean()
         raise
-    return traces.leave_out(shared), len(visible - shared)
+    return traces.leave_out(shared), visible - shared
 
 
 def _moved(files: StoreFiles, old: _Generation) -> dict[str, tuple[str, int]]:
@@ -341,7 +341,12 @@ def _keys(chosen: Erasable) -> list[str]:
 
 
 def _proof(
-    files: StoreFiles, uploads: Uploads | None, traces: Traces, shared: int, visible: int, tell: Progress
+    files: StoreFiles,
+    uploads: Uploads | None,
+    traces: Traces,
+    shared: int,
+    visible: set[bytes],
+    tell: Progress,
 ) -> dict[str, Any]:
     """Search all files of a store for traces, and the folder of uploads for pictures that no row names."""
     search = traces.search()
@@ -375,7 +380,11 @@ def _proof(
         kind = "a picture that no row names"
         remains += [Remains(file=f"uploads/{name}", kind=kind, count=1) for name in uploads.remains(files)]
     counts = TraceCounts(
-        searched=len(traces) - len(stay), visible=visible, shared=shared + len(stay), short=traces.short
+        searched=len(traces) - len(stay),
+        # bytes in a part of a segment that stays were never those of the erased images alone
+        visible=len(visible - stay),
+        shared=shared + len(stay),
+        short=traces.short,
     )
     return {"traces": counts, "files": len(below), "bytes": total, "found": tuple(remains)}
 

@@ -132,6 +132,15 @@ class Record:
         """Take what this request itself has erased for something that its line names."""
         self._since = self.files.manifest
 
+    async def leave_out_unknown(self) -> None:
+        """Leave out keys that the store does not hold: whoever asks for an erased image would bring its key back."""
+        named = {name: self.facts[name] for name in ("id", "like") if name in self.facts}
+        if named:
+            unknown = await run_in_threadpool(self._unknown, list(named.values()))
+            for name, key in named.items():
+                if key in unknown:
+                    del self.facts[name]
+
     def _erased(self, keys: Collection[str]) -> set[str]:
         """Of the images that a line names, those that were erased since the request began."""
         try:
@@ -139,10 +148,17 @@ class Record:
             # an erasure makes a new generation; a small file a line, and nothing of the table
             if (now.id, now.generation) == (since.id, since.generation):
                 return set()
-            there = self.files.read(lambda: self.files.table.rows(list(keys), []))["id"].to_pylist()
         except StoreError:
             # a store that is gone or another one holds none of them
-            there = []
+            return set(keys)
+        return self._unknown(keys)
+
+    def _unknown(self, keys: Collection[str]) -> set[str]:
+        """Of keys, those that the store does not hold now."""
+        try:
+            there = self.files.read(lambda: self.files.table.rows(list(keys), []))["id"].to_pylist()
+        except StoreError:
+            return set(keys)
         return set(keys).difference(there)
 
 
@@ -187,6 +203,7 @@ class Auditing:
         else:
             # only whoever got an answer was told something
             record.facts.pop("found", None)
+            await record.leave_out_unknown()
             facts["refused"] = (reason or "")[:_LONGEST]
         if self._uncounted:
             facts["unrecorded"], self._uncounted = self._uncounted, 0

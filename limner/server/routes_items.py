@@ -169,6 +169,8 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
     )
     async def delete(id: Id, request: Request) -> None:
         """Remove a picture from the store; its file is deleted only if it was added here."""
+        # first, or the line would name a picture that was erased
+        await run_in_threadpool(known_image, engine.files, id)
         await begun(request.scope)
         # in the thread of the model, which also adds: changes of one server never meet at the writers' lock
         await asyncio.wrap_future(worker.change(changes.delete, id))

@@ -33,6 +33,7 @@ from limner.training.run_files import (
     expect_own_stage,
     expect_own_state,
     handed_file,
+    mend_run_file,
     remove_other_run_file,
     renew_run_file,
     stage_file,
@@ -155,10 +156,11 @@ class _Training:
             # recipe differs, too, but the advice to resume with that would be wrong.
             expect_own_state(self.out, self.data.identity if difference is None else None)
             _must_agree(self.out, difference)
-            if self.progress.finished:
-                return self.out
             if self.accelerator.is_main_process:
                 renew_run_file(self.out, self.data.identity)
+                mend_run_file(self.out, self.data, self.progress)
+            if self.progress.finished:
+                return self.out
         # Rows behind the state belong to an epoch that is run again.
         self.log.cut(self.progress.log_bytes)
         if self.recipe.classes == "images":

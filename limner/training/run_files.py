@@ -1,6 +1,5 @@
 """The files of a run: a checkpoint a stage, and `run.json`, which names the best of them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ from limner.inference.checkpoint import (
 )
 from limner.inference.learnt_images import learnt_tensors
 from limner.inference.provenance import versions
-from limner.inference.trained import RUN_FILE, checkpoint_path
-from limner.sealed_json import digest_of_values, opened, sealed
+from limner.inference.trained import RUN_FILE, checkpoint_path, read_listing
+from limner.sealed_json import digest_of_values, sealed
 from limner.training.prepare import Prepared
-from limner.training.state import STATE_FILE, Progress
+from limner.training.state import STATE_FILE, Progress, first_difference, in_full
 
 
 def stage_file(stage: str) -> str:
@@ -73,9 +72,12 @@ def write_stage_checkpoint(
     write_checkpoint(out / stage_file(stage), tensors, description)
 
 
-def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
+def write_run_file(out: Path, data: Prepared, progress: Progress, *, with_handed: bool = True) -> None:
     """`run.json`: the stages that have a checkpoint, and the one with the best validation score (the later one at a
-    tie)."""
+    tie).
+
+    `with_handed`: list also what the last stage hands on, which is of the objective as it stands.
+    """
     stages = [
         {"name": stage.name, "file": stage_file(stage.name), "epoch": best.epoch, "score": best.score}
         # `progress.best` has the stages begun so far, the recipe all of them.
@@ -88,8 +90,9 @@ def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
     files = [str(stage["file"]) for stage in stages]
     # What earlier stages handed on stays as it is listed: their losses, which would name the files, may be gone.
     digests = {**read_run_file(out).get("digests", {}), **{file: read_digest(out / file) for file in files}}
-    handed = [handed_file(str(stages[-1]["name"]), part) for part in data.objective.handed_on()]
-    digests |= {file: read_digest(out / file) for file in handed}
+    if with_handed:
+        handed = [handed_file(str(stages[-1]["name"]), part) for part in data.objective.handed_on()]
+        digests |= {file: read_digest(out / file) for file in handed}
     listing = {
         "recipe": data.recipe.name,
         "best": stages[best]["file"],
@@ -109,10 +112,10 @@ def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
 
 
 def read_run_file(out: Path) -> dict[str, Any]:
-    """`run.json`; {} for a run that has no such file yet, or a damaged one: the next better epoch writes it anew."""
+    """`run.json`; {} for a run that has no such file yet, or a damaged one, which resuming writes anew."""
     try:
-        return opened(json.loads((out / RUN_FILE).read_text(encoding="utf-8")), required=False)
-    except (OSError, ValueError, AttributeError, RecursionError):
+        return read_listing(out)
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
 
 
@@ -159,6 +162,34 @@ def renew_run_file(out: Path, identity: dict[str, Any]) -> None:
     if "recipe_digest" in listing and (listing["recipe_digest"], listing.get("data")) != _listed(identity):
         recipe_digest, data = _listed(identity)
         write_text(out / RUN_FILE, sealed({**listing, "recipe_digest": recipe_digest, "data": data}))
+
+
+def mend_run_file(out: Path, data: Prepared, progress: Progress) -> None:
+    """Write the `run.json` of a run that is resumed anew if it is gone or damaged, from the checkpoints beside it.
+
+    Raises `CheckpointError` if one of these is not that of the best epoch in the training's state.
+    """
+    if {"best", "stages"} <= read_run_file(out).keys() or not any(best.epoch for best in progress.best):
+        return
+    for stage, best in zip(data.recipe.stages, progress.best, strict=False):
+        if not best.epoch:
+            continue
+        checkpoint = out / stage_file(stage.name)
+        found = read_description(checkpoint)
+        chosen = found.get("selected") or {}
+        # A later epoch is that of a run that was killed between checkpoint and state; it will be run again.
+        is_stage = chosen.get("stage") == stage.name and chosen.get("epoch", 0) >= best.epoch
+        training = {"recipe": in_full(found.get("recipe") or {}), "data": found.get("data")}
+        if (
+            not is_stage
+            or first_difference(training, {name: data.identity[name] for name in training}) is not None
+        ):
+            raise CheckpointError(
+                f"{checkpoint}: is not the checkpoint of epoch {best.epoch} of this training, and {RUN_FILE} is gone "
+                "or damaged; put back the run's own, or train into another folder"
+            )
+    # The objective is not that of the last stage yet.
+    write_run_file(out, data, progress, with_handed=False)
 
 
 def remove_other_run_file(out: Path, identity: dict[str, Any]) -> None:

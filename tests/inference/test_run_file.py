@@ -100,6 +100,22 @@ def test_a_run_file_of_before_is_read(run: Path) -> None:
     assert checkpoint_path(run, None) == run / "stage-2.safetensors"
 
 
+def test_a_changed_byte_is_found(run: Path) -> None:
+    """Wherever it is: in a value, in the key of its digest, in that of the others'."""
+    file = run / "run.json"
+    whole = file.read_bytes()
+    seen = 0
+    for place, byte in enumerate(whole):
+        # layout is nobody's
+        if chr(byte).isspace():
+            continue
+        file.write_bytes(whole[:place] + bytes([byte ^ 1]) + whole[place + 1 :])
+        with pytest.raises(CheckpointError, match=r"run\.json: damaged"):
+            checkpoint_path(run, None)
+        seen += 1
+    assert seen > 400
+
+
 def test_a_pipe_in_its_place(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", 1.0)
     (run / "run.json").unlink()

@@ -111,3 +111,39 @@ def test_begun_anew_with_another_recipe_and_killed_before_run_json(
 
 def killed(*_: object) -> None:
     raise KilledError
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"best": "stage-1.safetensors"}'])
+def test_a_finished_run_gets_its_run_json_again(toys: Dataset, run: Path, text: str | None) -> None:
+    file = run / "run.json"
+    before = json.loads(file.read_text(encoding="utf-8"))
+    file.unlink() if text is None else file.write_text(text, encoding="utf-8")
+    train(toy_recipe(), toys.split("train"), toys.split("val"), run, resume=True, cpu=True)
+    after = json.loads(file.read_text(encoding="utf-8"))
+    # what a stage handed on is needed by the next stage alone
+    assert after["digests"].items() <= before["digests"].items()
+    for listing in (before, after):
+        del listing["digest"], listing["digests"]
+    assert after == before
+    limner.load(run)
+
+
+def test_a_run_json_is_not_made_of_other_checkpoints(toys: Dataset, run: Path) -> None:
+    file = run / "stage-1.safetensors"
+    tensors, description = read_checkpoint(file)
+    del description["format"]
+    arguments = (toy_recipe(), toys.split("train"), toys.split("val"), run)
+    for changes in (
+        {"recipe": {**description["recipe"], "seed": 4}},
+        {"selected": {**description["selected"], "epoch": 0}},
+        {"selected": {**description["selected"], "stage": "stage-2"}},
+        {"data": {**description["data"], "train": "other"}},
+    ):
+        (run / "run.json").unlink(missing_ok=True)
+        write_checkpoint(file, tensors, {**description, **changes})
+        with pytest.raises(CheckpointError, match=r"stage-1\.safetensors: is not the checkpoint of epoch"):
+            train(*arguments, resume=True, cpu=True)
+        assert not (run / "run.json").exists()
+    file.unlink()
+    with pytest.raises(CheckpointError, match=r"stage-1\.safetensors: no such checkpoint"):
+        train(*arguments, resume=True, cpu=True)
