@@ -175,6 +175,27 @@ def test_what_is_no_request(engine: Engine) -> None:
     assert b"application/problem+json" in got
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (b"a: b\r\n" * 90, b"200"),
+        (b"a: b\r\n" * 101, b"431"),
+        (b"a:b\n" * 12_000, b"431"),
+        (b"a: " + b"b" * 15_000 + b"\r\n", b"200"),
+        (b"a: " + b"b" * 17_000 + b"\r\n", b"431"),
+    ],
+)
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_large_head_is_not_parsed(engine: Engine, headers: bytes, status: bytes, parts: int) -> None:
+    head = GET + headers + b"\r\n"
+    with served(engine) as address, dialled(address) as one:
+        with suppress(ConnectionError):
+            for start in range(0, len(head), -(-len(head) // parts)):
+                one.sendall(head[start : start - (-len(head) // parts)])
+                time.sleep(0.05)
+        assert one.recv(4096).startswith(b"HTTP/1.1 " + status)
+
+
 @pytest.mark.parametrize("kind", SLOW)
 def test_slow_clients_do_not_keep_the_right_token_out(engine: Engine, kind: str) -> None:
     few = {"max_connections": 30, "client_connections": 10, "rate": 0, "request_seconds": 60}
