@@ -87,8 +87,6 @@ _QUIET = 1.0
 """Seconds that a connection without a request stays open when the server stops: a request may be on its way."""
 _TURNS = 3
 """Turns of its loop that asyncio takes from a client that waits to a connection that is open, and one more."""
-_HEAD = 2**14
-"""Bytes of a request's head: what h11 takes of one that comes in parts."""
 _HEADERS = 100
 """Headers of a request. Each takes h11 time: 999 clients that sent 12,000 at once kept everybody else waiting."""
 _PROMPT = 0.25
@@ -130,8 +128,8 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes, and note a next request that has not waited for its answer."""
         self.is_unread = False
-        if self.conn.their_state is h11.IDLE and _is_large(self.conn.trailing_data[0] + data[:_HEAD]):
-            self.end(431, f"a head has at most {_HEADERS} headers and {_HEAD // 1024} KB")
+        if self.conn.their_state is h11.IDLE and _is_long(self.conn.trailing_data[0] + data):
+            self.end(431, f"a request has at most {_HEADERS} headers")
             return
         super().data_received(data)
         # not once the answer has begun: its last bytes may be with the client before the app says that it has ended,
@@ -219,11 +217,10 @@ class Connection(H11Protocol):
             super().shutdown()
 
 
-def _is_large(begun: bytes) -> bool:
-    """True for the beginning of a request whose head is too large."""
+def _is_long(begun: bytes) -> bool:
+    """True for the beginning of a request of too many headers."""
     # lines end by \n alone, too, as h11 reads them
-    head = re.split(rb"\n\r?\n", begun[:_HEAD], maxsplit=1)[0]
-    return len(head) == _HEAD or head.count(b"\n") > _HEADERS
+    return re.split(rb"\n\r?\n", begun, maxsplit=1)[0].count(b"\n") > _HEADERS
 
 
 def _displace(connections: list[Connection], *, guarded: bool) -> bool:

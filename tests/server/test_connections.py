@@ -182,11 +182,10 @@ def test_what_is_no_request(engine: Engine) -> None:
         (b"a: b\r\n" * 101, b"431"),
         (b"a:b\n" * 12_000, b"431"),
         (b"a: " + b"b" * 15_000 + b"\r\n", b"200"),
-        (b"a: " + b"b" * 17_000 + b"\r\n", b"431"),
     ],
 )
 @pytest.mark.parametrize("parts", [1, 3])
-def test_a_large_head_is_not_parsed(engine: Engine, headers: bytes, status: bytes, parts: int) -> None:
+def test_very_many_headers_are_not_parsed(engine: Engine, headers: bytes, status: bytes, parts: int) -> None:
     head = GET + headers + b"\r\n"
     with served(engine) as address, dialled(address) as one:
         with suppress(ConnectionError):
