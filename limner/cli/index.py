@@ -25,6 +25,8 @@ app = group("Index.")
 
 _SHOWN = 20
 """Pictures and sentences left out that are named one by one; `--json` has all."""
+_BATCH = 256
+"""Pictures that are decoded and encoded together."""
 
 
 @command(app, "index")
@@ -71,7 +73,7 @@ def index_command(
         ),
     ] = None,
     no_model: NoModel = False,
-    batch: Batch = 256,
+    batch: Batch = _BATCH,
     stage: Stage = None,
     engine: Engine = "torch",
     cpu: Cpu = False,
@@ -86,9 +88,12 @@ def index_command(
             "pictures": pictures,
             "--data": data,
             "--split": split,
-            "--regions": regions,
+            "--regions or --no-regions": regions is not None,
             "--no-model": no_model,
             "--stage": stage,
+            "--batch": batch != _BATCH,
+            "--engine": engine != "torch",
+            "--cpu": cpu,
         }
         if given := [name for name, value in needless.items() if value]:
             raise SettingsError(
@@ -255,7 +260,7 @@ def reindex_command(
     run: Annotated[Path, typer.Argument(help="Run folder of the other model.")],
     new: NewStoreFolder,
     no_model: NoModel = False,
-    batch: Batch = 256,
+    batch: Batch = _BATCH,
     engine: Engine = "torch",
     cpu: Cpu = False,
 ) -> Indexed:
