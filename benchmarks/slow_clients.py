@@ -39,6 +39,11 @@ ATTACKS = {
     "pipelined GETs, never read": (b"GET /page/app.js HTTP/1.1\r\n" + _HOST + b"\r\n") * 200,
     "quick GETs": b"GET /openapi.json HTTP/1.1\r\n" + _HOST + b"\r\n",
     "quick GETs of 10,000 headers": b"GET /v1/info HTTP/1.1\r\n" + _HOST + b"a:b\r\n" * 10_000 + b"\r\n",
+    "quick GETs of 8,000 chunks": b"GET /health HTTP/1.1\r\n"
+    + _HOST
+    + b"Transfer-Encoding: chunked\r\n\r\n"
+    + b"1\r\na\r\n" * 8_000
+    + b"0\r\n\r\n",
     "quick GETs, wrong token": b"GET /v1/info HTTP/1.1\r\nAuthorization: Bearer wrong\r\n" + _HOST + b"\r\n",
 }
 SETTLED = 4

@@ -374,6 +374,11 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
         out.print(f"not searched for: {traces.shared} that others share, {traces.short} that are too short")
     for one in report.found:
         out.print(f"left in {one.file}: {one.kind} ({one.count})")
+    if report.learnt:
+        out.print(
+            f"the store's model has learnt from {report.learnt} of these pictures: its weights, and eight bytes of the "
+            "digest of each, stay; train again without them and reindex"
+        )
     _print_unknown(report)
 
 

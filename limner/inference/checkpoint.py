@@ -138,6 +138,18 @@ def read_digest(path: Path) -> str | None:
     return found
 
 
+def read_tensor(path: Path, name: str) -> Tensor | None:
+    """One tensor without the others, and without a comparison of the digest; None if there is none of this name.
+
+    Raises `CheckpointError`.
+    """
+    with _opened(path) as handle:
+        try:
+            return handle.get_tensor(name)  # type: ignore[no-any-return]
+        except SafetensorError:
+            return None
+
+
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors on the CPU and the description. Raises `CheckpointError`."""
     description = read_description(path)

@@ -21,8 +21,8 @@ from limner.data.image_digests import image_digests
 from limner.data.records import Dataset
 from limner.data.splits import split_source
 from limner.errors import DataError
-from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON
-from limner.inference.trained import TrainedModel
+from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_tensor
+from limner.inference.trained import TrainedModel, checkpoint_path
 
 COMPARED = "pictures compared"
 """Name of the comparison where progress is reported."""
@@ -54,6 +54,18 @@ def learnt_tensors(
         before = [started[name].numpy()] if name in started else []
         found[name] = torch.from_numpy(np.unique(np.concatenate([words(digests), *before])))
     return found
+
+
+def named_by(run: Path) -> frozenset[int] | None:
+    """What `word_of` gives for the images that a run's checkpoint has learnt from; None for one that does not say.
+
+    Nothing of the weights is read. Raises `CheckpointError`.
+    """
+    path = checkpoint_path(run, None)
+    trained, selected = read_tensor(path, TRAINED_ON), read_tensor(path, SELECTED_ON)
+    if trained is None or selected is None:
+        return None
+    return frozenset([*trained.tolist(), *selected.tolist()])
 
 
 @dataclass(frozen=True)

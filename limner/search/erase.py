@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from limner.errors import StoreError
+from limner.errors import CheckpointError, StoreError
 from limner.inference.calibration import FILE as CALIBRATION
 from limner.search.commits import digest_sum
 from limner.search.compaction import alive_bytes
@@ -132,6 +132,7 @@ def erase(
             unmet=chosen.unmet,
             similar=chosen.similar,
             audit_lines=lines,
+            learnt=_learnt(files, chosen),
             traced=traced,
             **proof,
         )
@@ -338,6 +339,18 @@ def _forgotten(files: StoreFiles, chosen: Erasable, audit: Forgetting | None) ->
 def _keys(chosen: Erasable) -> list[str]:
     """Keys of images that are erased, and those that were named."""
     return sorted({*chosen.keys, *(text for kind, text in chosen.named if kind == "id")})
+
+
+def _learnt(files: StoreFiles, chosen: Erasable) -> int | None:
+    """Count the images that the store's model has learnt from, by what its checkpoint says."""
+    # imported when it is needed: a store of another program's embeddings has no model, and torch takes seconds
+    from limner.inference.learnt_images import named_by, word_of
+
+    try:
+        named = named_by(Path(files.run))
+    except CheckpointError:
+        return None
+    return None if named is None else sum(word_of(image.sha256) in named for image in chosen.images)
 
 
 def _proof(

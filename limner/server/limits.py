@@ -37,8 +37,8 @@ def route_path(scope: Scope) -> str:
 
 
 class Bodies:
-    """ASGI middleware: 413 for a body that is too large, 400 for one of unclear length, and the end of the connection
-    after an answer to a body that was not read.
+    """ASGI middleware: 413 for a body that is too large, and the end of the connection after an answer to a body that
+    was not read.
 
     The size is that of the Content-Length, before anything is read, and also counted while the body arrives. `largest`
     is for bodies that carry an image; others have at most 64 KiB.
@@ -88,11 +88,7 @@ class Bodies:
                             pass
             await send(message)
 
-        app = self.app
-        if length is not None and chunked:
-            # two parties may read two different requests out of this
-            app = problem(400, "a body has a Content-Length or a Transfer-Encoding, not both")
-        return await app(scope, counted, closing)
+        return await self.app(scope, counted, closing)
 
 
 def _is_at_most(length: bytes, largest: int) -> bool:

@@ -33,7 +33,6 @@ TITLES = {
     421: ("misdirected", "This server does not go by that name"),
     422: ("invalid", "The request is not of the right form"),
     429: ("too-many", "Too many requests"),
-    431: ("headers", "The request has too many headers"),
     500: ("bug", "The server made a mistake"),
     503: ("unavailable", "The server cannot do this now"),
 }

@@ -110,7 +110,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         if uploads is None:
             raise RefusedError(403, "this server takes no pictures; start it with --uploads FOLDER")
 
-    @routes.get("/v1/items", responses=declared(403, 409, 429, *always))
+    @routes.get("/v1/items", responses=declared(400, 403, 409, 429, *always))
     async def items(
         request: Request,
         # 2^53: the last whole number that JavaScript counts to, and far below what an array index may be

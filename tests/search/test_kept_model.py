@@ -16,8 +16,9 @@ from limner.data.records import Dataset
 from limner.errors import StoreError
 from limner.evaluation.calibration import Calibration
 from limner.inference.calibration import RunCalibration, write_calibration
-from limner.inference.checkpoint import read_checkpoint, write_checkpoint
+from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint, write_checkpoint
 from limner.search import kept_model
+from limner.search.erase import erase
 from limner.search.manifest import IN_STORE, read_manifest
 from limner.search.repair import repair
 from limner.search.store import Store
@@ -288,3 +289,31 @@ def test_what_was_loaded_is_compared_to_the_last_bit(run: Path, tmp_path: Path) 
     with pytest.raises(StoreError, match="no longer the checkpoint"):
         kept_model.keep_model(model, tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("model", ["kept", "in the run", "gone", "of before"])
+def test_an_erasure_says_what_the_model_has_learnt_from(
+    toys: Dataset, run: Path, tmp_path: Path, model: str
+) -> None:
+    """Eight bytes of their digests stay in its checkpoint."""
+    names = {
+        split: [record.image for record in toys.split(split).records] for split in ("train", "val", "test")
+    }
+    if model == "of before":
+        tensors, description = read_checkpoint(best(run))
+        del description["format"], tensors[TRAINED_ON], tensors[SELECTED_ON]
+        write_checkpoint(best(run), tensors, description)
+        (run / "run.json").write_text(
+            json.dumps({"best": best(run).name, "stages": [{"name": "stage-1", "file": best(run).name}]})
+        )
+    store = tmp_path / "store"
+    limner.index(run, store, [one for some in names.values() for one in some[:3]], keep_model=model == "kept")
+    if model == "gone":
+        shutil.rmtree(run)
+    chosen = [*names["train"][:2], names["val"][0], names["test"][0]]
+    report = erase(StoreFiles.open(store), paths=chosen)
+    assert report.pictures == 4
+    assert report.learnt == (3 if model in ("kept", "in the run") else None)
+    assert erase(StoreFiles.open(store), paths=[names["test"][1]]).learnt == (
+        None if report.learnt is None else 0
+    )

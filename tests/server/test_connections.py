@@ -1,14 +1,16 @@
 """Slow clients, and what is done about them: each test speaks to a real server on this machine."""
 
+import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
+from fastapi.responses import StreamingResponse
 from pydantic import SecretStr
 
 from limner.search.engine import Engine
@@ -88,11 +90,8 @@ def test_a_head_that_does_not_come(engine: Engine, before: bytes, half: bytes) -
         assert seconds < 3
 
 
-@pytest.mark.parametrize(
-    "length", [b"Content-Length: 1000\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\nffff\r\n{"]
-)
-def test_no_byte_moves_the_deadline_of_a_body(engine: Engine, length: bytes) -> None:
-    with served(engine, **FAST) as address, dialled(address, POST + length) as one:
+def test_no_byte_moves_the_deadline_of_a_body(engine: Engine) -> None:
+    with served(engine, **FAST) as address, dialled(address, POST + b"Content-Length: 1000\r\n\r\n{") as one:
         got, seconds = rest(one, trickled=b" ")
     assert got.startswith(b"HTTP/1.1 408")
     assert b"application/problem+json" in got
@@ -100,7 +99,7 @@ def test_no_byte_moves_the_deadline_of_a_body(engine: Engine, length: bytes) -> 
     assert 0.5 < seconds < 3
 
 
-@pytest.mark.parametrize(("kind", "status"), [("get", 200), ("chunked", 200), ("post", 401)])
+@pytest.mark.parametrize(("kind", "status"), [("get", 200), ("chunked", 400), ("post", 401)])
 def test_after_an_answer_to_an_unread_body_the_connection_closes(
     engine: Engine, kind: str, status: int
 ) -> None:
@@ -163,7 +162,7 @@ def test_a_body_of_two_lengths(engine: Engine, order: str) -> None:
     ):
         got, _ = rest(one)
     assert got.startswith(b"HTTP/1.1 400")
-    assert b"not both" in got
+    assert b"Transfer-Encoding" in got
     # the second request, which another party may have seen as a body
     assert got.count(b"HTTP/1.1") == 1
 
@@ -179,13 +178,18 @@ def test_what_is_no_request(engine: Engine) -> None:
     ("headers", "status"),
     [
         (b"a: b\r\n" * 90, b"200"),
-        (b"a: b\r\n" * 101, b"431"),
-        (b"a:b\n" * 12_000, b"431"),
+        (b"a: b\r\n" * 101, b"400"),
+        (b"a:b\n" * 12_000, b"400"),
         (b"a: " + b"b" * 15_000 + b"\r\n", b"200"),
+        (b"a: " + b"b" * 17_000 + b"\r\n", b"400"),
+        (b"TRANSFER-encoding: chunked\r\n", b"400"),
+        (b"a: b\r\n transfer-encoding: chunked\r\n", b"200"),
     ],
 )
 @pytest.mark.parametrize("parts", [1, 3])
-def test_very_many_headers_are_not_parsed(engine: Engine, headers: bytes, status: bytes, parts: int) -> None:
+def test_what_takes_long_to_parse_is_not_parsed(
+    engine: Engine, headers: bytes, status: bytes, parts: int
+) -> None:
     head = GET + headers + b"\r\n"
     with served(engine) as address, dialled(address) as one:
         with suppress(ConnectionError):
@@ -193,6 +197,30 @@ def test_very_many_headers_are_not_parsed(engine: Engine, headers: bytes, status
                 one.sendall(head[start : start - (-len(head) // parts)])
                 time.sleep(0.05)
         assert one.recv(4096).startswith(b"HTTP/1.1 " + status)
+
+
+def test_nor_is_it_behind_an_answer(engine: Engine) -> None:
+    """The next request arrives while the answer is being sent, when it is not looked at yet."""
+    sent = b"".join(b"1\r\na\r\n" for _ in range(8000))
+    app = create_app(Store(engine), ServerSettings(rate=0))
+
+    @app.get("/slow")
+    async def slow() -> StreamingResponse:
+        async def parts() -> AsyncIterator[bytes]:
+            yield b"a"
+            await asyncio.sleep(0.5)
+            yield b"b"
+
+        return StreamingResponse(parts())
+
+    with running(app, ServerSettings(rate=0)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with dialled((host, int(port)), WHOLE.replace(b"/health", b"/slow")) as one:
+            assert one.recv(4096).startswith(b"HTTP/1.1 200")
+            one.sendall(GET + b"Transfer-Encoding: chunked\r\n\r\n" + sent)
+            got, _ = rest(one)
+    assert got.endswith(b"0\r\n\r\n")
+    assert b"HTTP/1.1" not in got
 
 
 @pytest.mark.parametrize("kind", SLOW)

@@ -245,6 +245,7 @@ def test_what_is_unavailable_leaves_a_line(engine: Engine, caplog: pytest.LogCap
     app = create_app(Store(engine), ServerSettings(changes=True))
     client = TestClient(app, raise_server_exceptions=False)
     app.state.turn_away()
-    problem(client.delete(f"/v1/items/{'0' * 32}"), 503)
-    assert "503 for DELETE '/v1/items/00" in caplog.text
+    key = client.get("/v1/items").json()["items"][0]["id"]
+    problem(client.delete(f"/v1/items/{key}"), 503)
+    assert f"503 for DELETE '/v1/items/{key}" in caplog.text
     assert "the server is stopping" in caplog.text
