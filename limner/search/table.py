@@ -105,14 +105,18 @@ class Table:
         checked = self._checked
         if checked is not None and checked.stamp == stamp and (stamp is not None or self._opened is not None):
             return self._opened
+        looked_at: object = self
         for left in reversed(range(_TRIES)):
             stamp = self._commits.stamp(self._path)
+            # on an object storage nothing says that a writer has committed meanwhile
+            stays = stamp == looked_at and isinstance(self.folder, Path)
             try:
                 table = self._compared(stamp)
             except StoreError:
                 # of a writer that commits meanwhile the record is newer now; damage stays as it is
-                if not left and stamp == self._commits.stamp(self._path):
+                if (stays or not left) and stamp == self._commits.stamp(self._path):
                     raise
+                looked_at = stamp
                 time.sleep(_PAUSE)
                 continue
             self._opened = table
