@@ -108,13 +108,12 @@ class Table:
         looked_at: object = self
         for left in reversed(range(_TRIES)):
             stamp = self._commits.stamp(self._path)
-            # on an object storage nothing says that a writer has committed meanwhile
-            stays = stamp == looked_at and isinstance(self.folder, Path)
             try:
                 table = self._compared(stamp)
             except StoreError:
-                # of a writer that commits meanwhile the record is newer now; damage stays as it is
-                if (stays or not left) and stamp == self._commits.stamp(self._path):
+                # damage stays as it is; a writer that commits changes the stamp, but not on an object storage
+                again = stamp == looked_at and isinstance(self.folder, Path)
+                if (again or not left) and stamp == self._commits.stamp(self._path):
                     raise
                 looked_at = stamp
                 time.sleep(_PAUSE)
