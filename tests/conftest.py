@@ -1,3 +1,4 @@
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "limner")
 def _one_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Small tensors run fastest on one thread; caches go where the tests end."""
     torch.set_num_threads(1)
+    # each training ends with a full collection, which goes through the modules of all that is imported otherwise
+    gc.freeze()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LIMNER_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield

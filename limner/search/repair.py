@@ -1,6 +1,6 @@
 """Repairs a store: sound rows are kept, and damaged ones are encoded again from their files.
 
-What can be read of the tables is read in processes of its own (`limner.search.salvage`). Rows whose digests are right,
+What can be read of the tables is read in a process of its own (`limner.search.salvage`). Rows whose digests are right,
 and whose bytes in the segments are, go into the tables of a new generation as they are. Of the others those with sound
 facts are encoded again, if the file is still there. The new generation takes over in one step, so that a repair that
 was killed has changed nothing.
@@ -20,7 +20,7 @@ from limner.search.generations import remove_others
 from limner.search.image_look import Note, look_at
 from limner.search.manifest import StoreManifest, write_manifest
 from limner.search.row_digests import DIGEST, damaged
-from limner.search.salvage import Salvage
+from limner.search.salvage import Salvage, SalvageProcess
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import expect_own_files
 from limner.search.store_writer import StoreWriter
@@ -109,10 +109,11 @@ class _Repairing:
 
     def read(self) -> None:
         """Copy sound rows into the new tables, and note what must be encoded again."""
-        kept = self._keep(self.files.table, self.pictures, self._sound_pictures)
-        # of a row that is damaged an earlier version may have had a sound one
-        self.lost = {path: reason for path, reason in self.lost.items() if key_of(path) not in kept}
-        self._keep(self.files.sentences, self.sentences, self._sound_sentences)
+        with SalvageProcess() as process:
+            kept = self._keep(process, self.files.table, self.pictures, self._sound_pictures)
+            # of a row that is damaged an earlier version may have had a sound one
+            self.lost = {path: reason for path, reason in self.lost.items() if key_of(path) not in kept}
+            self._keep(process, self.files.sentences, self.sentences, self._sound_sentences)
 
     def run(self, beside: tuple[str, ...]) -> Repair:
         """Encode again what `read` has found damaged, and let the new tables take over."""
@@ -135,10 +136,14 @@ class _Repairing:
         )
 
     def _keep(
-        self, old: Table, new: Table, sound: Callable[[pa.Table], tuple[pa.Table, list[str]]]
+        self,
+        process: SalvageProcess,
+        old: Table,
+        new: Table,
+        sound: Callable[[pa.Table], tuple[pa.Table, list[str]]],
     ) -> set[str]:
         """Copy sound rows into the new table, and return their keys."""
-        salvage = Salvage(self.folder, old.name, old.schema, old.record())
+        salvage = Salvage(process, self.folder, old.name, old.schema, old.record())
         seen: set[str] = set()
         # of rows that are encoded again those of earlier versions are not looked at
         waiting: set[str] = set()

@@ -1,11 +1,14 @@
-"""Reads what can be read of a damaged LanceDB table, in processes of its own: some damage ends them with a signal.
+"""Reads what can be read of a damaged LanceDB table, in a process of its own: some damage ends it with a signal.
 
-    python -m limner.search.salvage FOLDER TABLE OUT FIRST SIZE
-    python -m limner.search.salvage FOLDER TABLE states JSON
+`python -m limner.search.salvage` reads requests, each a line of JSON:
+
+    [FOLDER, TABLE, "rows", OUT, FIRST, SIZE]
+    [FOLDER, TABLE, "states", VERSIONS, WANTED]
 
 The first writes all rows from number FIRST on to the Arrow file OUT, in parts of SIZE rows that grow, and after each
 part the number of the next row to OUT.next. The second prints of each version in a list the number of its rows and the
-sum of their digests. `Salvage` starts them, and goes on behind what they died of.
+sum of their digests, up to a line that is wanted. `SalvageProcess` keeps the process for the next request, since it
+takes a second to start, and begins it anew after it has died. `Salvage` goes on behind what it died of.
 """
 
 import json
@@ -13,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -31,16 +35,72 @@ _SIZE = 256
 """Rows that are read at once, as long as nothing is wrong with them."""
 
 _SECONDS = 600
-"""Seconds that one process may take; damaged lengths can make LanceDB read for ever."""
+"""Seconds that one answer may take; damaged lengths can make LanceDB read for ever."""
 
 _HOPELESS = 2 * _SIZE
 """Rows in a row that cannot be read, after which only the ends of a part are tried: a data file without its footer."""
 
 _ENOUGH = "enough"
-"""Last line of what a process tells of versions, unless it dies."""
+"""Last line of an answer, unless the process dies."""
 
 _DEATHS = 8
 """Rows in a row that end the process, after which some are passed over, twice as many each time."""
+
+
+class SalvageProcess:
+    """The process that reads; a context that ends it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> "SalvageProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def ask(self, *request: object) -> list[str]:
+        """Return the lines of an answer; the last one is `_ENOUGH`, unless the process died of it."""
+        fresh = self._process is None
+        process = self._process = self._process or _started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        lines: list[str] = []
+        timer = threading.Timer(_SECONDS, process.kill)
+        timer.start()
+        # a broken pipe: it has died since the last answer
+        with suppress(OSError):
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            for line in process.stdout:
+                lines.append(line.rstrip("\n"))
+                if lines[-1] == _ENOUGH:
+                    break
+        timer.cancel()
+        if lines[-1:] == [_ENOUGH]:
+            return lines
+        self._end()
+        # an older one may have died of what it was asked before
+        return lines if fresh else self.ask(*request)
+
+    def _end(self) -> None:
+        if self._process is not None:
+            with suppress(OSError), self._process as process:
+                process.kill()
+        self._process = None
+
+
+def _started() -> "subprocess.Popen[str]":
+    # where this limner lies, which need not be installed
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-m", "limner.search.salvage"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
 
 
 class Salvage:
@@ -53,7 +113,10 @@ class Salvage:
     - `unread`: names of data files that are there, and of which nothing shows that all their rows were read.
     """
 
-    def __init__(self, store: Path, table: str, schema: pa.Schema, record: Record | None) -> None:
+    def __init__(
+        self, process: SalvageProcess, store: Path, table: str, schema: pa.Schema, record: Record | None
+    ) -> None:
+        self._process = process
         self.store, self.table, self.schema = store, table, schema
         self.record = record
         self._known: dict[Path, tuple[int | None, tuple[int, int] | None]] = {}
@@ -95,7 +158,7 @@ class Salvage:
                     continue
                 _make_only(copy, version)
                 read = 0
-                for rows in _parts(copy, Path(scratch) / "rows.arrow", self.schema, count):
+                for rows in self._parts(copy, Path(scratch) / "rows.arrow", self.schema, count):
                     read += len(rows)
                     yield earlier, rows
                 opened |= names
@@ -137,7 +200,7 @@ class Salvage:
         """Read the numbers of rows of versions, and the sums of their digests, up to one that is wanted."""
         left = versions
         while left:
-            told = _run(copy, "states", json.dumps([[str(version) for version in left], wanted])).splitlines()
+            told = self._ask(copy, "states", [str(version) for version in left], wanted)
             for line, version in zip(told, left, strict=False):
                 if line == _ENOUGH:
                     return
@@ -148,23 +211,25 @@ class Salvage:
             self._known |= dict.fromkeys(left[len(told) : len(told) + 1], (None, None))
             left = left[len(told) + 1 :]
 
+    def _parts(self, copy: Path, out: Path, schema: pa.Schema, count: int) -> Iterator[pa.Table]:
+        first, size, deaths = 0, _SIZE, 0
+        while first < count:
+            self._ask(copy, "rows", str(out), first, size)
+            yield from _written(out, schema)
+            reached = _next(out)
+            if reached is not None and reached > first:
+                # small at first: where one row ends the process, its neighbours may, too
+                first, size, deaths = reached, (1 if reached < count else size), 0
+            elif size > 1:
+                size = max(1, size // 16)
+            else:
+                deaths += 1
+                first += min(2 ** max(0, deaths - _DEATHS), _SIZE)
+            for file in (out, out.with_suffix(".next")):
+                file.unlink(missing_ok=True)
 
-def _parts(copy: Path, out: Path, schema: pa.Schema, count: int) -> Iterator[pa.Table]:
-    first, size, deaths = 0, _SIZE, 0
-    while first < count:
-        _run(copy, str(out), str(first), str(size))
-        yield from _written(out, schema)
-        reached = _next(out)
-        if reached is not None and reached > first:
-            # small at first: where one row ends the process, its neighbours may, too
-            first, size, deaths = reached, (1 if reached < count else size), 0
-        elif size > 1:
-            size = max(1, size // 16)
-        else:
-            deaths += 1
-            first += min(2 ** max(0, deaths - _DEATHS), _SIZE)
-        for file in (out, out.with_suffix(".next")):
-            file.unlink(missing_ok=True)
+    def _ask(self, copy: Path, *request: object) -> list[str]:
+        return self._process.ask(str(copy.parent), copy.stem, *request)
 
 
 def _written(out: Path, schema: pa.Schema) -> Iterator[pa.Table]:
@@ -192,24 +257,6 @@ def _make_only(copy: Path, version: Path) -> None:
     for other in (copy / "_versions").glob("*"):
         other.unlink()
     (copy / "_versions" / version.name).hardlink_to(version)
-
-
-def _run(copy: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "limner.search.salvage", str(copy.parent), copy.stem, *arguments]
-    # where this limner lies, which need not be installed
-    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-    except subprocess.TimeoutExpired as error:
-        return error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
-    return done.stdout
 
 
 def _link(source: Path, target: Path) -> None:
@@ -259,14 +306,16 @@ class _Reader:
         return rows
 
 
-def main(folder: str, name: str, *arguments: str) -> None:
-    """Read rows of a table into a file, or print the numbers of rows of versions; see above."""
-    if arguments[0] == "states":
-        versions, wanted = json.loads(arguments[1])
-        _print_states(Path(folder) / f"{name}.lance", versions, wanted)
-    else:
-        out, first, size = arguments
-        _write_rows(_Reader(folder, name), out, int(first), int(size))
+def main() -> None:
+    """Answer requests until there are no more; see above."""
+    for line in sys.stdin:
+        folder, name, kind, *rest = json.loads(line)
+        if kind == "states":
+            _print_states(Path(folder) / f"{name}.lance", *rest)
+        else:
+            _write_rows(_Reader(folder, name), *rest)
+        sys.stdout.write(_ENOUGH + "\n")
+        sys.stdout.flush()
 
 
 def _print_states(copy: Path, versions: list[str], wanted: list[str]) -> None:
@@ -285,7 +334,6 @@ def _print_states(copy: Path, versions: list[str], wanted: list[str]) -> None:
         if line in wanted:
             break
         sys.stdout.flush()
-    sys.stdout.write(_ENOUGH)
 
 
 def _write_rows(reader: _Reader, out: str, start: int, size: int) -> None:
@@ -303,4 +351,4 @@ def _write_rows(reader: _Reader, out: str, start: int, size: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -105,14 +105,17 @@ class Table:
         checked = self._checked
         if checked is not None and checked.stamp == stamp and (stamp is not None or self._opened is not None):
             return self._opened
+        looked_at: object = self
         for left in reversed(range(_TRIES)):
             stamp = self._commits.stamp(self._path)
             try:
                 table = self._compared(stamp)
             except StoreError:
-                # of a writer that commits meanwhile the record is newer now; damage stays as it is
-                if not left and stamp == self._commits.stamp(self._path):
+                # damage stays as it is; a writer that commits changes the stamp, but not on an object storage
+                again = stamp == looked_at and isinstance(self.folder, Path)
+                if (again or not left) and stamp == self._commits.stamp(self._path):
                     raise
+                looked_at = stamp
                 time.sleep(_PAUSE)
                 continue
             self._opened = table

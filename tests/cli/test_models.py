@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -147,63 +148,76 @@ def test_a_folder_with_files_is_not_written_into(limner: Limner, pair: Path, imp
     assert "not empty" in result.err
 
 
-@pytest.fixture(scope="session")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+Use = Callable[[Path], None]
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Makes a folder the local cache of the hub, which cannot be reached.
+
+    The hub's library has read its variables when it was imported.
+    """
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return lambda home: monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(home / "hub"))
+
+
+@pytest.fixture
+def hub(tmp_path: Path, use: Use) -> None:
     """A local cache of the hub that holds one tiny model by its name."""
-    home = tmp_path_factory.mktemp("hub")
-    towers.save_in_cache(home, NAME)
-    return home
+    towers.save_in_cache(tmp_path / "home", NAME)
+    use(tmp_path / "home")
 
 
-def apart(home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own: the hub's library reads where its cache is when it is imported."""
-    environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "limner", *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-
-
-def test_the_store_holds_the_model_of_the_hub(hub: Path, pictures: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("hub")
+def test_the_store_holds_the_model_of_the_hub(
+    limner: Limner, pictures: Path, tmp_path: Path, use: Use
+) -> None:
     store, moved = tmp_path / "store", tmp_path / "moved"
-    done = apart(hub, "index", f"hf:{NAME}", store, pictures)
-    assert done.returncode == 0, done.stderr
+    done = limner("index", f"hf:{NAME}", store, pictures)
+    assert done.code == 0, done.err
     assert json.loads((store / "store.json").read_text())["run"] == IN_STORE
     # moved, and without the hub's cache
     shutil.move(store, moved)
-    empty = tmp_path / "empty"
-    found = apart(empty, "search", moved, "zebra", "--json")
-    assert found.returncode == 0, found.stderr
-    assert len(json.loads(found.stdout)["hits"]) == 10
-    again = apart(empty, "index", f"hf:{NAME}", moved, pictures, "--json")
-    assert json.loads(again.stdout)["unchanged"] == 36
+    use(tmp_path / "empty")
+    found = limner("search", moved, "zebra", "--json")
+    assert found.code == 0, found.err
+    assert len(json.loads(found.out)["hits"]) == 10
+    again = limner("index", f"hf:{NAME}", moved, pictures, "--json")
+    assert json.loads(again.out)["unchanged"] == 36
     # the vectors are the model's own
     model = library.load(moved / "model", device="cpu")
     with library.open_store(moved) as opened:
         assert opened.files.fingerprint == model.fingerprint
-    refusal = apart(empty, "index", "hf:another/model", moved, pictures)
-    assert refusal.returncode == 2
-    assert refusal.stderr.count("\n") == 1
-    assert f"built with hf:{NAME}" in refusal.stderr
+    refusal = limner("index", "hf:another/model", moved, pictures)
+    assert refusal.code == 2
+    assert refusal.err.count("\n") == 1
+    assert f"built with hf:{NAME}" in refusal.err
 
 
 def test_offline_and_without_weights_one_line_says_what_to_do(pictures: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    done = apart(tmp_path / "empty", "index", "hf:somebody/else", store, pictures)
+    # in a process of its own: with the variables that a user sets
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "empty"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "limner", "index", "hf:somebody/else", str(store), str(pictures)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "hf download somebody/else" in done.stderr
     assert not store.exists()
 
 
-def test_an_interrupted_import_is_begun_anew(hub: Path, pictures: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("hub")
+def test_an_interrupted_import_is_begun_anew(limner: Limner, pictures: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     (store / "model").mkdir(parents=True)
     (store / "model" / "imported.safetensors.part").write_bytes(b"half of it")
-    done = apart(hub, "index", f"hf:{NAME}", store, pictures)
-    assert done.returncode == 0, done.stderr
+    done = limner("index", f"hf:{NAME}", store, pictures)
+    assert done.code == 0, done.err
     # a folder of somebody's own is left alone
     other = tmp_path / "other"
     (other / "model").mkdir(parents=True)
     (other / "model" / "thesis.txt").write_text("mine")
-    done = apart(hub, "index", f"hf:{NAME}", other, pictures)
-    assert done.returncode == 2
+    done = limner("index", f"hf:{NAME}", other, pictures)
+    assert done.code == 2
     assert (other / "model" / "thesis.txt").read_text() == "mine"

@@ -111,6 +111,28 @@ def test_an_old_record_beside_a_new_table_is_found(files: StoreFiles) -> None:
         StoreFiles.open(files.folder)
 
 
+def test_damage_is_told_after_a_second_look(files: StoreFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a writer commits there are more looks: what does not fit may be of a moment between two files."""
+    path = Path(str(files.folder)) / "pictures-1.commits.json"
+    before = path.read_bytes()
+    files.add([entry("c")], np.ones((1, 3), np.float32))
+    after = path.read_bytes()
+    path.write_bytes(before)
+    pauses: list[float] = []
+    monkeypatch.setattr("limner.search.table.time.sleep", pauses.append)
+    with pytest.raises(StoreError, match="damaged"):
+        StoreFiles.open(files.folder, check=False).table.opened()
+    assert len(pauses) == 1
+
+    def commit(seconds: float) -> None:
+        pauses.append(seconds)
+        path.write_bytes(before + b" " * len(pauses) if len(pauses) < 8 else after)
+
+    monkeypatch.setattr("limner.search.table.time.sleep", commit)
+    assert StoreFiles.open(files.folder, check=False).table.opened().count_rows() == 3
+    assert len(pauses) == 8
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[]", "[" * 100_000, "null", '{"done": 1}'])
 def test_a_damaged_record_is_one_line(files: StoreFiles, text: str) -> None:
     (Path(str(files.folder)) / "pictures-1.commits.json").write_text(text)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from limner.errors import LimnerError, SettingsError, StoreError
-from limner.search import salvage
 from limner.search.entry import key_of
 from limner.search.index import index_pictures
 from limner.search.repair import repair
+from limner.search.salvage import SalvageProcess
 from limner.search.segments import Segments
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
@@ -19,8 +19,6 @@ from limner.search.verify import verify
 from tests.search.fake import DIM, FakeEncoder, draw
 
 COUNT = 9
-
-run = salvage._run
 
 
 @pytest.fixture
@@ -203,19 +201,35 @@ def test_a_file_that_has_changed_since(folder: Path, pictures: list[Path]) -> No
 def test_many_rows_of_a_file_that_cannot_be_read(
     folder: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Processes are made for the file, not for each of its rows."""
+    """The process is asked for the file, not for each of its rows."""
     file, _ = vector_bytes(folder, pictures[0])
     file.write_bytes(file.read_bytes()[:-20])
-    made: list[tuple[str, ...]] = []
+    asked: list[object] = []
+    ask = SalvageProcess.ask
 
-    def noted(copy: Path, *arguments: str) -> str:
-        made.append(arguments)
-        return run(copy, *arguments)
+    def noted(self: SalvageProcess, *request: object) -> list[str]:
+        asked.append(request[2])
+        return ask(self, *request)
 
-    monkeypatch.setattr(salvage, "_run", noted)
+    monkeypatch.setattr(SalvageProcess, "ask", noted)
     refuses(folder, "6 of the 9 rows on record")
     # of each table the versions, then the rows
-    assert [arguments[-2] for arguments in made] == ["states", "0", "states", "0"]
+    assert asked == ["states", "rows", "states", "rows"]
+
+
+def test_a_process_that_died_of_what_was_before_is_begun_anew(folder: Path) -> None:
+    """Only what ends a fresh process is passed over."""
+    # the version that it looks at becomes the only one of the copy
+    copy = folder.with_name("copy")
+    shutil.copytree(folder, copy)
+    states = (str(copy), "pictures-1", "states", [str(newest(folder))], ())
+    with SalvageProcess() as process:
+        first = process.ask(*states)
+        assert first[0].startswith(f"{COUNT} ")
+        assert process._process is not None
+        process._process.kill()
+        assert process.ask(*states) == first
+        assert process.ask(str(copy), "pictures-1", "nonsense") == []
 
 
 def test_a_lost_record(folder: Path, pictures: list[Path]) -> None:

@@ -1,5 +1,6 @@
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,14 +120,18 @@ def test_a_killed_change_leaves_no_picture(kind: str, engine: Engine, tmp_path: 
     if "goes" in kind:
         argument = changes.add(picture.read_bytes(), "a.png", "victim", {}).id
     stays = kind == "before the row goes"
+    command = [sys.executable, "-c", _KILLED, str(engine.files.folder), str(uploads), kind, argument]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    # the other picture, the name of what was changed, and what the change has left
+    assert len(added_to(uploads)) == 3
+    copy = shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name}-killed"))
 
-    def kill() -> None:
-        command = [sys.executable, "-c", _KILLED, str(engine.files.folder), str(uploads), kind, argument]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        # the other picture, the name of what was changed, and what the change has left
-        assert len(added_to(uploads)) == 3
+    def killed() -> None:
+        """Leave the store and its uploads as the kill did."""
+        shutil.rmtree(tmp_path)
+        shutil.copytree(copy, tmp_path)
 
     def expect(*, and_victim: bool) -> None:
         held = [Path(other.path).name]
@@ -134,18 +139,13 @@ def test_a_killed_change_leaves_no_picture(kind: str, engine: Engine, tmp_path: 
             held.append(f"{hashlib.sha256(picture.read_bytes()).hexdigest()}.png")
         assert [path.name for path in added_to(uploads)] == sorted(held)
 
-    kill()
     Changes(engine, uploads)
     expect(and_victim=stays)
-    if "goes" in kind and not stays:
-        argument = changes.add(picture.read_bytes(), "a.png", "victim", {}).id
-    kill()
+    killed()
     third = changes.add(draw(tmp_path / "c.png", 97).read_bytes(), "c.png", None, {})
     changes.delete(third.id)
     expect(and_victim=stays)
-    if "goes" in kind and not stays:
-        argument = changes.add(picture.read_bytes(), "a.png", "victim", {}).id
-    kill()
+    killed()
     report = erase(engine.files, identity="victim", uploads=uploads)
     assert report.found == ()
     assert (report.uploads, report.leftovers) == ((1, 0) if stays else (0, 1))
