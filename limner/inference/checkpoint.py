@@ -139,7 +139,7 @@ def read_digest(path: Path) -> str | None:
 
 
 def read_tensor(path: Path, name: str) -> Tensor | None:
-    """One tensor without the others, and without a comparison of the digest; None if there is none of this name.
+    """One tensor without the others, and without a comparison of the digest; None if the file has no such tensor.
 
     Raises `CheckpointError`.
     """

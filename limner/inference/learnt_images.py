@@ -57,7 +57,7 @@ def learnt_tensors(
 
 
 def named_by(run: Path) -> frozenset[int] | None:
-    """What `word_of` gives for the images that a run's checkpoint has learnt from; None for one that does not say.
+    """The numbers, as of `word_of`, of the images that a run's checkpoint has learnt from; None if it does not say.
 
     Nothing of the weights is read. Raises `CheckpointError`.
     """
