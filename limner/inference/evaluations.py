@@ -1,6 +1,7 @@
 """The evaluations of a run, kept in its folder: how often a split was looked at, and what seeds add up to.
 
-    RUN/evaluations.jsonl   one line an evaluation: date, split, protocol, fingerprints, measures, intervals
+    RUN/evaluations.jsonl   one line an evaluation: date, split, protocol, fingerprints, measures, intervals, and a
+                            digest of the line
 
 A test split that is measured again and again while a recipe is changed becomes a validation split. Nobody can forbid
 that, but a report can say how often it was done.
@@ -19,6 +20,7 @@ from typing import Any
 from limner.errors import DataError
 from limner.evaluation.report import Report
 from limner.inference.checkpoint import read_description
+from limner.sealed_json import KEY, digest_of_values, opened
 
 FILE = "evaluations.jsonl"
 """The log of evaluations in a run's folder."""
@@ -31,7 +33,7 @@ def noted(report: Report, run: Path) -> Report:
     """Add a report to the log of its run, and return it with how often this split was evaluated with the run.
 
     `run` is the checkpoint. The report's `evaluations_of_split` counts this one; it is None where the folder cannot be
-    written, as that of a shared model.
+    written, as that of a shared model, and where a line of the log is damaged.
     """
     kept = {name: report.provenance.get(name) for name in _KEPT}
     line = {
@@ -44,10 +46,14 @@ def noted(report: Report, run: Path) -> Report:
     }
     count: int | None = None
     # The figures are what the user waited for: a log that cannot be written must not take them along.
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, DataError):
         path = run.parent / FILE
+        # half a line, of a process that was killed, must not take this one along
+        begun = path.exists() and not path.read_bytes().endswith(b"\n")
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            file.write(
+                "\n" * begun + json.dumps({**line, KEY: digest_of_values(line)}, ensure_ascii=False) + "\n"
+            )
             file.flush()
             os.fsync(file.fileno())
         count = sum(1 for one in _lines(path) if one.get("split_fingerprint") == kept["split_fingerprint"])
@@ -80,7 +86,8 @@ def summarise(runs: Sequence[Path], split: str = "test", protocol: str | None = 
     Runs are of one configuration if their recipes differ in the seed alone. Of each run the last evaluation of the
     split counts, under `protocol` (the beginning of its name, e.g. "flickr8k") if one is given.
 
-    Raises `DataError` for a folder without an evaluation of the split, `CheckpointError` for one that is no run.
+    Raises `DataError` for a folder without an evaluation of the split, and for a damaged log, `CheckpointError` for a
+    folder that is no run.
     """
     found: dict[tuple[str, str], list[tuple[Path, dict[str, Any], int]]] = {}
     for run in runs:
@@ -131,15 +138,25 @@ def _configuration(run: Path, line: Mapping[str, Any]) -> str:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log; half a line, of a process that was killed, is left out."""
+    """The lines of a log; half a line, of a process that was killed, is left out. Raises `DataError`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return []
     found = []
-    for line in text.splitlines():
-        with suppress(ValueError):
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
             value = json.loads(line)
-            if isinstance(value, dict):
-                found.append(value)
+        except (ValueError, RecursionError):
+            # half a line has neither its digest, which stands last, nor its end
+            if f'"{KEY}"' not in line and not line.endswith('"}'):
+                continue
+            value = {}
+        try:
+            found.append(opened(value))
+        except (ValueError, AttributeError):
+            raise DataError(
+                f"{path}: line {number} is damaged, or of a version before lines had a digest; remove it and evaluate "
+                "again"
+            ) from None
     return found

@@ -6,7 +6,8 @@ and puts a line there whose `continues` is the digest that the next one follows;
 person, and each changed line keeps the digest that it had. Servers may go on writing meanwhile.
 
 Anybody who may write the file can do the same. So the first line is not proven, nor what stood before it; of a line
-with `forgotten` only its place is, and `verify` counts such lines. No other line can bridge a gap.
+with `forgotten` only its place is, and `verify` counts such lines. Lines are numbered, so that such a line stands for
+one line alone. No other line can bridge a gap.
 """
 
 import errno
@@ -65,7 +66,7 @@ class AuditVerification(ResponseModel):
     """Lines from which something was removed; of these only their place is proven."""
 
     digest: str | None
-    """Digest of the last line; keep it elsewhere, to ask for it later."""
+    """Number and digest of the last line, "12:4c1e…"; keep it elsewhere, to ask for it later."""
 
     holds: bool | None
     """True if a line has the digest that was asked for; null if none was."""
@@ -97,6 +98,7 @@ class AuditLog:
         self._one = threading.Lock()
         self._end: tuple[int, ...] | None = None
         self._follows: str | None = None
+        self._number = 0
         self._closed = threading.Event()
         try:
             # refused when the server starts, not at its first request
@@ -124,7 +126,8 @@ class AuditLog:
                 facts = without(facts, gone, Said(()))
             # random: without it a digest would tell whoever guesses right what a forgotten line has said
             salt = secrets.token_hex(16)
-            line = _line({"time": _now(), **facts, "salt": salt, "previous": self._follows})
+            chained = {"number": self._number + 1, "previous": self._follows}
+            line = _line({"time": _now(), **facts, "salt": salt, **chained})
             self._write(handle, line)
 
     def trim(self) -> None:
@@ -148,10 +151,10 @@ class AuditLog:
         """Find the line that the next one follows; a file without lines gets a first one."""
         if _state(handle) == self._end:
             return
-        self._follows = _last(handle, self.file)
+        self._follows, self._number = _last(handle, self.file)
         if not os.fstat(handle).st_size:
-            reason = "a new file"
-            self._write(handle, _line({"time": _now(), "request": BEGIN, "reason": reason, "previous": None}))
+            facts = {"time": _now(), "request": BEGIN, "reason": "a new file"}
+            self._write(handle, _line({**facts, "number": 1, "previous": None}))
 
     def _write(self, handle: int, line: bytes) -> None:
         before = os.fstat(handle).st_size
@@ -162,7 +165,7 @@ class AuditLog:
             raise OSError("disk full")
         if self.fsync:
             os.fsync(handle)
-        self._end, self._follows = _state(handle), _digest(line)
+        self._end, self._follows, self._number = _state(handle), _digest(line), self._number + 1
 
 
 def verify(file: Path, holds: str | None = None) -> AuditVerification:
@@ -173,18 +176,20 @@ def verify(file: Path, holds: str | None = None) -> AuditVerification:
     file that cannot be read.
     """
     lines, removed, forgotten, since, follows, digest, fault = 0, 0, 0, None, None, None, None
-    found = False
+    number, found = 0, False
     try:
         with file.open("rb") as text:
             for lines, raw in enumerate(text, start=1):
                 line = raw.removesuffix(b"\n")
-                fault = _fault(line, raw, lines, follows)
+                read = _read(line) or {}
+                number = _number(read) if lines == 1 else number + 1
+                fault = _fault(line, raw, lines, follows, number)
                 if fault is not None:
                     break
-                read = _read(line) or {}
                 follows = _following(line, first=lines == 1)
                 # of a line that was changed by `forget`, the digest that it had
-                digest = follows if _is_forgotten(read) else _digest(line)
+                # with the number: else this line could be forged as a forgotten one, and those before it be gone
+                digest = f"{number}:{follows if _is_forgotten(read) else _digest(line)}"
                 forgotten += _is_forgotten(read)
                 if lines == 1 and isinstance(read.get("removed"), int):
                     removed = read["removed"]
@@ -222,6 +227,7 @@ def trim(file: Path, before: datetime) -> int:
         _expect_log(handle, file)
         _part(file).unlink(missing_ok=True)
         first = next(_lines(handle), b"")
+        before_first = _number(_read(first) or {}) - 1
         doomed = 0
         for number, line in enumerate(_lines(handle), start=1):
             if _is_old(line, cutoff):
@@ -240,7 +246,9 @@ def trim(file: Path, before: datetime) -> int:
                     facts = {"time": now, "request": BEGIN, "reason": "old lines were removed"}
                     follows = _following(line, first=number == 1)
                     removed = count + (earlier or 0)
-                    yield _line({**facts, "removed": removed, "continues": follows, "previous": None})
+                    # the number of the last line that it stands for
+                    chained = {"number": before_first + number, "continues": follows, "previous": None}
+                    yield _line({**facts, "removed": removed, **chained})
                 elif number > doomed:
                     yield line
 
@@ -314,17 +322,19 @@ def _forgetting(file: Path, keys: Collection[str], texts: Collection[str]) -> It
 
 def _forgotten(handle: int, keys: Collection[str], said: Said) -> Iterator[bytes]:
     follows: str | None = None
+    before = 0
     for number, raw in enumerate(_lines(handle), start=1):
         line = _read(raw)
-        bare = _damaged(follows) if line is None else without(line, keys, said)
+        bare = _damaged(follows, before + 1) if line is None else without(line, keys, said)
+        before = _number(bare)
         follows = _following(raw, first=number == 1)
         yield raw if bare is line else _line({**bare, "digest": follows})
 
 
-def _damaged(follows: str | None) -> dict[str, Any]:
+def _damaged(follows: str | None, number: int) -> dict[str, Any]:
     """The line that stands in the place of one that could hold anything."""
-    reason = "a line that was no JSON was removed"
-    return {"time": _now(), "request": BEGIN, "reason": reason, "previous": follows, "forgotten": True}
+    facts = {"time": _now(), "request": BEGIN, "reason": "a line that was no JSON was removed"}
+    return {**facts, "number": number, "previous": follows, "forgotten": True}
 
 
 def lines_removed(line: bytes) -> bool:
@@ -344,13 +354,24 @@ def _is_old(line: bytes, cutoff: str) -> bool:
     return line.startswith(_START) and line[len(_START) :][: len(cutoff)] < cutoff.encode()
 
 
-def _fault(line: bytes, raw: bytes, number: int, follows: str | None) -> str | None:
+def _is_first(read: Mapping[str, Any]) -> bool:
+    return read.get("request") == BEGIN and _number(read) > 0
+
+
+def _number(read: Mapping[str, Any]) -> int:
+    """A line's number in the chain; 0 if it has none."""
+    number = read.get("number")
+    return number if isinstance(number, int) else 0
+
+
+def _fault(line: bytes, raw: bytes, place: int, follows: str | None, number: int) -> str | None:
     read = _read(line)
     if read is None or raw == line:
         return "the line is cut off or no JSON object"
-    if number == 1 and not (read.get("request") == BEGIN and read.get("previous", "") is None):
+    if place == 1 and not (read.get("request") == BEGIN and read.get("previous", "") is None):
         return "the file does not begin with the first line of a chain"
-    if number > 1 and read.get("previous") != follows:
+    # numbers: one line that claims to be forgotten could stand for many, or for none
+    if (place > 1 and read.get("previous") != follows) or not 1 <= _number(read) == number:
         return "the line does not follow the one before it: a line was changed, removed or put in"
     return None
 
@@ -425,14 +446,15 @@ def _expect_log(handle: int, file: Path) -> None:
         raise SettingsError(f"{file}: it is no audit log of this version; nothing was changed")
 
 
-def _last(handle: int, file: Path) -> str | None:
-    """The digest that the next line follows; None for a file without lines. A line that is cut off is removed."""
+def _last(handle: int, file: Path) -> tuple[str | None, int]:
+    """The digest that the next line follows, and the last line's number; None for a file without lines.
+
+    A line that is cut off is removed.
+    """
     size = os.fstat(handle).st_size
     first, end, _ = os.pread(handle, _TAIL, 0).partition(b"\n")
     # a first line that was cut off begins like one
-    begun = (
-        (_read(first) or {}).get("request") == BEGIN if end else first[: len(_START)] == _START[: len(first)]
-    )
+    begun = _is_first(_read(first) or {}) if end else first[: len(_START)] == _START[: len(first)]
     if size and not begun:
         raise SettingsError(f"{file}: it is no audit log of this version; move it away")
     tail, at = b"", size
@@ -447,7 +469,8 @@ def _last(handle: int, file: Path) -> str | None:
     if rest:
         # of a power cut or a full disk: its request was never answered
         os.ftruncate(handle, size - len(rest))
-    return _following(whole.rpartition(b"\n")[2], first=is_first) if whole else None
+    last = whole.rpartition(b"\n")[2]
+    return (_following(last, first=is_first), _number(_read(last) or {})) if whole else (None, 0)
 
 
 def _lines(handle: int) -> Iterator[bytes]:

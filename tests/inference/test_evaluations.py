@@ -86,3 +86,26 @@ def test_lines_are_plain_json(tmp_path: Path) -> None:
     line = json.loads((tmp_path / "run" / FILE).read_text())
     assert (line["seed"], line["split"], line["image_to_text"]) == (3, "test", {"R@1": 12.5})
     assert line["date"].endswith("+00:00")
+
+
+def test_a_changed_byte_of_a_line_is_found(tmp_path: Path) -> None:
+    """Any byte but layout, so that no figure and no count is another without an error."""
+    checkpoint = _run(tmp_path / "run", 3)
+    for value in (12.5, 20.0):
+        noted(_report(value, 3), checkpoint)
+    file = tmp_path / "run" / FILE
+    whole = file.read_bytes()
+    for place, byte in enumerate(whole):
+        if chr(byte).isspace():
+            continue
+        file.write_bytes(whole[:place] + bytes([byte ^ 1]) + whole[place + 1 :])
+        with pytest.raises(DataError, match=r"evaluations\.jsonl: line [12] is damaged"):
+            summarise([tmp_path / "run"])
+    assert noted(_report(1.0, 3), checkpoint).provenance["evaluations_of_split"] is None
+
+
+def test_half_a_line_does_not_take_the_next_one_along(tmp_path: Path) -> None:
+    checkpoint = _run(tmp_path / "run", 3)
+    with (tmp_path / "run" / FILE).open("w") as file:
+        file.write('{"split": "te')
+    assert noted(_report(1.0, 3), checkpoint).provenance["evaluations_of_split"] == 1

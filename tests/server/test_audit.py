@@ -244,6 +244,7 @@ def test_no_line_bridges_a_gap(tmp_path: Path, data: st.DataObject) -> None:
         "time": read(file)[begin]["time"],
         "request": "begin",
         "reason": "old lines were removed",
+        "number": end,
     }
     if data.draw(st.booleans()):
         bridge |= {"removed": end - begin}
@@ -261,6 +262,32 @@ def test_no_line_bridges_a_gap(tmp_path: Path, data: st.DataObject) -> None:
     assert report.sound == (is_first and end < len(lines))
     if report.sound:
         assert file.read_bytes().splitlines()[1:] == lines[end:]
+
+
+@PER_EXAMPLE
+@given(data=st.data())
+def test_a_forgotten_line_stands_for_one_line(tmp_path: Path, data: st.DataObject) -> None:
+    """Forged ones keep the chain of digests whole, but can be neither more nor fewer than the lines were."""
+    file = tmp_path / "audit.jsonl"
+    written(file, *({"request": "search", "text": f"query {n}"} for n in range(8)))
+    kept, lines = verify(file).digest, file.read_bytes().splitlines()
+    begin = data.draw(st.integers(1, 8))
+    # the last one that goes; begin - 1: none does
+    end = data.draw(st.integers(begin - 1, 8))
+    count = data.draw(st.integers(0, 9))
+    first = data.draw(st.integers(1, 9)) if data.draw(st.booleans()) else begin + 1
+    forged, follows = [], audit._digest(lines[begin - 1])
+    for number in range(count):
+        digest = audit._digest(lines[end]) if number == count - 1 else f"{number:064}"
+        said = {"time": "2026-01-01", "who": "bob", "number": first + number, "previous": follows}
+        forged.append(json.dumps({**said, "forgotten": True, "digest": digest}).encode())
+        follows = digest
+    file.write_bytes(b"\n".join([*lines[:begin], *forged, *lines[end + 1 :]]) + b"\n")
+    report = verify(file, kept)
+    if report.sound:
+        assert (count, first) == (end + 1 - begin, begin + 1) or not count
+        assert report.forgotten == count
+        assert report.lines == 9
 
 
 def test_a_line_that_is_called_forgotten_is_counted(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def test_each_query_is_recorded(client: TestClient, file: Path, tmp_path: Path) 
     assert line.pop("time").endswith("+00:00")
     assert len(line.pop("previous")) == 64
     assert len(line.pop("salt")) == 32
+    assert line.pop("number") == 2
     assert line == {
         "who": None,
         "client": "testclient",
