@@ -15,6 +15,7 @@ pip, and would have to hold the same numbers.
 """
 
 import asyncio
+import logging
 import math
 import re
 import selectors
@@ -95,6 +96,10 @@ _PROMPT = 0.25
 """Seconds that a client may take without being counted as slow."""
 
 
+_LOG = logging.getLogger("uvicorn.error.connections")
+_LOG.setLevel(logging.ERROR)
+
+
 class Connection(H11Protocol):
     """One connection, which knows since when its client keeps the server waiting.
 
@@ -104,6 +109,8 @@ class Connection(H11Protocol):
 
     def __init__(self, *args: Any, most: int, each: int, guarded: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # uvicorn warns of every request that is none, or asks for WebSocket: a stranger could fill a disk with that
+        self.logger = _LOG
         self._most, self._each, self._guarded = most, each, guarded
         self.opened = self._asking = self.loop.time()
         self.is_unread = True

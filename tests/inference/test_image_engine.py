@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +9,14 @@ import torch
 import limner
 from limner.data.records import Dataset
 from limner.errors import SettingsError
-from limner.inference.image_engine import BackbonePass, OpenVINOModule
+from limner.inference.image_engine import BackbonePass, OpenVINOModule, require_openvino
 from limner.inference.precision import Precision
 from limner.models.image import LAST_MAP, BackboneSettings, build_backbone
 
-pytest.importorskip("openvino")
+try:
+    require_openvino()
+except SettingsError as missing:
+    pytest.skip(str(missing), allow_module_level=True)
 
 
 def pictures(count: int, height: int, width: int) -> np.ndarray:
@@ -63,3 +68,17 @@ def test_without_the_library(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> 
         limner.load(toy_run, engine="openvino")
     with pytest.raises(SettingsError, match="not installed"):
         OpenVINOModule(torch.nn.Identity(), (8, 8), "fp32")
+
+
+def test_its_telemetry_stays_out() -> None:
+    """In a process of its own, which has not imported it before."""
+    script = (
+        "import sys\n"
+        "from limner.inference.image_engine import require_openvino\n"
+        "require_openvino()\n"
+        "from openvino.tools.ovc import convert_impl, telemetry_utils\n"
+        "assert 'openvino_telemetry' not in sys.modules\n"
+        "print(convert_impl.tm.__name__, telemetry_utils.tm.__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["openvino.tools.ovc.telemetry_stub"] * 2, done.stderr

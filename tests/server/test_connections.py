@@ -167,9 +167,13 @@ def test_a_body_of_two_lengths(engine: Engine, order: str) -> None:
     assert got.count(b"HTTP/1.1") == 1
 
 
-def test_what_is_no_request(engine: Engine) -> None:
+def test_what_is_no_request(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     with served(engine) as address, dialled(address, b"hello\r\n\r\n") as one:
         got, _ = rest(one)
+        with dialled(address, GET + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n") as other:
+            assert other.recv(4096).startswith(b"HTTP/1.1 200")
+    # strangers must not fill a disk
+    assert caplog.text == ""
     assert got.startswith(b"HTTP/1.1 400")
     assert b"application/problem+json" in got
 
