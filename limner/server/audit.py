@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from limner.errors import DataError, SettingsError
-from limner.server.audit_lines import Said, keys_in, without
+from limner.server.audit_lines import Said, is_forgotten, keys_in, number_of, read_line, without
 from limner.wire import ResponseModel
 
 BEGIN = "begin"
@@ -181,16 +181,16 @@ def verify(file: Path, holds: str | None = None) -> AuditVerification:
         with file.open("rb") as text:
             for lines, raw in enumerate(text, start=1):
                 line = raw.removesuffix(b"\n")
-                read = _read(line) or {}
-                number = _number(read) if lines == 1 else number + 1
+                read = read_line(line) or {}
+                number = number_of(read) if lines == 1 else number + 1
                 fault = _fault(line, raw, lines, follows, number)
                 if fault is not None:
                     break
                 follows = _following(line, first=lines == 1)
                 # of a line that was changed by `forget`, the digest that it had
                 # with the number: else this line could be forged as a forgotten one, and those before it be gone
-                digest = f"{number}:{follows if _is_forgotten(read) else _digest(line)}"
-                forgotten += _is_forgotten(read)
+                digest = f"{number}:{follows if is_forgotten(read) else _digest(line)}"
+                forgotten += is_forgotten(read)
                 if lines == 1 and isinstance(read.get("removed"), int):
                     removed = read["removed"]
                 if since is None and read.get("request") != BEGIN:
@@ -227,7 +227,7 @@ def trim(file: Path, before: datetime) -> int:
         _expect_log(handle, file)
         _part(file).unlink(missing_ok=True)
         first = next(_lines(handle), b"")
-        before_first = _number(_read(first) or {}) - 1
+        before_first = number_of(read_line(first) or {}) - 1
         doomed = 0
         for number, line in enumerate(_lines(handle), start=1):
             if _is_old(line, cutoff):
@@ -292,7 +292,7 @@ class ErasableLog:
         if not self.file.exists():
             return 0
         with _locked(self.file) as handle:
-            return sum(not named.isdisjoint(keys_in(_read(line) or {})) for line in _lines(handle))
+            return sum(not named.isdisjoint(keys_in(read_line(line) or {})) for line in _lines(handle))
 
 
 @contextmanager
@@ -310,7 +310,7 @@ def _forgetting(file: Path, keys: Collection[str], texts: Collection[str]) -> It
         _part(file).unlink(missing_ok=True)
         lines = changed = 0
         for raw in _lines(handle):
-            line, lines = _read(raw), lines + 1
+            line, lines = read_line(raw), lines + 1
             changed += line is None or without(line, named, said) is not line
         new = _replaced(file, handle, _forgotten(handle, named, said)) if changed else None
         try:
@@ -324,9 +324,9 @@ def _forgotten(handle: int, keys: Collection[str], said: Said) -> Iterator[bytes
     follows: str | None = None
     before = 0
     for number, raw in enumerate(_lines(handle), start=1):
-        line = _read(raw)
+        line = read_line(raw)
         bare = _damaged(follows, before + 1) if line is None else without(line, keys, said)
-        before = _number(bare)
+        before = number_of(bare)
         follows = _following(raw, first=number == 1)
         yield raw if bare is line else _line({**bare, "digest": follows})
 
@@ -343,7 +343,7 @@ def lines_removed(line: bytes) -> bool:
 
 
 def _removed(line: bytes) -> int | None:
-    read = _read(line) or {}
+    read = read_line(line) or {}
     removed = read.get("removed") if read.get("request") == BEGIN else None
     return removed if isinstance(removed, int) else None
 
@@ -355,47 +355,29 @@ def _is_old(line: bytes, cutoff: str) -> bool:
 
 
 def _is_first(read: Mapping[str, Any]) -> bool:
-    return read.get("request") == BEGIN and _number(read) > 0
-
-
-def _number(read: Mapping[str, Any]) -> int:
-    """A line's number in the chain; 0 if it has none."""
-    number = read.get("number")
-    return number if isinstance(number, int) else 0
+    return read.get("request") == BEGIN and number_of(read) > 0
 
 
 def _fault(line: bytes, raw: bytes, place: int, follows: str | None, number: int) -> str | None:
-    read = _read(line)
+    read = read_line(line)
     if read is None or raw == line:
         return "the line is cut off or no JSON object"
     if place == 1 and not (read.get("request") == BEGIN and read.get("previous", "") is None):
         return "the file does not begin with the first line of a chain"
     # numbers: one line that claims to be forgotten could stand for many, or for none
-    if (place > 1 and read.get("previous") != follows) or not 1 <= _number(read) == number:
+    if (place > 1 and read.get("previous") != follows) or not 1 <= number_of(read) == number:
         return "the line does not follow the one before it: a line was changed, removed or put in"
     return None
 
 
-def _read(line: bytes) -> dict[str, Any] | None:
-    try:
-        read = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return read if isinstance(read, dict) else None
-
-
 def _following(line: bytes, *, first: bool) -> str:
     """The digest that the line after this one must hold."""
-    read = _read(line) or {}
-    if _is_forgotten(read):
+    read = read_line(line) or {}
+    if is_forgotten(read):
         return str(read["digest"])
     # only where lines were removed at the start: anywhere else it would bridge a gap
     continues = read.get("continues") if first and read.get("request") == BEGIN else None
     return continues if isinstance(continues, str) else _digest(line)
-
-
-def _is_forgotten(read: Mapping[str, Any]) -> bool:
-    return read.get("forgotten") is True and isinstance(read.get("digest"), str)
 
 
 def _digest(line: bytes) -> str:
@@ -442,7 +424,7 @@ def _is_at(file: Path, handle: int) -> bool:
 def _expect_log(handle: int, file: Path) -> None:
     """Raise `SettingsError` for a file without a line of an audit log: rewriting it would destroy somebody's file."""
     # any line: the first one may be damaged
-    if os.fstat(handle).st_size and not any("previous" in (_read(line) or {}) for line in _lines(handle)):
+    if os.fstat(handle).st_size and not any("previous" in (read_line(line) or {}) for line in _lines(handle)):
         raise SettingsError(f"{file}: it is no audit log of this version; nothing was changed")
 
 
@@ -454,7 +436,7 @@ def _last(handle: int, file: Path) -> tuple[str | None, int]:
     size = os.fstat(handle).st_size
     first, end, _ = os.pread(handle, _TAIL, 0).partition(b"\n")
     # a first line that was cut off begins like one
-    begun = _is_first(_read(first) or {}) if end else first[: len(_START)] == _START[: len(first)]
+    begun = _is_first(read_line(first) or {}) if end else first[: len(_START)] == _START[: len(first)]
     if size and not begun:
         raise SettingsError(f"{file}: it is no audit log of this version; move it away")
     tail, at = b"", size
@@ -470,7 +452,7 @@ def _last(handle: int, file: Path) -> tuple[str | None, int]:
         # of a power cut or a full disk: its request was never answered
         os.ftruncate(handle, size - len(rest))
     last = whole.rpartition(b"\n")[2]
-    return (_following(last, first=is_first), _number(_read(last) or {})) if whole else (None, 0)
+    return (_following(last, first=is_first), number_of(read_line(last) or {})) if whole else (None, 0)
 
 
 def _lines(handle: int) -> Iterator[bytes]:

@@ -1,5 +1,6 @@
 """Lines of the audit log: the keys that they name, and a line without what it tells of images and texts."""
 
+import json
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping
@@ -69,3 +70,23 @@ def _found(line: Mapping[str, Any]) -> list[str]:
     found = line.get("found")
     # of a line that somebody else has written it could be anything
     return [str(key) for key in found] if isinstance(found, list) else []
+
+
+def read_line(line: bytes) -> dict[str, Any] | None:
+    """The fields of a line; None for what is no JSON object."""
+    try:
+        read = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return read if isinstance(read, dict) else None
+
+
+def number_of(read: Mapping[str, Any]) -> int:
+    """A line's number in the chain; 0 if it has none."""
+    number = read.get("number")
+    return number if isinstance(number, int) else 0
+
+
+def is_forgotten(read: Mapping[str, Any]) -> bool:
+    """True for a line that says that parts of it were forgotten, and which digest it had."""
+    return read.get("forgotten") is True and isinstance(read.get("digest"), str)
