@@ -8,7 +8,7 @@ import typer
 from limner.cli.console import out
 from limner.cli.contract import UnsoundError, command, group
 from limner.errors import DataError, SettingsError
-from limner.server.audit import AuditForgotten, AuditVerification
+from limner.server.audit_reports import AuditForgotten, AuditVerification
 
 app = group("Check a server's audit log, and remove what it tells of a person.")
 

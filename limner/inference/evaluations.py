@@ -144,7 +144,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     found = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):

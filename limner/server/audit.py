@@ -26,7 +26,7 @@ from typing import Any
 
 from limner.errors import DataError, SettingsError
 from limner.server.audit_lines import Said, is_forgotten, keys_in, number_of, read_line, without
-from limner.wire import ResponseModel
+from limner.server.audit_reports import AuditForgotten, AuditVerification
 
 BEGIN = "begin"
 """The `request` of a line that is no request: a chain begins here, or lines that stood here were removed."""
@@ -39,47 +39,6 @@ Erased = Callable[[Collection[str]], Collection[str]]
 """Says which keys of images were erased since a request began."""
 
 log = logging.getLogger("limner.server")
-
-
-class AuditVerification(ResponseModel):
-    """The result of `limner audit verify`."""
-
-    lines: int
-    """Lines of the file."""
-
-    sound: bool
-    """True if each line holds the digest of its predecessor, and the digest that was asked for was found."""
-
-    broken: int | None
-    """Number of the first line that does not fit, from 1."""
-
-    reason: str | None
-    """The fault, if there is one."""
-
-    removed: int
-    """Lines that the first line says were removed because they were old; nothing proves it."""
-
-    since: str | None
-    """Time of the first request that is left."""
-
-    forgotten: int
-    """Lines from which something was removed; of these only their place is proven."""
-
-    digest: str | None
-    """Number and digest of the last line, "12:4c1e…"; keep it elsewhere, to ask for it later."""
-
-    holds: bool | None
-    """True if a line has the digest that was asked for; null if none was."""
-
-
-class AuditForgotten(ResponseModel):
-    """The result of `limner audit forget`."""
-
-    lines: int
-    """Lines of the file."""
-
-    changed: int
-    """Lines from which something was removed."""
 
 
 class AuditLog:
@@ -451,8 +410,18 @@ def _last(handle: int, file: Path) -> tuple[str | None, int]:
     if rest:
         # of a power cut or a full disk: its request was never answered
         os.ftruncate(handle, size - len(rest))
+    if not whole:
+        return None, 0
     last = whole.rpartition(b"\n")[2]
-    return (_following(last, first=is_first), number_of(read_line(last) or {})) if whole else (None, 0)
+    return _following(last, first=is_first), number_of(read_line(last) or {}) or _counted(handle)
+
+
+def _counted(handle: int) -> int:
+    """The last line's number where it cannot be read: it goes on from the ones before, as in `_forgotten`."""
+    number = 0
+    for line in _lines(handle):
+        number = number_of(read_line(line) or {}) or number + 1
+    return number
 
 
 def _lines(handle: int) -> Iterator[bytes]:

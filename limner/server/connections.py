@@ -230,7 +230,7 @@ class Connection(H11Protocol):
 def _fault(begun: bytes) -> str | None:
     """Say what the beginning of a request has that would take h11 long to parse, in pure Python; None for nothing.
 
-    100 clients that sent a body of 8,000 chunks a second each kept the right token out, 300 with 12,000 headers, too.
+    100 clients that sent a body of 8,000 chunks a second each kept the right token out, 999 with 12,000 headers, too.
     """
     # lines end by \n alone, too, as h11 reads them
     head = re.split(rb"\n\r?\n", begun, maxsplit=1)[0]

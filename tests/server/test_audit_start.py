@@ -1,11 +1,12 @@
 """An audit log whose first line was cut off by a power cut goes on; a file that is no audit log is refused."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from limner.errors import SettingsError
-from limner.server.audit import AuditLog, verify
+from limner.server.audit import AuditLog, forget, verify
 
 
 def test_a_first_line_that_is_cut_off_anywhere(tmp_path: Path) -> None:
@@ -30,3 +31,19 @@ def test_a_short_file_that_is_no_log(tmp_path: Path, content: bytes) -> None:
         with pytest.raises(SettingsError, match="no audit log"):
             AuditLog(other)
         assert other.read_bytes() == content
+
+
+@pytest.mark.parametrize("damaged", [1, 3])
+def test_a_last_line_that_is_damaged_has_its_number(tmp_path: Path, damaged: int) -> None:
+    """Lines go on behind it, and are sound once it has been taken out."""
+    file = tmp_path / "audit.jsonl"
+    log = AuditLog(file)
+    for _ in range(3):
+        log.append({"request": "search"})
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:-damaged]) + b"no line\n" * damaged)
+    AuditLog(file).append({"request": "search"})
+    assert verify(file).broken == 5 - damaged
+    forget(file, ["0" * 32])
+    assert verify(file).sound
+    assert json.loads(file.read_bytes().splitlines()[-1])["number"] == 5
