@@ -7,6 +7,7 @@ state is written only between epochs.
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from limner.errors import CheckpointError, DataError, SettingsError
 from limner.inference.checkpoint import load_into, read_checkpoint
 from limner.inference.precision import pick_precision
 from limner.models.registry import network_class
+from limner.training.average import WeightAverage
 from limner.training.feature_cache import cached_views
 from limner.training.log import EpochEnded, Listener, MetricsLog, Preparing, StageEnded, Stepped, silent
 from limner.training.optimiser import make_optimisers, rate_at, set_rate
@@ -111,6 +113,7 @@ class _Training:
         self.objective = self.data.objective.to(self.device)
         self.model = self.objective.model
         self.progress = Progress()
+        self.average: WeightAverage | None = None
         self.log = MetricsLog(out, enabled=self.accelerator.is_main_process)
         self.classes = self.data.pairs.groups
 
@@ -172,7 +175,8 @@ class _Training:
         for index in range(self.progress.stage, len(self.recipe.stages)):
             self._stage(index, resumed and index == self.progress.stage)
         self.progress.finished = True
-        # Without the optimisers' moments: a finished run needs its weights and progress alone.
+        # Without moments and average: a finished run needs its weights and progress alone.
+        self.average = None
         self._write_state(())
         return self.out
 
@@ -190,9 +194,13 @@ class _Training:
         # Anew for each stage: its parts learn at other rates, and moments of the stage before would push the first
         # steps.
         optimisers = make_optimisers(work.parts, stage)
+        self.average = None
+        if stage.average is not None:
+            work.train_mode()  # which batch norms gather statistics depends on it
+            self.average = WeightAverage(work.objective, stage.average.decay)
         if resumed:
             # Before `prepare`: it wraps the optimisers, and the state's numbers are those of the bare ones.
-            restore(self.out, self.objective, optimisers)
+            restore(self.out, self.objective, optimisers, self.average)
         # A run that was killed between its last epoch and the next stage needs no features of this one.
         if not (ended := self._ended(stage)):
             work.read_features()
@@ -281,6 +289,8 @@ class _Training:
                 optimiser.step()
             # After the update: what is remembered is of the batch, what is held to a form are the new weights.
             work.after_step()
+            if self.average is not None and stage.average is not None and epoch >= stage.average.start:
+                self.average.update()
             # Shares are equal but for one pair, so the others' are not asked for.
             done += pairs * self.accelerator.num_processes
             for name, value in losses.items():
@@ -293,6 +303,11 @@ class _Training:
         return {name: total / steps for name, total in sums.items()}, rate, per_second
 
     def _validate(self, work: Stage, row: dict[str, Any]) -> bool:
+        """Measure the weights, or their average where the stage has one, note the measures, and keep the best."""
+        with nullcontext() if self.average is None else self.average.in_place(work.project_weights):
+            return self._validate_as_it_stands(work, row)
+
+    def _validate_as_it_stands(self, work: Stage, row: dict[str, Any]) -> bool:
         """Measure, note the measures in the row, and keep the weights if they are the stage's best."""
         report = work.validate()
         value = score(report, self.recipe.select)
@@ -350,7 +365,7 @@ class _Training:
     def _write_state(self, optimisers: Sequence[torch.optim.Optimizer]) -> None:
         if self.accelerator.is_main_process:
             # One process writes; the others wait, or the next stage would read a file that is not there yet.
-            write_state(self.out, self.objective, optimisers, self.progress, self.data.identity)
+            write_state(self.out, self.objective, optimisers, self.progress, self.data.identity, self.average)
         self.accelerator.wait_for_everyone()
 
 

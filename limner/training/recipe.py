@@ -57,6 +57,15 @@ class ScheduleSettings(Settings):
     """Epochs over which the rate rises linearly from 0."""
 
 
+class AverageSettings(Settings):
+    """The moving average of a stage's weights (`limner.training.average`)."""
+
+    decay: float = Field(default=0.999, gt=0, lt=1)
+    """Factor by which the weights of a step count less at each later one; about the last 1 / (1 - decay) count."""
+    start: int = Field(default=0, ge=0)
+    """Epochs at the beginning of the stage that are left out; until then validation sees the weights themselves."""
+
+
 class PairSettings(Settings):
     """The pairs of a picture and a sentence that a rerank stage learns to tell (identity-aware, section 4.2).
 
@@ -129,6 +138,9 @@ class StageSettings(Settings):
     """Parts with an optimiser of their own, e.g. {"backbone": {"name": "sgd"}}; all follow the one schedule."""
     schedule: ScheduleSettings = ScheduleSettings()
     """The learning rate over the stage."""
+    average: AverageSettings | None = None
+    """The moving average of the weights, which is validated, kept and handed to the next stage in place of the weights
+    that training goes on with; {} = by its defaults, None = none."""
     validate_every: int = Field(default=1, ge=1)
     """Epochs between two validations; the last epoch always ends with one."""
 
@@ -170,6 +182,10 @@ class StageSettings(Settings):
         if self.sentences == "all" and self.pairing == "group":
             raise ValueError(
                 "pairing=group draws a sentence for each picture; with sentences=all there is none to draw"
+            )
+        if self.average is not None and self.average.start >= self.epochs:
+            raise ValueError(
+                f"average.start={self.average.start} leaves out all of the epochs={self.epochs}; lower it"
             )
         return self
 

@@ -254,6 +254,9 @@ class RerankStage(Stage):
     def after_step(self) -> None:
         """Nothing is remembered of a batch."""
 
+    def project_weights(self) -> None:
+        """The cross-encoder holds its weights to nothing."""
+
     def validate(self) -> Report:
         """Both directions on the validation split: the embedding screens, the cross-encoder as it stands re-ranks."""
         if self._screening is None:

@@ -82,6 +82,10 @@ class Stage(ABC):
         """Remember what later steps need of a batch."""
 
     @abstractmethod
+    def project_weights(self) -> None:
+        """Bring the weights back to what the network holds them to; most hold them to nothing."""
+
+    @abstractmethod
     def validate(self) -> Report:
         """Both directions on the validation split, by the network as it stands."""
 
@@ -232,8 +236,12 @@ class EmbeddingStage(Stage):
     def after_step(self) -> None:
         """Remember the batch for losses and sampler, and bring the weights back to what the network holds them to."""
         self.objective.after_step(self.accelerator.gather)
-        self.model.after_step()
+        self.project_weights()
         self.sampler.after_step()
+
+    def project_weights(self) -> None:
+        """Bring the weights back to what the network holds them to, e.g. orthonormal rows."""
+        self.model.after_step()
 
     def validate(self) -> Report:
         """Both directions on the validation split, by the network as it stands: re-ranked where it re-ranks itself."""

@@ -1,7 +1,8 @@
 """The state to resume from: everything that the next epoch depends on and that the seed does not give.
 
 Random numbers are drawn anew for each step from (seed, stage, epoch, step), pictures and schedules are functions of
-the same, so a state holds just the weights, the optimiser's moments, where the run is, and what was best.
+the same, so a state holds just the weights, the optimiser's moments, the average of the weights if the stage has one,
+where the run is, and what was best.
 """
 
 import json
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from limner.errors import CheckpointError, SettingsError
 from limner.inference.checkpoint import load_into, read_checkpoint, read_description, write_checkpoint
+from limner.training.average import WeightAverage
 from limner.training.recipe import Recipe
 
 STATE_FILE = "last.safetensors"
@@ -52,6 +54,7 @@ def write_state(
     optimisers: Sequence[torch.optim.Optimizer],
     progress: Progress,
     identity: dict[str, Any],
+    average: WeightAverage | None = None,
 ) -> None:
     """Write the state atomically; `identity` is what a resumed run must agree with (recipe, data)."""
     # The prefix keeps the two kinds apart in one flat file of tensors.
@@ -67,6 +70,10 @@ def write_state(
                     tensors[f"optimiser.{first + index}.{name}"] = value
                 elif value is not None:
                     scalars[f"{first + index}.{name}"] = float(value)
+    if average is not None:
+        # Beside the weights and not in their place: training goes on with these.
+        tensors |= {f"average.{name}": tensor for name, tensor in average.values.items()}
+        scalars["average.steps"] = average.steps
     description = {"progress": asdict(progress), "identity": identity, "scalars": scalars}
     # Weights and progress in one file: two could be of two epochs after a kill.
     write_checkpoint(folder / STATE_FILE, tensors, {"state": description})
@@ -130,22 +137,29 @@ def _by_name(values: list[Any]) -> dict[Any, Any]:
     return dict(zip(named, values, strict=True))
 
 
-def restore(folder: Path, objective: nn.Module, optimisers: Sequence[torch.optim.Optimizer]) -> None:
-    """Load weights and the optimisers' moments. Raises `CheckpointError`."""
+def restore(
+    folder: Path,
+    objective: nn.Module,
+    optimisers: Sequence[torch.optim.Optimizer],
+    average: WeightAverage | None = None,
+) -> None:
+    """Load weights, their average and the optimisers' moments. Raises `CheckpointError`."""
     path = folder / STATE_FILE
     tensors, description = read_checkpoint(path)
-    weights = {
-        name.removeprefix("objective."): value
-        for name, value in tensors.items()
-        if name.startswith("objective.")
-    }
-    load_into(objective, weights, path)
+    load_into(objective, _of("objective.", tensors), path)
+    scalars = dict(description["state"]["scalars"])
+    steps = scalars.pop("average.steps", 0)
+    if average is not None:
+        try:
+            average.restore(_of("average.", tensors), int(steps))
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}") from None
     moments: dict[int, dict[str, Any]] = {}
     for name, value in tensors.items():
         if name.startswith("optimiser."):
             _, index, key = name.split(".", 2)
             moments.setdefault(int(index), {})[key] = value
-    for name, scalar in description["state"]["scalars"].items():
+    for name, scalar in scalars.items():
         index, key = name.split(".", 1)
         moments.setdefault(int(index), {})[key] = scalar
     for first, optimiser in _numbered(optimisers):
@@ -158,6 +172,10 @@ def restore(folder: Path, objective: nn.Module, optimisers: Sequence[torch.optim
             optimiser.load_state_dict(whole)
         except ValueError as error:
             raise CheckpointError(f"{path}: the optimiser's state does not fit ({error})") from None
+
+
+def _of(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _numbered(optimisers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[int, torch.optim.Optimizer]]:
