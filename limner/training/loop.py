@@ -23,6 +23,7 @@ from limner.inference.checkpoint import load_into, read_checkpoint
 from limner.inference.precision import pick_precision
 from limner.models.registry import network_class
 from limner.training.average import WeightAverage
+from limner.training.chunks import expect_no_statistics_of_chunks
 from limner.training.feature_cache import cached_views
 from limner.training.log import EpochEnded, Listener, MetricsLog, Preparing, StageEnded, Stepped, silent
 from limner.training.optimiser import make_optimisers, rate_at, set_rate
@@ -119,6 +120,9 @@ class _Training:
 
     def _check_batches(self) -> None:
         for stage in self.recipe.stages:
+            if stage.chunk is not None:
+                # Before the first stage: the mistake may be one of the last, hours away.
+                expect_no_statistics_of_chunks(self.data.objective.model, stage)
             pairs = self.data.pairs
             available = len(pairs.groups)
             # A rerank stage has pairs for each sentence, so a set of few images can still fill its steps.

@@ -23,6 +23,7 @@ from limner.losses.loss import (
     Sextuples,
 )
 from limner.models.dual_encoder import DualEncoder
+from limner.training.chunks import embed_in_chunks
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ class Objective(nn.Module):
                 self.losses[settings.kind] = settings.build(model.dim, classes)
                 if settings.part is not None:
                     self._parts[settings.part] = settings.kind
+        # Pairs that pass the network at once; None = all of a batch.
+        self.chunk: int | None = None
         # Empty until `use`: nothing can be summed by mistake before a stage has begun.
         self.settings: tuple[LossSettings, ...] = ()
 
@@ -130,6 +133,11 @@ class Objective(nn.Module):
         return {"loss": torch.stack(weighted).sum(), **values, **extra}
 
     def _embedded(self, batch: TrainingBatch) -> Embedded:
+        if self.chunk is not None and len(batch.groups) > self.chunk:
+            images, texts = embed_in_chunks(
+                self.model, batch.images, batch.token_ids, batch.phrases, batch.words_below, self.chunk
+            )
+            return Embedded(images, texts, batch.groups, batch.classes, images, texts)
         # Words and phrases compare all pairs of a batch, so they are computed only for losses that read them.
         local = any("levels" in settings.needs for settings in self.settings)
         images, texts, matches = self.model.embed_pairs(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
+from limner.models.image import ImageEncoder
 from limner.training.recipe import OptimiserSettings, ScheduleSettings, StageSettings
 
 
@@ -95,3 +96,12 @@ def freeze_parts(parts: Mapping[str, Sequence[nn.Parameter]], stage: StageSettin
         for parameter in parameters:
             # On again, too: a part may have been frozen by the stage before.
             parameter.requires_grad_(part not in stage.frozen)
+
+
+def hold_backbone(backbone: ImageEncoder, stage: StageSettings) -> None:
+    """Hold what a stage does not learn of a backbone: all of it, the layers before one, or its statistics."""
+    backbone.set_frozen(
+        "backbone" in stage.frozen,
+        fixed_statistics=stage.backbone_statistics == "fixed",
+        until=stage.backbone_from,
+    )

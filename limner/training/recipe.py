@@ -107,6 +107,9 @@ class StageSettings(Settings):
     """Stop after so many validations without a better one; None = run all epochs."""
     batch: int = Field(default=32, ge=2)
     """Pairs of a picture and a sentence in one step, over all processes."""
+    chunk: int | None = Field(default=None, ge=1)
+    """Pairs that pass the network at once on each process, for large batches in little memory; the losses still see the
+    whole batch (GradCache). None = all of them."""
     sentences: Literal["one", "all"] = "one"
     """An epoch takes one random sentence a picture, or every sentence once."""
     pairing: Literal["image", "group"] = "image"
@@ -167,6 +170,14 @@ class StageSettings(Settings):
         kinds = Counter(loss.kind for loss in self.losses)
         if twice := [kind for kind, count in kinds.items() if count > 1]:
             raise ValueError(f"losses: '{twice[0]}' stands there twice")
+        # More than the embeddings of a batch's pairs, which are all that is kept of its chunks.
+        beyond = self.needs & {"levels", "mined", "sextuples"}
+        if self.chunk is not None and beyond:
+            kind = next(loss.kind for loss in self.losses if loss.needs & beyond)
+            raise ValueError(
+                f"chunk: losses.{kind} needs {min(beyond)}, which is more than the embeddings of a batch; leave out "
+                "chunk, or what the loss needs it for"
+            )
         # Both put rows behind the batch, and each would take the other's for its own.
         if {"mined", "sextuples"} <= self.needs:
             raise ValueError(
@@ -182,6 +193,10 @@ class StageSettings(Settings):
         if self.sentences == "all" and self.pairing == "group":
             raise ValueError(
                 "pairing=group draws a sentence for each picture; with sentences=all there is none to draw"
+            )
+        if self.chunk is not None and self.reranker_pairs is not None:
+            raise ValueError(
+                "a stage with `reranker_pairs` learns from single pairs; lower its batch, not chunk"
             )
         if self.average is not None and self.average.start >= self.epochs:
             raise ValueError(

@@ -20,7 +20,7 @@ from limner.models.image import ImageEncoder
 from limner.training.feature_cache import cached_views
 from limner.training.log import Listener, Preparing
 from limner.training.objective import Objective, TrainingBatch
-from limner.training.optimiser import freeze_parts
+from limner.training.optimiser import freeze_parts, hold_backbone
 from limner.training.pairs import Batch, epoch_batches, pairs_per_epoch, steps_per_epoch
 from limner.training.pictures import Pictures, ahead, encode_all
 from limner.training.prepare import Prepared
@@ -93,11 +93,7 @@ class Stage(ABC):
         """Hold what the stage does not learn, of its parts and of their backbone."""
         # Gradients are switched for the parts; a backbone that learns from some layer on has its own switch.
         freeze_parts(self.parts, self.stage)
-        backbone.set_frozen(
-            "backbone" in self.stage.frozen,
-            fixed_statistics=self.stage.backbone_statistics == "fixed",
-            until=self.stage.backbone_from,
-        )
+        hold_backbone(backbone, self.stage)
 
     def _encoding(self) -> Encoding:
         """The embedding as it stands now, at test."""
@@ -141,6 +137,7 @@ class EmbeddingStage(Stage):
         self.objective = self.data.objective
         # The number of pairs is n of MNiL's Eq. 1 and bounds the queue of its loss.
         self.objective.use(self.stage.losses, pairs_per_epoch(self.data.pairs, self.stage))
+        self.objective.chunk = self.stage.chunk
         self.source = BatchSource(self.data, self.index, self.accelerator, self.precision, self.listener)
         self.sampler = sampler_for(self.stage, self.source, self.objective, self.classes)
         self.words_below: SentenceFeatures | None = None
