@@ -22,6 +22,7 @@ from limner.errors import CheckpointError, DataError, SettingsError
 from limner.inference.checkpoint import load_into, read_checkpoint
 from limner.inference.precision import pick_precision
 from limner.models.registry import network_class
+from limner.models.transformer_layers import layers_above
 from limner.training.average import WeightAverage
 from limner.training.chunks import expect_no_statistics_of_chunks
 from limner.training.feature_cache import cached_views
@@ -197,7 +198,7 @@ class _Training:
         work: Stage = kind(self.data, index, self.classes, self.accelerator, self.precision, self.listener)
         # Anew for each stage: its parts learn at other rates, and moments of the stage before would push the first
         # steps.
-        optimisers = make_optimisers(work.parts, stage)
+        optimisers = make_optimisers(work.parts, stage, layers_above(work.towers))
         self.average = None
         if stage.average is not None:
             work.train_mode()  # which batch norms gather statistics depends on it

@@ -9,14 +9,20 @@ from torch import nn
 from limner.models.image import ImageEncoder
 from limner.training.recipe import OptimiserSettings, ScheduleSettings, StageSettings
 
+NO_LAYERS: Mapping[nn.Parameter, int] = {}
+"""The layers above the parameters of networks that are no transformers."""
+
 
 def make_optimisers(
-    parts: Mapping[str, Sequence[nn.Parameter]], stage: StageSettings
+    parts: Mapping[str, Sequence[nn.Parameter]],
+    stage: StageSettings,
+    above: Mapping[nn.Parameter, int] = NO_LAYERS,
 ) -> list[torch.optim.Optimizer]:
     """The stage's optimiser of most parts, and one for each part that has its own.
 
     All follow the stage's schedule: `set_rate` takes the rate of `stage.optimiser`, and the groups of the others carry
-    their share of it. One that has nothing to learn is left out.
+    their share of it. One that has nothing to learn is left out. `above` counts the layers above each parameter
+    (`limner.models.transformer_layers`).
     """
     separate = stage.part_optimisers
     common = {name: parameters for name, parameters in parts.items() if name not in separate}
@@ -26,7 +32,7 @@ def make_optimisers(
     for theirs, settings in chosen:
         # torch refuses an optimiser without parameters, and all parameters of a part may be frozen.
         if any(parameter.requires_grad for parameters in theirs.values() for parameter in parameters):
-            optimiser = make_optimiser(theirs, settings)
+            optimiser = make_optimiser(theirs, settings, above)
             for group in optimiser.param_groups:
                 # `set_rate` gives all of them the rate of `stage.optimiser`: the ratio makes it their own
                 group["multiplier"] *= settings.rate / stage.optimiser.rate
@@ -35,11 +41,15 @@ def make_optimisers(
 
 
 def make_optimiser(
-    parts: Mapping[str, Sequence[nn.Parameter]], settings: OptimiserSettings
+    parts: Mapping[str, Sequence[nn.Parameter]],
+    settings: OptimiserSettings,
+    above: Mapping[nn.Parameter, int] = NO_LAYERS,
 ) -> torch.optim.Optimizer:
     """One group a part and kind: matrices with weight decay, vectors (biases, batch norm) without.
 
-    Each group carries its `multiplier`; `set_rate` applies it. Parameters that need no gradient are left out.
+    With `layer_decay` each layer of a tower has groups of its own, and the rate is multiplied by it once for the last
+    layer, twice for the one below, and so on (Clark et al., "ELECTRA", ICLR 2020; Bao et al., "BEiT", ICLR 2022). Each
+    group carries its `multiplier`; `set_rate` applies it. Parameters that need no gradient are left out.
     """
     groups = []
     for part, parameters in parts.items():
@@ -50,12 +60,17 @@ def make_optimiser(
             (True, [parameter for parameter in learning if parameter.dim() > 1]),
             (False, [parameter for parameter in learning if parameter.dim() <= 1]),
         ):
-            if chosen:
+            # Without `layer_decay` all are of one height, and the groups are those of a state from before it.
+            heights = [0 if settings.layer_decay is None else above.get(weight, 0) for weight in chosen]
+            for height in sorted(set(heights)):
                 groups.append(
                     {
-                        "params": chosen,
+                        "params": [
+                            weight for weight, own in zip(chosen, heights, strict=True) if own == height
+                        ],
                         "weight_decay": settings.weight_decay if decays else 0.0,
-                        "multiplier": settings.multipliers.get(part, 1.0),
+                        "multiplier": settings.multipliers.get(part, 1.0)
+                        * (settings.layer_decay or 1.0) ** height,
                     }
                 )
     if settings.name == "sgd":

@@ -23,6 +23,7 @@ from limner.inference.trained import TrainedModel, load_model
 from limner.models.dual_encoder import DualEncoder
 from limner.models.known import weight_terms
 from limner.models.registry import build_network
+from limner.models.transformer_layers import transformer_layers
 from limner.training.objective import Objective
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures
@@ -197,8 +198,18 @@ def _network(
 
 
 def _expect_layers(recipe: Recipe, model: DualEncoder) -> None:
-    """Raise `SettingsError` for a stage that names a layer which the backbone has not."""
+    """Raise `SettingsError` for a stage that speaks of layers which the network has not."""
+    transformers = any(transformer_layers(tower) for tower in (model.backbone, model.text))
     for stage in recipe.stages:
+        settings = {
+            "checkpointing": stage.checkpointing,
+            "optimiser.layer_decay": any(each.layer_decay is not None for each in stage.optimisers),
+        }
+        for setting in (name for name, is_set in settings.items() if is_set and not transformers):
+            raise SettingsError(
+                f"setting 'stages.{stage.name}.{setting}': the network has no tower of transformers, whose layers it "
+                "is for; leave it out"
+            )
         if stage.backbone_from is not None:
             try:
                 model.backbone.find_layer(stage.backbone_from)

@@ -35,6 +35,9 @@ class OptimiserSettings(Settings):
     """L2 weight decay on matrices; vectors (biases, batch norm) go without."""
     multipliers: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(default_factory=dict)
     """Factor on the rate of single parts, e.g. {"words": 0.001}."""
+    layer_decay: float | None = Field(default=None, gt=0, lt=1)
+    """Factor on the rate from each layer of a transformers' tower to the one below it, which needs fewer changes
+    (ELECTRA, BEiT); what comes behind the last layer has the whole rate. None = one rate for all."""
     clip: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Largest norm of the whole gradient; None = unclipped."""
 
@@ -110,6 +113,9 @@ class StageSettings(Settings):
     chunk: int | None = Field(default=None, ge=1)
     """Pairs that pass the network at once on each process, for large batches in little memory; the losses still see the
     whole batch (GradCache). None = all of them."""
+    checkpointing: bool = False
+    """Keep of each layer of transformers' towers its input alone, and compute the rest again in the backward pass: less
+    memory, the same weights."""
     sentences: Literal["one", "all"] = "one"
     """An epoch takes one random sentence a picture, or every sentence once."""
     pairing: Literal["image", "group"] = "image"
@@ -215,13 +221,17 @@ class StageSettings(Settings):
         return any(loss.remembers for loss in self.losses)
 
     @property
+    def optimisers(self) -> tuple[OptimiserSettings, ...]:
+        """The optimiser of most parts, and those of single ones."""
+        return self.optimiser, *self.part_optimisers.values()
+
+    @property
     def named_parts(self) -> dict[str, set[str]]:
         """The parts that its settings name, by setting."""
-        optimisers = (self.optimiser, *self.part_optimisers.values())
         return {
             "frozen": set(self.frozen),
             "part_optimisers": set(self.part_optimisers),
-            "multipliers": {part for optimiser in optimisers for part in optimiser.multipliers},
+            "multipliers": {part for optimiser in self.optimisers for part in optimiser.multipliers},
         }
 
     def loss(self, kind: type[L]) -> L | None:

@@ -184,6 +184,11 @@ class RerankStage(Stage):
         return self.stage.reranker_pairs
 
     @property
+    def towers(self) -> tuple[nn.Module, nn.Module]:
+        """The cross-encoder's copies."""
+        return self.cross_encoder.backbone, self.cross_encoder.text
+
+    @property
     def steps(self) -> int:
         """Steps of an epoch."""
         pairs, per_anchor = self.data.pairs, self.settings.an_epoch or self.settings.count

@@ -17,6 +17,7 @@ from limner.inference.precision import Arithmetic
 from limner.inference.rerankers import reranker_of
 from limner.losses.loss import Examples
 from limner.models.image import ImageEncoder
+from limner.models.transformer_layers import set_checkpointing
 from limner.training.feature_cache import cached_views
 from limner.training.log import Listener, Preparing
 from limner.training.objective import Objective, TrainingBatch
@@ -58,6 +59,11 @@ class Stage(ABC):
 
     @property
     @abstractmethod
+    def towers(self) -> tuple[nn.Module, nn.Module]:
+        """The image and the text path that learn, without what is above them."""
+
+    @property
+    @abstractmethod
     def steps(self) -> int:
         """Steps of an epoch."""
 
@@ -90,7 +96,8 @@ class Stage(ABC):
         """Both directions on the validation split, by the network as it stands."""
 
     def _freeze(self, backbone: ImageEncoder) -> None:
-        """Hold what the stage does not learn, of its parts and of their backbone."""
+        """Hold what the stage does not learn, of its parts and of their backbone, and say what is computed twice."""
+        set_checkpointing(self.objective, self.stage.checkpointing)
         # Gradients are switched for the parts; a backbone that learns from some layer on has its own switch.
         freeze_parts(self.parts, self.stage)
         hold_backbone(backbone, self.stage)
@@ -144,6 +151,11 @@ class EmbeddingStage(Stage):
         # After `use`: the parts are those of this stage's losses.
         self.parts = self.objective.parts()
         self._freeze(self.model.backbone)
+
+    @property
+    def towers(self) -> tuple[nn.Module, nn.Module]:
+        """Those of the network."""
+        return self.model.backbone, self.model.text
 
     @property
     def steps(self) -> int:

@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from limner.models.text_tower import TextTower, TextTowerSettings
+from limner.models.transformer_layers import layers_above, transformer_layers
 from limner.training.optimiser import freeze_parts, make_optimiser, rate_at, set_rate
 from limner.training.recipe import OptimiserSettings, ScheduleSettings, StageSettings
 
@@ -92,3 +94,32 @@ def test_frozen_parts_are_left_out_and_come_back() -> None:
 )
 def test_rate_at_computed_by_hand(schedule: dict[str, object], epoch: float, expected: float) -> None:
     assert rate_at(epoch, 10, 2.0, ScheduleSettings.parse(schedule)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_rates_fall_from_layer_to_layer() -> None:
+    """BEiT's rule: what comes behind the layers has the whole rate, the i-th of n layers `decay^(n − i + 1)`."""
+    pytest.importorskip("transformers")
+    tower = TextTower(TextTowerSettings(words=8, width=16, heads=2, layers=3, feature="mean"), 20)
+    head = nn.Linear(16, 4)
+    parts = {
+        "words": list(tower.table.parameters()),
+        "text": [
+            weight
+            for weight in tower.parameters()
+            if all(weight is not row for row in tower.table.parameters())
+        ],
+        "text_projection": list(head.parameters()),
+    }
+    settings = OptimiserSettings(name="adamw", layer_decay=0.5, multipliers={"text": 3.0}, weight_decay=0.1)
+    optimiser = make_optimiser(parts, settings, layers_above([tower]))
+    set_rate(optimiser, 2.0)
+    rates = {weight: group["lr"] for group in optimiser.param_groups for weight in group["params"]}
+    assert set(rates) == {*tower.parameters(), *head.parameters()}
+    assert {rates[weight] for weight in head.parameters()} == {2.0}
+    for number, layer in enumerate(transformer_layers(tower), start=1):
+        assert {rates[weight] for weight in layer.parameters()} == {2.0 * 3.0 * 0.5 ** (3 - number + 1)}
+    assert {rates[weight] for weight in parts["words"]} == {2.0 * 0.5**4}
+    decay = {weight: group["weight_decay"] for group in optimiser.param_groups for weight in group["params"]}
+    assert all((decay[weight] > 0) == (weight.dim() > 1) for weight in decay)
+    plain = make_optimiser(parts, settings.replace(layer_decay=None), layers_above([tower]))
+    assert [group["multiplier"] for group in plain.param_groups] == [1.0, 3.0, 3.0, 1.0, 1.0]
