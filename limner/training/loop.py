@@ -127,7 +127,7 @@ class _Training:
             pairs = self.data.pairs
             available = len(pairs.groups)
             # A rerank stage has pairs for each sentence, so a set of few images can still fill its steps.
-            if stage.sentences == "all" or stage.reranker_pairs is not None:
+            if stage.sentences != "one" or stage.reranker_pairs is not None:
                 available = len(pairs.sentences)
             # Batch norm and the ranking loss need two pairs in each process's share: with one there is no negative.
             if min(available, stage.batch) < 2 * self.accelerator.num_processes:

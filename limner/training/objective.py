@@ -33,6 +33,8 @@ class TrainingBatch:
     `images` are pixels, or what `DualEncoder.pool_cached` takes. Rows beyond the pairs, of images and of sentences,
     are those that `mined` or `sextuples` speak of; batch norm sees them, too. `phrases` says in which noun phrase each
     word is, `words_below` what a text encoder that is held fixed gives for it, where that was computed before.
+
+    `shown` says which of `images` each row of pairs has, where a picture stands once for all of its sentences.
     """
 
     images: UInt8[Tensor, "rows 3 height width"] | Float[Tensor, "rows ..."]
@@ -43,6 +45,7 @@ class TrainingBatch:
     sextuples: Sextuples | None = None
     phrases: Int64[Tensor, "text_rows words"] | None = None
     words_below: Float[Tensor, "kept_rows kept_words width"] | None = None
+    shown: Int64[Tensor, " text_rows"] | None = None
 
     def to(self, device: torch.device) -> "TrainingBatch":
         """The same on a device."""
@@ -143,6 +146,11 @@ class Objective(nn.Module):
         images, texts, matches = self.model.embed_pairs(
             batch.images, batch.token_ids, batch.phrases, batch.words_below, local=local
         )
+        local_similarity = {
+            name: LocalSimilarity(_rows(match.similarity, batch.shown), match.counted)
+            for name, match in matches.items()
+        }
+        images = _rows(images, batch.shown)
         # Groups are of the pairs alone; rows behind them are mined or drawn.
         pairs = len(batch.groups)
         # sliced here once: if each loss cut its own rows out, their gradients would be added up in another order
@@ -155,7 +163,7 @@ class Objective(nn.Module):
             texts,
             batch.mined,
             batch.sextuples,
-            {name: LocalSimilarity(match.similarity, match.counted) for name, match in matches.items()},
+            local_similarity,
         )
 
     def start(self, examples: Callable[[], Examples], first: Callable[[str], bool]) -> None:
@@ -172,3 +180,8 @@ class Objective(nn.Module):
         """Update the memory of the losses after a step; `gather` joins the rows of the processes."""
         for settings in self.settings:
             self.loss(settings.kind).after_step(gather)
+
+
+def _rows(of_pictures: Tensor, shown: Int64[Tensor, " rows"] | None) -> Tensor:
+    """A row of each pair from a row of each picture, where a picture stands once for several."""
+    return of_pictures if shown is None else of_pictures[shown]

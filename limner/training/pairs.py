@@ -128,7 +128,8 @@ def epoch_batches(
     """The batches of one epoch.
 
     With `sentences="one"` every picture appears once with one of its sentences drawn at random (with
-    `pairing="group"`, of its identity's); with "all" every sentence appears once with its picture.
+    `pairing="group"`, of its identity's); with "all" every sentence appears once with its picture; with "together" as
+    well, and the sentences of a picture follow one another (a batch's end may divide them).
     """
     if stage.sentences == "one":
         images = rng.permutation(len(pairs.groups))
@@ -140,6 +141,10 @@ def epoch_batches(
             # With pairing="image" too, an image that has no sentence of its own takes one of its group.
             choice = choice or pairs.of_group[pairs.groups[image]]
             sentences[row] = choice[int(draws[row] * len(choice))]
+    elif stage.sentences == "together":
+        order = rng.permutation(len(pairs.groups))
+        sentences = np.concatenate([np.array(pairs.of_image[image], np.int64) for image in order])
+        images = pairs.sentence_image[sentences]
     else:
         sentences = rng.permutation(len(pairs.sentences))
         images = pairs.sentence_image[sentences]

@@ -116,8 +116,9 @@ class StageSettings(Settings):
     checkpointing: bool = False
     """Keep of each layer of transformers' towers its input alone, and compute the rest again in the backward pass: less
     memory, the same weights."""
-    sentences: Literal["one", "all"] = "one"
-    """An epoch takes one random sentence a picture, or every sentence once."""
+    sentences: Literal["one", "all", "together"] = "one"
+    """An epoch takes one random sentence a picture, or every sentence once; with "together", those of a picture stand
+    in one batch, and it passes the network once for all of them."""
     pairing: Literal["image", "group"] = "image"
     """A picture is paired with a sentence of its own, or of any picture of its identity (released code, CUHK-PEDES)."""
     position_shift: bool = True
@@ -196,9 +197,16 @@ class StageSettings(Settings):
         # Which of the two was meant cannot be told: one holds the batch norm of all layers, the other learns some.
         if "backbone" in self.frozen and self.backbone_from is not None:
             raise ValueError("frozen holds the whole backbone, backbone_from a part of it; give one of them")
-        if self.sentences == "all" and self.pairing == "group":
+        if self.sentences != "one" and self.pairing == "group":
             raise ValueError(
-                "pairing=group draws a sentence for each picture; with sentences=all there is none to draw"
+                f"pairing=group draws a sentence for each picture; with sentences={self.sentences} there is none to "
+                "draw"
+            )
+        # Chunks are of pairs, and sextuples count their rows of images from those of pairs.
+        if self.sentences == "together" and (self.chunk is not None or "sextuples" in self.needs):
+            raise ValueError(
+                "with sentences=together a batch has fewer pictures than pairs, which chunk and sextuples cannot read; "
+                "set sentences=all"
             )
         if self.chunk is not None and self.reranker_pairs is not None:
             raise ValueError(

@@ -230,7 +230,13 @@ class EmbeddingStage(Stage):
             phrases = torch.from_numpy(self.data.pairs.phrase_layout(batch.sentences, self.source.words))
         if self.words_below is not None:
             words_below = torch.from_numpy(self.words_below.rows(batch.sentences, self.source.words))
-        images = np.concatenate([batch.images, beside.images])
+        images, shown = batch.images, None
+        if self.stage.sentences == "together":
+            images, row = np.unique(images, return_inverse=True)
+            # The rows beside the batch have an image each.
+            beyond = len(images) + np.arange(len(beside.images))
+            shown = torch.from_numpy(np.concatenate([row, beyond]))
+        images = np.concatenate([images, beside.images])
         # Moved to the device here, in a thread, so that copying overlaps with the step before.
         return TrainingBatch(
             self.source.images(images, epoch, step, rng),
@@ -240,6 +246,7 @@ class EmbeddingStage(Stage):
             mined=beside.mined,
             phrases=phrases,
             words_below=words_below,
+            shown=shown,
         ).to(self.accelerator.device)
 
     def after_step(self) -> None:

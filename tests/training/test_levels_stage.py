@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,28 @@ def test_words_phrases_and_groups_of_a_step_belong_together(
         # a red bar | white, or white ground | a bar | red
         assert np.isin(phrases.max(axis=1), (2, 3)).all()
     assert {batch.images.dtype for batch in steps} == {torch.float16, torch.uint8}
+
+
+def test_words_of_a_picture_that_stands_once_are_those_of_each_row(
+    toys: Dataset,
+) -> None:
+    data = prepare(toy_hgan(), toys.split("train"), toys.split("val"))
+    objective, losses = data.objective.eval(), toy_hgan().stages[0].losses
+    objective.use(losses)
+    pictures = torch.from_numpy(data.train_pictures.centred(range(2))).permute(0, 3, 1, 2)
+    chosen, shown = np.array([0, 1, 2, 3]), torch.tensor([1, 0, 1, 0])
+    groups = torch.from_numpy(data.pairs.groups)[shown]
+    rows = TrainingBatch(
+        pictures[shown],
+        torch.from_numpy(data.pairs.layout(chosen, 10, None)),
+        groups,
+        groups,
+        phrases=torch.from_numpy(data.pairs.phrase_layout(chosen, 10)),
+    )
+    expected = objective(rows)
+    found = objective(replace(rows, images=pictures, shown=shown))
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6)
 
 
 def test_a_stage_of_the_sentence_level_alone_learns_nothing_of_the_others(

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
-from limner.losses import Instance
+from limner.losses import Instance, Ranking
 from limner.training.loop import train
 from limner.training.recipe import VocabularySettings
 from tests.toy import toy_recipe
@@ -60,6 +60,23 @@ def test_kill_9_of_a_run_with_every_departure_switched_on(toys: Dataset, tmp_pat
     )
     run_apart(toys, recipe, tmp_path / "whole")
     killed_and_resumed(toys, recipe, tmp_path / "run", "stage-1 1 2", "stage-2 1 1", "stage-2 2 3")
+    same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("views", [0, 2])
+def test_stopped_and_resumed_with_the_sentences_of_a_picture_together(
+    toys: Dataset, tmp_path: Path, views: int
+) -> None:
+    recipe = toy_recipe()
+    stages = tuple(
+        stage.replace(
+            sentences="together", views=views, losses=(Ranking(margin=0.2, candidates=3), *stage.losses)
+        )
+        for stage in (stage.without_losses(Ranking) for stage in recipe.stages)
+    )
+    recipe = recipe.replace(stages=stages)
+    train(recipe, toys.split("train"), toys.split("val"), tmp_path / "whole", cpu=True)
+    stopped_and_resumed(toys, recipe, tmp_path / "run", kill_at=3)
     same_run(tmp_path / "run", tmp_path / "whole")
 
 

@@ -206,3 +206,26 @@ def test_sextuples_are_taken_from_their_rows() -> None:
     assert isinstance(loss, SextupleLoss)
     assert loss.queue is not None
     assert loss.queue.slots == 5
+
+
+@pytest.mark.parametrize("extra", [0, 3])
+def test_a_picture_that_stands_once_gives_what_it_gives_in_each_row(extra: int) -> None:
+    """Loss and gradients of a batch whose pictures are repeated, and of one that shows each once."""
+    losses = (Instance(dropout=0.0), Ranking(margin=0.4, candidates=3 if extra else 0))
+    whole = _batch(extra)
+    row = torch.tensor([1, 0, 1, 1])
+    shown = torch.cat([row, 2 + torch.arange(extra)])
+    once = torch.cat([whole.images[:2], whole.images[4:]])
+    found = []
+    for batch in (replace(whole, images=once[shown]), replace(whole, images=once, shown=shown)):
+        objective = _objective(*losses)
+        # batch norm takes a picture that stands once for one, so its statistics are held here
+        objective.model.eval()
+        values = objective(batch)
+        torch.autograd.backward(values["loss"])
+        found.append((values, {name: weight.grad for name, weight in objective.named_parameters()}))
+    (repeated, expected), (single, gradients) = found
+    assert single["loss"].item() == pytest.approx(repeated["loss"].item(), rel=1e-6)
+    for name, gradient in gradients.items():
+        if gradient is not None:
+            torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-7)

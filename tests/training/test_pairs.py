@@ -86,7 +86,26 @@ def test_all_takes_every_sentence_once_with_its_picture() -> None:
     assert Counter(_flat(batches, "images")) == {0: 1, 1: 4, 3: 3, 4: 2}
 
 
-@pytest.mark.parametrize("sentences", ["one", "all"])
+@given(st.lists(st.integers(0, 4), min_size=3, max_size=23), st.integers(2, 9), st.integers(0, 99))
+def test_together_puts_the_sentences_of_a_picture_side_by_side(
+    counts: list[int], size: int, seed: int
+) -> None:
+    counts = [*counts, 1, 1]  # at least one step
+    # a group of all: a picture without a sentence of its own is left out, as with "all"
+    pairs = _pairs(counts, ["g"] * len(counts))
+    stage = StageSettings(name="s", batch=size, sentences="together")
+    batches = _epoch(pairs, stage, seed, 0, 0)
+    sentences, images = _flat(batches, "sentences"), _flat(batches, "images")
+    assert len(set(sentences)) == len(sentences) == (sum(counts) // size * size or sum(counts))
+    assert images == pairs.sentence_image[sentences].tolist()
+    assert len(batches) == steps_per_epoch(pairs, stage)
+    # each picture begins once: the last one alone may be cut off
+    begins = [image for before, image in zip([None, *images], images, strict=False) if image != before]
+    assert len(begins) == len(set(begins))
+    assert all(images.count(image) == counts[image] for image in begins[:-1])
+
+
+@pytest.mark.parametrize("sentences", ["one", "all", "together"])
 def test_an_epoch_is_a_function_of_seed_stage_and_epoch(sentences: str) -> None:
     pairs = _pairs([2] * 20)
     stage = StageSettings.parse({"name": "s", "batch": 7, "sentences": sentences})
