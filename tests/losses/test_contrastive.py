@@ -86,12 +86,15 @@ def test_pairs_of_one_identity_are_no_negatives() -> None:
     torch.autograd.backward(loss)
     assert images.grad is not None
     assert images.grad.abs().max() < 1e-6
-    # CLIP to the letter: a match of another row costs the same, and pulling the own pair from the other two pays
-    torch.manual_seed(0)
-    near = (images.detach() + 0.01 * torch.randn(4, 4)).requires_grad_()
-    torch.autograd.backward(ContrastiveLoss(0.02, positives="pair")(near, texts + 0.01, groups))
-    assert near.grad is not None
-    assert near.grad.abs().max() > 1e-3
+
+
+def test_which_sentence_of_a_group_is_whose_counts_for_clip_to_the_letter_alone() -> None:
+    images, texts = torch.randn(2, 5, 4)
+    groups, within = torch.tensor([5, 5, 5, 6, 7]), torch.tensor([1, 2, 0, 3, 4])
+    by_group, by_pair = ContrastiveLoss(), ContrastiveLoss(positives="pair")
+    torch.testing.assert_close(by_group(images, texts, groups), by_group(images, texts[within], groups))
+    assert not torch.isclose(by_pair(images, texts, groups), by_pair(images, texts[within], groups))
+    assert Contrastive().build(4, 0).positives == "group"
 
 
 def test_is_near_zero_where_only_what_matches_is_similar() -> None:
