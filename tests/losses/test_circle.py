@@ -17,19 +17,15 @@ from tests.toy import toy_recipe
     batch=st.integers(1, 7),
     groups=st.integers(1, 4),
     margin=st.floats(0, 0.5),
-    gamma=st.floats(1, 256),
+    # the twin's plain exponentials overflow above, where two are multiplied
+    gamma=st.floats(1, 128),
 )
 def test_equals_the_slow_twin(seed: int, batch: int, groups: int, margin: float, gamma: float) -> None:
     torch.manual_seed(seed)
-    images = torch.randn(batch, 5, dtype=torch.float64)
-    # matches are near each other, as in training: far apart, the twin's plain exponentials overflow at 256
-    texts = images + 0.3 * torch.randn(batch, 5, dtype=torch.float64)
+    images, texts = torch.randn(2, batch, 5, dtype=torch.float64)
     group = torch.randint(groups, (batch,))
-    try:
-        expected = circle_loss(images.tolist(), texts.tolist(), group.tolist(), margin, gamma)
-    except OverflowError:
-        return
     got = CircleLoss(margin, gamma)(images, texts, group).item()
+    expected = circle_loss(images.tolist(), texts.tolist(), group.tolist(), margin, gamma)
     assert got == pytest.approx(expected, rel=1e-9, abs=1e-8)
 
 

@@ -194,6 +194,13 @@ def test_a_fixed_temperature_is_no_part() -> None:
     assert change(toy_recipe(), ["stages.stage-1.losses.contrastive={}", part])
 
 
+@pytest.mark.parametrize("second", ['{"temperature": 0.1}', '{"learnt": false}'])
+def test_stages_share_one_temperature(second: str) -> None:
+    both = ["stages.stage-1.losses.contrastive={}", f"stages.stage-2.losses.contrastive={second}"]
+    with pytest.raises(SettingsError, match=r"share what losses\.contrastive learns"):
+        change(toy_recipe(), both)
+
+
 def test_it_reads_the_pairs_alone_and_shows_its_scale() -> None:
     images, texts = torch.randn(2, 6, 3)
     groups, classes = torch.tensor([0, 1, 1, 2]), torch.arange(4)

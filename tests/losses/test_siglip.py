@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from limner.errors import SettingsError
 from limner.losses import Embedded, SigLIP, SigLIPLoss
 from limner.losses.loss import Mined
 from limner.models.registry import build_network
@@ -126,6 +127,13 @@ def test_scale_and_bias_are_a_part_without_weight_decay() -> None:
     assert len(group["params"]) == 2
     assert group["weight_decay"] == 0.0
     assert objective.handed_on().keys() == {"siglip_scale"}
+
+
+@pytest.mark.parametrize("second", ['{"scale": 20}', '{"bias": 0}'])
+def test_stages_share_scale_and_bias(second: str) -> None:
+    both = ["stages.stage-1.losses.siglip={}", f"stages.stage-2.losses.siglip={second}"]
+    with pytest.raises(SettingsError, match=r"share what losses\.siglip learns"):
+        change(toy_recipe(), both)
 
 
 def test_it_is_a_loss_of_any_stage_reads_the_pairs_alone_and_shows_what_it_learns() -> None:
