@@ -23,6 +23,7 @@ from limner.evaluation.measures import NAMED, OF_K
 from limner.evaluation.protocols import PROTOCOLS
 from limner.evaluation.scores import Overlap
 from limner.inference import load_model
+from limner.losses.registry import LOSSES, loss_settings
 from limner.recipes import RECIPES, get_recipe
 from limner.search.index import index_pictures
 from limner.search.store_files import StoreFiles
@@ -94,6 +95,30 @@ def test_every_setting_is_documented() -> None:
         for name, field in cls.model_fields.items():
             assert f"| `{name}` |" in section
             assert " ".join((field.description or "").split()).replace("|", "\\|") in section
+
+
+def test_every_loss_has_a_row() -> None:
+    """With the settings and recipes that it has in the code, and evidence from the log or none."""
+    rows = {
+        row[0]: row[1:]
+        for row in re.findall(
+            r"^\| \[`(\w+)`\]\(\S+\) \| (.+) \| (.+) \| (.+) \| (.+) \| (.+) \|$",
+            _text(DOCS / "losses.md"),
+            flags=re.MULTILINE,
+        )
+    }
+    assert rows.keys() == LOSSES.keys()
+    recipes = {name: get_recipe(name) for name in RECIPES}
+    for kind, (_, _, settings, of_recipes, evidence) in rows.items():
+        fields = [name for name in loss_settings(kind).model_fields if name != "kind"]
+        assert re.findall(r"`(.+?)`", settings) == fields, kind
+        using = {
+            name
+            for name, recipe in recipes.items()
+            if any(loss.kind == kind for stage in recipe.stages for loss in stage.losses)
+        }
+        assert set(re.findall(r"`(.+?)`", of_recipes)) == using, kind
+        assert "](log/2" in evidence or evidence == "not measured here", kind
 
 
 def test_every_measure_is_documented() -> None:

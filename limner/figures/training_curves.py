@@ -29,7 +29,13 @@ _LEARNT = {
         "pair": "pair loss",
         "word": "hinges, words",
         "phrase": "hinges, phrases",
+        "sdm": "SDM",
+        "contrastive": "contrastive loss",
+        "siglip": "sigmoid loss",
+        "tal": "triplet alignment loss",
+        "circle": "circle loss",
     },
+    "learnt scale": {"contrastive_scale": "1/τ, contrastive loss", "siglip_scale": "t, sigmoid loss"},
     "classification error, percent": {
         "visual_error": "pictures",
         "textual_error": "sentences",
@@ -71,7 +77,7 @@ def training_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     figure, (*learnt, scores) = panels(len(titles) + 1)
     for axes, title in zip(learnt, titles, strict=True):
         names = [name for name in _LEARNT[title] if any(name in row for row in rows)]
-        # A cycle, because the first panel knows nine losses and the palette has six colours.
+        # A cycle, because the first panel knows more losses than the palette has colours.
         for name, colour in zip(names, itertools.cycle(LINES), strict=False):
             # NaN leaves a gap where a stage has not this loss; 0 would draw a fall.
             found = [row.get(name, math.nan) for row in rows]

@@ -42,13 +42,17 @@ class Instance(LossSettings):
     all stages."""
 
     lasting: ClassVar[tuple[str, ...]] = ("bias", "initial")
-    part: ClassVar[str | None] = "classifier"
 
     @model_validator(mode="after")
     def _some_term(self) -> "Instance":
         if not (self.visual or self.textual or self.joint):
             raise ValueError("visual, textual and joint are all 0; give one a weight, or leave the loss out")
         return self
+
+    @property
+    def part(self) -> str:
+        """The shared classifier."""
+        return "classifier"
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
@@ -88,8 +90,8 @@ class Embedded:
 
 @dataclass(frozen=True)
 class Terms:
-    """The output of a loss for a batch: its terms by name, without weights, and figures to show beside them, in
-    percent."""
+    """The output of a loss for a batch: its terms by name, without weights, and figures to show beside them: errors in
+    percent, learnt scales as they are."""
 
     losses: Mapping[str, Float[Tensor, ""]]
     shown: Mapping[str, Float[Tensor, ""]] = field(default_factory=dict)
@@ -121,9 +123,13 @@ class LossSettings(Settings, ABC):
     """True if it keeps features of a step for later ones."""
     of_embedding: ClassVar[bool] = True
     """True if it reads the embeddings of whole images and sentences."""
-    part: ClassVar[str | None] = None
-    """The name of its parameters among the parts of a network, and in the file that hands them on to the next stage;
-    None = it has none."""
+
+    # of the settings, too: whether something is learnt can be a setting, as the temperature of `contrastive`
+    @property
+    def part(self) -> str | None:
+        """The name of its parameters among the parts of a network, and in the file that hands them on to the next
+        stage; None = it has none."""
+        return None
 
     # of the settings and not of the module: a recipe is held against its network before anything is built
     @property
@@ -178,3 +184,16 @@ class Loss(nn.Module, ABC):
 def only_term(name: str, value: Float[Tensor, ""]) -> Terms:
     """The terms of a loss that has one."""
     return Terms({name: value})
+
+
+def cosines(
+    images: Float[Tensor, "batch dim"], texts: Float[Tensor, "batch dim"]
+) -> Float[Tensor, "batch batch"]:
+    """The cosine of each image and each sentence of a batch, in float32 at least, also under autocast.
+
+    Features need not be normalised.
+    """
+    wide = torch.promote_types(images.dtype, torch.float32)
+    # bf16 has steps of 1/256 near 1: over a temperature of 0.015 that is a quarter in a logit
+    with torch.autocast(images.device.type, enabled=False):
+        return F.normalize(images.to(wide), dim=1) @ F.normalize(texts.to(wide), dim=1).T

@@ -24,6 +24,10 @@ LOSSES: dict[str, str | type[LossSettings]] = {
     "pair": "limner.losses.pair:Pair",
     "levels": "limner.losses.levels:Levels",
     "sdm": "limner.losses.sdm:SDM",
+    "contrastive": "limner.losses.contrastive:Contrastive",
+    "siglip": "limner.losses.siglip:SigLIP",
+    "tal": "limner.losses.tal:TAL",
+    "circle": "limner.losses.circle:Circle",
 }
 """Where the settings class of each kind is, "module:class" as entry points have it, or the class itself."""
 

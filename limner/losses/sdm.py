@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor
 
-from limner.losses.loss import Embedded, Loss, LossSettings, Terms, only_term
+from limner.losses.loss import Embedded, Loss, LossSettings, Terms, cosines, only_term
 
 
 class SDM(LossSettings):
@@ -56,16 +55,12 @@ class SDMLoss(Loss):
         groups: Int64[Tensor, " batch"],
     ) -> Float[Tensor, ""]:
         """Both directions of a batch, in float32 at least; features need not be normalised."""
-        wide = torch.promote_types(images.dtype, torch.float32)
-        # in half precision ε is 0, so that log(q + ε) is −∞, and cosines over τ, up to 50, have steps of a quarter
-        with torch.autocast(images.device.type, enabled=False):
-            images, texts = F.normalize(images.to(wide), dim=1), F.normalize(texts.to(wide), dim=1)
-            # plain cosines lie in −1 … 1, where a softmax over a batch is nearly flat
-            logits = images @ texts.T / self.temperature
-            same = groups[:, None] == groups[None, :]
-            # `same` is symmetric, so its rows serve both directions
-            log_q = torch.log(same.to(wide) / same.sum(dim=1, keepdim=True) + self.epsilon)
-            return _divergence(logits, log_q) + _divergence(logits.T, log_q)
+        # plain cosines lie in −1 … 1, where a softmax over a batch is nearly flat
+        logits = cosines(images, texts) / self.temperature
+        same = groups[:, None] == groups[None, :]
+        # `same` is symmetric, so its rows serve both directions; in half precision ε is 0 and log(q + ε) is −∞
+        log_q = torch.log(same.to(logits.dtype) / same.sum(dim=1, keepdim=True) + self.epsilon)
+        return _divergence(logits, log_q) + _divergence(logits.T, log_q)
 
     if TYPE_CHECKING:
         __call__ = forward

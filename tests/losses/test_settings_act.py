@@ -40,6 +40,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     },
     "pair": {"weight": 2.0},
     "sdm": {"weight": 2.0, "temperature": 0.5},
+    "contrastive": {"weight": 2.0, "temperature": 0.5, "learnt": False, "positives": "pair"},
+    "siglip": {"weight": 2.0, "scale": 5.0, "bias": -5.0},
+    "tal": {"weight": 2.0, "margin": 0.5, "temperature": 0.5},
+    "circle": {"weight": 2.0, "margin": 0.4, "gamma": 80.0},
     "levels": {"word": 2.0, "phrase": 2.0, "margin": 0.7, "negatives": "hardest"},
 }
 """Another value of each setting. A new loss or setting has to be put here, and then has to do something."""

@@ -242,3 +242,99 @@ def sdm_loss(
         return total / len(anchors)
 
     return one_way(images, texts) + one_way(texts, images)
+
+
+Rows = list[list[float]]
+
+
+def contrastive_loss(
+    images: Rows, texts: Rows, groups: list[int], scale: float, *, pairs_alone: bool = False
+) -> float:
+    """CLIP, Figure 3: the mean of two cross-entropies of cos * exp(t).
+
+    The targets are uniform over the pairs of the anchor's group; with `pairs_alone` the anchor's own pair, as CLIP.
+    """
+    total = 0.0
+    for anchors, others in ((images, texts), (texts, images)):
+        for i, anchor in enumerate(anchors):
+            logits = [scale * cosine(anchor, other) for other in others]
+            highest = max(logits)
+            log_partition = highest + math.log(sum(math.exp(logit - highest) for logit in logits))
+            right = [i] if pairs_alone else [j for j, group in enumerate(groups) if group == groups[i]]
+            for j in right:
+                total -= (logits[j] - log_partition) / len(right)
+    return total / len(groups) / 2
+
+
+def siglip_loss(images: Rows, texts: Rows, groups: list[int], scale: float, bias: float) -> float:
+    """SigLIP, Algorithm 1: - sum over all pairs of log sigmoid(z (t x.y + b)), by the batch."""
+    total = 0.0
+    for i, image in enumerate(images):
+        for j, text in enumerate(texts):
+            z = 1 if groups[i] == groups[j] else -1
+            total -= math.log(1 / (1 + math.exp(-z * (scale * cosine(image, text) + bias))))
+    return total / len(images)
+
+
+def tal_loss(
+    images: Rows,
+    texts: Rows,
+    groups: list[int],
+    margin: float,
+    tau: float,
+    *,
+    weights_of: tuple[Rows, Rows] | None = None,
+) -> float:
+    """RDE's TAL in both directions: [m - S+ + tau log sum_j q_ij exp(S_ij / tau)]_+, the mean over the anchors.
+
+    `weights_of`: the features whose similarities give the weights alpha of S+, if they are not the same: numbers for
+    a gradient.
+    """
+    fixed = weights_of or (images, texts)
+    total = 0.0
+    for anchors, others, anchors_fixed, others_fixed in (
+        (images, texts, fixed[0], fixed[1]),
+        (texts, images, fixed[1], fixed[0]),
+    ):
+        for i, anchor in enumerate(anchors):
+            right = [j for j, group in enumerate(groups) if group == groups[i]]
+            wrong = [j for j, group in enumerate(groups) if group != groups[i]]
+            if not wrong:
+                continue
+            terms = [math.exp(cosine(anchors_fixed[i], others_fixed[j]) / tau) for j in right]
+            positive = sum(
+                term / sum(terms) * cosine(anchor, others[j]) for j, term in zip(right, terms, strict=True)
+            )
+            negative = tau * math.log(sum(math.exp(cosine(anchor, others[j]) / tau) for j in wrong))
+            total += max(0.0, margin - positive + negative)
+    return total / len(groups)
+
+
+def circle_loss(
+    images: Rows,
+    texts: Rows,
+    groups: list[int],
+    m: float,
+    gamma: float,
+    *,
+    weights_of: tuple[Rows, Rows] | None = None,
+) -> float:
+    """Circle loss of each anchor in both directions, the mean over the anchors; `weights_of` as in `tal_loss`."""
+    fixed = weights_of or (images, texts)
+    total = 0.0
+    for anchors, others, anchors_fixed, others_fixed in (
+        (images, texts, fixed[0], fixed[1]),
+        (texts, images, fixed[1], fixed[0]),
+    ):
+        for i, anchor in enumerate(anchors):
+            of_others, of_matches = 0.0, 0.0
+            for j, group in enumerate(groups):
+                s, s_fixed = cosine(anchor, others[j]), cosine(anchors_fixed[i], others_fixed[j])
+                if group == groups[i]:
+                    alpha = max(0.0, 1 + m - s_fixed)
+                    of_matches += math.exp(-gamma * alpha * (s - (1 - m)))
+                else:
+                    alpha = max(0.0, s_fixed - -m)
+                    of_others += math.exp(gamma * alpha * (s - m))
+            total += math.log(1 + of_others * of_matches)
+    return total / len(groups)

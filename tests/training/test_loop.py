@@ -1,4 +1,5 @@
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.losses import Instance, Ranking
+from limner.recipes.change import change
 from limner.training.loop import train
 from limner.training.recipe import VocabularySettings
 from tests.toy import toy_recipe
@@ -21,6 +23,35 @@ from tests.training.interrupted import (
     same_run,
     stopped_and_resumed,
 )
+
+
+def test_learnt_scales_go_on_in_the_next_stage_and_after_a_resume(toys: Dataset, tmp_path: Path) -> None:
+    recipe = change(
+        toy_recipe(),
+        [
+            *(
+                f"stages.{stage}.losses.{kind}={{}}"
+                for stage in ("stage-1", "stage-2")
+                for kind in ("contrastive", "siglip", "tal", "circle")
+            ),
+            'stages.stage-2.frozen=["siglip_scale"]',
+        ],
+    )
+    train(recipe, toys.split("train"), toys.split("val"), tmp_path / "whole", cpu=True)
+    first, second = (
+        {
+            part: load_file(tmp_path / "whole" / f"{stage}-{part}.safetensors")
+            for part in ("contrastive_scale", "siglip_scale")
+        }
+        for stage in ("stage-1", "stage-2")
+    )
+    assert first["contrastive_scale"]["log_scale"] != pytest.approx(-math.log(0.07), abs=1e-6)
+    assert first["siglip_scale"]["bias"] != -10
+    # it went on in stage 2, and what is frozen there is what stage 1 handed on
+    assert second["contrastive_scale"]["log_scale"] != first["contrastive_scale"]["log_scale"]
+    assert second["siglip_scale"] == first["siglip_scale"]
+    stopped_and_resumed(toys, recipe, tmp_path / "run", kill_at=10)
+    same_run(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.parametrize("kill_at", [1, 3, 4, 6, 7, 10, 13])
@@ -105,6 +136,8 @@ def test_two_processes_train_and_leave_a_finished_run_alone(toys: Dataset, tmp_p
     assert done.returncode == 0, done.stderr
     rows = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(row)["stage"] for row in rows] == ["stage-1", "stage-2"]
+    scale = load_file(tmp_path / "run" / "stage-2-contrastive_scale.safetensors")["log_scale"].item()
+    assert scale != pytest.approx(-math.log(0.07), abs=1e-6)
     again = in_two_processes(*arguments, cache=tmp_path / "cache")
     assert again.returncode == 0, again.stderr
     assert limner.load(tmp_path / "run", device="cpu").encode_texts(["a red bar"]).shape == (1, 16)
@@ -116,6 +149,8 @@ TWO_PROCESSES = (
     *("images.resize=[36,36]", "images.crop=[32,32]"),
     *("stages.stage-1.epochs=1", "stages.stage-1.batch=8", "stages.stage-1.views=2"),
     *("stages.stage-2.epochs=1", "stages.stage-2.batch=8"),
+    # learnt scales are single numbers, whose gradients are averaged as well
+    *("stages.stage-2.losses.contrastive={}", "stages.stage-2.losses.siglip={}"),
 )
 
 

@@ -1,0 +1,144 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from limner.losses import Circle, CircleLoss, Embedded
+from limner.losses.loss import Mined
+from limner.recipes.change import change
+from tests.reference.gradients import autograd_gradients, numeric_gradients
+from tests.reference.losses import circle_loss, cosine
+from tests.toy import toy_recipe
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    batch=st.integers(1, 7),
+    groups=st.integers(1, 4),
+    margin=st.floats(0, 0.5),
+    # the twin's plain exponentials overflow above, where two are multiplied
+    gamma=st.floats(1, 128),
+)
+def test_equals_the_slow_twin(seed: int, batch: int, groups: int, margin: float, gamma: float) -> None:
+    torch.manual_seed(seed)
+    images, texts = torch.randn(2, batch, 5, dtype=torch.float64)
+    group = torch.randint(groups, (batch,))
+    got = CircleLoss(margin, gamma)(images, texts, group).item()
+    expected = circle_loss(images.tolist(), texts.tolist(), group.tolist(), margin, gamma)
+    assert got == pytest.approx(expected, rel=1e-9, abs=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_are_those_of_the_twin_with_fixed_weights(seed: int) -> None:
+    torch.manual_seed(seed)
+    images, texts = torch.randn(2, 5, 4, dtype=torch.float64)
+    groups = torch.tensor([0, 1, 1, 2, 1])
+    fixed = images.tolist(), texts.tolist()
+    expected = numeric_gradients(
+        lambda one, other: circle_loss(one, other, groups.tolist(), 0.25, 8.0, weights_of=fixed),
+        images,
+        texts,
+    )
+    loss = CircleLoss(0.25, 8.0)
+    got = autograd_gradients(lambda one, other: loss(one, other, groups), images, texts)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_the_gradients_of_the_similarities_are_the_papers() -> None:
+    """Z γ (s_n + m) and Z γ (s_p − 1 − m) for one match and one other, Z = 1 − exp(−loss)."""
+    m, gamma = 0.25, 4.0
+    # unit rows, by angles: two anchors that are alike, so that one of them stands for the direction
+    similarities = torch.tensor([[0.6, 0.3], [0.3, 0.6]], dtype=torch.float64, requires_grad=True)
+    loss = CircleLoss(m, gamma)._of_anchors(similarities, torch.eye(2, dtype=torch.bool))
+    torch.autograd.backward(loss)
+    z = 1 - torch.exp(-loss.detach())
+    assert similarities.grad is not None
+    # the mean over two anchors halves them
+    torch.testing.assert_close(similarities.grad[0, 1], z * gamma * (0.3 + m) / 2)
+    torch.testing.assert_close(similarities.grad[0, 0], z * gamma * (0.6 - 1 - m) / 2)
+
+
+def test_is_near_zero_where_only_what_matches_is_similar() -> None:
+    apart = torch.eye(4, dtype=torch.float64)
+    assert CircleLoss()(apart, apart, torch.arange(4)).item() == pytest.approx(0, abs=1e-6)
+    assert CircleLoss()(apart, apart.flip(0), torch.arange(4)).item() > 100
+
+
+def test_the_decision_boundary_is_a_circle() -> None:
+    """s_n² + (s_p − 1)² = 2 m²: there the exponents of one match and one other add up to 0."""
+    m = 0.25
+    for angle in (0.1, 0.7, 1.3):
+        s_n = 2**0.5 * m * torch.tensor(angle).sin().item()
+        s_p = 1 - 2**0.5 * m * torch.tensor(angle).cos().item()
+        similarities = torch.tensor([[s_p, s_n], [s_n, s_p]], dtype=torch.float64)
+        loss = CircleLoss(m)._of_anchors(similarities, torch.eye(2, dtype=torch.bool))
+        assert loss.item() == pytest.approx(torch.tensor(2.0).log().item(), rel=1e-4)
+
+
+def test_pairs_of_one_identity_are_no_negatives() -> None:
+    images, texts = torch.eye(4)[[0, 0, 0, 1]], torch.eye(4)[[0, 0, 0, 1]]
+    assert CircleLoss()(images, texts, torch.tensor([5, 5, 5, 6])).item() == pytest.approx(0, abs=1e-5)
+    assert CircleLoss()(images, texts, torch.arange(4)).item() > 100
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10_000))
+def test_permuting_pairs_and_renaming_identities_changes_nothing(seed: int) -> None:
+    torch.manual_seed(seed)
+    images, texts = torch.randn(2, 8, 3, dtype=torch.float64)
+    groups = torch.randint(4, (8,))
+    order, names = torch.randperm(8), torch.randperm(4)
+    expected = CircleLoss()(images, texts, groups)
+    torch.testing.assert_close(CircleLoss()(images[order], texts[order], names[groups[order]]), expected)
+    torch.testing.assert_close(CircleLoss()(7 * texts, 0.1 * images, groups), expected)
+
+
+def test_without_a_negative_it_is_zero_with_finite_gradients() -> None:
+    images, texts = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
+    loss = CircleLoss()(images, texts, torch.zeros(3, dtype=torch.long))
+    assert loss.item() == 0
+    torch.autograd.backward(loss)
+    for rows in (images, texts):
+        assert rows.grad is not None
+        assert not rows.grad.any()
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_half_precision_is_that_of_the_features_alone(kind: torch.dtype) -> None:
+    torch.manual_seed(0)
+    images = torch.randn(6, 16).to(kind)
+    texts = (images + 0.5 * torch.randn(6, 16)).to(kind)
+    groups = torch.tensor([0, 1, 2, 3, 3, 4])
+    expected = circle_loss(images.tolist(), texts.tolist(), groups.tolist(), 0.25, 256)
+    images, texts = images.requires_grad_(), texts.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = CircleLoss()(images, texts, groups)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(expected, rel=1e-4)
+    torch.autograd.backward(loss)
+    for rows in (images, texts):
+        assert rows.grad is not None
+        assert torch.isfinite(rows.grad).all()
+        assert rows.grad.any(dim=1).all()
+
+
+def test_the_farthest_similarities_stay_finite() -> None:
+    """Every match opposite, every other the same: the exponents of one anchor add up to 1,250."""
+    images = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
+    texts = torch.tensor([[-1.0, 0.0], [1.0, 0.0]])
+    assert cosine(images[0].tolist(), texts[0].tolist()) == -1
+    loss = CircleLoss()(images, texts, torch.arange(2))
+    # γ (1 + m − −1) (1 − m − −1) + γ (1 + m) (1 − m), in both directions
+    assert loss.item() == pytest.approx(2 * 256 * (2.25 * 1.75 + 1.25 * 0.75))
+
+
+def test_it_is_a_loss_of_any_stage_and_reads_the_pairs_alone() -> None:
+    recipe = change(toy_recipe(), ["stages.stage-1.losses.circle={}"])
+    assert recipe.stages[0].loss(Circle) == Circle(margin=0.25, gamma=256)
+    images, texts = torch.randn(2, 6, 3)
+    groups, classes = torch.tensor([0, 1, 1, 2]), torch.arange(4)
+    beside = Mined(torch.tensor([8, 9]), torch.tensor([8, 9]))
+    batch = Embedded(images[:4], texts[:4], groups, classes, images, texts, beside)
+    loss = CircleLoss()
+    torch.testing.assert_close(loss.terms(batch).losses["circle"], loss(images[:4], texts[:4], groups))
