@@ -21,6 +21,7 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.inference.checkpoint import load_into, read_checkpoint
 from limner.inference.precision import pick_precision
+from limner.models.adapters import remove_adapters
 from limner.models.registry import network_class
 from limner.models.transformer_layers import layers_above
 from limner.training.average import WeightAverage
@@ -246,6 +247,8 @@ class _Training:
     def _begin_stage(self, index: int) -> None:
         """Start from the best weights of the stage before: the network, and what the losses hand on."""
         if index > 0:
+            # Their changes are in the checkpoint.
+            remove_adapters(self.model)
             before = self.recipe.stages[index - 1].name
             # The stage's best epoch, not its last: that is what a run of this stage alone hands out.
             modules: dict[str, nn.Module] = {stage_file(before): self.model}

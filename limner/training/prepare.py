@@ -20,6 +20,7 @@ from limner.data.words import words
 from limner.errors import DataError, SettingsError
 from limner.inference.learnt_images import knows_what_it_learnt
 from limner.inference.trained import TrainedModel, load_model
+from limner.models.adapters import peft_library
 from limner.models.dual_encoder import DualEncoder
 from limner.models.known import weight_terms
 from limner.models.registry import build_network
@@ -203,6 +204,7 @@ def _expect_layers(recipe: Recipe, model: DualEncoder) -> None:
     for stage in recipe.stages:
         settings = {
             "checkpointing": stage.checkpointing,
+            "lora": stage.lora is not None,
             "optimiser.layer_decay": any(each.layer_decay is not None for each in stage.optimisers),
         }
         for setting in (name for name, is_set in settings.items() if is_set and not transformers):
@@ -210,6 +212,8 @@ def _expect_layers(recipe: Recipe, model: DualEncoder) -> None:
                 f"setting 'stages.{stage.name}.{setting}': the network has no tower of transformers, whose layers it "
                 "is for; leave it out"
             )
+        if stage.lora is not None:
+            peft_library()  # a stage that needs it may be hours away
         if stage.backbone_from is not None:
             try:
                 model.backbone.find_layer(stage.backbone_from)

@@ -11,6 +11,7 @@ from limner.data.transforms import ImageSettings
 from limner.losses.instance import Instance
 from limner.losses.loss import LossSettings, Need
 from limner.losses.registry import AnyLoss
+from limner.models.adapters import LoRASettings
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.registry import DEFAULT_SETTINGS, ModelSettings, systems_offering
 from limner.settings import Settings
@@ -113,6 +114,9 @@ class StageSettings(Settings):
     chunk: int | None = Field(default=None, ge=1)
     """Pairs that pass the network at once on each process, for large batches in little memory; the losses still see the
     whole batch (GradCache). None = all of them."""
+    lora: LoRASettings | None = None
+    """Adapters of low rank beside the attention of transformers' towers, which learn in place of the towers' own
+    weights; checkpoints hold the sum of both. {} = by its defaults, None = none."""
     checkpointing: bool = False
     """Keep of each layer of transformers' towers its input alone, and compute the rest again in the backward pass: less
     memory, the same weights."""
@@ -212,6 +216,10 @@ class StageSettings(Settings):
             raise ValueError(
                 "a stage with `reranker_pairs` learns from single pairs; lower its batch, not chunk"
             )
+        if self.lora is not None and self.reranker_pairs is not None:
+            raise ValueError("lora is for stages of the embedding; leave it out of one with `reranker_pairs`")
+        if self.lora is not None and {"backbone", "text"} <= set(self.frozen):
+            raise ValueError("both towers are frozen, so that no adapter of lora can learn; leave it out")
         if self.average is not None and self.average.start >= self.epochs:
             raise ValueError(
                 f"average.start={self.average.start} leaves out all of the epochs={self.epochs}; lower it"

@@ -14,6 +14,7 @@ from limner.inference.checkpoint import (
 from limner.inference.learnt_images import learnt_tensors
 from limner.inference.provenance import versions
 from limner.inference.trained import RUN_FILE, checkpoint_path, read_listing
+from limner.models.adapters import merged_state
 from limner.sealed_json import digest_of_values, sealed
 from limner.training.prepare import Prepared
 from limner.training.state import STATE_FILE, Progress, first_difference, in_full
@@ -68,7 +69,8 @@ def write_stage_checkpoint(
     for part, module in data.objective.handed_on().items():
         write_checkpoint(out / handed_file(stage, part), module.state_dict(), {})
     learnt = learnt_tensors(data.train_pictures.digests(), data.val_pictures.digests(), data.learnt_before)
-    tensors = {**model.state_dict(), **tokenizer_tensors(data.tokenizer), **learnt}
+    # Without adapters: who loads a run need not know how it was trained.
+    tensors = {**merged_state(model), **tokenizer_tensors(data.tokenizer), **learnt}
     write_checkpoint(out / stage_file(stage), tensors, description)
 
 

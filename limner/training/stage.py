@@ -16,8 +16,9 @@ from limner.inference.encoding import Encoding
 from limner.inference.precision import Arithmetic
 from limner.inference.rerankers import reranker_of
 from limner.losses.loss import Examples
+from limner.models.adapters import add_adapters, hold_adapted
 from limner.models.image import ImageEncoder
-from limner.models.transformer_layers import set_checkpointing
+from limner.models.transformer_layers import set_checkpointing, transformer_layers
 from limner.training.feature_cache import cached_views
 from limner.training.log import Listener, Preparing
 from limner.training.objective import Objective, TrainingBatch
@@ -148,9 +149,28 @@ class EmbeddingStage(Stage):
         self.source = BatchSource(self.data, self.index, self.accelerator, self.precision, self.listener)
         self.sampler = sampler_for(self.stage, self.source, self.objective, self.classes)
         self.words_below: SentenceFeatures | None = None
+        adapted = self._adapted()
         # After `use`: the parts are those of this stage's losses.
         self.parts = self.objective.parts()
         self._freeze(self.model.backbone)
+        # Behind `_freeze`, which lets all of a part learn or nothing.
+        for tower in adapted:
+            hold_adapted(tower)
+
+    def _adapted(self) -> list[nn.Module]:
+        """The towers that have got adapters, if the stage asks for them; their values depend on the seed alone."""
+        if (settings := self.stage.lora) is None:
+            return []
+        parts = zip(("backbone", "text"), self.towers, strict=True)
+        found = [
+            tower for part, tower in parts if part not in self.stage.frozen and transformer_layers(tower)
+        ]
+        # As where a cross-encoder is made: a resumed run makes them at another moment.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.data.recipe.seed + self.index)
+            for tower in found:
+                add_adapters(tower, settings)
+        return found
 
     @property
     def towers(self) -> tuple[nn.Module, nn.Module]:

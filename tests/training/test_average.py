@@ -25,7 +25,6 @@ from tests.toy import toy_mnil, toy_recipe, toy_reranking
 from tests.training.interrupted import (
     STATE,
     in_two_processes,
-    killed_and_resumed,
     same_run,
     stopped_and_resumed,
 )
@@ -199,13 +198,6 @@ def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
     same_run(tmp_path / "run", uninterrupted)
 
 
-def test_kill_9_and_resume(toys: Dataset, tmp_path: Path) -> None:
-    recipe = averaged(toy_recipe(), start=1)
-    killed_and_resumed(toys, recipe, tmp_path / "whole")
-    killed_and_resumed(toys, recipe, tmp_path / "run", "stage-1 3 1", "stage-2 2 2")
-    same_run(tmp_path / "run", tmp_path / "whole")
-
-
 def test_orthonormal_rows_are_kept_orthonormal(toys: Dataset, tmp_path: Path) -> None:
     recipe = averaged(toy_mnil())
     out = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
@@ -225,14 +217,14 @@ def test_a_cross_encoder_is_averaged_as_well(toys: Dataset, tmp_path: Path) -> N
 
 
 def test_two_processes_average_as_one(toys: Dataset, tmp_path: Path) -> None:
-    """A tower has no batch norm, and the instance loss is a mean over pairs: the weights are the same."""
+    """A tower has no batch norm, and the instance loss is a mean over pairs: the same weights, by chunks as well."""
     pytest.importorskip("transformers")
     (tmp_path / "source").mkdir()
     towers.save_clip(tmp_path / "source")
     import_model(str(tmp_path / "source"), tmp_path / "pair")
     changes = (
         *("precision=fp32", "stages.tune.losses.sdm=null", 'stages.tune.average={"decay": 0.8}'),
-        *("stages.tune.epochs=2", "stages.tune.batch=8"),
+        *("stages.tune.epochs=2", "stages.tune.batch=8", "stages.tune.chunk=3"),
         *("stages.tune.optimiser.name=sgd", "stages.tune.optimiser.rate=0.02"),
     )
     recipe = change(start_from(get_recipe("fine-tune"), tmp_path / "pair"), changes)

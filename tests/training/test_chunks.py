@@ -4,27 +4,22 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from limner.data.records import Dataset
 from limner.errors import SettingsError
-from limner.inference.import_model import import_model
 from limner.losses import CMCE, Instance, Levels, Pair, Ranking, Sextuple
 from limner.losses.loss import Examples, LossSettings
 from limner.losses.sdm import SDM
 from limner.models.dual_encoder import DualEncoder
 from limner.models.pretrained import PretrainedSettings
 from limner.models.text_tower import TextTowerSettings
-from limner.recipes import get_recipe
-from limner.recipes.change import change, start_from
 from limner.training.log import Event, Stepped
 from limner.training.loop import train
 from limner.training.objective import Objective, TrainingBatch
 from limner.training.recipe import Recipe, VocabularySettings
-from tests import towers
 from tests.toy import toy_recipe, toy_reranking
-from tests.training.interrupted import in_two_processes, killed_and_resumed, same_run, stopped_and_resumed
+from tests.training.interrupted import same_run, stopped_and_resumed
 
 pytest.importorskip("transformers")
 
@@ -169,12 +164,6 @@ def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
     same_run(tmp_path / "run", whole)
 
 
-def test_kill_9_and_resume(toys: Dataset, tmp_path: Path) -> None:
-    killed_and_resumed(toys, with_pieces(), tmp_path / "whole")
-    killed_and_resumed(toys, with_pieces(), tmp_path / "run", "stage-1 2 1", "stage-2 2 1")
-    same_run(tmp_path / "run", tmp_path / "whole")
-
-
 def test_steps_and_log_are_those_of_the_batch(toys: Dataset, tmp_path: Path) -> None:
     """Chunks change no number but by rounding: without dropout in the network the log is that of the whole batch."""
     rows, steps = [], []
@@ -198,28 +187,6 @@ def test_steps_and_log_are_those_of_the_batch(toys: Dataset, tmp_path: Path) -> 
         assert one.keys() == other.keys()
         for name in ("loss", "sdm", "visual", "textual", "visual_error", "rate"):
             assert one[name] == pytest.approx(other[name], rel=1e-4)
-
-
-def test_two_processes_have_the_gradients_of_all_chunks(toys: Dataset, tmp_path: Path) -> None:
-    (tmp_path / "source").mkdir()
-    towers.save_clip(tmp_path / "source")
-    import_model(str(tmp_path / "source"), tmp_path / "pair")
-    changes = (
-        *("precision=fp32", "stages.tune.losses.sdm=null", "stages.tune.epochs=1", "stages.tune.batch=8"),
-        *("stages.tune.optimiser.name=sgd", "stages.tune.optimiser.rate=0.02", "stages.tune.chunk=3"),
-    )
-    recipe = change(start_from(get_recipe("fine-tune"), tmp_path / "pair"), changes)
-    train(recipe, toys.split("train"), toys.split("val"), tmp_path / "one", cpu=True)
-    done = in_two_processes(
-        *("-m", "limner", "train", "fine-tune", "--from", str(tmp_path / "pair"), "--cpu"),
-        *("--data", f"folder:{toys.records[0].image.parent}", "--out", str(tmp_path / "two")),
-        *(part for setting in changes for part in ("--set", setting)),
-        cache=tmp_path / "cache",
-    )
-    assert done.returncode == 0, done.stderr
-    one, two = (load_file(tmp_path / run / "tune.safetensors") for run in ("one", "two"))
-    for name, value in one.items():
-        torch.testing.assert_close(value, two[name], rtol=1e-4, atol=1e-6)
 
 
 def test_what_needs_a_whole_batch_is_refused(toys: Dataset, tmp_path: Path) -> None:

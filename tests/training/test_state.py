@@ -78,7 +78,9 @@ def test_settings_newer_than_the_state_have_their_defaults(tmp_path: Path) -> No
     now = json.loads(toy_recipe().model_dump_json())
     older = json.loads(toy_recipe().model_dump_json())
     for stage in older["stages"]:
-        del stage["backbone_from"]
+        for setting in ("backbone_from", "average", "chunk", "checkpointing", "lora"):
+            del stage[setting]
+        del stage["optimiser"]["layer_decay"]
     write_state(tmp_path, _network(), (), Progress(), {"recipe": older, "data": {}})
     assert read_progress(tmp_path)[1]["recipe"] == now
     older["model"]["of_another_time"] = 1
