@@ -120,7 +120,7 @@ class ErasureReport(ResponseModel):
     """Lines of the audit log from which something was removed; null if none was named."""
 
     learnt: int | None = None
-    """Erased pictures that the store's model has learnt from; null if it is not at hand or does not say."""
+    """Erased pictures that the store's model has learnt from; null if it is damaged, not at hand, or does not say."""
 
     traced: int
     """Pictures and sentences whose traces were searched for: all, or an even sample of very many."""

@@ -121,6 +121,9 @@ def evaluate_command(
         )
     _say_what_was_learnt(report.provenance["learnt_from"], knows_what_it_learnt(loaded), split)
     looks = report.provenance["evaluations_of_split"]
+    if problem := report.provenance.get("evaluations_problem"):
+        unknown = "how often this run was evaluated on this split is not known: " if looks is None else ""
+        err.print(f"{unknown}{problem}")
     if split == "test" and looks is not None and looks > 1:
         # said, since a recipe that is changed after each look is chosen on the test split
         err.print(f"this run was evaluated on this split {looks} times; choose nothing by it")

@@ -171,6 +171,8 @@ class RunsSummary(Result):
     """How often these runs have evaluated the split in all."""
     values: dict[str, dict[str, tuple[float, float | None]]]
     """Mean and sample standard deviation by direction and measure; null for a single run."""
+    problems: tuple[str, ...] = ()
+    """Logs of these runs with a line that was cut off, which is not counted."""
 
 
 class RunsSummaries(Many[list[RunsSummary]]):

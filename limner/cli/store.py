@@ -379,6 +379,12 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
             f"the store's model has learnt from {report.learnt} of these pictures: its weights, and eight bytes of the "
             "digest of each, stay; train again without them and reindex"
         )
+    elif report.learnt is None and report.pictures:
+        # silence would be read as none
+        out.print(
+            "not known whether the store's model has learnt from these pictures: it is not at hand, is damaged "
+            "(`limner store verify` tells), or does not say"
+        )
     _print_unknown(report)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from limner.cli.console import out
+from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.cli.schemas_of_measures import RunsSummaries, RunsSummary
 
@@ -35,6 +35,8 @@ def summarise_command(
 
     names = [str(measure) for measure in parse_measures(measures)]
     found = summarise(runs, split, protocol)
+    for problem in dict.fromkeys(problem for summary in found for problem in summary.problems):
+        err.print(problem)
     head = ["recipe", "runs", f"text→image {'/'.join(names)}", f"image→text {'/'.join(names)}"]
     rows = [
         [

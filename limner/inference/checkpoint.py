@@ -27,7 +27,7 @@ images that the weights have learnt from lie there too, as `TRAINED_ON` and `SEL
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,10 @@ def flush_to_disk(path: Path) -> None:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """The JSON description alone. Raises `CheckpointError`."""
+    """The JSON description alone, which takes no time, and without a comparison of the digest.
+
+    Raises `CheckpointError`.
+    """
     with _opened(path) as handle:
         metadata = handle.metadata() or {}
     try:
@@ -138,30 +141,29 @@ def read_digest(path: Path) -> str | None:
     return found
 
 
-def read_tensor(path: Path, name: str) -> Tensor | None:
-    """One tensor without the others, and without a comparison of the digest; None if the file has no such tensor.
+def read_checkpoint(
+    path: Path, only: Collection[str] | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors on the CPU and the description; with `only` the tensors of these names, as far as the file has them.
 
-    Raises `CheckpointError`.
+    The digest of the whole file is compared in any case. Raises `CheckpointError`.
     """
-    with _opened(path) as handle:
-        try:
-            return handle.get_tensor(name)  # type: ignore[no-any-return]
-        except SafetensorError:
-            return None
-
-
-def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors on the CPU and the description. Raises `CheckpointError`."""
     description = read_description(path)
     # opened again for the tensors: a foreign file is refused by its header, before gigabytes are read
     # read and not mapped: a run that is copied over the file would change the weights of a server, or end it
     with _opened(path, backend="pread") as handle:
         metadata = handle.metadata()
-        tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 - no mapping
+        tensors, digest = {}, hashlib.sha256(metadata["limner"].encode())
+        # one after the other: what is not asked for is in memory only while the digest takes it
+        for name in sorted(handle.keys()):
+            tensor = handle.get_tensor(name)
+            _take(digest, name, tensor)
+            if only is None or name in only:
+                tensors[name] = tensor
     # 0.1 s for each 100 MB, as the fingerprint takes, which does not cover the whole description
     # a file of format 2 has none: one that has is a later file whose format is damaged
     has_digest = description["format"] > _OLDEST or "digest" in metadata
-    if has_digest and metadata.get("digest") != _digest(metadata["limner"], tensors):
+    if has_digest and metadata.get("digest") != digest.hexdigest():
         raise CheckpointError(
             f"{path}: damaged checkpoint, its digest is another; take a copy of the run, or train again"
         )
@@ -172,10 +174,14 @@ def _digest(description: str, tensors: Mapping[str, Tensor]) -> str:
     """Digest of a description and of all tensors with their names, types and shapes."""
     digest = hashlib.sha256(description.encode())
     for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        # as bytes: numpy has no bfloat16
-        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+        _take(digest, name, tensor)
     return digest.hexdigest()
+
+
+def _take(digest: Any, name: str, tensor: Tensor) -> None:
+    digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+    # as bytes: numpy has no bfloat16
+    digest.update(tensor.flatten().view(torch.uint8).numpy().data)
 
 
 def _opened(path: Path, backend: str = "mmap") -> Any:

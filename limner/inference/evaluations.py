@@ -10,7 +10,6 @@ that, but a report can say how often it was done.
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +32,8 @@ def noted(report: Report, run: Path) -> Report:
     """Add a report to the log of its run, and return it with how often this split was evaluated with the run.
 
     `run` is the checkpoint. The report's `evaluations_of_split` counts this one; it is None where the folder cannot be
-    written, as that of a shared model, and where a line of the log is damaged.
+    written, as that of a shared model, and where a line of the log is damaged. `evaluations_problem` says so, and which
+    line was cut off and is not counted; a report without a problem has no such key.
     """
     kept = {name: report.provenance.get(name) for name in _KEPT}
     line = {
@@ -45,9 +45,9 @@ def noted(report: Report, run: Path) -> Report:
         "text_to_image": dict(report.text_to_image),
     }
     count: int | None = None
+    path = run.parent / FILE
     # The figures are what the user waited for: a log that cannot be written must not take them along.
-    with suppress(OSError, ValueError, DataError):
-        path = run.parent / FILE
+    try:
         # half a line, of a process that was killed, must not take this one along
         begun = path.exists() and not path.read_bytes().endswith(b"\n")
         with path.open("a", encoding="utf-8") as file:
@@ -56,8 +56,14 @@ def noted(report: Report, run: Path) -> Report:
             )
             file.flush()
             os.fsync(file.fileno())
-        count = sum(1 for one in _lines(path) if one.get("split_fingerprint") == kept["split_fingerprint"])
-    return replace(report, provenance={**report.provenance, "evaluations_of_split": count})
+        found, problem = _lines(path)
+        count = sum(1 for one in found if one.get("split_fingerprint") == kept["split_fingerprint"])
+    except (OSError, ValueError) as error:
+        problem = f"{path}: cannot be written or read ({error})"
+    except DataError as error:
+        problem = str(error)
+    said = {"evaluations_problem": problem} if problem else {}
+    return replace(report, provenance={**report.provenance, "evaluations_of_split": count, **said})
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ class Summary:
     - `looks`: how often these runs have evaluated the split in all.
     - `values`: by direction and measure, mean and sample standard deviation over the runs; the deviation is None for
       one run.
+    - `problems`: of each log of these runs that has a line that was cut off, which one that is; it is left out.
     """
 
     recipe: str
@@ -78,6 +85,7 @@ class Summary:
     splits: int
     looks: int
     values: Mapping[str, Mapping[str, tuple[float, float | None]]]
+    problems: tuple[str, ...] = ()
 
 
 def summarise(runs: Sequence[Path], split: str = "test", protocol: str | None = None) -> list[Summary]:
@@ -90,8 +98,10 @@ def summarise(runs: Sequence[Path], split: str = "test", protocol: str | None = 
     folder that is no run.
     """
     found: dict[tuple[str, str], list[tuple[Path, dict[str, Any], int]]] = {}
+    problems: dict[Path, str] = {}
     for run in runs:
-        lines = [line for line in _lines(run / FILE) if line.get("split") == split]
+        whole, problems[run] = _lines(run / FILE)
+        lines = [line for line in whole if line.get("split") == split]
         lines = [line for line in lines if protocol is None or str(line["protocol"]).startswith(protocol)]
         if not lines:
             raise DataError(
@@ -101,7 +111,13 @@ def summarise(runs: Sequence[Path], split: str = "test", protocol: str | None = 
         last = lines[-1]
         key = (_configuration(run, last), str(last["protocol"]))
         found.setdefault(key, []).append((run, last, len(lines)))
-    return [_summary(protocol, listed) for (_, protocol), listed in found.items()]
+    return [
+        replace(
+            _summary(protocol, listed),
+            problems=tuple(problems[run] for run, _, _ in listed if problems[run]),
+        )
+        for (_, protocol), listed in found.items()
+    ]
 
 
 def _summary(protocol: str, listed: Sequence[tuple[Path, dict[str, Any], int]]) -> Summary:
@@ -137,19 +153,21 @@ def _configuration(run: Path, line: Mapping[str, Any]) -> str:
     return json.dumps(recipe, sort_keys=True)
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log; half a line, of a process that was killed, is left out. Raises `DataError`."""
+def _lines(path: Path) -> tuple[list[dict[str, Any]], str]:
+    """The lines of a log without those that were cut off, and which these are; "" for none. Raises `DataError`."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        return []
-    found = []
+        return [], ""
+    found, cut = [], []
     for number, line in enumerate(text.split("\n"), start=1):
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
             # half a line has neither its digest, which stands last, nor its end
             if f'"{KEY}"' not in line and not line.endswith('"}'):
+                # nothing stands behind the end of the last line
+                cut += [number] if line.strip() else []
                 continue
             value = {}
         try:
@@ -159,4 +177,11 @@ def _lines(path: Path) -> list[dict[str, Any]]:
                 f"{path}: line {number} is damaged, or of a version before lines had a digest; remove it and evaluate "
                 "again"
             ) from None
-    return found
+    # said, since nobody can tell half a line of a killed process from an evaluation that was lost
+    if not cut:
+        return found, ""
+    numbers = ", ".join(map(str, cut))
+    return (
+        found,
+        f"{path}: line {numbers} was cut off, as by a process that was killed, and is not counted; remove it",
+    )

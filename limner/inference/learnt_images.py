@@ -21,7 +21,7 @@ from limner.data.image_digests import image_digests
 from limner.data.records import Dataset
 from limner.data.splits import split_source
 from limner.errors import DataError
-from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_tensor
+from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint
 from limner.inference.trained import TrainedModel, checkpoint_path
 
 COMPARED = "pictures compared"
@@ -59,13 +59,13 @@ def learnt_tensors(
 def named_by(run: Path) -> frozenset[int] | None:
     """The numbers, as of `word_of`, of the images that a run's checkpoint has learnt from; None if it does not say.
 
-    Nothing of the weights is read. Raises `CheckpointError`.
+    The weights are read for the digest alone: a flipped bit of a number would hide an image. Raises `CheckpointError`,
+    also for a damaged checkpoint.
     """
-    path = checkpoint_path(run, None)
-    trained, selected = read_tensor(path, TRAINED_ON), read_tensor(path, SELECTED_ON)
-    if trained is None or selected is None:
+    found, _ = read_checkpoint(checkpoint_path(run, None), only=(TRAINED_ON, SELECTED_ON))
+    if len(found) < 2:
         return None
-    return frozenset([*trained.tolist(), *selected.tolist()])
+    return frozenset(number for tensor in found.values() for number in tensor.tolist())
 
 
 @dataclass(frozen=True)

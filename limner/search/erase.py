@@ -342,12 +342,13 @@ def _keys(chosen: Erasable) -> list[str]:
 
 
 def _learnt(files: StoreFiles, chosen: Erasable) -> int | None:
-    """Count the images that the store's model has learnt from, by what its checkpoint says."""
+    """Count the images that the store's model has learnt from, by what its checkpoint says; None if it cannot tell."""
     # imported when it is needed: a store of another program's embeddings has no model, and torch takes seconds
     from limner.inference.learnt_images import named_by, word_of
 
     try:
         named = named_by(Path(files.run))
+    # of a damaged model, too: the erasure is made, and the report says that this is not known
     except CheckpointError:
         return None
     return None if named is None else sum(word_of(image.sha256) in named for image in chosen.images)

@@ -78,15 +78,18 @@ class MetricsLog:
         self.path = folder / LOG_FILE
         self.enabled = enabled
         self._rows = 0
+        self._is_cut = False
         self._events: _EventFile | None = None
 
     def cut(self, size: int) -> None:
-        """Keep the first `size` bytes; called once, before the first row."""
-        if not self.enabled:
+        """Keep the first `size` bytes, at the first call, which comes before the first row; later calls do nothing."""
+        if not self.enabled or self._is_cut:
             return
+        self._is_cut = True
         # "a+" creates a missing file and never clears one; in bytes, since the progress counts bytes.
         with self._refusals(), self.path.open("ab+") as log:
-            log.truncate(size)
+            # A log that is shorter, as somebody removed it, would be filled up with zeros.
+            log.truncate(min(size, log.seek(0, os.SEEK_END)))
             # TensorBoard's count of epochs goes on from the rows that are kept.
             log.seek(0)
             self._rows = log.read().count(b"\n")

@@ -50,6 +50,7 @@ from limner.training.state import (
     STATE_FILE,
     Progress,
     StageBest,
+    expect_possible,
     first_difference,
     read_progress,
     restore,
@@ -165,13 +166,12 @@ class _Training:
             # recipe differs, too, but the advice to resume with that would be wrong.
             expect_own_state(self.out, self.data.identity if difference is None else None)
             _must_agree(self.out, difference)
+            expect_possible(self.out, self.progress, self.recipe)
             if self.accelerator.is_main_process:
                 renew_run_file(self.out, self.data.identity)
                 mend_run_file(self.out, self.data, self.progress)
             if self.progress.finished:
                 return self.out
-        # Rows behind the state belong to an epoch that is run again.
-        self.log.cut(self.progress.log_bytes)
         if self.recipe.classes == "images":
             self.classes = np.arange(len(self.classes))
         elif self.recipe.classes is not None:
@@ -214,6 +214,10 @@ class _Training:
         if not resumed:
             work.start()
         self._step_module, *self._optimisers = self.accelerator.prepare(work.objective, *optimisers)
+        if not ended:
+            # Rows behind the state belong to an epoch that is run again. Not earlier: a resume that is refused, also
+            # because of the files from which a stage begins, leaves the log as it was.
+            self.log.cut(self.progress.log_bytes)
         while not ended:
             # monotonic: the wall clock may be set back during hours of training.
             began = time.monotonic()

@@ -5,6 +5,7 @@ from typing import Any
 
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import (
+    read_checkpoint,
     read_description,
     read_digest,
     tokenizer_tensors,
@@ -177,10 +178,14 @@ def mend_run_file(out: Path, data: Prepared, progress: Progress) -> None:
         if not best.epoch:
             continue
         checkpoint = out / stage_file(stage.name)
-        found = read_description(checkpoint)
+        # With its digest: run.json would name a damaged file as the best.
+        _, found = read_checkpoint(checkpoint, only=())
         chosen = found.get("selected") or {}
         # A later epoch is that of a run that was killed between checkpoint and state; it will be run again.
-        is_stage = chosen.get("stage") == stage.name and chosen.get("epoch", 0) >= best.epoch
+        epoch = chosen.get("epoch", 0)
+        is_stage = chosen.get("stage") == stage.name and epoch >= best.epoch
+        # The scores choose the best stage, and both files must tell the same one.
+        is_stage = is_stage and (epoch > best.epoch or chosen.get("score") == best.score)
         training = {"recipe": in_full(found.get("recipe") or {}), "data": found.get("data")}
         if (
             not is_stage

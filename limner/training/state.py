@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from limner.errors import CheckpointError, SettingsError
-from limner.inference.checkpoint import load_into, read_checkpoint, read_description, write_checkpoint
+from limner.inference.checkpoint import load_into, read_checkpoint, write_checkpoint
 from limner.training.average import WeightAverage
 from limner.training.recipe import Recipe
 
@@ -83,14 +83,32 @@ def read_progress(folder: Path) -> tuple[Progress, dict[str, Any]]:
     """Where a run stopped, and its identity. Raises `CheckpointError`."""
     path = folder / STATE_FILE
     try:
-        # The header alone is read: the tensors may be gigabytes.
-        state = read_description(path)["state"]
+        # The tensors are read for the digest alone, 0.1 s for each 100 MB, and `restore` reads them again. A flipped
+        # bit of the header would else end a run before its time, or cut its log.
+        state = read_checkpoint(path, only=())[1]["state"]
         best = [StageBest(**entry) for entry in state["progress"]["best"]]
         progress = Progress(**{**state["progress"], "best": best})
         return progress, {**state["identity"], "recipe": in_full(state["identity"]["recipe"])}
     # A file of another program, or of a version with other fields.
     except (KeyError, TypeError):
         raise CheckpointError(f"{path}: not the state of a training run; train into another folder") from None
+
+
+def expect_possible(folder: Path, progress: Progress, recipe: Recipe) -> None:
+    """Raise `CheckpointError` if a training of this recipe cannot be where a state says that it is."""
+    index, last = progress.stage, len(recipe.stages) - 1
+    if (
+        0 <= index <= last
+        and len(progress.best) == index + 1
+        and 0 <= progress.epoch <= recipe.stages[index].epochs
+        and (index == last or not progress.finished)
+    ):
+        return
+    # Without this the stages that are left would be none, and a resumed run would be called finished.
+    raise CheckpointError(
+        f"{folder / STATE_FILE}: is at epoch {progress.epoch} of stage {index + 1}, where a training of this recipe "
+        "cannot be; put back the run's own, or train into another folder"
+    )
 
 
 def in_full(recipe: dict[str, Any]) -> dict[str, Any]:

@@ -303,3 +303,22 @@ def test_a_file_that_is_no_audit_log_is_left_alone(limner: Limner, store: Path, 
             AuditLog(other)
         assert other.read_bytes() == content
     assert picture in StoreFiles.open(own).entries()
+
+
+def test_erase_says_where_the_model_cannot_tell(limner: Limner, own: Path) -> None:
+    """The erasure is made all the same."""
+    one, other, *rest = sorted(StoreFiles.open(own).entries().values(), key=lambda entry: entry.path)
+    unknown = "not known whether the store's model has learnt from these pictures"
+    assert unknown not in limner("store", "erase", own, "--path", one.path).out
+    (checkpoint,) = (own / "model").glob("*.safetensors")
+    whole = checkpoint.read_bytes()
+    checkpoint.unlink()
+    checkpoint.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert unknown not in limner("store", "erase", own, "--path", other.path, "--dry-run").out
+    done = limner("store", "erase", own, "--path", other.path)
+    assert done.code == 0
+    assert f"1 pictures and 0 sentences erased, {len(rest)} left" in done.out
+    assert unknown in done.out
+    assert limner("store", "verify", own).code == 1
+    report = json.loads(limner("store", "erase", own, "--path", rest[0].path, "--json").out)
+    assert (report["pictures"], report["learnt"], report["found"]) == (1, None, [])

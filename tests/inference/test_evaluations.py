@@ -46,12 +46,15 @@ def test_each_look_at_a_split_is_counted(tmp_path: Path) -> None:
     with (tmp_path / "run" / FILE).open("a") as file:
         file.write('{"split": "te')
     assert len((tmp_path / "run" / FILE).read_text().splitlines()) == 5
-    assert summarise([tmp_path / "run"])[0].looks == 4
+    (summary,) = summarise([tmp_path / "run"])
+    assert (summary.looks, len(summary.problems)) == (4, 1)
+    assert "evaluations.jsonl: line 5 was cut off" in summary.problems[0]
 
 
 def test_a_folder_that_cannot_be_written_keeps_the_figures(tmp_path: Path) -> None:
     report = noted(_report(1.0, 0), tmp_path / "none" / "s.safetensors")
     assert report.provenance["evaluations_of_split"] is None
+    assert "cannot be written or read" in report.provenance["evaluations_problem"]
     assert report.image_to_text == {"R@1": 1}
 
 
@@ -101,11 +104,40 @@ def test_a_changed_byte_of_a_line_is_found(tmp_path: Path) -> None:
         file.write_bytes(whole[:place] + bytes([byte ^ 1]) + whole[place + 1 :])
         with pytest.raises(DataError, match=r"evaluations\.jsonl: line [12] is damaged"):
             summarise([tmp_path / "run"])
-    assert noted(_report(1.0, 3), checkpoint).provenance["evaluations_of_split"] is None
+    provenance = noted(_report(1.0, 3), checkpoint).provenance
+    assert provenance["evaluations_of_split"] is None
+    assert "evaluations.jsonl: line 2 is damaged" in provenance["evaluations_problem"]
 
 
 def test_half_a_line_does_not_take_the_next_one_along(tmp_path: Path) -> None:
     checkpoint = _run(tmp_path / "run", 3)
     with (tmp_path / "run" / FILE).open("w") as file:
         file.write('{"split": "te')
-    assert noted(_report(1.0, 3), checkpoint).provenance["evaluations_of_split"] == 1
+    first = noted(_report(1.0, 3), checkpoint).provenance
+    assert first["evaluations_of_split"] == 1
+    assert "evaluations.jsonl: line 1 was cut off" in first["evaluations_problem"]
+
+
+def test_a_log_that_was_cut_off_anywhere_says_so(tmp_path: Path) -> None:
+    """At any byte: only between two lines can nobody tell."""
+    checkpoint = _run(tmp_path / "run", 3)
+    file = tmp_path / "run" / FILE
+    for value in (12.5, 20.0):
+        assert "evaluations_problem" not in noted(_report(value, 3), checkpoint).provenance
+    whole = file.read_bytes()
+    first = whole.index(b"\n") + 1
+    for length in range(first, len(whole) + 1):
+        file.write_bytes(whole[:length])
+        # the digest stands last: from where its name is whole, the line is called damaged
+        if b'"digest"' in whole[first:length] and length < len(whole) - 1:
+            with pytest.raises(DataError, match="line 2 is damaged"):
+                summarise([tmp_path / "run"])
+            continue
+        (summary,) = summarise([tmp_path / "run"])
+        at_an_end = length in (first, len(whole) - 1, len(whole))
+        assert (summary.problems == ()) == at_an_end
+        assert summary.looks == (2 if length >= len(whole) - 1 else 1)
+    file.write_bytes(whole[: first - 100] + whole[first - 1 :])
+    (summary,) = summarise([tmp_path / "run"])
+    assert "line 1 was cut off" in summary.problems[0]
+    assert (summary.looks, summary.values["image_to_text"]["R@1"]) == (1, (20.0, None))

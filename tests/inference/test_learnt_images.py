@@ -1,6 +1,7 @@
 """Measuring on what a run has learnt from is found by content, wherever the images lie and whatever they are called."""
 
 import json
+import random
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,8 +23,8 @@ from limner.inference import load_model
 from limner.inference.calibration import calibrate_run
 from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint, write_checkpoint
 from limner.inference.evaluate_run import evaluate_run
-from limner.inference.learnt_images import knows_what_it_learnt, learnt_from, learnt_tensors
-from limner.inference.trained import RUN_FILE, TrainedModel
+from limner.inference.learnt_images import knows_what_it_learnt, learnt_from, learnt_tensors, named_by
+from limner.inference.trained import RUN_FILE, TrainedModel, checkpoint_path
 from limner.sealed_json import opened, sealed
 from limner.training.loop import train
 from limner.training.prepare import prepare
@@ -232,3 +233,23 @@ def test_a_changed_image_is_not_resumed_with(toys: Dataset, tmp_path: Path) -> N
     write_checkpoint(out / STATE_FILE, tensors, description)
     (out / RUN_FILE).write_text(sealed(listing), encoding="utf-8")
     assert train(recipe, *splits, out, resume=True, cpu=True) == out
+
+
+def test_a_flipped_bit_of_a_checkpoint_hides_no_image(toy_run: Path, tmp_path: Path) -> None:
+    """Every bit of the numbers, and a sample of all bytes: the numbers are those that were written, or refused."""
+    # without the weights, as each bit is a file
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    file = checkpoint_path(run, None)
+    found, description = read_checkpoint(file, only=(TRAINED_ON, SELECTED_ON))
+    del description["format"]
+    write_checkpoint(file, {**found, "weight": torch.ones(3)}, description)
+    (run / RUN_FILE).unlink()
+    kept = {"best": file.name, "stages": [{"name": file.stem, "file": file.name}]}
+    (run / RUN_FILE).write_text(sealed(kept), encoding="utf-8")
+    assert named_by(run) == frozenset(number for one in found.values() for number in one.tolist())
+    whole = file.read_bytes()
+    header = 8 * (8 + int.from_bytes(whole[:8], "little"))
+    for bit in [*range(header, 8 * len(whole)), *random.Random(3).sample(range(header), 400)]:
+        file.write_bytes(whole[: bit // 8] + bytes([whole[bit // 8] ^ 1 << bit % 8]) + whole[bit // 8 + 1 :])
+        with pytest.raises(CheckpointError):
+            named_by(run)

@@ -291,7 +291,7 @@ def test_what_was_loaded_is_compared_to_the_last_bit(run: Path, tmp_path: Path) 
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("model", ["kept", "in the run", "gone", "of before"])
+@pytest.mark.parametrize("model", ["kept", "in the run", "gone", "of before", "damaged"])
 def test_an_erasure_says_what_the_model_has_learnt_from(
     toys: Dataset, run: Path, tmp_path: Path, model: str
 ) -> None:
@@ -307,9 +307,21 @@ def test_an_erasure_says_what_the_model_has_learnt_from(
             json.dumps({"best": best(run).name, "stages": [{"name": "stage-1", "file": best(run).name}]})
         )
     store = tmp_path / "store"
-    limner.index(run, store, [one for some in names.values() for one in some[:3]], keep_model=model == "kept")
+    limner.index(
+        run,
+        store,
+        [one for some in names.values() for one in some[:3]],
+        keep_model=model in ("kept", "damaged"),
+    )
     if model == "gone":
         shutil.rmtree(run)
+    if model == "damaged":
+        # one bit of a number: by the others alone it would be one image less
+        file = best(store / "model")
+        whole = bytearray(file.read_bytes())
+        number = read_checkpoint(file, only=(TRAINED_ON,))[0][TRAINED_ON][0].numpy().tobytes()
+        whole[whole.rindex(number)] ^= 1
+        file.write_bytes(whole)
     chosen = [*names["train"][:2], names["val"][0], names["test"][0]]
     report = erase(StoreFiles.open(store), paths=chosen)
     assert report.pictures == 4

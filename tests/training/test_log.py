@@ -41,6 +41,17 @@ def test_cut_drops_what_stands_behind(tmp_path: Path) -> None:
     assert _epochs(tmp_path) == [1, 2, 3]
 
 
+def test_a_log_that_is_shorter_is_not_filled_up(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    log.cut(100)
+    size = log.add(_row(2))
+    # a later stage says where the log ends, and no row goes
+    log.cut(0)
+    log.close()
+    assert (tmp_path / "metrics.jsonl").stat().st_size == size
+    assert _epochs(tmp_path) == [2]
+
+
 def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path)
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
