@@ -104,18 +104,16 @@ class Table:
         for left in reversed(range(_TRIES)):
             stamp = self._commits.stamp(self._path)
             try:
-                table = self._compared(stamp, afresh)
+                # not the attribute is returned: another thread may have forgotten it meanwhile
+                self._opened = table = self._compared(stamp, afresh)
+                return table
             except StoreError:
                 # damage stays as it is; a writer that commits changes the stamp, but not on an object storage
                 again = stamp == looked_at and isinstance(self.folder, Path)
                 if (again or not left) and stamp == self._commits.stamp(self._path):
                     raise
-                looked_at = stamp
-                time.sleep(_PAUSE)
-                continue
-            self._opened = table
-            # not the attribute is returned: another thread may have forgotten it meanwhile
-            return table
+            looked_at = stamp
+            time.sleep(_PAUSE)
         raise self._damaged("it changes faster than it can be read")
 
     def _compared(self, stamp: tuple[int, ...] | None, afresh: bool) -> Any:
@@ -174,6 +172,11 @@ class Table:
     def expect_rows(self, rows: pa.Table) -> None:
         """Compare rows with their digests, for whoever copies them. Raises `StoreError` for one that is damaged."""
         self._integrity.expect_rows(rows)
+
+    def expect_sound(self) -> None:
+        """Compare all rows with their digests, for whoever copies what they say. Raises `StoreError`."""
+        if (table := self.opened(afresh=True)) is not None:
+            self._integrity.expect_sound(table)
 
     def expect(self, rows: int, total: tuple[int, int], known: Sequence[State] = ()) -> None:
         """Compare rows that were read, by number and sum of digests, with the record. Raises `StoreError`.
