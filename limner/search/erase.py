@@ -27,7 +27,7 @@ from limner.search.commits import digest_sum
 from limner.search.compaction import alive_bytes
 from limner.search.erasable import Erasable, chosen_by, same_name
 from limner.search.manifest import FILE, MODEL_FOLDER, StoreManifest, write_manifest
-from limner.search.row_digests import DIGEST, damaged, facts_digests
+from limner.search.row_digests import DIGEST, facts_digests
 from limner.search.segments import FOLDER, FULL, SegmentWriter, sync_folder
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import expect_own_files, reached
@@ -259,6 +259,8 @@ def _staying(
     done, total = 0, len(table)
     known, digests = table.states(), list[bytes]()
     for batch in table.batches(table.schema.names, _ROWS):
+        # all of them: of a row that is damaged nobody can say whether it is one of those that go
+        table.expect_rows(pa.Table.from_batches([batch]))
         digests += batch.column(DIGEST).to_pylist()
         keys = batch.column("id").to_pylist()
         # take makes a copy, in which nothing of the other rows is
@@ -275,23 +277,19 @@ def _staying(
 
 
 def _in_new_places(rows: pa.Table, moved: Mapping[str, tuple[str, int]]) -> pa.Table:
-    """Rows with the new places of their bytes; a row that is damaged keeps its digest, so that this is still seen."""
+    """Rows with the new places of their bytes, and the digests that go with them."""
     places = [moved.get(key) for key in rows["id"].to_pylist()]
     numbers = [number for number, place in enumerate(places) if place is not None]
     if not numbers:
         return rows
     segments, offsets, digests = (rows[name].to_pylist() for name in ("segment", "offset", DIGEST))
-    chosen = rows.take(numbers)
-    facts, vectors = damaged(chosen, rows.schema)
     for number in numbers:
         segments[number], offsets[number] = places[number] or (None, 0)
     for name, values in (("segment", segments), ("offset", offsets)):
         field = rows.schema.field(name)
         rows = rows.set_column(rows.schema.get_field_index(name), field, pa.array(values, field.type))
-    renewed = facts_digests(rows.take(numbers), rows.schema)
-    for number, digest, bad in zip(numbers, renewed, facts | vectors, strict=True):
-        if not bad:
-            digests[number] = digest
+    for number, digest in zip(numbers, facts_digests(rows.take(numbers), rows.schema), strict=True):
+        digests[number] = digest
     field = rows.schema.field(DIGEST)
     return rows.set_column(rows.schema.get_field_index(DIGEST), field, pa.array(digests, field.type))
 

@@ -369,6 +369,8 @@ def reindex(
     any more, are listed as skipped. Sentences are not moved: index them anew (`limner.search.sentences`). Raises what
     `index_pictures` raises.
     """
+    # facts are copied into sound rows of another store, so that nobody could find a damaged one there
+    old.read(old.table.expect_sound)
     facts = {
         entry.path: {
             **entry.metadata,

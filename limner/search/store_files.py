@@ -8,8 +8,7 @@
     STORE/.store.lock        held by the one that writes (see `limner.search.lock`)
 
 Every change is one commit of a table (see `limner.search.table`). One process writes at a time, a second one is
-refused; any number may read. Whoever writes removes what no reader can need: tables of other generations, and segments
-that no row names.
+refused; any number may read. Whoever writes removes what no reader can need.
 """
 
 import secrets
@@ -236,6 +235,9 @@ class StoreFiles:
             # whoever holds the lock is one thread, so nobody else counts meanwhile
             if not self._held:
                 self.follow()
+                # before anything is removed for what rows name or do not name
+                for table in (self.table, self.sentences):
+                    table.settle()
                 self.clean()
                 self._keep_begun()
             self._held += 1
@@ -431,8 +433,7 @@ class StoreFiles:
     def compact(self) -> None:
         """Join the small files that many commits leave, of images and of sentences; readers are not disturbed.
 
-        Deleted rows stay on disk until compacting pays, and old versions for a day; `limner.search.erase.erase` removes
-        them now. Raises `StoreError` while another process writes and if the disk refuses.
+        Old versions stay for a day. Raises `StoreError` while another process writes and if the disk refuses.
         """
         with self.writing():
             self._compact_segments()

@@ -5,14 +5,13 @@ one is refused; any number may read. What is read must be what the record of com
 """
 
 import math
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,8 @@ import pyarrow.compute as pc
 from jaxtyping import Float, Int, UInt64
 
 from limner.errors import StoreError, UnknownPictureError
-from limner.search.commits import Commits, Record, State, column_sum, file_digest, files_of
+from limner.search.commits import Commits, Record, State, column_sum, files_of
+from limner.search.integrity import Integrity, reason_of
 from limner.search.lancedb_import import lancedb, session
 from limner.search.lock import Lease, WriterLock
 from limner.search.row_digests import DIGEST, with_digests
@@ -47,13 +47,6 @@ _LARGEST = 2**20
 """Rows from which LanceDB leaves a file as it is."""
 
 
-class _Checked(NamedTuple):
-    """The last comparison with the record: its stamp, and the files that are sound."""
-
-    stamp: tuple[int, ...] | None
-    files: set[str]
-
-
 class Table:
     """A table with a column `id`; the first rows that are written make it."""
 
@@ -74,7 +67,8 @@ class Table:
         self.begun = False
         """True if the manifest says that the table has been made; whoever reads that sets it."""
         self._commits = Commits(self.folder, name, store)
-        self._checked: _Checked | None = None
+        self._integrity = Integrity(self.folder, name, self.schema, self._commits)
+        self._compared_at: tuple[tuple[int, ...] | None] | None = None
         self._opened: Any = None
         self._connection: Any = None
 
@@ -95,35 +89,34 @@ class Table:
             )
         return self._connection
 
-    def opened(self) -> Any:
+    def opened(self, *, afresh: bool = False) -> Any:
         """LanceDB's own handle, or None as long as nothing has been added. Raises `StoreError` for a damaged table.
 
         If there was a commit since the last call, the table is compared with the record: its files before LanceDB reads
-        them, then version and number of rows.
+        them, then version and number of rows. `afresh`: always, and all files again, for whoever reads many rows.
         """
         stamp = self._commits.stamp(self._path)
-        checked = self._checked
-        if checked is not None and checked.stamp == stamp and (stamp is not None or self._opened is not None):
+        # an object storage compares the files itself
+        afresh = afresh and isinstance(self._path, Path)
+        if not afresh and self._compared_at == (stamp,) and (stamp is not None or self._opened is not None):
             return self._opened
         looked_at: object = self
         for left in reversed(range(_TRIES)):
             stamp = self._commits.stamp(self._path)
             try:
-                table = self._compared(stamp)
+                # not the attribute is returned: another thread may have forgotten it meanwhile
+                self._opened = table = self._compared(stamp, afresh)
+                return table
             except StoreError:
                 # damage stays as it is; a writer that commits changes the stamp, but not on an object storage
                 again = stamp == looked_at and isinstance(self.folder, Path)
                 if (again or not left) and stamp == self._commits.stamp(self._path):
                     raise
-                looked_at = stamp
-                time.sleep(_PAUSE)
-                continue
-            self._opened = table
-            # not the attribute is returned: another thread may have forgotten it meanwhile
-            return table
+            looked_at = stamp
+            time.sleep(_PAUSE)
         raise self._damaged("it changes faster than it can be read")
 
-    def _compared(self, stamp: tuple[int, ...] | None) -> Any:
+    def _compared(self, stamp: tuple[int, ...] | None, afresh: bool) -> Any:
         record = self._commits.read()
         there = self.is_there()
         if record is None:
@@ -131,16 +124,15 @@ class Table:
                 raise self._damaged(f"{self._commits.path.name} is gone")
             if self.begun:
                 raise self._damaged(f"its files and {self._commits.path.name} are gone")
-            self._checked = _Checked(stamp, set())
+            self._compared_at = (stamp,)
             return None
         if not there:
             if record.done.rows or record.done.version:
                 raise self._damaged("its files are gone")
             return None
-        sound = set() if self._checked is None else self._checked.files
-        self._expect_files(record, sound)
+        self._integrity.expect_files(record, afresh=afresh)
         table = self._opened
-        with self._readings():
+        with self._integrity.readings():
             if table is None:
                 table = self._database.open_table(self.name)
                 # a folder whose manifest was exchanged would otherwise fail far from here, with a message of Arrow's
@@ -152,27 +144,9 @@ class Table:
             raise self._damaged(f"version {version} is the newest, {record.done.version} is lost")
         if rows not in known or (version > record.done.version and record.pending is None):
             raise self._damaged(f"it has {rows} rows, its last commit left {record.done.rows}")
-        self._checked = _Checked(stamp, sound)
+        self._integrity.expect_pending(record, table, stamp)
+        self._compared_at = (stamp,)
         return table
-
-    def _expect_files(self, record: Record, sound: set[str]) -> None:
-        """Compare LanceDB's files with the record, before LanceDB reads them: some damaged ones end the process."""
-        for name, (size, digest) in record.done.files.items():
-            path: Any = self._path / name
-            if name in sound:
-                continue
-            try:
-                found = file_digest(path)
-            except FileNotFoundError:
-                # a compaction removes files before its commit is done
-                if record.pending is not None:
-                    continue
-                raise self._damaged(f"its file {name} is gone") from None
-            except OSError as error:
-                raise self._damaged(f"{name}: {error.strerror or error}") from None
-            if found != (size, digest):
-                raise self._damaged(f"its file {name} has changed")
-            sound.add(name)
 
     def states(self) -> tuple[State, ...]:
         """States that rows which are read now may be in."""
@@ -195,6 +169,15 @@ class Table:
             return not self.begun and not rows
         return any(state.holds(rows, total) for state in record.last)
 
+    def expect_rows(self, rows: pa.Table) -> None:
+        """Compare rows with their digests, for whoever copies them. Raises `StoreError` for one that is damaged."""
+        self._integrity.expect_rows(rows)
+
+    def expect_sound(self) -> None:
+        """Compare all rows with their digests, for whoever copies what they say. Raises `StoreError`."""
+        if (table := self.opened(afresh=True)) is not None:
+            self._integrity.expect_sound(table)
+
     def expect(self, rows: int, total: tuple[int, int], known: Sequence[State] = ()) -> None:
         """Compare rows that were read, by number and sum of digests, with the record. Raises `StoreError`.
 
@@ -204,22 +187,36 @@ class Table:
             raise self._damaged(f"its {rows} rows are not those of a commit")
 
     @contextmanager
-    def _committing(self, before: State, after: State) -> Iterator[None]:
-        """Record a commit as pending, and as done when the block has ended without an error."""
+    def _committing(self, before: State, after: State, *, copies: bool = False) -> Iterator[None]:
+        """Record a commit as pending, and as done when the block has ended without an error.
+
+        If it `copies` rows, they are compared with their digests first; if one is damaged, it stays pending.
+        """
         record = (self._commits.read() or Record()).begun(after)
         with reached(self.folder):
             self._commits.write(record)
             yield
-            version = int(self.opened_unchecked().version)
-            done = replace(after, version=version, files=files_of(self._path, before.files))
+            table = self.opened_unchecked()
+            done = replace(after, version=int(table.version), files=files_of(self._path, before.files))
+            if copies:
+                # behind the checksums: bytes that are damaged between the two have another checksum
+                self._integrity.expect_sound(table)
             self._commits.write(record.ended(done))
 
     def opened_unchecked(self) -> Any:
         """LanceDB's handle without any comparison; for writers in a commit, and for repairs."""
         if self._opened is None and self.is_there():
-            with self._readings():
+            with self._integrity.readings():
                 self._opened = self._database.open_table(self.name)
         return self._opened
+
+    def settle(self) -> None:
+        """End the commit of a writer that was killed. Raises `StoreError` for damaged rows, which stay as they are."""
+        record = self._commits.read()
+        if record is not None and record.pending is not None:
+            with self._lock.held(), self._refusals():
+                self.opened()
+                self._settled()
 
     def _settled(self) -> State:
         """The state that the table is in; that of a writer that was killed is looked up. The lock is held."""
@@ -229,34 +226,32 @@ class Table:
         table = self.opened_unchecked()
         if table is None:
             return record.done
-        with self._readings():
+        with self._integrity.readings():
             version = int(table.version)
             digests = table.search().select([DIGEST]).to_arrow()[DIGEST]
         found = (len(digests), column_sum(digests))
         for state in (record.pending, record.done):
             if state.holds(*found):
+                # checksums first, then the rows: bytes that are damaged between the two have another checksum
                 done = replace(state, version=version, files=files_of(self._path, record.done.files))
+                self._integrity.expect_sound(table)
                 self._commits.write(Record(done, None, record.before))
                 return done
         raise self._damaged(f"its {found[0]} rows are not those of a commit")
 
     def _damaged(self, reason: str) -> StoreError:
-        kind = self.name.split("-")[0]
-        return StoreError(
-            f"{self.folder}: its table of {kind} is damaged ({reason}); look at it with `limner store verify`, repair "
-            "it with `limner store repair`"
-        )
+        return self._integrity.damaged(reason)
 
     @property
     def version(self) -> int:
         """Grows with each commit; 0 = there is no table yet."""
         table = self.opened()
-        with self._readings():
+        with self._integrity.readings():
             return 0 if table is None else int(table.version)
 
     def __len__(self) -> int:
         table = self.opened()
-        with self._readings():
+        with self._integrity.readings():
             return 0 if table is None else int(table.count_rows())
 
     def merge(self, rows: pa.Table) -> None:
@@ -265,7 +260,8 @@ class Table:
         with self._lock.held(), self._refusals():
             self.opened()
             before = self._settled()
-            replaced = self.rows(rows["id"].to_pylist(), [DIGEST])[DIGEST].to_pylist()
+            # nothing is copied of the rows that stay, so of new keys nobody asks whether a damaged one hides there
+            replaced = self._found(rows["id"].to_pylist(), [DIGEST])[DIGEST].to_pylist()
             after = before.after(rows[DIGEST].to_pylist(), replaced)
             with self._committing(before, after):
                 table = self.opened_unchecked()
@@ -283,7 +279,8 @@ class Table:
         if not values:
             return 0
         with self._lock.held(), self._refusals():
-            if (table := self.opened()) is None:
+            # afresh: a row whose key is damaged would stay, and nobody would know of it
+            if (table := self.opened(afresh=True)) is None:
                 return 0
             before = self._settled()
             where = f"{column} IN ({_quoted(values)})"
@@ -329,34 +326,34 @@ class Table:
         Versions that are older than a day are released; a reader that still reads one must ask again.
         """
         with self._lock.held(), self._refusals():
-            if (table := self.opened()) is not None:
+            if (table := self.opened(afresh=True)) is not None:
                 before = self._settled()
-                with self._committing(before, before.after([], [])):
+                with self._committing(before, before.after([], []), copies=True):
                     table.optimize(cleanup_older_than=_KEPT)
 
     def tidy(self) -> None:
         """Compact where that pays: rows are written again about once for each doubling of the table."""
-        with self._readings():
+        with self._integrity.readings():
             pays = (table := self.opened()) is not None and _pays(table.stats())
         if pays:
             self.compact()
 
     def all(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of all rows."""
-        table = self.opened()
+        table = self.opened(afresh=True)
         if table is None:
             return self.schema.empty_table().select(list(columns))
-        with self._readings():
+        with self._integrity.readings():
             return table.search().select(list(columns)).to_arrow()
 
     def numbered(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of all rows, and `ROW`: a number that no row of other contents ever has."""
-        table = self.opened()
+        table = self.opened(afresh=True)
         if table is None:
             return (
                 self.schema.empty_table().select(list(columns)).append_column(ROW, [np.empty(0, np.uint64)])
             )
-        with self._readings():
+        with self._integrity.readings():
             return table.search().select(list(columns)).with_row_id(True).to_arrow()
 
     def fill(
@@ -373,7 +370,7 @@ class Table:
         places, numbers = places[order], numbers[order]
         for start in range(0, len(numbers), _BLOCK):
             block = numbers[start : start + _BLOCK]
-            with self._readings():
+            with self._integrity.readings():
                 found = table.take_row_ids(block.tolist()).select([column]).with_row_id().to_arrow()
             # a commit has taken rows away since their numbers were read
             if len(found) != len(block):
@@ -387,27 +384,44 @@ class Table:
 
         Raises `StoreError` for rows that cannot be read.
         """
-        table = self.opened()
+        table = self.opened(afresh=True)
         if table is None:
             return
-        with self._readings():
+        with self._integrity.readings():
             reader = table.search().select(list(columns)).to_batches(batch_size=size)
         while True:
             # here, too: a damaged file shows when its rows are read, not when the reader is made
-            with self._readings():
+            with self._integrity.readings():
                 batch = next(reader, None)
             if batch is None:
                 return
             yield batch
 
     def rows(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
-        """Keys and some columns of the rows that exist, in no order."""
+        """Keys and some columns of the rows that exist, in no order.
+
+        Raises `StoreError` for a row that is damaged, and if a key is not found in a table that is.
+        """
+        found = self._found(ids, columns)
+        # a damaged key looks like one that is not there
+        if len(found) < len(set(ids)):
+            self.opened(afresh=True)
+        return found
+
+    def _found(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
+        """The rows that `rows` returns; of a key that is not found nothing says why."""
         table = self.opened()
+        names = ["id", *(name for name in columns if name != "id")]
         if table is None or not ids:
-            return self.schema.empty_table().select(["id", *columns])
-        with self._readings():
-            found = table.search().where(f"id IN ({_quoted(ids)})")
-            return found.select(["id", *(name for name in columns if name != "id")]).to_arrow()
+            return self.schema.empty_table().select(names)
+        # keys alone need no comparison: they are those that were asked for. With other columns the facts are read as
+        # a whole, which costs less for few rows than reading the files again
+        read = names if names == ["id"] else self._integrity.columns(names)
+        with self._integrity.readings():
+            found = table.search().where(f"id IN ({_quoted(ids)})").select(read).to_arrow()
+            if names != ["id"]:
+                self._integrity.expect_rows(found)
+        return found.select(names)
 
     def in_order(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
         """Keys and some columns of rows by their keys, in order. Raises `UnknownPictureError` for others."""
@@ -436,24 +450,13 @@ class Table:
             return versions.is_dir() and any(one.name.endswith(".manifest") for one in versions.iterdir())
 
     @contextmanager
-    def _readings(self) -> Iterator[None]:
-        """Turn LanceDB's errors for a table that it cannot read into `StoreError`."""
-        try:
-            yield
-        # LanceDB has no error of its own: which one a damaged file raises depends on where it is damaged
-        except StoreError:
-            raise
-        except Exception as error:
-            raise self._damaged(_reason(error)) from None
-
-    @contextmanager
     def _refusals(self) -> Iterator[None]:
         """Turn LanceDB's errors for a full or read-only disk into `StoreError`."""
         try:
             yield
         # only these: a ValueError of a merge would be a bug of ours, and keeps its stack trace
         except (OSError, RuntimeError) as error:
-            raise StoreError(f"{self.folder}: cannot be written ({_reason(error)})") from None
+            raise StoreError(f"{self.folder}: cannot be written ({reason_of(error)})") from None
 
 
 def _pays(stats: Mapping[str, Any]) -> bool:
@@ -491,10 +494,3 @@ def _quoted(ids: Sequence[str]) -> str:
     """Keys as a list in SQL."""
     # sentences are deleted by path, and a path may hold quotes
     return ", ".join("'" + one.replace("'", "''") + "'" for one in ids)
-
-
-def _reason(error: Exception) -> str:
-    """Find the system's reason in a message of LanceDB's; without one, the beginning of the message."""
-    # its messages are long and differ from version to version; the system's reason stands before "(os error N)"
-    match = re.search(r"([^:]+) \(os error \d+\)", str(error))
-    return match[1].strip() if match else str(error).splitlines()[0][:120]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from limner.errors import LimnerError, SettingsError, StoreError
+from limner.search.commits import Commits, Record
 from limner.search.entry import key_of
 from limner.search.index import index_pictures
 from limner.search.repair import repair
@@ -92,6 +93,40 @@ def test_one_bit_of_a_vector(folder: Path, pictures: list[Path]) -> None:
     assert (report.pictures, report.lost, report.complete, encoder.encoded) == (COUNT, (), True, 1)
     check(folder, pictures)
     assert SentenceTable(StoreFiles.open(folder)).search(encoder.encode_texts("red")[0], 1)[0].text == "red"
+
+
+@pytest.mark.parametrize("kept", [0, 6])
+def test_one_bit_of_a_vector_whose_commit_was_killed(
+    tmp_path: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    """Its file has no checksum yet, and after a first commit no file has one."""
+    encoder = FakeEncoder()
+    folder = tmp_path / "store"
+    files = StoreFiles.create(folder, fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    if kept:
+        index_pictures(encoder, files, pictures[:kept])
+    write = Commits.write
+
+    def killed(self: Commits, record: Record) -> None:
+        if record.pending is None:
+            raise KeyboardInterrupt
+        write(self, record)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Commits, "write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            index_pictures(encoder, files, pictures[kept:])
+    assert verify(opened(folder)).sound
+    flip(*vector_bytes(folder, pictures[7]))
+    with pytest.raises(StoreError, match=r"the row of .* has changed.*limner store repair"):
+        StoreFiles.open(folder)
+    with pytest.raises(StoreError, match="has changed"):
+        index_pictures(encoder, opened(folder), pictures)
+    report = repair(opened(folder), FakeEncoder)
+    assert report.repaired == (str(pictures[7]),)
+    assert (report.pictures, report.lost, report.complete) == (COUNT, (), True)
+    assert verify(opened(folder)).sound
+    assert len(StoreFiles.open(folder).entries()) == COUNT
 
 
 def test_a_picture_that_is_gone_is_lost_and_said(folder: Path, pictures: list[Path]) -> None:
