@@ -27,7 +27,7 @@ Files = dict[str, tuple[int, str]]
 
 
 class Integrity:
-    """What one handle knows of the files and rows of a table.
+    """The knowledge that one handle has of the files and rows of a table.
 
     Nothing is known for ever: a file that was sound when the handle was opened may be damaged when its columns are read
     the next time. So `expect_files` with `afresh` reads all files again, which takes 6 ms for 10,000 vectors of 512

@@ -149,20 +149,13 @@ def told(read: Callable[[StoreFiles], Any], files: StoreFiles) -> Any:
 
 
 def rows_of(files: StoreFiles) -> dict[str, Any]:
-    """Facts and vectors of the pictures that no writing here changes, as a search and as the table tell them."""
+    """Facts and vectors of the pictures that no writing here changes, as a search has them in memory."""
     snapshot = files.snapshot()
-    items = {item.path: item for item in snapshot.items(np.arange(len(snapshot.matrix)))}
-    stay = [one for one in SOME if one is not OTHER]
+    items = {str(item.path): item for item in snapshot.items(np.arange(len(snapshot.matrix)))}
     vectors = dict(zip(snapshot.columns["path"].to_pylist(), snapshot.matrix, strict=True))
-    entries = files.entries()
-    return {
-        one.entry.path: (
-            items[Path(one.entry.path)],
-            vectors[one.entry.path].tobytes(),
-            entries[one.entry.path],
-        )
-        for one in stay
-    }
+    paths = [one.entry.path for one in SOME if one is not OTHER]
+    # a damaged path is one that is not there
+    return {path: (items[path], vectors[path].tobytes()) if path in items else None for path in paths}
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +225,9 @@ def test_damage_under_an_open_handle_is_no_answer_and_no_sound_row(
         folder = copied(kill)
         files = StoreFiles.open(folder)
         right = rows_of(files)
+        if kill == "none":
+            # the first writing reads names of segments, which would find the damage before anything is written
+            enter(files)
         damage(folder, column)
         outcome = told(write, files)
         if name in COPYING or (kill != "none"):
