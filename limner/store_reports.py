@@ -89,6 +89,9 @@ class TraceCounts(ResponseModel):
     """Traces left out, because they are too short or too plain to be told from other bytes."""
 
 
+_NO_TRACES = TraceCounts(searched=0, visible=0, shared=0, short=0)
+
+
 class ErasureReport(ResponseModel):
     """The result of an erasure."""
 
@@ -111,10 +114,12 @@ class ErasureReport(ResponseModel):
     """Keys and paths that were named and of which the store held nothing."""
 
     unmet: tuple[str, ...] = ()
-    """Conditions that no picture met, `identity=NAME` among them; several together if each was met by others."""
+    """Conditions that no picture met, `identity=NAME` among them; several together if each was met by others. Over
+    HTTP empty without the right `search`: whoever may not search would spell out the pictures that stay with it."""
 
     similar: tuple[str, ...] = ()
-    """Identities and paths that look like those that were named, and were left: in other case, or with other signs."""
+    """Identities and paths that look like those that were named, and were left: in other case, or with other signs.
+    Over HTTP empty without the right `search`."""
 
     audit_lines: int | None
     """Lines of the audit log from which something was removed; null if none was named."""
@@ -126,7 +131,7 @@ class ErasureReport(ResponseModel):
     """Pictures and sentences whose traces were searched for: all, or an even sample of very many."""
 
     traces: TraceCounts
-    """How the proof was made."""
+    """How the proof was made. Over HTTP all 0 without the right `search`: what is shared tells what others have."""
 
     files: int
     """Files of the store that were searched afterwards."""
@@ -139,6 +144,10 @@ class ErasureReport(ResponseModel):
 
     dry_run: bool = False
     """True if nothing was erased or searched."""
+
+    def without_clues(self) -> "ErasureReport":
+        """The report without what it tells of pictures that were not erased."""
+        return self.model_copy(update={"unmet": (), "similar": (), "traces": _NO_TRACES})
 
     @classmethod
     def planned(
@@ -153,7 +162,6 @@ class ErasureReport(ResponseModel):
         similar: tuple[str, ...] = (),
     ) -> "ErasureReport":
         """The report of an erasure that was not made."""
-        nothing = TraceCounts(searched=0, visible=0, shared=0, short=0)
         return cls(
             pictures=pictures,
             sentences=sentences,
@@ -165,7 +173,7 @@ class ErasureReport(ResponseModel):
             similar=similar,
             audit_lines=None,
             traced=0,
-            traces=nothing,
+            traces=_NO_TRACES,
             files=0,
             bytes=0,
             found=(),

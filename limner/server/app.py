@@ -19,7 +19,7 @@ from limner.server.audit import AuditLog
 from limner.server.audit_routes import Auditing, note
 from limner.server.batching import Worker
 from limner.server.counters import MEDIA_TYPE, Counters, Counting
-from limner.server.limits import Bodies, Buckets, RateLimit
+from limner.server.limits import Bodies, Buckets, RateLimit, Unread
 from limner.server.page import Guarded, page_routes
 from limner.server.problems import Fault, declared, install_handlers, problem_schema
 from limner.server.routes_items import item_routes
@@ -91,11 +91,14 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     )
     # uvicorn runs the lifespan's end after all requests: a server that stops earlier turns them away by this
     app.state.turn_away = worker.close
+    # `limner.server.connections.Server` counts the bytes that its clients have not read; under others nobody does
+    app.state.unread = lambda: 0
     # outermost last: who is not let in has no body read, an unread body ends the connection whoever refuses it, every
     # refusal has the guarded headers and is counted
     allowed, guesses, opened = (
         Buckets(settings.rate, settings.burst) if settings.rate else None for _ in range(3)
     )
+    app.add_middleware(Unread, unread=lambda: app.state.unread())
     if allowed is not None:
         app.add_middleware(RateLimit, buckets=allowed)
     app.add_middleware(Access, tokens=tokens, hosts=settings.hosts, guesses=guesses, opened=opened)

@@ -9,7 +9,7 @@ from typing import Any
 from limner.errors import SettingsError
 from limner.search.conditions import Condition
 
-TEXTS = ("text", "where", "after", "before", "refused")
+TEXTS = ("text", "where", "after", "before", "refused", "unmet", "similar")
 """Fields that may say whom a request was about."""
 
 
@@ -25,8 +25,10 @@ class Said:
         """True if a line has one of the texts as a whole word or phrase."""
         if self._pattern is None:
             return False
-        where = [str(one) for one in line.get("where") or []]
+        # `unmet` has some of the conditions again, alone or several as one text
+        where = _texts(line, "where")
         told = [str(line.get("text", "")), *where, *(value for one in where for value in self._values(one))]
+        told += _texts(line, "similar")
         return any(self._pattern.search(_folded(one)) for one in told)
 
     def _values(self, where: str) -> Iterator[str]:
@@ -70,6 +72,12 @@ def _found(line: Mapping[str, Any]) -> list[str]:
     found = line.get("found")
     # of a line that somebody else has written it could be anything
     return [str(key) for key in found] if isinstance(found, list) else []
+
+
+def _texts(line: Mapping[str, Any], name: str) -> list[str]:
+    texts = line.get(name)
+    # of a line that somebody else has written it could be anything
+    return [str(text) for text in texts] if isinstance(texts, list) else []
 
 
 def read_line(line: bytes) -> dict[str, Any] | None:

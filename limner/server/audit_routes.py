@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from limner.errors import SettingsError, StoreError
@@ -17,7 +18,7 @@ from limner.server.access import route_of, token_name
 from limner.server.audit import AuditLog
 from limner.server.batching import GONE
 from limner.server.limits import Buckets, address_of, client_of, route_path
-from limner.server.problems import RefusedError, refused
+from limner.server.problems import ENDED, RECORDED, RefusedError, refused
 
 AUDITED = {
     "POST /v1/search": "search",
@@ -34,6 +35,8 @@ AUDITED = {
 }
 """Routes that give or change what the store holds of persons, with the name of the request in the log: each request
 leaves a line, refused ones too."""
+
+_PATHS = [compile_path(path)[0] for path in sorted({route.split()[1] for route in AUDITED})]
 
 CHANGES = frozenset({"add", "delete", "erase"})
 """Requests that leave a line before they change something, and another one when they are answered."""
@@ -52,6 +55,9 @@ NOT_AUDITED = {
 
 OTHER = "other"
 """Name in the log of a refused request for any other address."""
+
+_TOLD = ("found", "count", "unmet", "similar")
+"""Facts that an answer tells."""
 
 _NOT_LET_IN = (401, 403, 421, 429)
 """Refusals that are recorded whatever the address is."""
@@ -99,6 +105,11 @@ def asked_of(body: BaseModel) -> dict[str, Any]:
     return {"kind": "+".join(parts), **body.model_dump(exclude={"image"}, exclude_none=True)}
 
 
+def is_audited(path: str) -> bool:
+    """True for an address of which each request leaves a line, whatever its method: HEAD asks for something, too."""
+    return any(pattern.match(path) for pattern in _PATHS)
+
+
 class Record:
     """The facts of one request."""
 
@@ -107,9 +118,11 @@ class Record:
         # what was erased before it is none of its concern
         self._since = files.manifest
         self.name = AUDITED.get(route_of(scope) or "", OTHER)
+        self.is_of_persons = is_audited(route_path(scope))
+        """True for an address of what the store holds of persons, also for a method that is not for it."""
         self.facts: MutableMapping[str, Any] = {}
         # a key in the address also belongs to refused requests; other text there could be anything, a token too
-        if self.name != OTHER and (key := _KEY.search(route_path(scope))):
+        if self.is_of_persons and (key := _KEY.search(route_path(scope))):
             self.facts["id"] = key[1]
 
     async def write(self, **facts: Any) -> None:
@@ -190,19 +203,27 @@ class Auditing:
 
     async def recorded(self, record: Record, status: int, reason: str | None = None) -> None:
         """Write the line of an answer, if it leaves one. Raises `RefusedError`."""
-        if record.name == OTHER and status not in _NOT_LET_IN:
+        # what its connection has sent meanwhile is what the client got, whatever the app would have said
+        made = status < 400
+        status, reason = record.scope.get(ENDED, (status, reason))
+        # set without a pause behind the reading of ENDED: from here on the connection sends nothing else
+        record.scope[RECORDED] = True
+        if record.name == OTHER and status not in _NOT_LET_IN and not record.is_of_persons:
             return
         if status in _BY_STRANGERS and (self._each.take(client_of(record.scope)) or self._all.take("")):
             self._uncounted += 1
             return
         facts: dict[str, Any] = {"status": status}
-        if status < 400:
+        if status < 400 or (made and record.name in CHANGES):
+            # a change that was made has changed these, also if its client was told that the server is stopping
             key = record.facts.get("id")
             found = record.facts.get("found", [key] if key else [])
             facts |= {"found": found, "count": record.facts.get("count", len(found))}
         else:
             # only whoever got an answer was told something
-            record.facts.pop("found", None)
+            for told in _TOLD:
+                record.facts.pop(told, None)
+        if status >= 400:
             await record.leave_out_unknown()
             facts["refused"] = (reason or "")[:_LONGEST]
         if self._uncounted:

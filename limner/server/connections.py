@@ -31,7 +31,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from limner.errors import SettingsError
 from limner.server.limits import client_of
-from limner.server.problems import problem
+from limner.server.problems import ENDED, RECORDED, problem
 from limner.server.settings import ServerSettings
 
 # uvicorn's own number
@@ -191,19 +191,29 @@ class Connection(H11Protocol):
 
     @property
     def answered(self) -> bool:
-        """False while a request waits for the first byte of its answer."""
-        return self.cycle is None or self.cycle.response_started
+        """False while a request waits for its answer; an answer that is in the audit log already is about to leave."""
+        return self.cycle is None or self.cycle.response_started or RECORDED in self.cycle.scope
 
     def end(self, status: int, detail: str) -> None:
         """Close the connection, with this answer if its client can still get one."""
-        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE) or self.reading_since is not None:
+        unasked = self.conn.our_state is h11.IDLE
+        # an answer other than the one that its line has would make the line a lie
+        recorded = not unasked and self.answered
+        if (
+            self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
+            or self.reading_since is not None
+            or recorded
+        ):
             return self.transport.abort()
         if self.cycle is not None:
+            if not unasked:
+                # before the app wakes up: it would record that the client has gone
+                # of the app's own: uvicorn's type names the keys of the protocol only
+                self.cycle.scope[ENDED] = (status, detail)  # type: ignore[literal-required]
             # what the app still says is for nobody
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         answer = problem(status, detail, headers={"Connection": "close"})
-        unasked = self.conn.our_state is h11.IDLE
         body = b"" if not unasked and self.scope["method"] == "HEAD" else bytes(answer.body)
         head = h11.Response(status_code=status, headers=answer.raw_headers)
         for event in (head, h11.Data(data=body), h11.EndOfMessage()):
@@ -274,6 +284,7 @@ class Server(uvicorn.Server):
         self._settings, self._turn_away = settings, app.state.turn_away
         self._swept = -math.inf
         self._each = settings.max_connections if proxy else settings.client_connections
+        app.state.unread = self._unread
         guarded = settings.token is not None or settings.tokens is not None
         super().__init__(
             uvicorn.Config(
@@ -367,6 +378,10 @@ class Server(uvicorn.Server):
         for one in self._connections():
             if not one.answered:
                 one.end(503, STOPPING)
+
+    def _unread(self) -> int:
+        """Bytes of answers that wait for their clients."""
+        return sum(one.transport.get_write_buffer_size() for one in self._connections())
 
     def _connections(self) -> list[Connection]:
         return [one for one in self.server_state.connections if isinstance(one, Connection)]

@@ -1,4 +1,4 @@
-"""Limits for one client: the size of a request's body, and requests a second.
+"""Limits for one client: the size of a request's body, and requests a second; and for all, answers that nobody reads.
 
 `limner.server.connections` limits times and connections.
 """
@@ -98,6 +98,57 @@ def _is_at_most(length: bytes, largest: int) -> bool:
 
 def _too_large(largest: int) -> str:
     return f"a body has at most {largest:,} bytes here"
+
+
+_UNREAD = 2**28
+"""Bytes of answers that may wait for clients that do not read them, in all."""
+_LARGE = 2**16
+"""Bytes up to which an answer leaves all the same: those of all connections together are fewer than these."""
+
+
+class Unread:
+    """ASGI middleware: 503 in place of a large answer while too much of others waits for clients that do not read.
+
+    190 clients with a token that did not read 4 MB each took a gigabyte. `unread`: counts the bytes that wait now.
+    """
+
+    def __init__(self, app: ASGIApp, unread: Callable[[], int]) -> None:
+        self.app = app
+        self.unread = unread
+        # those whose lines are being written: by the time that these bytes wait, others would have passed
+        self._leaving = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and look at its answer before it leaves."""
+        start: Message | None = None
+        refused = False
+
+        async def counted(message: Message) -> None:
+            nonlocal start, refused
+            if message["type"] == "http.response.start":
+                # kept back until the size of the body is known
+                start = message
+                return
+            if start is not None:
+                first, start = start, None
+                size = len(message.get("body", b""))
+                waiting = self._leaving + self.unread() if size > _LARGE else 0
+                # one by itself is sent however large it is, or nobody could have it
+                refused = waiting > 0 and waiting + size > _UNREAD
+                if refused:
+                    said = "too many answers wait for clients that do not read them; try again soon"
+                    await problem(503, said, headers={"Retry-After": "1"})(scope, receive, send)
+                    return
+                self._leaving += size
+                try:
+                    await send(first)
+                    await send(message)
+                finally:
+                    self._leaving -= size
+            elif not refused:
+                await send(message)
+
+        return await self.app(scope, receive, counted if scope["type"] == "http" else send)
 
 
 # bounded: an attacker with many addresses would fill the memory otherwise

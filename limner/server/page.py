@@ -88,7 +88,7 @@ class Guarded:
                 if path != _DOCS:
                     of_page = path == "/" or path.startswith("/page/")
                     headers["Content-Security-Policy"] = _OF_PAGE if of_page else _OF_ALL_ELSE
-                # answers are about persons: browsers do not keep them on disk unless a route says so
+                # answers are about persons, pictures above all: a browser that kept them would show erased ones
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 

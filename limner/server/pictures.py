@@ -15,7 +15,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from limner.data.image_metadata import Piece, encoded_anew, pieces_without_metadata
+from limner.data.image_metadata import encoded_anew, pieces_without_metadata
+from limner.data.image_parts import Piece
 from limner.data.images import as_jpeg, open_header, open_rgb, quiet, thumbnail
 from limner.errors import ChangedPictureError
 from limner.search.engine import Engine
@@ -32,9 +33,6 @@ _DEEP = 4
 """Factor by which an image of more than eight bits takes more memory while it is decoded."""
 
 _CHUNK = 256 * 1024
-
-# private: no shared proxy keeps them. Vary: without the token the browser must not answer from its own cache
-_HEADERS = {"Cache-Control": "private, max-age=300", "Vary": "Authorization"}
 
 
 class Decoding:
@@ -87,7 +85,7 @@ async def send_picture(
         file.seek(0)
         if kind is None:
             content = await decoding.run(lambda: as_jpeg(open_rgb(file.read(), name=name)))
-            return Response(content, media_type="image/jpeg", headers=_HEADERS)
+            return Response(content, media_type="image/jpeg")
         pieces: list[Piece] | None = [range(entry.size)]
         if not keep_metadata:
             # places in the file and not its bytes, which 1,000 slow clients would keep in memory
@@ -95,7 +93,7 @@ async def send_picture(
         if pieces is None:
             file.seek(0)
             content, kind = await decoding.run(lambda: encoded_anew(file.read(entry.size), name))
-            return Response(content, media_type=kind, headers=_HEADERS)
+            return Response(content, media_type=kind)
         ours.pop_all()
     # by the open file and not by its path, behind which another one could be put now
     return _FileResponse(file, pieces, kind)
@@ -112,7 +110,7 @@ async def send_thumbnail(files: StoreFiles, key: str, decoding: Decoding) -> Res
                 return thumbnail(file.read())
 
         small = await decoding.run(made)
-    return Response(small, media_type="image/jpeg", headers=_HEADERS)
+    return Response(small, media_type="image/jpeg")
 
 
 def _open(image: StoredImage) -> BinaryIO:
@@ -130,7 +128,7 @@ class _FileResponse(StreamingResponse):
     """Pieces of an open file, which is closed however the sending ends."""
 
     def __init__(self, file: BinaryIO, pieces: list[Piece], media_type: str) -> None:
-        headers = {**_HEADERS, "Content-Length": str(sum(map(len, pieces)))}
+        headers = {"Content-Length": str(sum(map(len, pieces)))}
         super().__init__(_chunks(file, pieces), media_type=media_type, headers=headers)
         self._file = file
 

@@ -46,6 +46,11 @@ _SHOWN = 5
 _TOLD = 20
 """Number of faults of a body that are listed under `errors`."""
 
+ENDED = "limner.ended"
+"""Key of a request's scope for the status and the reason that its connection has answered in place of the app."""
+RECORDED = "limner.recorded"
+"""Key of a request's scope that says that its line in the audit log has the status of the app's answer."""
+
 log = logging.getLogger("limner.server")
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi import Path as PathPart
@@ -15,6 +15,7 @@ from limner.search.engine import Engine
 from limner.search.erasable import erasable
 from limner.search.erase import erase
 from limner.search.store_files import StoreFiles
+from limner.server.access import rights_of
 from limner.server.answer_size import check_metadata, pictures_that_fit, rows_that_fit
 from limner.server.audit_routes import begun, note, settle
 from limner.server.batching import Worker
@@ -55,14 +56,21 @@ class NewItem(RequestModel):
     """The identity that it shows."""
 
     metadata: dict[str, JsonValue] = Field(
-        default={}, max_length=50, json_schema_extra={"propertyNames": {"not": {"const": "path"}}}
+        default={},
+        max_length=50,
+        json_schema_extra={"propertyNames": {"minLength": 1, "not": {"pattern": r"^path$|^\s|\s$"}}},
     )
-    """Other facts; `taken` is a time in ISO 8601 that replaces the one in the file."""
+    """Other facts, under names without blanks at their ends; `taken` is a time in ISO 8601 that replaces the one in the
+    file."""
 
     @field_validator("metadata")
     @classmethod
-    def _without_path(cls, metadata: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """Refuse a fact of the name `path`."""
+    def _with_names(cls, metadata: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a fact of the name `path`, or of one that a condition cannot mean."""
+        # conditions are read without the blanks around a name, so nobody could ask for this one; and " path" would look
+        # like the image's own
+        if any(not name or name != name.strip() for name in metadata):
+            raise PydanticCustomError("blanks", "expected names without blanks at their ends")
         # in conditions `path` means the image's own, so nobody could ask for this one
         if "path" in metadata:
             raise PydanticCustomError(
@@ -205,6 +213,13 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         settle(request.scope)
         # no more than a request may name: `count` is that of all
         note(request.scope, found=keys[:_NAMED], count=report.pictures)
+        if "search" not in rights_of(request.scope):
+            # conditions that are judged alone, beside an identity that nobody has, would spell every field out and
+            # erase nothing; so would the number of pictures that have an asked name, too
+            return report.without_clues()
+        # what it tells of pictures that stay is an answer to a question like any other
+        told = {"unmet": list(report.unmet), "similar": list(report.similar)}
+        note(request.scope, **{name: some[:_NAMED] for name, some in told.items() if some})
         return report
 
     @routes.get(

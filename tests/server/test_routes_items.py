@@ -156,6 +156,10 @@ def test_add_and_find(changing: TestClient, tmp_path: Path) -> None:
         ({"metadata": {"taken": "yesterday"}}, 409),
         ({"metadata": []}, 422),
         ({"metadata": {"path": "/etc/passwd"}}, 422),
+        *(
+            ({"metadata": {name: 1}}, 422)
+            for name in ("", " ", "path ", " path", "\tnote", "note\n", "a\u00a0")
+        ),
         ({"metadata": {"note": "x" * 17_000}}, 413),
         ({"metadata": {str(number): 1 for number in range(51)}}, 422),
         ({"identity": 17}, 422),

@@ -224,3 +224,84 @@ def test_the_file_is_looked_at_by_more_than_its_time(file: Path) -> None:
     assert file.stat().st_size == before.st_size
     assert tokens.find(token.encode()) is None
     assert tokens.find(bo.encode())
+
+
+_OF_NOTHING: dict[str, object] = {
+    **dict.fromkeys(("pictures", "sentences", "uploads", "leftovers", "traced"), 0),
+    **{name: list[str]() for name in ("unknown", "unmet", "similar", "found")},
+    "traces": dict.fromkeys(("searched", "visible", "shared", "short"), 0),
+    "audit_lines": None,
+    "learnt": None,
+    "dry_run": False,
+}
+KNOWN, PLATE = "Grete Geheim", "M-XY 4711"
+
+
+@given(
+    identity=st.sampled_from(
+        [None, "nobody", "even", "EVEN", "evening", KNOWN, KNOWN.upper(), PLATE, "e-XY 47"]
+    ),
+    where=st.lists(
+        st.sampled_from(
+            (
+                *(f'plate="{PLATE}"', "plate~M*", "plate~K*", "camera=1", "camera=7", "camera>=1", "none=1"),
+                *(f'identity="{KNOWN}"', 'identity="grete geheim"', "identity~G*", "identity!=even"),
+            )
+        ),
+        max_size=3,
+        unique=True,
+    ),
+)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_an_erasure_of_nothing_answers_no_question(
+    erasing: dict[str, TestClient], identity: str | None, where: list[str]
+) -> None:
+    """Without the right `search` it answers the same whatever is asked; with it, its line says what it has told."""
+    # nothing meets the last condition, so nothing is erased, however the others are met
+    body = {"identity": identity, "where": [*where, "none=2"]}
+    bare, told = (erasing[name].post("/v1/erase", json=body).json() for name in ("erase", "search"))
+    assert bare == {**bare, **_OF_NOTHING}
+    assert told["unmet"]
+    assert bare.keys() == {"left", "files", "bytes", *_OF_NOTHING}
+    assert {**told, "traces": 0, "unmet": [], "similar": []} == {**bare, "traces": 0}
+    file = Path(str(erasing["erase"].headers["log"]))
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    line = [line for line in lines if line.get("who") == "search"][-1]
+    assert (line["unmet"], line.get("similar", [])) == (told["unmet"], told["similar"])
+    assert not any({"unmet", "similar"} & line.keys() for line in lines if line.get("who") == "erase")
+
+
+@pytest.fixture
+def erasing(engine: Engine, file: Path, tmp_path: Path) -> dict[str, TestClient]:
+    """Clients of a store with a named person, with the right `erase` and with `search` beside it."""
+    log = tmp_path / "audit.jsonl"
+    rights: dict[str, list[Right]] = {"add": ["add"], "erase": ["erase"], "search": ["search", "erase"]}
+    tokens = {name: add_token(file, name, some) for name, some in rights.items()}
+    given = ServerSettings(tokens=file, changes=True, uploads=tmp_path / "uploads", audit=log, rate=0)
+    app = create_app(Store(engine), given)
+    clients = {
+        name: TestClient(app, headers={"Authorization": f"Bearer {token}", "log": str(log)})
+        for name, token in tokens.items()
+    }
+    body = {"name": "a.png", "image": base64_of(draw(tmp_path / "a.png", 99)), "identity": KNOWN}
+    assert clients["add"].post("/v1/items", json={**body, "metadata": {"plate": PLATE}}).status_code == 201
+    assert clients["erase"].post("/v1/erase", json={}).json()["found"] == []
+    return clients
+
+
+def test_what_an_erasure_shares_with_others_is_not_told(
+    erasing: dict[str, TestClient], tmp_path: Path
+) -> None:
+    """Nor for a picture of one's own, which somebody adds with a guess in its metadata and erases."""
+    for number, guess in enumerate(["Grete Ge", "M-XY 471", "Hans Gu", "K-XY 471"]):
+        body = {
+            "name": "b.png",
+            "image": base64_of(draw(tmp_path / "b.png", 100 + number)),
+            "identity": guess,
+        }
+        key = erasing["add"].post("/v1/items", json=body).json()["id"]
+        report = erasing["erase"].post("/v1/erase", json={"ids": [key]}).json()
+        assert (report["pictures"], report["found"]) == (1, [])
+        assert not any(report["traces"].values())
+    key = erasing["add"].post("/v1/items", json=body).json()["id"]
+    assert erasing["search"].post("/v1/erase", json={"ids": [key]}).json()["traces"]["visible"] > 0
