@@ -455,3 +455,15 @@ def test_servers_threads_and_rewriting_at_once(tmp_path: Path) -> None:
     found = read(file)
     assert sum(line["request"] == "search" for line in found) == 200
     assert sum(line["request"] == "item" for line in found) == 100
+
+
+def test_names_that_an_erasure_has_told_are_forgotten(tmp_path: Path) -> None:
+    # NFKC: the asked name is not the told one by its letters, so that only `similar` has it
+    asked = {"where": ['identity="ｇｒｅｔｅ geheim"'], "unmet": ['identity="ｇｒｅｔｅ geheim"']}
+    file = tmp_path / "audit.jsonl"
+    written(file, {"request": "erase", **asked, "similar": ["Grete Geheim"]}, {"request": "erase", **asked})
+    assert forget(file, texts=["grete geheim"]).changed == 1
+    assert verify(file).sound
+    first, second = read(file)[1:]
+    assert not {"where", "unmet", "similar"} & first.keys()
+    assert second["unmet"] == asked["unmet"]
