@@ -278,12 +278,12 @@ class StoreFiles:
     def delete(self, ids: Sequence[str]) -> int:
         """Remove images by their keys, in one commit, and return how many there were; their files are left alone.
 
-        The sentences that describe them go first, in a separate commit. Unknown keys are ignored. Raises `StoreError`
-        while another process writes and if the disk refuses.
+        The sentences that describe them go first, in a separate commit. Unknown keys are ignored. Raises `StoreError`.
         """
         with self.writing():
-            # sentences first: killed after it, the images are still there and the same call goes on. In the other
-            # order nobody would know any more whose sentences those are
+            # before either is changed: a refused call has changed nothing
+            self.table.opened(afresh=True)
+            # sentences first: killed after it, the same call goes on; else nobody would know whose sentences those are
             paths = self.table.rows(ids, ["path"])["path"].to_pylist()
             self.sentences.delete(paths, "path")
             return self.table.delete(ids)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -42,7 +43,8 @@ def kept_array(
 ) -> np.ndarray:
     """The float16 array of a key, memory-mapped; computed where it is not there yet.
 
-    An interrupted computation goes on where it stopped. Older entries are removed when the cache would exceed
+    An interrupted computation goes on where it stopped, and an entry that is damaged is computed anew: its checksum is
+    compared, which takes a second for a gigabyte or two. Older entries are removed when the cache would exceed
     `cache_limit()`. Raises `DataError` for a single entry above it (`what` says of what, `remedy` what to do), a disk
     without room for it, and a folder that cannot be written.
     """
@@ -52,16 +54,37 @@ def kept_array(
         final, part = folder / f"{key}.npy", folder / f"{key}.part"
         with _lock(folder, key):  # another run that wants the same waits and then reads it
             # Asked under the lock: whoever waited finds the entry that the other run made.
-            if not final.exists():
+            if not _is_sound(final):
                 sizes = shape()
                 _reserve(folder, sizes, key, what, remedy)
                 _filled(part, sizes, fill)
+                write_text(_noted(final), str(_checksum(part)))
                 # A rename within one folder is atomic: a file with this name is always complete.
                 part.replace(final)
             # The time of last use: what was not read for longest is removed first.
             os.utime(final)
             # Mapped under the lock. On Linux a mapping outlives the file, should another run need its room.
             return np.load(final, mmap_mode="r")  # type: ignore[no-any-return]
+
+
+def _noted(final: Path) -> Path:
+    return final.with_suffix(".crc32")
+
+
+def _is_sound(final: Path) -> bool:
+    """True for an entry whose content is what was written; False also for one of before checksums were kept."""
+    try:
+        return _noted(final).read_text(encoding="utf-8") == str(_checksum(final))
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+def _checksum(path: Path) -> int:
+    found = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 24):
+            found = zlib.crc32(block, found)
+    return found
 
 
 def _filled(part: Path, shape: tuple[int, ...], fill: Fill) -> None:
@@ -79,7 +102,7 @@ def _filled(part: Path, shape: tuple[int, ...], fill: Fill) -> None:
         # Data before the count: if the process dies between the two, some rows are computed twice and none is
         # missing.
         store.flush()
-        write_text(progress, str(upto))
+        write_text(progress, _count(upto))
 
     fill(store, done, complete)
     store.flush()
@@ -114,9 +137,16 @@ def _refusals(folder: Path) -> Iterator[None]:
 def _complete(progress: Path) -> int:
     # A count that cannot be read means that nothing is known to be complete.
     try:
-        return int(progress.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        text = progress.read_text(encoding="utf-8")
+        upto = int(text.split()[0])
+        return upto if text == _count(upto) else 0
+    except (OSError, ValueError, IndexError):
         return 0
+
+
+def _count(upto: int) -> str:
+    # With a checksum: a number too high would pass rows of zeros for features.
+    return f"{upto} {zlib.crc32(str(upto).encode())}"
 
 
 def _claim_disk(path: Path) -> None:
@@ -155,6 +185,7 @@ def _make_room(folder: Path, needed: int, *, keep: str) -> None:
             _lock(folder, path.stem, wait=False),
         ):  # a part that is being written is locked
             path.unlink(missing_ok=True)
+            _noted(path).unlink(missing_ok=True)
             total -= size
 
 

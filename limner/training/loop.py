@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -35,7 +35,8 @@ from limner.training.pseudo_classes import pseudo_classes
 from limner.training.recipe import Recipe, StageSettings
 from limner.training.rerank_stage import RerankStage
 from limner.training.run_files import (
-    expect_own_stage,
+    expect_own_checkpoints,
+    expect_own_files,
     expect_own_state,
     handed_file,
     mend_run_file,
@@ -57,6 +58,8 @@ from limner.training.state import (
     write_state,
 )
 from limner.training.validation import score
+
+Found = TypeVar("Found")
 
 
 def train(
@@ -167,6 +170,7 @@ class _Training:
             expect_own_state(self.out, self.data.identity if difference is None else None)
             _must_agree(self.out, difference)
             expect_possible(self.out, self.progress, self.recipe)
+            expect_own_checkpoints(self.out, self.data, self.progress)
             if self.accelerator.is_main_process:
                 renew_run_file(self.out, self.data.identity)
                 mend_run_file(self.out, self.data, self.progress)
@@ -259,7 +263,7 @@ class _Training:
             modules |= {
                 handed_file(before, part): handed for part, handed in self.objective.handed_on().items()
             }
-            expect_own_stage(self.out, before, [file for file in modules if file != stage_file(before)])
+            expect_own_files(self.out, self.progress.best[index - 1])
             for file, module in modules.items():
                 tensors, _ = read_checkpoint(self.out / file)
                 load_into(module, tensors, self.out / file)
@@ -337,15 +341,16 @@ class _Training:
         if self.accelerator.is_main_process:
             remove_other_run_file(self.out, self.data.identity)
             # The checkpoint before run.json, which names it.
-            write_stage_checkpoint(self.out, self.data, work.stage.name, self.progress, row)
+            best.files = write_stage_checkpoint(self.out, self.data, work.stage.name, self.progress, row)
             write_run_file(self.out, self.data, self.progress)
+        best.files = self._of_main(best.files)
         return True
 
-    def _of_main(self, found: tuple[float, dict[str, Any]]) -> tuple[float, dict[str, Any]]:
-        """Validation by the main process: batch norm statistics differ between processes, but decisions must not."""
+    def _of_main(self, found: Found) -> Found:
+        """What the main process found: batch norm statistics differ between processes, but decisions must not."""
         if self.accelerator.num_processes == 1:
             return found
-        shared: list[tuple[float, dict[str, Any]]] = broadcast_object_list([found])
+        shared: list[Found] = broadcast_object_list([found])
         return shared[0]
 
     def _ended(self, stage: StageSettings) -> str:

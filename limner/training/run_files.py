@@ -14,11 +14,11 @@ from limner.inference.checkpoint import (
 )
 from limner.inference.learnt_images import learnt_tensors
 from limner.inference.provenance import versions
-from limner.inference.trained import RUN_FILE, checkpoint_path, read_listing
+from limner.inference.trained import RUN_FILE, read_listing
 from limner.models.adapters import merged_state
 from limner.sealed_json import digest_of_values, sealed
 from limner.training.prepare import Prepared
-from limner.training.state import STATE_FILE, Progress, first_difference, in_full
+from limner.training.state import STATE_FILE, Progress, StageBest, first_difference, in_full
 
 
 def stage_file(stage: str) -> str:
@@ -34,8 +34,11 @@ def handed_file(stage: str, part: str) -> str:
 
 def write_stage_checkpoint(
     out: Path, data: Prepared, stage: str, progress: Progress, row: dict[str, Any]
-) -> None:
-    """The current network, with everything needed to use it and to know where it comes from."""
+) -> dict[str, str]:
+    """The current network, with everything needed to use it and to know where it comes from.
+
+    Returns the digests of what is written: the checkpoint, and what the stage hands on.
+    """
     recipe = data.recipe
     # The identity holds the recipe as plain JSON values, so a checkpoint is read without this version's classes.
     identity = data.identity
@@ -67,20 +70,21 @@ def write_stage_checkpoint(
         "versions": versions(),
     }
     # Before the network's file: whoever finds the stage's checkpoint finds what it hands on, too.
+    files = []
     for part, module in data.objective.handed_on().items():
-        write_checkpoint(out / handed_file(stage, part), module.state_dict(), {})
+        files.append(handed_file(stage, part))
+        write_checkpoint(out / files[-1], module.state_dict(), {})
     learnt = learnt_tensors(data.train_pictures.digests(), data.val_pictures.digests(), data.learnt_before)
     # Without adapters: who loads a run need not know how it was trained.
     tensors = {**merged_state(model), **tokenizer_tensors(data.tokenizer), **learnt}
-    write_checkpoint(out / stage_file(stage), tensors, description)
+    files.append(stage_file(stage))
+    write_checkpoint(out / files[-1], tensors, description)
+    return {file: read_digest(out / file) for file in files}
 
 
-def write_run_file(out: Path, data: Prepared, progress: Progress, *, with_handed: bool = True) -> None:
+def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
     """`run.json`: the stages that have a checkpoint, and the one with the best validation score (the later one at a
-    tie).
-
-    `with_handed`: list also what the last stage hands on, which is of the objective as it stands.
-    """
+    tie)."""
     stages = [
         {"name": stage.name, "file": stage_file(stage.name), "epoch": best.epoch, "score": best.score}
         # `progress.best` has the stages begun so far, the recipe all of them.
@@ -90,12 +94,15 @@ def write_run_file(out: Path, data: Prepared, progress: Progress, *, with_handed
     ]
     # Of equal scores the later stage: it started from the earlier one's weights and is at least as trained.
     best = max(range(len(stages)), key=lambda index: (stages[index]["score"], index))
-    files = [str(stage["file"]) for stage in stages]
-    # What earlier stages handed on stays as it is listed: their losses, which would name the files, may be gone.
-    digests = {**read_run_file(out).get("digests", {}), **{file: read_digest(out / file) for file in files}}
-    if with_handed:
-        handed = [handed_file(str(stages[-1]["name"]), part) for part in data.objective.handed_on()]
-        digests |= {file: read_digest(out / file) for file in handed}
+    # As they were written, and never of the files as they lie there: one that was exchanged would be called sound.
+    digests = read_run_file(out).get("digests", {})
+    digests |= {file: digest for best in progress.best for file, digest in best.files.items()}
+    # Of a state of before digests were kept in it.
+    digests |= {
+        file: read_digest(out / file)
+        for file in (str(stage["file"]) for stage in stages)
+        if file not in digests
+    }
     listing = {
         "recipe": data.recipe.name,
         "best": stages[best]["file"],
@@ -139,21 +146,44 @@ def expect_own_state(out: Path, resumed: dict[str, Any] | None) -> None:
         )
 
 
-def expect_own_stage(out: Path, stage: str, handed: list[str]) -> None:
-    """Raise `CheckpointError` if a stage's checkpoint, or a file that it hands on, is not the one of `run.json`."""
-    digests = read_run_file(out).get("digests", {})
-    if stage_file(stage) not in digests:
-        return
-    checkpoint = checkpoint_path(out, stage)
-    # Of a later epoch, whose run.json was not written, the other files are not listed either.
-    if read_digest(checkpoint) != digests[checkpoint.name]:
-        return
-    for file in handed:
-        if file in digests and read_digest(out / file) != digests[file]:
-            raise CheckpointError(
-                f"{out / file}: is not the file that {RUN_FILE} names, but one of another run, stage or epoch; put "
-                "that back, or train into another folder"
-            )
+def expect_own_files(out: Path, best: StageBest) -> None:
+    """Raise `CheckpointError` if a stage's checkpoint, or a file that it hands on, is not that of its best epoch."""
+    for file, digest in best.files.items():
+        if read_digest(out / file) != digest:
+            raise _another(out / file, best)
+
+
+def expect_own_checkpoints(out: Path, data: Prepared, progress: Progress) -> None:
+    """Raise `CheckpointError` if a checkpoint beside a state to resume from is not that of its stage's best epoch.
+
+    That of the stage that is trained may be of a later epoch, where a run was killed between checkpoint and state: it
+    will be run again.
+    """
+    for index, (stage, best) in enumerate(zip(data.recipe.stages, progress.best, strict=False)):
+        if not best.epoch:
+            continue
+        checkpoint = out / stage_file(stage.name)
+        described = read_description(checkpoint)
+        chosen = described.get("selected") or {}
+        is_later = index == progress.stage and not progress.finished and chosen.get("epoch", 0) > best.epoch
+        # The scores choose the best stage, so both files must tell the same one.
+        is_best = (chosen.get("epoch"), chosen.get("score")) == (best.epoch, best.score) and (
+            not best.files or read_digest(checkpoint) == best.files[checkpoint.name]
+        )
+        training = {"recipe": in_full(described.get("recipe") or {}), "data": described.get("data")}
+        if (
+            chosen.get("stage") != stage.name
+            or not (is_later or is_best)
+            or first_difference(training, {name: data.identity[name] for name in training}) is not None
+        ):
+            raise _another(checkpoint, best)
+
+
+def _another(file: Path, best: StageBest) -> CheckpointError:
+    return CheckpointError(
+        f"{file}: is not the file of epoch {best.epoch} of this training, but one of another run, stage or epoch; put "
+        "that back, or train into another folder"
+    )
 
 
 def renew_run_file(out: Path, identity: dict[str, Any]) -> None:
@@ -170,33 +200,15 @@ def renew_run_file(out: Path, identity: dict[str, Any]) -> None:
 def mend_run_file(out: Path, data: Prepared, progress: Progress) -> None:
     """Write the `run.json` of a run that is resumed anew if it is gone or damaged, from the checkpoints beside it.
 
-    Raises `CheckpointError` if one of these is not that of the best epoch in the training's state.
+    Raises `CheckpointError` if one of these is damaged.
     """
     if {"best", "stages"} <= read_run_file(out).keys() or not any(best.epoch for best in progress.best):
         return
     for stage, best in zip(data.recipe.stages, progress.best, strict=False):
-        if not best.epoch:
-            continue
-        checkpoint = out / stage_file(stage.name)
-        # With its digest: run.json would name a damaged file as the best.
-        _, found = read_checkpoint(checkpoint, only=())
-        chosen = found.get("selected") or {}
-        # A later epoch is that of a run that was killed between checkpoint and state; it will be run again.
-        epoch = chosen.get("epoch", 0)
-        is_stage = chosen.get("stage") == stage.name and epoch >= best.epoch
-        # The scores choose the best stage, and both files must tell the same one.
-        is_stage = is_stage and (epoch > best.epoch or chosen.get("score") == best.score)
-        training = {"recipe": in_full(found.get("recipe") or {}), "data": found.get("data")}
-        if (
-            not is_stage
-            or first_difference(training, {name: data.identity[name] for name in training}) is not None
-        ):
-            raise CheckpointError(
-                f"{checkpoint}: is not the checkpoint of epoch {best.epoch} of this training, and {RUN_FILE} is gone "
-                "or damaged; put back the run's own, or train into another folder"
-            )
-    # The objective is not that of the last stage yet.
-    write_run_file(out, data, progress, with_handed=False)
+        if best.epoch:
+            # With its digest: run.json would name a damaged file as the best.
+            read_checkpoint(out / stage_file(stage.name), only=())
+    write_run_file(out, data, progress)
 
 
 def remove_other_run_file(out: Path, identity: dict[str, Any]) -> None:

@@ -24,10 +24,14 @@ STATE_FILE = "last.safetensors"
 
 @dataclass
 class StageBest:
-    """The best validation of a stage; epoch 0 = none yet."""
+    """The best validation of a stage; epoch 0 = none yet.
+
+    - `files`: digests of its checkpoint and of what it hands on; {} in states of before these were kept.
+    """
 
     epoch: int = 0
     score: float = float("-inf")
+    files: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass

@@ -324,6 +324,16 @@ def test_sentences_are_compared_alike(
     assert not verify(StoreFiles.open(folder, check=False)).sound
 
 
+def test_a_deletion_that_is_refused_has_removed_no_sentence(copied: Callable[[str], Path]) -> None:
+    files = StoreFiles.open(folder := copied("none"))
+    enter(files)
+    before = len(files.sentences)
+    damage(folder, "identity")
+    with pytest.raises(StoreError, match="damaged"):
+        files.delete([OTHER.entry.id])
+    assert len(StoreFiles.open(folder, check=False).sentences) == before
+
+
 @pytest.mark.parametrize("kill", ["first", "later", "compact"])
 def test_a_commit_is_ended_by_the_next_writing_that_has_nothing_to_write(
     copied: Callable[[str], Path], kill: str

@@ -57,7 +57,7 @@ def _views(
 
 
 def _entries(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir() if path.suffix != ".lock"}
+    return {path.name for path in folder.iterdir() if path.suffix not in {".lock", ".crc32"}}
 
 
 def test_views_are_the_plain_the_flipped_and_random_crops(
@@ -475,3 +475,25 @@ def test_a_user_without_a_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "home", homeless)
     with pytest.raises(DataError, match=r"no home folder .* LIMNER_CACHE"):
         cache_folder()
+
+
+@pytest.mark.parametrize("how", ["cut", "bit", "no checksum", "another checksum"])
+@pytest.mark.parametrize("seed", range(4))
+def test_an_entry_that_is_damaged_is_computed_anew(
+    model: DualEncoder, pictures: Pictures, tmp_path: Path, how: str, seed: int
+) -> None:
+    expected = np.array(_views(model, pictures, tmp_path / "cache"))
+    (entry,) = (tmp_path / "cache").glob("*.npy")
+    content, rng = bytearray(entry.read_bytes()), np.random.default_rng(seed)
+    place = int(rng.integers(len(content)))
+    if how == "cut":
+        content = content[:place]
+    elif how == "bit":
+        content[place] ^= 1 << int(rng.integers(8))
+    elif how == "no checksum":
+        entry.with_suffix(".crc32").unlink()
+    else:
+        entry.with_suffix(".crc32").write_text(str(place))
+    entry.unlink()  # the array above is mapped no more, but others may be
+    entry.write_bytes(content)
+    np.testing.assert_array_equal(_views(model, pictures, tmp_path / "cache"), expected)

@@ -159,7 +159,7 @@ def test_no_run_json_is_made_of_files_that_disagree(
     (run / "run.json").unlink()
     change(run)
     before = content(run)
-    with pytest.raises(CheckpointError, match=r"stage-1\.safetensors: (is not the checkpoint|damaged)"):
+    with pytest.raises(CheckpointError, match=r"stage-1\.safetensors: (is not the file|damaged)"):
         train(toy_recipe(), toys.split("train"), toys.split("val"), run, resume=True, cpu=True)
     assert content(run) == before
 
