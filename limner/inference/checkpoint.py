@@ -60,8 +60,8 @@ NOT_WEIGHTS = frozenset({TOKENIZER, TRAINED_ON, SELECTED_ON})
 """Tensors that belong to no module: none has a dot or a hyphen in its name."""
 
 
-def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-    """Write the file beside its final place, flush it to disk and move it there.
+def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> str:
+    """Write the file beside its final place, flush it to disk and move it there; return its digest.
 
     A reader sees the old file or the new one, never a part. Raises `CheckpointError` when the disk refuses.
     """
@@ -70,12 +70,13 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # a header of safetensors maps text to text, so the description is one JSON text in it
     text = json.dumps({"format": FORMAT, **description})
+    digest = _digest(text, plain)
     try:
         # safetensors makes files that their owner alone may read (0600 from 0.8 on): a server of another user could not
         # open the run. A file made as any other says what the user wants
         beside.touch()
         mode = beside.stat().st_mode
-        save_file(plain, beside, metadata={"limner": text, "digest": _digest(text, plain)})
+        save_file(plain, beside, metadata={"limner": text, "digest": digest})
         beside.chmod(mode)
         flush_to_disk(beside)
         beside.replace(path)
@@ -84,6 +85,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
         raise CheckpointError(
             f"{path}: cannot be written ({error}); check the disk's space and rights"
         ) from None
+    return digest
 
 
 def write_text(path: Path, text: str) -> None:

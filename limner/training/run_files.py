@@ -70,16 +70,15 @@ def write_stage_checkpoint(
         "versions": versions(),
     }
     # Before the network's file: whoever finds the stage's checkpoint finds what it hands on, too.
-    files = []
+    digests = {}
     for part, module in data.objective.handed_on().items():
-        files.append(handed_file(stage, part))
-        write_checkpoint(out / files[-1], module.state_dict(), {})
+        file = handed_file(stage, part)
+        digests[file] = write_checkpoint(out / file, module.state_dict(), {})
     learnt = learnt_tensors(data.train_pictures.digests(), data.val_pictures.digests(), data.learnt_before)
     # Without adapters: who loads a run need not know how it was trained.
     tensors = {**merged_state(model), **tokenizer_tensors(data.tokenizer), **learnt}
-    files.append(stage_file(stage))
-    write_checkpoint(out / files[-1], tensors, description)
-    return {file: read_digest(out / file) for file in files}
+    file = stage_file(stage)
+    return {**digests, file: write_checkpoint(out / file, tensors, description)}
 
 
 def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
@@ -165,17 +164,16 @@ def expect_own_checkpoints(out: Path, data: Prepared, progress: Progress) -> Non
         checkpoint = out / stage_file(stage.name)
         described = read_description(checkpoint)
         chosen = described.get("selected") or {}
-        is_later = index == progress.stage and not progress.finished and chosen.get("epoch", 0) > best.epoch
-        # The scores choose the best stage, so both files must tell the same one.
+        # The scores choose the best stage, so both files must tell the same one. An ablation's rows begin with the
+        # stages of another row, whose checkpoints describe that one's recipe.
         is_best = (chosen.get("epoch"), chosen.get("score")) == (best.epoch, best.score) and (
             not best.files or read_digest(checkpoint) == best.files[checkpoint.name]
         )
-        training = {"recipe": in_full(described.get("recipe") or {}), "data": described.get("data")}
-        if (
-            chosen.get("stage") != stage.name
-            or not (is_later or is_best)
-            or first_difference(training, {name: data.identity[name] for name in training}) is not None
-        ):
+        is_later = index == progress.stage and not progress.finished and chosen.get("epoch", 0) > best.epoch
+        if is_later and not is_best:
+            training = {"recipe": in_full(described.get("recipe") or {}), "data": described.get("data")}
+            is_later = first_difference(training, {name: data.identity[name] for name in training}) is None
+        if chosen.get("stage") != stage.name or not (is_later or is_best):
             raise _another(checkpoint, best)
 
 
