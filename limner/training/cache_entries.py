@@ -72,7 +72,7 @@ def _noted(final: Path) -> Path:
 
 
 def _is_sound(final: Path) -> bool:
-    """True for an entry whose content is what was written; False also for one of before checksums were kept."""
+    """True for an entry whose content is what was written; False also for an old one without a checksum."""
     try:
         return _noted(final).read_text(encoding="utf-8") == str(_checksum(final))
     except (FileNotFoundError, ValueError):

@@ -347,7 +347,7 @@ class _Training:
         return True
 
     def _of_main(self, found: Found) -> Found:
-        """What the main process found: batch norm statistics differ between processes, but decisions must not."""
+        """The findings of the main process: batch norm statistics differ between processes, but decisions must not."""
         if self.accelerator.num_processes == 1:
             return found
         shared: list[Found] = broadcast_object_list([found])
