@@ -96,7 +96,7 @@ def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
     # As they were written, and never of the files as they lie there: one that was exchanged would be called sound.
     digests = read_run_file(out).get("digests", {})
     digests |= {file: digest for best in progress.best for file, digest in best.files.items()}
-    # Of a state of before digests were kept in it.
+    # An older state has no digests.
     digests |= {
         file: read_digest(out / file)
         for file in (str(stage["file"]) for stage in stages)

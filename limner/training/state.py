@@ -26,7 +26,7 @@ STATE_FILE = "last.safetensors"
 class StageBest:
     """The best validation of a stage; epoch 0 = none yet.
 
-    - `files`: digests of its checkpoint and of what it hands on; {} in states of before these were kept.
+    - `files`: digests of its checkpoint and of what it hands on; {} in older states.
     """
 
     epoch: int = 0
