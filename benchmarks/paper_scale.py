@@ -80,7 +80,7 @@ def dry_run(name: str, steps: int, settings: Sequence[str] = ()) -> dict[str, ob
     for stage in recipe.stages:
         once = (f"epochs={steps}", f"validate_every={steps}", f"batch={SAMPLES}", "views=0", "patience=null")
         changes += [f"stages.{stage.name}.{one}" for one in once]
-        if stage.sentences == "all":
+        if stage.sentences != "one":
             changes.append(f"stages.{stage.name}.sentences=one")
     recipe = change(recipe, [*changes, *settings])
     seen: dict[str, list[tuple[float, float]]] = {}

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int64
 from pydantic import Field
 from torch import Tensor
 
-from limner.losses.loss import Embedded, Loss, LossSettings, Terms, cosines, only_term
+from limner.losses.loss import Embedded, Loss, LossSettings, Terms, of_both_directions, only_term
 
 
 class Circle(LossSettings):
@@ -24,10 +24,11 @@ class Circle(LossSettings):
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Weight of the loss."""
     margin: float = Field(default=0.25, ge=0, le=1)
-    """m, the relaxation: matches are pulled to 1 − m and more, others pushed to m and less (the paper: 0.25 for
-    faces)."""
+    """m, the relaxation: matches are pulled to 1 − m and more, others pushed to m and less (0.25 for faces, as
+    pytorch-metric-learning has it of the paper)."""
     gamma: float = Field(default=256.0, gt=0, allow_inf_nan=False)
-    """γ, the scale of the similarities (the paper: 256 for faces, beside m = 0.25; 80 for retrieval, beside 0.4)."""
+    """γ, the scale of the similarities (256 for faces, beside m = 0.25; 80 for retrieval, beside 0.4: from
+    the same source)."""
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -65,10 +66,7 @@ class CircleLoss(Loss):
         groups: Int64[Tensor, " batch"],
     ) -> Float[Tensor, ""]:
         """Both directions of a batch, in float32 at least; features need not be normalised."""
-        similarities = cosines(images, texts)
-        # `same` is symmetric, so its rows serve both directions
-        same = groups[:, None] == groups[None, :]
-        return self._of_anchors(similarities, same) + self._of_anchors(similarities.T, same)
+        return of_both_directions(self._of_anchors, images, texts, groups)
 
     if TYPE_CHECKING:
         __call__ = forward

@@ -197,3 +197,19 @@ def cosines(
     # bf16 has steps of 1/256 near 1: over a temperature of 0.015 that is a quarter in a logit
     with torch.autocast(images.device.type, enabled=False):
         return F.normalize(images.to(wide), dim=1) @ F.normalize(texts.to(wide), dim=1).T
+
+
+def of_both_directions(
+    of_anchors: Callable[[Tensor, Tensor], Tensor],
+    images: Float[Tensor, "batch dim"],
+    texts: Float[Tensor, "batch dim"],
+    groups: Int64[Tensor, " batch"],
+) -> Float[Tensor, ""]:
+    """The sum of a loss over images as anchors and over sentences as anchors.
+
+    `of_anchors` takes the cosines of each anchor, a row each, and which of them are of its group.
+    """
+    similarities = cosines(images, texts)
+    # `same` is symmetric, so its rows serve both directions
+    same = groups[:, None] == groups[None, :]
+    return of_anchors(similarities, same) + of_anchors(similarities.T, same)

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int64
 from pydantic import Field
 from torch import Tensor
 
-from limner.losses.loss import Embedded, Loss, LossSettings, Terms, cosines, only_term
+from limner.losses.loss import Embedded, Loss, LossSettings, Terms, of_both_directions, only_term
 
 
 class TAL(LossSettings):
@@ -23,9 +23,9 @@ class TAL(LossSettings):
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Weight of the loss."""
     margin: float = Field(default=0.1, ge=0, allow_inf_nan=False)
-    """m, in cosine similarity (the paper: 0.1)."""
+    """m, in cosine similarity (the released code: 0.1)."""
     temperature: float = Field(default=0.015, gt=0, allow_inf_nan=False)
-    """τ, in cosine similarity: negatives so far below the hardest one still count (the paper: 0.015)."""
+    """τ, in cosine similarity: negatives so far below the hardest one still count (the released code: 0.015)."""
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -66,10 +66,7 @@ class TALLoss(Loss):
         groups: Int64[Tensor, " batch"],
     ) -> Float[Tensor, ""]:
         """Both directions of a batch, in float32 at least; features need not be normalised."""
-        similarities = cosines(images, texts)
-        # `same` is symmetric, so its rows serve both directions
-        same = groups[:, None] == groups[None, :]
-        return self._of_anchors(similarities, same) + self._of_anchors(similarities.T, same)
+        return of_both_directions(self._of_anchors, images, texts, groups)
 
     if TYPE_CHECKING:
         __call__ = forward
