@@ -45,6 +45,7 @@ ATTACKS = {
     + b"1\r\na\r\n" * 8_000
     + b"0\r\n\r\n",
     "quick GETs, wrong token": b"GET /v1/info HTTP/1.1\r\nAuthorization: Bearer wrong\r\n" + _HOST + b"\r\n",
+    "quick GETs, a connection for each": b"GET /v1/info HTTP/1.1\r\n" + _HOST + b"Connection: close\r\n\r\n",
 }
 SETTLED = 4
 """Seconds from the first connection to the first try."""

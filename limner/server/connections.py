@@ -36,8 +36,12 @@ from limner.server.settings import ServerSettings
 
 # uvicorn's own number
 _BACKLOG = 2048
-_AT_ONCE = 64
-"""Number of connections that are accepted at once."""
+_AT_ONCE = 16
+"""Number of connections that are accepted at once.
+
+Few, so that what was accepted is answered before more is: with 64 strangers who come back at once filled all places of
+their address with connections that nobody had read yet, which then had to make place for each other.
+"""
 _UNSENT = 2**16
 """Bytes of an answer that the system keeps for a client that does not read."""
 
