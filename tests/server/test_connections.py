@@ -389,3 +389,24 @@ def test_the_clients_of_a_proxy_share_its_address(engine: Engine) -> None:
         assert all(map(is_open, ones))
         for one in ones:
             one.close()
+
+
+def test_those_who_come_at_once_do_not_take_each_others_places(engine: Engine) -> None:
+    """Each has its answer before its place is another's, though they are five times as many as the places."""
+    settings = ServerSettings(rate=0, client_connections=40)
+    app = create_app(Store(engine), settings)
+
+    @app.get("/busy")
+    async def busy() -> str:
+        time.sleep(1)  # noqa: ASYNC251 (nothing is accepted meanwhile)
+        return "done"
+
+    with running(app, settings) as url:
+        host, port = url.removeprefix("http://").split(":")
+        address = (host, int(port))
+        with dialled(address, WHOLE.replace(b"/health", b"/busy")):
+            time.sleep(0.2)
+            ones = [dialled(address, GET + b"Connection: close\r\n\r\n") for _ in range(400)]
+            assert {one.recv(12) for one in ones} == {b"HTTP/1.1 200"}
+    for one in ones:
+        one.close()
