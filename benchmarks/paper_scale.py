@@ -1,9 +1,10 @@
 """Dry runs of the papers' recipes with their real networks: does the loss fall, at what memory and steps a second.
 
-Each recipe of a paper's table trains on eight generated samples, one step an epoch, its network as the recipe has it
-but from random weights (BERT: of BERT-base's size, a piece a word). Nothing is downloaded. What changes beside that:
-batches of eight, views that are not cached, and one validation a stage. A process a recipe, so that the memory
-printed is its own highest. `--set` changes all, e.g. a rate: the released code's 0.1 is for pretrained weights.
+Each recipe of a paper's table, or that tunes a pair on a published set, trains on eight generated samples, one step an
+epoch. Its network is as the recipe has it but from random weights (BERT: of BERT-base's size, a piece a word; pairs:
+CLIP ViT-B/16, at the recipe's size of images). Nothing is downloaded. What changes beside that: batches of eight, views
+that are not cached, and one validation a stage. A process a recipe, so that the memory printed is its own highest.
+`--set` changes all, e.g. a rate: the released code's 0.1 is for pretrained weights.
 
 python -m benchmarks.paper_scale [RECIPE …] [--steps 10] [--set KEY=VALUE] [--write]
 """
@@ -17,11 +18,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
 from benchmarks.measuring import RESULTS, machine
+
+if TYPE_CHECKING:
+    from limner.data.transforms import ImageSettings
 
 SAMPLES = 8
 _COLOURS = ("red", "blue", "green", "grey", "black", "white", "pink", "brown")
@@ -29,16 +34,16 @@ _BERT_BASE = {"model": None, "width": 768, "layers": 12, "heads": 12}
 
 
 def main() -> None:
-    from limner.recipes.registry import PAPER, RECIPES
+    from limner.recipes.registry import PAPER, RECIPES, TUNED
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("recipes", nargs="*", help="names; without any, every recipe of a paper's table")
+    parser.add_argument("recipes", nargs="*", help="names; without any, all of these recipes")
     parser.add_argument("--steps", type=int, default=10, help="steps of each stage")
     parser.add_argument("--set", action="append", default=[], dest="settings", help="key=value, for all")
     parser.add_argument("--write", action="store_true", help="write results/paper_scale.json")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    names = given.recipes or [name for name, entry in RECIPES.items() if entry.group == PAPER]
+    names = given.recipes or [name for name, entry in RECIPES.items() if entry.group in (PAPER, TUNED)]
     if given.one:
         print(json.dumps(dry_run(names[0], given.steps, given.settings)))
         return
@@ -69,12 +74,12 @@ def dry_run(name: str, steps: int, settings: Sequence[str] = ()) -> dict[str, ob
     """Train one recipe, and return its losses and speed by stage, and its highest memory."""
     from limner.data.readers import open_dataset
     from limner.recipes import get_recipe
-    from limner.recipes.change import change
+    from limner.recipes.change import change, start_from
     from limner.training.log import Event, Stepped
     from limner.training.loop import train
 
     recipe = get_recipe(name)
-    changes = ["model.backbone.weights=null"]
+    changes = [] if recipe.model.starts_from_run else ["model.backbone.weights=null"]
     if recipe.model.system == "hgan":
         changes.append(f"model.text.bert={json.dumps(_BERT_BASE)}")
     for stage in recipe.stages:
@@ -82,7 +87,6 @@ def dry_run(name: str, steps: int, settings: Sequence[str] = ()) -> dict[str, ob
         changes += [f"stages.{stage.name}.{one}" for one in once]
         if stage.sentences != "one":
             changes.append(f"stages.{stage.name}.sentences=one")
-    recipe = change(recipe, [*changes, *settings])
     seen: dict[str, list[tuple[float, float]]] = {}
 
     def listen(event: Event) -> None:
@@ -91,6 +95,9 @@ def dry_run(name: str, steps: int, settings: Sequence[str] = ()) -> dict[str, ob
             seen.setdefault(event.stage, []).append((time.perf_counter(), event.losses["loss"]))
 
     with TemporaryDirectory() as folder:
+        if recipe.model.starts_from_run:
+            recipe = start_from(recipe, _pair(recipe.images, Path(folder)))
+        recipe = change(recipe, [*changes, *settings])
         data = open_dataset(f"folder:{_draw(Path(folder) / 'data')}")
         train(recipe, data.split("train"), data.split("val"), Path(folder) / "run", listener=listen)
     return {
@@ -98,6 +105,32 @@ def dry_run(name: str, steps: int, settings: Sequence[str] = ()) -> dict[str, ob
         # Linux counts in KiB
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
+
+
+def _pair(images: "ImageSettings", folder: Path) -> Path:
+    """Import a CLIP ViT-B/16 of random weights, at an exact size of images where they have one.
+
+    Its tokenizer is a small one, whose numbers are among those of CLIP's 49,408.
+    """
+    from transformers import CLIPConfig, CLIPModel
+
+    from limner.inference.import_model import import_model
+    from tests.towers import save_clip_tokenizer, save_preprocessor
+
+    source = folder / "source"
+    source.mkdir()
+    tokenizer = save_clip_tokenizer(source, model_max_length=77)
+    end = tokenizer.token_to_id("<|endoftext|>")
+    # the rest is ViT-B/32's as it is
+    config = CLIPConfig(
+        text_config={"eos_token_id": end, "bos_token_id": end - 1, "pad_token_id": end},
+        vision_config={"patch_size": 16},
+    )
+    CLIPModel(config).save_pretrained(source)
+    save_preprocessor(source, size={"shortest_edge": 224}, crop_size={"height": 224, "width": 224})
+    size = None if isinstance(images.resize, int) else images.resize
+    import_model(str(source), folder / "start", size=size)
+    return folder / "start"
 
 
 def _row(told: Sequence[tuple[float, float]]) -> dict[str, float]:

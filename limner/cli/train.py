@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from limner.cli.contract import command, group
 from limner.cli.options import Cpu, DataSource, SetOption
 from limner.cli.schemas import Trained, TrainedStage
 from limner.errors import SettingsError
+
+if TYPE_CHECKING:
+    from limner.training.recipe import Recipe
 
 app = group("Train.")
 
@@ -23,10 +26,12 @@ def train_command(
     data: DataSource,
     out_folder: Annotated[Path, typer.Option("--out", help="Folder of the run.")],
     start: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--from",
-            help="Start from the network of this run, imported or trained, in place of the recipe's.",
+            metavar="RUN|hf:ORG/NAME",
+            help="Start from the network of this run, imported or trained, in place of the recipe's; or import a "
+            "pair of the hub, or of a folder, to OUT-start first.",
         ),
     ] = None,
     settings: SetOption = None,
@@ -47,10 +52,11 @@ def train_command(
     from limner.training.log import Event, StageEnded
     from limner.training.loop import train
 
-    # settings first: a misspelt key is found before a dataset is read
+    # settings first: a misspelt key is found before a dataset is read, or a gigabyte fetched
     chosen = get_recipe(recipe)
     if start is not None:
-        chosen = start_from(chosen, start)
+        changed = change(chosen, settings or [])
+        chosen = start_from(chosen, _imported(start, changed, out_folder) or start)
     chosen = change(chosen, settings or [])
     # `train` would meet this only when it makes the folder, after the dataset
     if out_folder.exists() and not out_folder.is_dir():
@@ -100,3 +106,35 @@ def train_command(
         )
     out.print(f"{folder}: trained; next: limner evaluate {folder} --data {data} --split test")
     return Trained(run=folder, recipe=chosen.name, stages=tuple(stages), reranks=reranks)
+
+
+def _imported(start: str, recipe: "Recipe", out_folder: Path) -> Path | None:
+    """The run of a pair that `--from` names by its source, made beside the new one; None where it names a run.
+
+    Images have the recipe's size where it has an exact one, such as that of persons, else the pair's own.
+    """
+    from limner.inference.checkpoint import read_description
+    from limner.inference.import_model import import_model, is_hub_name, source_name
+    from limner.inference.trained import RUN_FILE, checkpoint_path
+
+    if not is_hub_name(start) and not (
+        (Path(start) / "config.json").is_file() and not (Path(start) / RUN_FILE).exists()
+    ):
+        return None
+    folder = out_folder.with_name(f"{out_folder.name}-start")
+    size = None if isinstance(recipe.images.resize, int) else recipe.images.resize
+    if (folder / RUN_FILE).exists():
+        # a training that goes on, or is begun again
+        found = read_description(checkpoint_path(folder, None))
+        if found["data"]["source"] != source_name(start) or (size and tuple(found["images"]["crop"]) != size):
+            raise SettingsError(
+                f"{folder}: it is of another pair or size of images; remove it, or give it by --from"
+            )
+        return folder
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise SettingsError(
+            f"--from {start}: several processes cannot import it at once; `limner import` it, and give that run"
+        )
+    err.print(f"importing {start} as {folder}")
+    import_model(start, folder, size=size)
+    return folder

@@ -1,9 +1,10 @@
-"""The ablation tables of the papers: their rows as recipes."""
+"""The ablation tables: their rows as recipes."""
 
 import difflib
 
 from limner.errors import SettingsError
 from limner.recipes.change import differences
+from limner.recipes.clip_tables import CLIP_TABLES
 from limner.recipes.dual_path_tables import DUAL_PATH_TABLES
 from limner.recipes.hgan_tables import HGAN_TABLES
 from limner.recipes.identity_aware_tables import IDENTITY_AWARE_TABLES
@@ -16,7 +17,7 @@ from limner.training.recipe import Recipe
 MSCOCO_TRAINING_PICTURES = 113_287
 _FEW, _MANY = 3_000, 10_000
 
-TABLES = {**DUAL_PATH_TABLES, **IDENTITY_AWARE_TABLES, **MNIL_TABLES, **HGAN_TABLES}
+TABLES = {**DUAL_PATH_TABLES, **IDENTITY_AWARE_TABLES, **MNIL_TABLES, **HGAN_TABLES, **CLIP_TABLES}
 """Every table by the name that `limner ablate` takes."""
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from limner.training.recipe import Recipe
 
 PICTURES, PERSONS, PAPER = "Your own pictures", "Persons", "A paper's table"
+TUNED = "A pretrained pair on a published set"
 PACKAGES = "Of other packages"
 
 
@@ -25,7 +26,7 @@ class RecipeEntry:
     """A recipe that can be asked for.
 
     - `source`: "module:function" of the function that returns it.
-    - `group`: what it is for: `PICTURES`, `PERSONS` or `PAPER`; or `PACKAGES`.
+    - `group`: what it is for: `PICTURES`, `PERSONS`, `TUNED` or `PAPER`; or `PACKAGES`.
     - `about`: the first line of the function's docstring; of another package's, which is not imported, its package.
     - `data`: formats of the sets that it is for, as `limner.data.terms` has them; of another package's none.
     """
@@ -115,6 +116,36 @@ RECIPES: dict[str, RecipeEntry] = {
         PERSONS,
         "Generated people from nothing but themselves, on two cores.",
         ("people",),
+    ),
+    "clip-people": RecipeEntry(
+        "limner.recipes.clip:clip_people",
+        PERSONS,
+        "A small pair of towers on generated people, from nothing: a CNN, and a transformer above pieces of words.",
+        ("people",),
+    ),
+    "clip-cuhk-pedes": RecipeEntry(
+        "limner.recipes.clip:clip_cuhk_pedes",
+        TUNED,
+        "CLIP on CUHK-PEDES by SDM and the instance loss, with the rates and the schedule of IRRA.",
+        ("cuhk-pedes",),
+    ),
+    "clip-icfg-pedes": RecipeEntry(
+        "limner.recipes.clip:clip_icfg_pedes",
+        TUNED,
+        "CLIP on ICFG-PEDES, as `clip-cuhk-pedes`.",
+        ("icfg-pedes",),
+    ),
+    "clip-rstpreid": RecipeEntry(
+        "limner.recipes.clip:clip_rstpreid", TUNED, "CLIP on RSTPReid, as `clip-cuhk-pedes`.", ("rstpreid",)
+    ),
+    "clip-flickr30k": RecipeEntry(
+        "limner.recipes.clip:clip_flickr30k",
+        TUNED,
+        "CLIP on Flickr30k by its own contrastive loss, in large batches.",
+        ("flickr30k",),
+    ),
+    "clip-mscoco": RecipeEntry(
+        "limner.recipes.clip:clip_mscoco", TUNED, "CLIP on MSCOCO, as `clip-flickr30k`.", ("mscoco",)
     ),
     "dual-path": RecipeEntry(
         "limner.recipes.dual_path:dual_path",

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 import limner as library
+from limner.inference.checkpoint import read_description
 from limner.inference.import_model import import_model
+from limner.inference.trained import checkpoint_path
 from limner.models.known import KNOWN
 from limner.search.manifest import IN_STORE
 from tests import towers
-from tests.cli.command import Limner, refused
+from tests.cli.command import Limner, Result, refused
 
 pytest.importorskip("transformers")
 
@@ -101,6 +103,35 @@ def test_a_pair_is_tuned_and_calibrated(
     fitted = limner("calibrate", run, "--data", data, "--split", "val")
     # a calibration, or the refusal of scores that tell nothing
     assert fitted.code == 0 or "no probability can be made" in fitted.err
+
+
+def test_a_pair_is_imported_at_the_size_of_the_recipe_and_tuned_by_one_command(
+    limner: Limner, pair: Path, pictures: Path, tmp_path: Path
+) -> None:
+    run, start = tmp_path / "tuned", tmp_path / "tuned-start"
+
+    def tune(*options: str, height: int = 64) -> Result:
+        settings = (
+            *("stages.tune.epochs=1", "stages.tune.batch=12"),
+            *(f"images.resize=[{height},32]", f"images.crop=[{height},32]"),
+        )
+        changes = [part for setting in settings for part in ("--set", setting)]
+        return limner(
+            "train", "clip-cuhk-pedes", "--data", f"folder:{pictures}", "--out", run, *changes, *options
+        )
+
+    # before anything is fetched or written
+    assert tune("--from", str(pair), "--set", "stages.tune.epoch=1").code == 2
+    assert not start.exists()
+    result = tune("--from", str(pair))
+    assert result.code == 0, result.err
+    tuned, before = (read_description(checkpoint_path(folder, None)) for folder in (run, start))
+    assert tuned["images"]["crop"] == before["images"]["crop"] == [64, 32]
+    assert tuned["images"]["train_crop"] == "pad"
+    # what was imported is taken again, if it is what was asked for
+    again = tune("--from", str(pair), "--resume")
+    assert again.code == 0, again.err
+    refused(tune("--from", str(pair), height=32), "another pair or size")
 
 
 def test_explanations_read_the_patches_that_a_store_keeps(

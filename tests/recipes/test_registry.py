@@ -9,7 +9,7 @@ from limner.errors import SettingsError
 from limner.losses import CMCE, Instance, Pair, Ranking
 from limner.recipes import RECIPES, get_recipe
 from limner.recipes.change import change, differences
-from limner.recipes.registry import PAPER, PERSONS, PICTURES
+from limner.recipes.registry import PAPER, PERSONS, PICTURES, TUNED
 from limner.training.recipe import Recipe
 
 
@@ -26,7 +26,7 @@ def test_a_recipe_says_what_it_is_and_how_to_run_it(name: str) -> None:
     first, *rest = (RECIPES[name].load().__doc__ or "").strip().splitlines()
     assert first.rstrip().endswith(".")
     assert RECIPES[name].about == first
-    assert RECIPES[name].group in (PICTURES, PERSONS, PAPER)
+    assert RECIPES[name].group in (PICTURES, PERSONS, TUNED, PAPER)
     assert f"limner train {name} --data" in " ".join(" ".join(rest).split())
 
 

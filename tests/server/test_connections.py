@@ -398,7 +398,7 @@ def test_those_who_come_at_once_do_not_take_each_others_places(engine: Engine) -
 
     @app.get("/busy")
     async def busy() -> str:
-        time.sleep(1)  # noqa: ASYNC251 (nothing is accepted meanwhile)
+        time.sleep(1)
         return "done"
 
     with running(app, settings) as url:
