@@ -159,6 +159,7 @@ def ablate_command(
 
 def _drawn(table: str, data: str, draws: int | None, held_out: str | None) -> list[str]:
     """The set with each of the random splits that were asked for, or as it is."""
+    from limner.data.noise import noise_source
     from limner.data.splits import split_source
     from limner.recipes.ablations import get_table
 
@@ -178,7 +179,9 @@ def _drawn(table: str, data: str, draws: int | None, held_out: str | None) -> li
             f"--draws: {table} is of one split in its paper; say how many groups are for validation and for testing, "
             "e.g. --held-out 1000,1000"
         )
-    return [f"{data}#draw={draw}/{sizes[0]}/{sizes[1]}" for draw in range(draws)]
+    bare, noise = noise_source(data)
+    more = f"#{noise}" if noise else ""
+    return [f"{bare}#draw={draw}/{sizes[0]}/{sizes[1]}{more}" for draw in range(draws)]
 
 
 def _rules(table: str, protocol: str | None, dataset: "Dataset") -> "Protocol | None":

@@ -2,13 +2,17 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from limner.cli.console import counting, out
+from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import UnsoundError, command, group
-from limner.cli.schemas import DataReport, PeopleDrawn
+from limner.cli.schemas import CaptionShown, DataReport, PeopleDrawn, SuspiciousCaptions
+from limner.errors import SettingsError
+
+if TYPE_CHECKING:
+    from limner.data.records import Dataset
 
 app = group("Check a dataset, or draw one of generated people.")
 
@@ -19,11 +23,24 @@ def check_command(
     fast: Annotated[
         bool, typer.Option("--fast", help="Only look for the pictures, do not open them.")
     ] = False,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            "--with", metavar="RUN", help="Also find captions that this run holds for another picture's."
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(help="With --with: the split whose captions are judged.")] = "train",
+    worst: Annotated[int, typer.Option(min=1, help="With --with: how many captions to show.")] = 20,
+    sheet: Annotated[
+        Path | None, typer.Option(help="With --with: draw these with their pictures to a file (.png, .jpg).")
+    ] = None,
 ) -> DataReport:
     """Find what is wrong with a dataset before training does: exit code 1 when there are errors."""
     from limner.data.check import check_dataset, render
     from limner.data.readers import open_dataset
 
+    if run is None and sheet is not None:
+        raise SettingsError("--sheet shows captions that a run finds suspicious; give --with RUN as well")
     dataset = open_dataset(data)
     with counting("pictures") as progress:
         # threads, one a core: decoding and hashing leave Python free; cpu_count() may be None
@@ -33,7 +50,42 @@ def check_command(
     result = DataReport.model_validate(report.to_json())
     if not result.sound:
         raise UnsoundError(result)
+    if run is not None:
+        result = result.model_copy(update={"suspicious": _judge(run, dataset.split(split), worst, sheet)})
     return result
+
+
+def _judge(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None) -> SuspiciousCaptions:
+    from limner.inference.suspicious_captions import suspicious_captions
+    from limner.inference.trained import load_model
+    from limner.search.contact_sheet import caption_sheet
+
+    model = load_model(folder)
+    with counting_each("pictures") as progress:
+        found = suspicious_captions(model, dataset, progress=progress)
+    wrong = sum(one.right <= 0.5 for one in found)
+    split = dataset.records[0].split or ""
+    out.print(
+        f"\n{wrong} of {len(found)} captions of {split} are probably wrong, judged by {folder}; the worst:"
+    )
+    for one in found[:worst]:
+        out.print(f"  {one.right:4.0%} right  {one.record.image}: {one.caption}")
+    if sheet is not None:
+        rows = [
+            (one.record.image, one.caption, f"{one.right:.0%} right · {one.record.image.name}")
+            for one in found[:worst]
+        ]
+        try:
+            caption_sheet(rows).save(sheet)
+        # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"{sheet}: the sheet cannot be saved ({error}); try a name in .jpg") from None
+        err.print(f"drawn to {sheet}")
+    shown = tuple(
+        CaptionShown(file=one.record.image, caption=one.caption, loss=one.loss, right=one.right)
+        for one in found[:worst]
+    )
+    return SuspiciousCaptions(run=folder, split=split, captions=len(found), wrong=wrong, worst=shown)
 
 
 @command(app, "people")

@@ -116,6 +116,34 @@ class TermsShown(Result):
     """When this was written down, and from what."""
 
 
+class CaptionShown(Result):
+    """A caption that a run finds suspicious."""
+
+    file: Path
+    """The picture that it stands with."""
+    caption: str
+    """The caption."""
+    loss: float
+    """Loss of the pair: 0 for one that the run tells from all others."""
+    right: float
+    """Probability that the caption is right."""
+
+
+class SuspiciousCaptions(Result):
+    """Captions of a split by how far a run holds them for their pictures'."""
+
+    run: Path
+    """The run."""
+    split: str
+    """The split."""
+    captions: int
+    """Captions that were judged."""
+    wrong: int
+    """Captions that are wrong with a probability of a half or more."""
+    worst: tuple[CaptionShown, ...]
+    """The most suspicious, worst first."""
+
+
 class DataReport(Result):
     """The result of `limner data check`."""
 
@@ -129,6 +157,8 @@ class DataReport(Result):
     """Counts, splits, vocabulary, lengths of sentences and the published edition."""
     problems: tuple[DataProblem, ...]
     """Every kind of trouble once."""
+    suspicious: SuspiciousCaptions | None = None
+    """Captions that a run holds for another picture's; null without --with."""
 
 
 class PeopleDrawn(Result):

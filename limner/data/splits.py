@@ -4,6 +4,7 @@ import hashlib
 import re
 from dataclasses import replace
 
+from limner.data.noise import noise_source
 from limner.data.records import SPLITS, TRAINING_SPLITS, Dataset
 from limner.errors import DataError
 
@@ -17,12 +18,16 @@ _DRAWN = re.compile(
 
 
 def split_source(source: str) -> tuple[str, str]:
-    """A source without the splits that are to be drawn, and what says how: "", "seed=S", "fold=K/N" or
-    "draw=S/VAL/TEST".
+    """A source without drawn splits and wrong sentences, and what says how its splits are drawn: "", "seed=S",
+    "fold=K/N" or "draw=S/VAL/TEST".
 
     >>> split_source("folder:a#b#fold=2/10")
     ('folder:a#b', 'fold=2/10')
+    >>> split_source("folder:a#seed=1#noise=0.5")
+    ('folder:a', 'seed=1')
     """
+    # Which sentences are wrong says nothing of the splits, nor of where the set lies.
+    source, _ = noise_source(source)
     found = _DRAWN.fullmatch(source)
     return (source, "") if found is None else (found[1], source[found.end(1) + 1 :])
 
@@ -30,7 +35,7 @@ def split_source(source: str) -> tuple[str, str]:
 def draw_splits(dataset: Dataset) -> Dataset:
     """Replace the splits as the source says: `#seed=S` by `assign_splits`, `#fold=K/N` by `assign_fold`,
     `#draw=S/VAL/TEST` by `assign_counts`, else none."""
-    found = _DRAWN.fullmatch(dataset.source)
+    found = _DRAWN.fullmatch(noise_source(dataset.source)[0])
     if found is None:
         return dataset
     seed, fold, folds, draw, val, test = found.groups()[1:]

@@ -204,7 +204,7 @@ def of_both_directions(
     images: Float[Tensor, "batch dim"],
     texts: Float[Tensor, "batch dim"],
     groups: Int64[Tensor, " batch"],
-) -> Float[Tensor, ""]:
+) -> Float[Tensor, "*anchors"]:
     """The sum of a loss over images as anchors and over sentences as anchors.
 
     `of_anchors` takes the cosines of each anchor, a row each, and which of them are of its group.

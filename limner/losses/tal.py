@@ -66,6 +66,15 @@ class TALLoss(Loss):
         groups: Int64[Tensor, " batch"],
     ) -> Float[Tensor, ""]:
         """Both directions of a batch, in float32 at least; features need not be normalised."""
+        return self.of_pairs(images, texts, groups).mean()
+
+    def of_pairs(
+        self,
+        images: Float[Tensor, "batch dim"],
+        texts: Float[Tensor, "batch dim"],
+        groups: Int64[Tensor, " batch"],
+    ) -> Float[Tensor, " batch"]:
+        """The loss of each pair of a batch: of its image and of its sentence as anchors."""
         return of_both_directions(self._of_anchors, images, texts, groups)
 
     if TYPE_CHECKING:
@@ -77,7 +86,7 @@ class TALLoss(Loss):
 
     def _of_anchors(
         self, similarities: Float[Tensor, "batch batch"], same: Bool[Tensor, "batch batch"]
-    ) -> Float[Tensor, ""]:
+    ) -> Float[Tensor, " batch"]:
         scaled = similarities / self.temperature
         # a row of `same` is never empty: its own pair is in it
         alpha = scaled.detach().masked_fill(~same, -torch.inf).softmax(dim=1)
@@ -85,4 +94,4 @@ class TALLoss(Loss):
         # not the plain sum: exp(1 / 0.015) is 1e29 already, and for τ = 0.01 it is beyond float32
         negative = self.temperature * scaled.masked_fill(same, -torch.inf).logsumexp(dim=1)
         # −∞ without a negative, of which the hinge makes 0 without a gradient
-        return (self.margin - positive + negative).relu().mean()
+        return (self.margin - positive + negative).relu()

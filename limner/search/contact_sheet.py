@@ -89,6 +89,22 @@ def contact_sheet(
     return sheet
 
 
+def caption_sheet(rows: Sequence[tuple[Path, str, str]], *, tile: int = 160, width: int = 900) -> Image.Image:
+    """Draw pictures one below the other, each with its caption and a note beside it; sizes in pixels."""
+    sheet = Image.new("RGB", (width, 2 * MARGIN + max(1, len(rows)) * (tile + GAP) - GAP), _PAPER)
+    draw = ImageDraw.Draw(sheet)
+    left = MARGIN + tile + GAP
+    for place, (path, caption, note) in enumerate(rows):
+        upper = MARGIN + place * (tile + GAP)
+        sheet.paste(_framed(path, tile, NEUTRAL), (MARGIN, upper))
+        font, step = _font(_TEXT_SIZE), round(_TEXT_SIZE * 1.4)
+        lines = wrap(caption, font, width - left - MARGIN, tile // step - 1) or ["(no words)"]
+        for number, line in enumerate(lines):
+            draw.text((left, upper + number * step), line, fill=_INK, font=font)
+        draw.text((left, upper + len(lines) * step), note, fill=_FAINT, font=font)
+    return sheet
+
+
 def _header(query: str | Path, truth: str | None, width: int, tile: int) -> Image.Image:
     font = _font(_QUERY_SIZE)
     picture = _framed(query, tile, NEUTRAL) if isinstance(query, Path) else None

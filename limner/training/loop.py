@@ -233,6 +233,7 @@ class _Training:
                 "stage": stage.name,
                 "epoch": epoch + 1,
                 **losses,
+                **work.notes,
                 "rate": rate,
                 "pairs_per_second": round(pairs_per_second, 1),
                 "seconds": round(self.progress.seconds, 1),
@@ -272,8 +273,9 @@ class _Training:
 
     def _epoch(self, work: Stage, epoch: int) -> tuple[dict[str, float], float, float]:
         """One epoch; returns mean losses, the last rate and pairs per second."""
-        stage, steps = work.stage, work.steps
-        batches = work.inputs(epoch)
+        stage, batches = work.stage, work.inputs(epoch)
+        # Behind `inputs`, which may leave out pairs.
+        steps = work.steps
         work.train_mode()
         sums: dict[str, float] = {}
         done, began, rate = 0, time.monotonic(), 0.0

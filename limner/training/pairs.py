@@ -4,10 +4,10 @@ Nothing here keeps state between epochs, so a resumed run draws what an uninterr
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 
 from limner.data.records import Dataset
 from limner.data.token_rows import lay_out
@@ -25,6 +25,7 @@ class TrainingPairs:
     - `of_image[i]` and `of_group[g]`: the sentences of a picture and of a group.
     - `phrases[j]`: the noun phrase that each token of sentence j is in, by number; None where they are not asked for.
     - `truncated`: sentences that had more tokens than a row holds and lost their end.
+    - `kept[j]`: False for a sentence that no epoch draws; None = all are drawn.
     """
 
     groups: Int64[np.ndarray, " images"]
@@ -35,6 +36,7 @@ class TrainingPairs:
     of_group: tuple[tuple[int, ...], ...]
     phrases: tuple[tuple[int, ...], ...] | None = None
     truncated: int = 0
+    kept: Bool[np.ndarray, " sentences"] | None = None
 
     @classmethod
     def of(
@@ -79,6 +81,14 @@ class TrainingPairs:
             sum(sentence.truncated for sentence in read),
         )
 
+    def keeping(self, kept: Bool[np.ndarray, " sentences"]) -> "TrainingPairs":
+        """The same, of whose sentences epochs draw these alone; numbers stay as they are."""
+
+        def members(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+            return tuple(tuple(sentence for sentence in row if kept[sentence]) for row in rows)
+
+        return replace(self, of_image=members(self.of_image), of_group=members(self.of_group), kept=kept)
+
     def layout(
         self, chosen: Int64[np.ndarray, " batch"], length: int, shift: np.random.Generator | None
     ) -> Int64[np.ndarray, "batch words"]:
@@ -113,7 +123,10 @@ def generator(seed: int, *where: int) -> np.random.Generator:
 
 def pairs_per_epoch(pairs: TrainingPairs, stage: StageSettings) -> int:
     """Pairs that an epoch is drawn from."""
-    return len(pairs.groups) if stage.sentences == "one" else len(pairs.sentences)
+    if stage.sentences == "one":
+        # A picture whose group has no sentence that is kept is left out.
+        return sum(bool(pairs.of_group[group]) for group in pairs.groups)
+    return len(pairs.sentences) if pairs.kept is None else int(pairs.kept.sum())
 
 
 def steps_per_epoch(pairs: TrainingPairs, stage: StageSettings) -> int:
@@ -129,7 +142,8 @@ def epoch_batches(
 
     With `sentences="one"` every picture appears once with one of its sentences drawn at random (with
     `pairing="group"`, of its identity's); with "all" every sentence appears once with its picture; with "together" as
-    well, and the sentences of a picture follow one another (a batch's end may divide them).
+    well, and the sentences of a picture follow one another (a batch's end may divide them). Sentences that are not kept
+    are not drawn, and a picture without any left is not either.
     """
     if stage.sentences == "one":
         images = rng.permutation(len(pairs.groups))
@@ -140,13 +154,16 @@ def epoch_batches(
             choice = pairs.of_image[image] if stage.pairing == "image" else ()
             # With pairing="image" too, an image that has no sentence of its own takes one of its group.
             choice = choice or pairs.of_group[pairs.groups[image]]
-            sentences[row] = choice[int(draws[row] * len(choice))]
+            sentences[row] = choice[int(draws[row] * len(choice))] if choice else -1
+        images, sentences = images[sentences >= 0], sentences[sentences >= 0]
     elif stage.sentences == "together":
         order = rng.permutation(len(pairs.groups))
         sentences = np.concatenate([np.array(pairs.of_image[image], np.int64) for image in order])
         images = pairs.sentence_image[sentences]
     else:
         sentences = rng.permutation(len(pairs.sentences))
+        if pairs.kept is not None:
+            sentences = sentences[pairs.kept[sentences]]
         images = pairs.sentence_image[sentences]
     size = min(stage.batch, len(images))
     for step in range(steps_per_epoch(pairs, stage)):

@@ -70,6 +70,15 @@ class AverageSettings(Settings):
     """Epochs at the beginning of the stage that are left out; until then validation sees the weights themselves."""
 
 
+class DivisionSettings(Settings):
+    """The division of a stage's pairs into right and wrong ones (`limner.losses.wrong_pairs`)."""
+
+    start: int = Field(default=1, ge=0)
+    """Epochs of the stage before the first division; until then all pairs are learnt from."""
+    least: float = Field(default=0.5, gt=0, lt=1)
+    """Least probability of being right (RDE: 0.5)."""
+
+
 class PairSettings(Settings):
     """The pairs of a picture and a sentence that a rerank stage learns to tell (identity-aware, section 4.2).
 
@@ -155,6 +164,9 @@ class StageSettings(Settings):
     average: AverageSettings | None = None
     """The moving average of the weights, which is validated, kept and handed to the next stage in place of the weights
     that training goes on with; {} = by its defaults, None = none."""
+    division: DivisionSettings | None = None
+    """Leave out the pairs that the network finds wrong before each epoch, judged by their losses; {} = by its defaults,
+    None = learn from all."""
     validate_every: int = Field(default=1, ge=1)
     """Epochs between two validations; the last epoch always ends with one."""
 
@@ -220,9 +232,14 @@ class StageSettings(Settings):
             raise ValueError("lora is for stages of the embedding; leave it out of one with `reranker_pairs`")
         if self.lora is not None and {"backbone", "text"} <= set(self.frozen):
             raise ValueError("both towers are frozen, so that no adapter of lora can learn; leave it out")
-        if self.average is not None and self.average.start >= self.epochs:
+        for name, part in (("average", self.average), ("division", self.division)):
+            if part is not None and part.start >= self.epochs:
+                raise ValueError(
+                    f"{name}.start={part.start} leaves out all of the epochs={self.epochs}; lower it"
+                )
+        if self.division is not None and self.reranker_pairs is not None:
             raise ValueError(
-                f"average.start={self.average.start} leaves out all of the epochs={self.epochs}; lower it"
+                "division is for stages of the embedding; leave it out of one with `reranker_pairs`"
             )
         return self
 

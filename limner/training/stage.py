@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 from jaxtyping import Float, Int64
 from torch import nn
 
@@ -16,6 +17,7 @@ from limner.inference.encoding import Encoding
 from limner.inference.precision import Arithmetic
 from limner.inference.rerankers import reranker_of
 from limner.losses.loss import Examples
+from limner.losses.wrong_pairs import pair_losses, probability_of_right
 from limner.models.adapters import add_adapters, hold_adapted
 from limner.models.image import ImageEncoder
 from limner.models.transformer_layers import set_checkpointing, transformer_layers
@@ -23,7 +25,7 @@ from limner.training.feature_cache import cached_views
 from limner.training.log import Listener, Preparing
 from limner.training.objective import Objective, TrainingBatch
 from limner.training.optimiser import freeze_parts, hold_backbone
-from limner.training.pairs import Batch, epoch_batches, pairs_per_epoch, steps_per_epoch
+from limner.training.pairs import Batch, TrainingPairs, epoch_batches, pairs_per_epoch, steps_per_epoch
 from limner.training.pictures import Pictures, ahead, encode_all
 from limner.training.prepare import Prepared
 from limner.training.samplers import BatchSource, Beside, sampler_for
@@ -67,6 +69,11 @@ class Stage(ABC):
     @abstractmethod
     def steps(self) -> int:
         """Steps of an epoch."""
+
+    @property
+    def notes(self) -> dict[str, float]:
+        """Numbers in an epoch's row beside its losses."""
+        return {}
 
     @abstractmethod
     def read_features(self) -> None:
@@ -148,6 +155,7 @@ class EmbeddingStage(Stage):
         self.objective.chunk = self.stage.chunk
         self.source = BatchSource(self.data, self.index, self.accelerator, self.precision, self.listener)
         self.sampler = sampler_for(self.stage, self.source, self.objective, self.classes)
+        self.pairs = self.data.pairs
         self.words_below: SentenceFeatures | None = None
         adapted = self._adapted()
         # After `use`: the parts are those of this stage's losses.
@@ -179,8 +187,14 @@ class EmbeddingStage(Stage):
 
     @property
     def steps(self) -> int:
-        """Steps of an epoch."""
-        return steps_per_epoch(self.data.pairs, self.stage)
+        """Steps of the epoch that `inputs` was asked for last."""
+        return steps_per_epoch(self.pairs, self.stage)
+
+    @property
+    def notes(self) -> dict[str, float]:
+        """The percentage of sentences that the epoch was drawn from, where the stage divides them."""
+        kept = self.pairs.kept
+        return {} if kept is None else {"pairs_kept": round(100 * float(kept.mean()), 2)}
 
     def read_features(self) -> None:
         """Compute or open the cached features, where the stage has any; the images themselves are then forgotten."""
@@ -210,12 +224,13 @@ class EmbeddingStage(Stage):
         # at once and not at the first batch: embedding the split puts the network into eval mode for a while
         self.objective.begin_epoch(epoch, self._examples)
         self.sampler.begin_epoch()
+        self.pairs = self._divided(epoch)
         process = self.accelerator.process_index
         # Every n-th row: shares differ by one row at most.
         share = slice(process, None, self.accelerator.num_processes)
         # The whole batch is drawn in every process, by one generator, and then cut: no process needs to be told its
         # pairs.
-        batches = epoch_batches(self.data.pairs, self.stage, self.source.words, self.source.random(epoch))
+        batches = epoch_batches(self.pairs, self.stage, self.source.words, self.source.random(epoch))
 
         def make(item: tuple[int, Batch]) -> tuple[Batch, Beside, TrainingBatch]:
             step, whole = item
@@ -235,6 +250,25 @@ class EmbeddingStage(Stage):
                 yield len(batch.images), {"batch": complete}
 
         return at_its_turn()
+
+    def _divided(self, epoch: int) -> TrainingPairs:
+        """The pairs that an epoch draws from: those that the network finds right, where the stage divides them."""
+        settings, pairs = self.stage.division, self.data.pairs
+        if settings is None or epoch < settings.start:
+            return pairs
+        self.listener(Preparing("pairs told apart", 0, 1))
+        bank = self.source.bank()
+        # Behind those of the epoch's batches, steps and rows.
+        random = self.source.random(epoch, 0, 0, 3)
+        losses = pair_losses(
+            bank.images, bank.texts, pairs.sentence_image, pairs.groups, self.stage.batch, random
+        )
+        kept = probability_of_right(losses) > settings.least
+        if kept.sum() < 2 * self.accelerator.num_processes:
+            # A step needs two pairs of each process; so few are no division.
+            kept[:] = True
+        # One process decides: others could round otherwise, and would wait for batches that it does not have.
+        return pairs.keeping(broadcast_object_list([kept])[0])
 
     def _made(
         self, batch: Batch, beside: Beside, epoch: int, step: int, rng: np.random.Generator

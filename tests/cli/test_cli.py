@@ -17,7 +17,7 @@ from limner.cli.console import Screen
 from limner.data.terms import TERMS
 from limner.inference.checkpoint import read_checkpoint
 from limner.recipes import RECIPES
-from limner.recipes.registry import PAPER, PERSONS, PICTURES
+from limner.recipes.registry import PAPER, PERSONS, PICTURES, TUNED
 from limner.search.store_files import StoreFiles
 from limner.training.recipe import Recipe
 from tests.cli.command import Limner, Result, refused, sets, write_metadata
@@ -40,7 +40,7 @@ def test_as_a_module_in_a_process_of_its_own(tmp_path: Path) -> None:
 def test_recipes_list_and_show(limner: Limner, tmp_path: Path) -> None:
     listed = limner("recipes", "list").out.splitlines()
     assert [line.split()[0] for line in listed if line.startswith("  ")] == list(RECIPES)
-    assert [line for line in listed if not line.startswith("  ")] == [PICTURES, PERSONS, PAPER]
+    assert [line for line in listed if not line.startswith("  ")] == [PICTURES, PERSONS, TUNED, PAPER]
     shown = limner(
         "recipes", "show", "dual-path-people", "--set", "seed=4", "--set", "stages.stage-2.epochs=1"
     )
@@ -78,6 +78,25 @@ def test_data_check(limner: Limner, pictures: Path, tmp_path: Path) -> None:
     assert (stated["licence"], stated["withdrawn"]) == ("consent", "unknown")
     assert fast.code == 1
     assert "cannot be read" not in fast.out
+
+
+def test_data_check_with_a_run_shows_suspicious_captions(
+    limner: Limner, pictures: Path, toy_run: Path, tmp_path: Path
+) -> None:
+    check = ("data", "check", f"folder:{pictures}#noise=0.2", "--with", toy_run)
+    found = limner(*check, "--worst", 3, "--sheet", tmp_path / "sheet.png")
+    assert found.code == 0, found.err
+    assert "captions of train are probably wrong" in found.out
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.height > sheet.width / 2
+    shown = json.loads(limner(*check, "--worst", 3, "--split", "val", "--json").out)["suspicious"]
+    assert (shown["split"], len(shown["worst"])) == ("val", 3)
+    assert 0 <= shown["wrong"] <= shown["captions"]
+    losses = [one["loss"] for one in shown["worst"]]
+    assert losses == sorted(losses, reverse=True)
+    refused(limner(*check[:3], "--sheet", tmp_path / "other.png"), "--with")
+    wrong = limner(*check, "--sheet", tmp_path / "sheet.xyz")
+    assert (wrong.code, ".jpg" in wrong.err) == (2, True)
 
 
 def test_data_people(limner: Limner, tmp_path: Path) -> None:

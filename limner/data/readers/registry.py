@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from limner.data.noise import add_noise
 from limner.data.published import edition_of
 from limner.data.readers import coco, flickr_tokens, folder, karpathy, pedestrians, reed
 from limner.data.readers.parsing import ANNOTATIONS, is_there, shown
@@ -23,7 +24,8 @@ Reader = Callable[[Path, str], Dataset]
 def open_dataset(source: str) -> Dataset:
     """Read a dataset from `FORMAT:PATH`; PATH is its folder or the annotation file itself.
 
-    `#seed=S`, `#fold=K/N` or `#draw=S/VAL/TEST` behind it replaces the splits, see `draw_splits`. Raises `DataError`
+    `#seed=S`, `#fold=K/N` or `#draw=S/VAL/TEST` behind it replaces the splits, see `draw_splits`; `#noise=SHARE` or
+    `#noise=SHARE/SEED` behind that makes so many training sentences wrong, see `add_noise`. Raises `DataError`
     for an unknown format (with the nearest name), a bare path (with the format that its files suggest), a path that
     does not exist, and whatever the format's reader refuses.
     """
@@ -47,6 +49,8 @@ def open_dataset(source: str) -> Dataset:
         )
     # After the reader: drawn splits also replace the one that ICFG-PEDES's reader holds out.
     dataset = draw_splits(dataset)
+    # Of the splits as they are then: validation and test keep their sentences.
+    dataset = add_noise(dataset)
     # Last, since a set with drawn splits is no published edition.
     return replace(dataset, edition=edition_of(dataset), terms=terms_of(name, path))
 
