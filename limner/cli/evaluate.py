@@ -1,8 +1,10 @@
 """`limner evaluate`: a run's measures on a split."""
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,13 +12,11 @@ from limner.cli.console import counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import (
     Cpu,
-    DataSource,
     Depth,
     Folds,
     Measures,
     PerQuery,
     ProtocolName,
-    Report,
     Rerank,
     RunFolder,
     Stage,
@@ -24,8 +24,15 @@ from limner.cli.options import (
     device,
     first,
 )
-from limner.cli.schemas_of_measures import EvaluationReport, ExplanationsReport, of_report
+from limner.cli.options import (
+    Report as ReportFile,
+)
+from limner.cli.schemas_of_measures import EvaluationReport, ExplanationsReport, TransferReport, of_report
 from limner.errors import SettingsError
+
+if TYPE_CHECKING:
+    from limner.evaluation.report import Report
+    from limner.evaluation.reranking import First
 
 app = group("Evaluate.")
 
@@ -33,7 +40,18 @@ app = group("Evaluate.")
 @command(app, "evaluate")
 def evaluate_command(
     run: RunFolder,
-    data: DataSource,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="FORMAT:PATH", help="The dataset (docs/data-formats.md)."),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            metavar="FORMAT:PATH,…",
+            help="Measure on several datasets in place of --data: the row of a direct-transfer table.",
+        ),
+    ] = None,
     # test, the split that papers report; training never sees it
     split: Annotated[str, typer.Option(help="Split to rank.")] = "test",
     stage: Stage = None,
@@ -56,9 +74,9 @@ def evaluate_command(
             "--explanations", help="Measure explanations instead, on generated people (docs/measures.md)."
         ),
     ] = False,
-    report_file: Report = None,
+    report_file: ReportFile = None,
     cpu: Cpu = False,
-) -> EvaluationReport | ExplanationsReport:
+) -> EvaluationReport | ExplanationsReport | TransferReport:
     """Measure a run in both directions."""
     from limner.data.readers import open_dataset
     from limner.evaluation.arrays import Results
@@ -75,6 +93,17 @@ def evaluate_command(
     # before hours of encoding
     if report_file is not None and not report_file.parent.is_dir():
         raise SettingsError(f"{report_file.parent}: there is no such folder to write the report to")
+    if (data is None) == (on is None):
+        raise SettingsError(
+            "give a dataset by --data FORMAT:PATH, or several by --on, with commas between them"
+        )
+    if on is not None:
+        if explanations or any(option is not None for option in (measures, folds, save, trec, per_query)):
+            raise SettingsError(
+                "--on: goes with --split, --stage, --protocol, --rerank, --report and --cpu; the rest is of one set"
+            )
+        return _transfer(run, on, split, stage, protocol, first(rerank), report_file, cpu=cpu)
+    assert data is not None
     if explanations:
         given = (protocol, measures, folds, rerank, save, trec, per_query)
         if any(option is not None for option in given):
@@ -136,6 +165,52 @@ def evaluate_command(
         write_trec(ranked_by.applied(kept[0]), trec, depth)
         out.print(f"runs and qrels in {trec}")
     return of_report(report)
+
+
+def _transfer(
+    run: Path,
+    on: str,
+    split: str,
+    stage: str | None,
+    protocol: str | None,
+    rerank: "First | None",
+    report_file: Path | None,
+    *,
+    cpu: bool,
+) -> TransferReport:
+    """Measure a run on several datasets, none of which may have chosen its checkpoint."""
+    from limner.data.readers import open_dataset
+    from limner.evaluation.protocols import find_protocol
+    from limner.evaluation.report import render_transfer
+    from limner.inference import load_model
+    from limner.inference.checkpoint import write_text
+    from limner.inference.evaluate_run import evaluate_run
+
+    # A path may have a comma of its own; behind one that divides stands a format.
+    sources = re.split(r",(?=[a-z][a-z0-9-]+:)", on)
+    if twice := [source for source, count in Counter(sources).items() if count > 1]:
+        raise SettingsError(f"--on: {twice[0]} stands there twice")
+    rules = None if protocol is None else find_protocol(protocol)
+    loaded = load_model(run, stage=stage, device=device(cpu))
+    # All before the first is encoded: a misspelt one is found at once.
+    datasets = {source: open_dataset(source).split(split) for source in sources}
+    reports: dict[str, Report] = {}
+    for source, dataset in datasets.items():
+        err.print(f"measuring on {source}")
+        with counting_each("pictures") as progress:
+            reports[source] = evaluate_run(
+                loaded, dataset, split, protocol=rules, rerank=rerank, progress=progress
+            )
+    trained_on = loaded.description["data"]["source"]
+    out.print(render_transfer(reports, f"{run}, trained on {trained_on} · {split}"))
+    result = TransferReport(
+        run=run,
+        trained_on=trained_on,
+        datasets={source: of_report(report) for source, report in reports.items()},
+    )
+    if report_file is not None:
+        write_text(report_file, result.model_dump_json(indent=2) + "\n")
+    return result
 
 
 def _explanations(

@@ -59,6 +59,17 @@ class EvaluationReport(Result):
     """Fingerprints of the split and the model, seed, versions, and the split that chose the checkpoint."""
 
 
+class TransferReport(Result):
+    """Measures of a run on several datasets."""
+
+    run: Path
+    """The run."""
+    trained_on: str
+    """Source of the dataset that it was trained on, or of its weights."""
+    datasets: dict[str, EvaluationReport]
+    """By dataset, in the order in which they were given."""
+
+
 class ExplanationFigure(Result):
     """A figure of explanations."""
 

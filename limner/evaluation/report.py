@@ -144,6 +144,21 @@ def render(report: Report) -> Group:
     return Group(*tables)
 
 
+def render_transfer(reports: Mapping[str, Report], title: str) -> Table:
+    """Reports of one model by the dataset that it was measured on: R@1, R@5, R@10 and mAP, a row for each direction."""
+    names = ("R@1", "R@5", "R@10", "mAP")
+    rows = [["measured on", "queries", *names]]
+    for source, report in reports.items():
+        for direction, kind, values in (
+            ("text → image", "sentences", report.text_to_image),
+            ("image → text", "images", report.image_to_text),
+        ):
+            measured = (shown(name, values[name]) if name in values else "–" for name in names)
+            first = source if kind == "sentences" else ""
+            rows.append([first, f"{report.counts[kind]:,} {direction}", *measured])
+    return _table(title, "recalls and mAP in percent", rows)
+
+
 def _rows(measured: Report | LanguageReport, names: Sequence[str]) -> list[list[str]]:
     """Direction, queries and values of both directions."""
     counts, rows = measured.counts, []
@@ -219,7 +234,8 @@ def _table(title: str, caption: str, rows: Sequence[Sequence[str]]) -> Table:
     # Texts: rich would take "[…]" in plain ones for markup.
     table = Table(title=Text(title), caption=Text(caption), caption_justify="left")
     for number, head in enumerate(rows[0]):
-        table.add_column(Text(head), justify="right" if number else "left")
+        # Folded, not cut off: the end of a path says which set it is.
+        table.add_column(Text(head), justify="right" if number else "left", overflow="fold")
     for row in rows[1:]:
         table.add_row(*map(Text, row))
     return table

@@ -296,3 +296,27 @@ def test_of_several_processes_the_first_one_speaks(
     for rank, speaks in (("0", True), ("1", False)):
         monkeypatch.setenv("RANK", rank)
         assert bool(limner(*command).out) == speaks
+
+
+def test_evaluate_on_several_sets(limner: Limner, pictures: Path, toy_run: Path, tmp_path: Path) -> None:
+    # a comma and a colon in a path divide nothing
+    other = shutil.copytree(pictures, tmp_path / "a,b: c")
+    for file in other.glob("*.png"):
+        with Image.open(file) as image:
+            image.transpose(Image.Transpose.FLIP_TOP_BOTTOM).save(file)
+    sources = (f"folder:{pictures}", f"folder:{other}")
+    report = tmp_path / "report.json"
+    found = limner("evaluate", toy_run, "--on", ",".join(sources), "--report", report)
+    assert found.code == 0, found.err
+    assert found.out.count("text → image") == 2
+    written = json.loads(report.read_text(encoding="utf-8"))
+    assert list(written["datasets"]) == list(sources)
+    for source, measured in written["datasets"].items():
+        alone = json.loads(limner("evaluate", toy_run, "--data", source, "--json").out)
+        assert measured["text_to_image"] == alone["text_to_image"]
+        assert measured["image_to_text"] == alone["image_to_text"]
+    refused(limner("evaluate", toy_run), "--data FORMAT:PATH")
+    refused(limner("evaluate", toy_run, "--on", sources[0], "--data", sources[1]), "--data FORMAT:PATH")
+    refused(limner("evaluate", toy_run, "--on", f"{sources[0]},{sources[0]}"), "twice")
+    refused(limner("evaluate", toy_run, "--on", f"{sources[0]},folder:/nowhere"), "nowhere")
+    refused(limner("evaluate", toy_run, "--on", sources[0], "--folds", 2), "goes with --split")
