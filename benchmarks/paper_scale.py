@@ -1,12 +1,12 @@
 """Dry runs of the papers' recipes with their real networks: does the loss fall, at what memory and steps a second.
 
-Each recipe of a paper's table, or that tunes a pair on a published set, trains on eight generated samples, one step an
-epoch. Its network is as the recipe has it but from random weights (BERT: of BERT-base's size, a piece a word; pairs:
-CLIP ViT-B/16, at the recipe's size of images). Nothing is downloaded. What changes beside that: batches of eight, views
-that are not cached, and one validation a stage. A process a recipe, so that the memory printed is its own highest.
-`--set` changes all, e.g. a rate: the released code's 0.1 is for pretrained weights.
+Each recipe of a paper's table, or that tunes a pair on a published set, trains on eight generated samples
+(`--samples`), one step an epoch. Its network is as the recipe has it but from random weights (BERT: of BERT-base's
+size, a piece a word; pairs: CLIP ViT-B/16, at the recipe's size of images). Nothing is downloaded. What changes beside
+that: batches of all samples, views that are not cached, and one validation a stage. A process a recipe, so that the
+memory printed is its own highest. `--set` changes all, e.g. a rate: the released code's 0.1 is for pretrained weights.
 
-python -m benchmarks.paper_scale [RECIPE …] [--steps 10] [--set KEY=VALUE] [--write]
+python -m benchmarks.paper_scale [RECIPE …] [--steps 10] [--samples 8] [--set KEY=VALUE] [--write]
 """
 
 import argparse
@@ -28,7 +28,6 @@ from benchmarks.measuring import RESULTS, machine
 if TYPE_CHECKING:
     from limner.data.transforms import ImageSettings
 
-SAMPLES = 8
 _COLOURS = ("red", "blue", "green", "grey", "black", "white", "pink", "brown")
 _BERT_BASE = {"model": None, "width": 768, "layers": 12, "heads": 12}
 
@@ -39,18 +38,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("recipes", nargs="*", help="names; without any, all of these recipes")
     parser.add_argument("--steps", type=int, default=10, help="steps of each stage")
+    parser.add_argument("--samples", type=int, default=8, help="pairs to learn from, and in a batch")
     parser.add_argument("--set", action="append", default=[], dest="settings", help="key=value, for all")
     parser.add_argument("--write", action="store_true", help="write results/paper_scale.json")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     names = given.recipes or [name for name, entry in RECIPES.items() if entry.group in (PAPER, TUNED)]
     if given.one:
-        print(json.dumps(dry_run(names[0], given.steps, given.settings)))
+        print(json.dumps(dry_run(names[0], given.steps, given.samples, given.settings)))
         return
     more = [word for setting in given.settings for word in ("--set", setting)]
     rows = {}
     for name in names:
         child = [sys.executable, "-m", "benchmarks.paper_scale", name, "--one", "--steps", str(given.steps)]
+        child += ["--samples", str(given.samples)]
         # not check=True: one recipe that fails must not take the others with it
         done = subprocess.run([*child, *more], stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
@@ -65,12 +66,17 @@ def main() -> None:
                 flush=True,
             )
     if given.write:
-        content = {"benchmark": "paper_scale", "samples": SAMPLES, "steps": given.steps, "recipes": rows}
+        content = {
+            "benchmark": "paper_scale",
+            "samples": given.samples,
+            "steps": given.steps,
+            "recipes": rows,
+        }
         text = json.dumps({**content, "settings": given.settings, "machine": machine()}, indent=2)
         (RESULTS / "paper_scale.json").write_text(text + "\n", encoding="utf-8")
 
 
-def dry_run(name: str, steps: int, settings: Sequence[str] = ()) -> dict[str, object]:
+def dry_run(name: str, steps: int, samples: int = 8, settings: Sequence[str] = ()) -> dict[str, object]:
     """Train one recipe, and return its losses and speed by stage, and its highest memory."""
     from limner.data.readers import open_dataset
     from limner.recipes import get_recipe
@@ -83,7 +89,7 @@ def dry_run(name: str, steps: int, settings: Sequence[str] = ()) -> dict[str, ob
     if recipe.model.system == "hgan":
         changes.append(f"model.text.bert={json.dumps(_BERT_BASE)}")
     for stage in recipe.stages:
-        once = (f"epochs={steps}", f"validate_every={steps}", f"batch={SAMPLES}", "views=0", "patience=null")
+        once = (f"epochs={steps}", f"validate_every={steps}", f"batch={samples}", "views=0", "patience=null")
         changes += [f"stages.{stage.name}.{one}" for one in once]
         if stage.sentences != "one":
             changes.append(f"stages.{stage.name}.sentences=one")
@@ -98,7 +104,7 @@ def dry_run(name: str, steps: int, settings: Sequence[str] = ()) -> dict[str, ob
         if recipe.model.starts_from_run:
             recipe = start_from(recipe, _pair(recipe.images, Path(folder)))
         recipe = change(recipe, [*changes, *settings])
-        data = open_dataset(f"folder:{_draw(Path(folder) / 'data')}")
+        data = open_dataset(f"folder:{_draw(Path(folder) / 'data', samples)}")
         train(recipe, data.split("train"), data.split("val"), Path(folder) / "run", listener=listen)
     return {
         "stages": {stage: _row(told) for stage, told in seen.items()},
@@ -146,20 +152,20 @@ def _row(told: Sequence[tuple[float, float]]) -> dict[str, float]:
     }
 
 
-def _draw(root: Path) -> Path:
-    """Write eight pictures of one colour each to learn from, and two for validation."""
+def _draw(root: Path, samples: int) -> Path:
+    """Write so many pictures of one colour each to learn from, and two for validation."""
     root.mkdir(parents=True)
     rng, lines = np.random.default_rng(0), []
-    for number in range(SAMPLES + 2):
+    for number in range(samples + 2):
         pixels = rng.integers(0, 256, (1, 1, 3)) + rng.integers(-20, 20, (160, 64, 3))
         Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(root / f"{number}.png")
-        colour = _COLOURS[number % SAMPLES]
+        colour = _COLOURS[number % len(_COLOURS)]
         row = {
             "file": f"{number}.png",
             "captions": [f"a person in a {colour} coat with a {colour} bag", f"the coat is {colour}"],
             "identity": str(number),
             "labels": ["even" if number % 2 == 0 else "odd"],
-            "split": "train" if number < SAMPLES else "val",
+            "split": "train" if number < samples else "val",
         }
         lines.append(json.dumps(row))
     (root / "captions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
