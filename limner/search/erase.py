@@ -11,13 +11,12 @@ the files of its transactions.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,10 +24,12 @@ from limner.errors import CheckpointError, StoreError
 from limner.inference.calibration import FILE as CALIBRATION
 from limner.search.commits import digest_sum
 from limner.search.compaction import alive_bytes
+from limner.search.entry import PLACE
 from limner.search.erasable import Erasable, chosen_by, same_name
 from limner.search.manifest import FILE, MODEL_FOLDER, StoreManifest, write_manifest
 from limner.search.row_digests import DIGEST, facts_digests
 from limner.search.segments import FOLDER, FULL, SegmentWriter, sync_folder
+from limner.search.spans import Spans, expect_own_bytes
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import expect_own_files, reached
 from limner.search.table import Table
@@ -59,7 +60,7 @@ _ROWS = 4096  # rows in memory while a table is copied
 _LOOKED_UP = 1024  # rows that are looked up by their keys at once
 _IMAGES = 64  # images whose bytes are in memory: 13 MB of region features of 7 × 7 × 2048
 _TRACED = 20_000  # rows whose traces are searched for; they take 6 KB of memory each
-_PLACES = ["id", "segment", "offset", "thumbnail_size"]
+_PLACES = ["id", *PLACE]
 _OTHERS = (FILE, CALIBRATION, MODEL_FOLDER)
 """Files of a store that hold nothing of its images; what is in them is no trace of one."""
 
@@ -98,7 +99,10 @@ def erase(
         chosen = chosen_by(files, ids, identity, paths, where)
         added = None if uploads is None else Uploads.of(uploads, files)
         old = _Generation.of(files, chosen)
-        traces, traced = _traces(files, chosen)
+        traces, traced, exchanged = _traces(files, chosen)
+        if exchanged:
+            # the bytes of an image that goes may lie where those of one that stays should
+            expect_own_bytes(files, old.places)
         with files.taking_over() as manifest:
             shared, visible = _written_anew(files, manifest, chosen, old, traces, tell)
             # before the rows go: killed in between, the same call still knows whose lines these are. Servers wait for
@@ -166,9 +170,9 @@ class _Generation:
         return cls(tables, dead, places, replaced=bool(needed))
 
 
-def _traces(files: StoreFiles, chosen: Erasable) -> tuple[Traces, int]:
-    """Collect the traces of rows that will be erased, and count these rows."""
-    traces = Traces()
+def _traces(files: StoreFiles, chosen: Erasable) -> tuple[Traces, int, bool]:
+    """Collect the traces of rows that will be erased, count these rows, and say if bytes of one are not its own."""
+    traces, exchanged = Traces(), False
     keys, sentences = _sample(chosen.keys), _sample(chosen.sentences)
     for kind, text in chosen.named:
         traces.add_text(kind, text)
@@ -178,16 +182,28 @@ def _traces(files: StoreFiles, chosen: Erasable) -> tuple[Traces, int]:
         traces.add_rows(rows, besides=("segment",))
         stored = [row for row in rows.select(_PLACES).to_pylist() if row["segment"] is not None]
         for first in range(0, len(stored), _IMAGES):
+            some, size = stored[first : first + _IMAGES], files.stored.region_size
             # bytes that are damaged cannot be read; they are removed all the same
             with suppress(StoreError):
-                for content in files.stored.whole(stored[first : first + _IMAGES]):
-                    size = files.stored.region_size
+                for content in files.stored.whole(some):
                     traces.add_bytes("region features", memoryview(content)[:size])
                     traces.add_bytes("thumbnail", memoryview(content)[size:])
+            exchanged = exchanged or not _are_own(files, some)
     for start in range(0, len(sentences), _LOOKED_UP):
         some = sentences[start : start + _LOOKED_UP]
         traces.add_rows(files.sentences.in_order(some, files.sentences.schema.names[1:]), besides=())
-    return traces, len(keys) + len(sentences)
+    # of very many only some were read
+    exchanged = exchanged or len(keys) < len(chosen.keys)
+    return traces, len(keys) + len(sentences), exchanged
+
+
+def _are_own(files: StoreFiles, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """True if the bytes at the places of these rows are those of their digests."""
+    try:
+        files.stored.own(rows)
+    except StoreError:
+        return False
+    return True
 
 
 def _sample(keys: list[str]) -> list[str]:
@@ -235,7 +251,8 @@ def _moved(files: StoreFiles, old: _Generation) -> dict[str, tuple[str, int]]:
     try:
         for start in range(0, len(rows), _IMAGES):
             some = rows.slice(start, _IMAGES).to_pylist()
-            for row, content in zip(some, files.stored.whole(some), strict=True):
+            # what is copied must be of an image that stays
+            for row, content in zip(some, files.stored.own(some), strict=True):
                 if writer.size >= FULL:
                     writer.finish()
                     writer = SegmentWriter(files.folder)
@@ -362,9 +379,10 @@ def _proof(
 ) -> dict[str, Any]:
     """Search all files of a store for traces, and the folder of uploads for pictures that no row names."""
     search = traces.search()
-    spans = _Spans(files)
+    spans = Spans(files)
     stay: set[bytes] = set()
     found: dict[str, set[bytes]] = {}
+    covered: set[str] = set()
     below = [(path, name, int(path.stat().st_size)) for path, name in _files(files)]
     total, done = sum(size for *_, size in below), 0
     for path, name, size in below:
@@ -372,6 +390,7 @@ def _proof(
         for place, trace in search.in_file(path) if parts[0] not in _OTHERS else ():
             if parts[0] == FOLDER and spans.cover(parts[-1], place, len(trace)):
                 stay.add(trace)
+                covered.add(parts[-1])
             else:
                 found.setdefault(name, set()).add(trace)
         done += size
@@ -379,6 +398,10 @@ def _proof(
     for name, trace in _in_rows(files, search):
         found.setdefault(name, set()).add(trace)
     remains = [
+        Remains(file=f"{FOLDER}/{name}", kind="bytes that are not those of their picture", count=1)
+        for name in spans.not_own(covered)
+    ]
+    remains += [
         Remains(file=name, kind=kind, count=count)
         for name, some in sorted(found.items())
         for kind, count in _by_kind(traces, some - stay)
@@ -436,30 +459,3 @@ def _in(table: Table, name: str) -> bool:
 def _by_kind(traces: Traces, some: Collection[bytes]) -> list[tuple[str, int]]:
     kinds = [traces.kinds[trace] for trace in some]
     return sorted((kind, kinds.count(kind)) for kind in set(kinds))
-
-
-class _Spans:
-    """Where in the segments the bytes of images lie."""
-
-    def __init__(self, files: StoreFiles) -> None:
-        places = files.table.all(_PLACES)
-        self._sizes = files.stored.segments.sizes()
-        self._alive = alive_bytes(places, files.stored.region_size)
-        rows = places.filter(pc.is_valid(places["segment"])).sort_by("offset")
-        names = np.array(rows["segment"].to_pylist(), object)
-        starts, small = rows["offset"].to_numpy(), rows["thumbnail_size"].to_numpy()
-        ends = starts + small + files.stored.region_size
-        self._spans = {name: (starts[names == name], ends[names == name]) for name in self._alive}
-
-    def cover(self, segment: str, place: int, size: int) -> bool:
-        """True if some bytes of a segment belong to one image."""
-        if segment not in self._spans:
-            return False
-        starts, ends = self._spans[segment]
-        row = int(np.searchsorted(starts, place, "right")) - 1
-        return row >= 0 and place + size <= int(ends[row])
-
-    def dead(self) -> list[tuple[str, int]]:
-        """Segments with the number of their bytes that belong to no image."""
-        counts = [(name, size - self._alive.get(name, 0)) for name, size in sorted(self._sizes.items())]
-        return [(name, count) for name, count in counts if count > 0]

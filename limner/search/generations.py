@@ -6,6 +6,9 @@
 The mark is written before the tables of a new generation and removed after `store.json` has named it. So whatever is
 newer than `store.json` says and has a mark was never finished, and the next writer removes it. What is newer and has
 none was in use: somebody has put back an older `store.json`. Then nothing is read, and nothing is removed.
+
+Nor is anything removed for a `store.json` whose own tables are not there: it is that of another store or copy, or its
+tables are lost, and those of another generation may be all that there is.
 """
 
 import re
@@ -58,10 +61,12 @@ def newer(folder: StorePath, generation: int) -> set[int]:
 def remove_others(folder: StorePath, manifest: StoreManifest) -> None:
     """Remove tables of other generations, and files that were never finished.
 
-    Raises `StoreError`, and removes nothing, if there is a later generation that was finished.
+    Raises `StoreError`, and removes nothing, if there is a later generation that was finished, or an earlier one while
+    the tables of this one are not there.
     """
     if found := newer(folder, manifest.generation):
         raise _older(folder, manifest, max(found))
+    _expect_own_tables(folder, manifest)
     own = {manifest.table(kind) + ending for kind in KINDS for ending in (".lance", ENDING)}
     names = _names(folder)
     marks = {name: int(match[1]) for name in names if (match := _MARK.fullmatch(name))}
@@ -79,14 +84,46 @@ def remove_others(folder: StorePath, manifest: StoreManifest) -> None:
 
 
 def of_newest(folder: StorePath, manifest: StoreManifest) -> StoreManifest | None:
-    """The manifest with the latest generation that was finished; None if it names that already."""
-    found = max(newer(folder, manifest.generation), default=None)
-    if found is None:
+    """The manifest with the later generation that was finished; None if there is none.
+
+    Raises `StoreError` where nobody can tell which generation is the store's: the one that the manifest names is there
+    as well, or several later ones are, or the later one lacks a table.
+    """
+    found = newer(folder, manifest.generation)
+    if not found:
         return None
-    names = set(_names(folder))
-    begun = tuple(kind for kind in KINDS if f"{kind}-{found}.lance" in names)
-    # what it says of a calibration is as old as the rest of it
-    return manifest.model_copy(update={"generation": found, "begun": begun, "calibration": ()})
+    newest = manifest.model_copy(update={"generation": max(found), "calibration": ()})
+    names = _names(folder)
+    own = sorted(name for name in names if _number(name) == manifest.generation)
+    if own or len(found) > 1 or not _is_whole(folder, newest):
+        later = sorted(name for name in names if _number(name) in found)
+        raise StoreError(
+            f"{folder}: {FILE} names generation {manifest.generation} ({', '.join(own) or 'which is not there'}), and "
+            f"there is {', '.join(later)}; nothing was changed. Move away the files of a generation that are not the "
+            f"store's, or put back the {FILE} and all files that belong together"
+        )
+    return newest
+
+
+def _expect_own_tables(folder: StorePath, manifest: StoreManifest) -> None:
+    names = _names(folder)
+    earlier = sorted(name for name in names if (_number(name) or manifest.generation) < manifest.generation)
+    if earlier and not _is_whole(folder, manifest):
+        raise StoreError(
+            f"{folder}: {FILE} names generation {manifest.generation}, whose tables are not all there, and there is "
+            f"{', '.join(earlier)}; nothing was removed. Put back the {FILE} that belongs to these files"
+        )
+
+
+def _is_whole(folder: StorePath, manifest: StoreManifest) -> bool:
+    """True if each table that the manifest says was begun is there, with its record, and at least one was."""
+    with reached(folder, "read"):
+        return bool(manifest.begun) and all(
+            (folder / f"{manifest.table(kind)}{ENDING}").exists()
+            and (versions := folder / f"{manifest.table(kind)}.lance" / "_versions").is_dir()
+            and any(one.name.endswith(".manifest") for one in versions.iterdir())
+            for kind in manifest.begun
+        )
 
 
 def _number(name: str) -> int | None:

@@ -65,6 +65,17 @@ class StoredBytes:
         """All bytes of some images, as they are copied from segment to segment; unchecked."""
         return self.segments.read([self._extent(row, 0, self.size_of(row)) for row in rows])
 
+    def own(self, rows: Sequence[Row]) -> list[bytearray]:
+        """All bytes of some images, held against their digests. Raises what `regions` raises."""
+        found = self.whole(rows)
+        for row, content in zip(rows, found, strict=True):
+            parts = memoryview(content)
+            if self.region_size:
+                self._check(row, "regions_digest", parts[: self.region_size])
+            if row["thumbnail_size"]:
+                self._check(row, "thumbnail_digest", parts[self.region_size :])
+        return found
+
     def size_of(self, row: Row) -> int:
         """Number of bytes that an image has in its segment."""
         return self.region_size + int(row["thumbnail_size"])
