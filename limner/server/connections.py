@@ -101,7 +101,6 @@ _PROMPT = 0.25
 
 
 _LOG = logging.getLogger("uvicorn.error.connections")
-_LOG.setLevel(logging.ERROR)
 
 
 class Connection(H11Protocol):
@@ -312,6 +311,8 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=round(GRACE + _LAST),
             )
         )
+        # behind `Config`, which sets up the loggers of uvicorn and forgets the levels of those below them
+        _LOG.setLevel(logging.ERROR)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""

@@ -379,3 +379,41 @@ def test_a_symbolic_link_is_refused(tmp_path: Path, place: str) -> None:
     shutil.move(tmp_path / "elsewhere", moved)
     (tmp_path / "link").symlink_to(tmp_path / "store")
     assert erase(StoreFiles.open(tmp_path / "link"), some[0].entry.id).found == ()
+
+
+@pytest.mark.parametrize("kind", ["segments", "regions", "copied"])
+@pytest.mark.parametrize("seed", range(3))
+def test_bytes_that_are_not_at_their_place_are_not_called_gone(tmp_path: Path, kind: str, seed: int) -> None:
+    """Each is an error before anything goes, or nothing is left, or what is left is reported."""
+    some = [made(number, seed, regions=True) for number in range(12)]
+    files = store_of(tmp_path / "store", some, 2)
+    rows = {row["id"]: row for row in files.places([one.entry.id for one in some])}
+    first, second = sorted({row["segment"] for row in rows.values()})
+    paths = {name: files.folder / "segments" / name for name in (first, second)}
+    shutil.copytree(tmp_path / "store", tmp_path / "whole")
+    for one in some:
+        shutil.rmtree(tmp_path / "store")
+        shutil.copytree(tmp_path / "whole", tmp_path / "store")
+        row = rows[one.entry.id]
+        if kind == "segments":
+            contents = [paths[name].read_bytes() for name in (first, second)]
+            for name, content in zip((second, first), contents, strict=True):
+                paths[name].write_bytes(content)
+        else:
+            other = next(
+                found
+                for found in rows.values()
+                if found["id"] != row["id"] and found["segment"] == row["segment"]
+            )
+            content = bytearray(paths[row["segment"]].read_bytes())
+            size = files.stored.region_size
+            here, there = (slice(place["offset"], place["offset"] + size) for place in (row, other))
+            content[there], content[here] = content[here], content[there if kind == "regions" else here]
+            paths[row["segment"]].write_bytes(content)
+        opened = StoreFiles.open(tmp_path / "store")
+        try:
+            report = erase(opened, one.entry.id)
+        except StoreError:
+            assert len(StoreFiles.open(tmp_path / "store")) == len(some)
+            continue
+        assert report.found or not left_of(opened.folder, one.needles)

@@ -1,5 +1,7 @@
 """An older `store.json` put back: refused, nothing of the newer generation is removed, and a repair takes it over."""
 
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,3 +137,73 @@ def test_killed_at_each_removal(store: Path, monkeypatch: pytest.MonkeyPatch, mo
         assert (len(files), verify(files).sound) == (3 if moment == "given up" else 2, True)
     # two files of the table, and the mark
     assert 3 <= steps < 20
+
+
+STRAYS: dict[str, Callable[[Path], object]] = {
+    "an empty folder": lambda store: (store / "pictures-9.lance").mkdir(),
+    "an empty record": lambda store: (store / "sentences-9.commits.json").write_bytes(b""),
+    "a copy of a table": lambda store: shutil.copytree(
+        store / "pictures-1.lance", store / "pictures-3.lance"
+    ),
+    "a table and its record": lambda store: [
+        shutil.copytree(store / "pictures-1.lance", store / "pictures-2.lance"),
+        shutil.copy(store / "pictures-1.commits.json", store / "pictures-2.commits.json"),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", STRAYS)
+def test_a_repair_gives_up_no_generation_for_what_looks_like_a_later_one(store: Path, kind: str) -> None:
+    files = sorted(StoreFiles.open(store).entries())
+    STRAYS[kind](store)
+    before = content(store)
+    with pytest.raises(StoreError, match="older than the tables"):
+        StoreFiles.open(store)
+    for accept_loss in (False, True):
+        with pytest.raises(StoreError, match=r"nothing was changed\. Move away"):
+            repair(
+                StoreFiles.open(store, check=False), lambda: pytest.fail("encoded"), accept_loss=accept_loss
+            )
+    assert content(store) == before
+    for path in [path for path in store.iterdir() if re.search(r"-[239]\.", path.name)]:
+        remove(path)
+    assert sorted(StoreFiles.open(store).entries()) == files
+
+
+def test_nor_for_an_erasure_that_was_killed_and_lost_its_mark(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "write_manifest", kill)
+    with pytest.raises(KilledError):
+        erase(StoreFiles.open(store), key_of("/a"))
+    (store / ".generation-2.partial").unlink()
+    before = content(store)
+    with pytest.raises(StoreError, match=r"nothing was changed\. Move away"):
+        repair(StoreFiles.open(store, check=False), lambda: pytest.fail("nothing to encode"))
+    assert content(store) == before
+
+
+@pytest.mark.parametrize("of", ["a later copy", "another store"])
+def test_nothing_is_removed_for_a_manifest_whose_tables_are_not_there(
+    store: Path, tmp_path: Path, of: str
+) -> None:
+    later = tmp_path / "later"
+    if of == "a later copy":
+        shutil.copytree(store, later)
+    else:
+        add(StoreFiles.create(later, fingerprint="a" * 64, dim=3, run="run"), "d", "e")
+    erase(StoreFiles.open(later), key_of("/a" if of == "a later copy" else "/d"))
+    writer, own = StoreFiles.open(store), (store / "store.json").read_bytes()
+    (store / "store.json").write_bytes((later / "store.json").read_bytes())
+    before = content(store)
+    for change in CHANGES:
+        with pytest.raises(StoreError):
+            change(writer)
+    for accept_loss in (False, True):
+        with pytest.raises(StoreError, match="nothing was removed"):
+            repair(
+                StoreFiles.open(store, check=False), lambda: pytest.fail("encoded"), accept_loss=accept_loss
+            )
+    assert content(store) == before
+    (store / "store.json").write_bytes(own)
+    assert sorted(StoreFiles.open(store).entries()) == ["/a", "/b", "/c"]
