@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from limner.data.kept_rows import KeptRows
 from limner.data.token_rows import place_evenly
 from limner.inference.image_engine import BackbonePass
 from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
@@ -60,7 +61,7 @@ class Encoding:
         return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
 
     @torch.inference_mode()
-    def cached(self, views: Float[np.ndarray, "images views ..."]) -> Float[Tensor, "images dim"]:
+    def cached(self, views: Float[np.ndarray | KeptRows, "images views ..."]) -> Float[Tensor, "images dim"]:
         """Unit embeddings of what the feature cache keeps (`DualEncoder.pool_cached`), averaged over the views.
 
         The remaining layers of the backbone run unfolded. A memory map is read batch by batch.

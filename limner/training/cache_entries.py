@@ -1,18 +1,20 @@
 """The folder in which computed features are kept between runs: its size, its locks, and how an entry is filled."""
 
 import errno
+import io
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from filelock import FileLock, Timeout
 
 from limner.data.image_digests import cache_folder
+from limner.data.kept_rows import KeptRows, Note, checksums
 from limner.errors import DataError
-from limner.inference.checkpoint import write_text
+from limner.inference.checkpoint import flush_to_disk
 
 Report = Callable[[int, int], None]
 """Called with the number done and the total."""
@@ -28,8 +30,12 @@ def cache_limit() -> int:
         raise DataError(f"LIMNER_CACHE_GB must be a number of gigabytes, got {text!r}") from None
 
 
-Fill = Callable[[np.ndarray, int, Callable[[int], None]], None]
-"""Fills an array from a given position, and reports after each step how far it is complete."""
+Fill = Callable[[np.ndarray, int, Callable[[int, int], None]], None]
+"""Fills an array from a given position, in steps of its own, and reports after some of them how many steps and how many
+rows are complete."""
+
+_DTYPE = np.dtype("<f2")
+"""float16 in the byte order that every machine of ours has."""
 
 
 def kept_array(
@@ -37,16 +43,18 @@ def kept_array(
     shape: Callable[[], tuple[int, ...]],
     fill: Fill,
     *,
+    axes: int = 1,
     what: str,
     remedy: str,
     folder: Path | None = None,
-) -> np.ndarray:
+) -> KeptRows:
     """The float16 array of a key, memory-mapped; computed where it is not there yet.
 
-    An interrupted computation goes on where it stopped, and an entry that is damaged is computed anew: its checksum is
-    compared, which takes a second for a gigabyte or two. Older entries are removed when the cache would exceed
-    `cache_limit()`. Raises `DataError` for a single entry above it (`what` says of what, `remedy` what to do), a disk
-    without room for it, and a folder that cannot be written.
+    The first `axes` axes number the rows that are read at once, each with a checksum. An interrupted computation goes
+    on where it stopped, and an entry that is damaged or of another key is computed anew: all checksums are compared
+    here, which takes a second for a gigabyte or two, and those of the rows that are read whenever they are read. Older
+    entries are removed when the cache would exceed `cache_limit()`. Raises `DataError` for a single entry above it
+    (`what` says of what, `remedy` what to do), a disk without room for it, and a folder that cannot be written.
     """
     folder = folder or cache_folder()
     with _refusals(folder):
@@ -54,65 +62,112 @@ def kept_array(
         final, part = folder / f"{key}.npy", folder / f"{key}.part"
         with _lock(folder, key):  # another run that wants the same waits and then reads it
             # Asked under the lock: whoever waited finds the entry that the other run made.
-            if not _is_sound(final):
+            note = _sound(final, _noted(final), key, axes)
+            if note is None or len(note.sums) < note.shape[0]:
                 sizes = shape()
-                _reserve(folder, sizes, key, what, remedy)
-                _filled(part, sizes, fill)
-                write_text(_noted(final), str(_checksum(part)))
+                _reserve(folder, sizes, axes, key, what, remedy)
+                note = _filled(part, key, sizes, axes, fill)
+                _write_note(_noted(final), note)
                 # A rename within one folder is atomic: a file with this name is always complete.
                 part.replace(final)
+                # Last: a process that dies before has the whole part to go on from.
+                _progress(part).unlink(missing_ok=True)
             # The time of last use: what was not read for longest is removed first.
             os.utime(final)
             # Mapped under the lock. On Linux a mapping outlives the file, should another run need its room.
-            return np.load(final, mmap_mode="r")  # type: ignore[no-any-return]
+            return KeptRows(_mapped(final, note.shape, "r"), note.sums, final)
 
 
 def _noted(final: Path) -> Path:
     return final.with_suffix(".crc32")
 
 
-def _is_sound(final: Path) -> bool:
-    """True for an entry whose content is what was written; False also for an old one without a checksum."""
+def _progress(part: Path) -> Path:
+    return part.with_suffix(".done")
+
+
+def _sound(path: Path, noted: Path, key: str, axes: int, shape: tuple[int, ...] | None = None) -> Note | None:
+    """The note of a file if it is of this key, type and shape, and the file has the rows that it says.
+
+    None also for a note that a version before this one wrote: it has no checksum of a row.
+    """
     try:
-        return _noted(final).read_text(encoding="utf-8") == str(_checksum(final))
+        note = Note.from_bytes(noted.read_bytes(), axes)
+        fits = (note.key, note.dtype, note.shape) == (key, _DTYPE.str, shape or note.shape)
+        # The header is compared and never parsed: NumPy answers a damaged one with errors of many kinds.
+        head = _header(note.shape)
+        with path.open("rb") as file:
+            fits = fits and file.read(len(head)) == head
+        if not fits or path.stat().st_size != len(head) + _bytes(note.shape):
+            return None
+        values = _mapped(path, note.shape, "r")[: len(note.sums)]
+        return note if np.array_equal(checksums(values, axes), note.sums) else None
     except (FileNotFoundError, ValueError):
-        return False
+        return None
 
 
-def _checksum(path: Path) -> int:
-    found = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 24):
-            found = zlib.crc32(block, found)
-    return found
+def _header(shape: tuple[int, ...]) -> bytes:
+    """The bytes before the values of a `.npy` file of this shape."""
+    file = io.BytesIO()
+    header = {"descr": _DTYPE.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue()
 
 
-def _filled(part: Path, shape: tuple[int, ...], fill: Fill) -> None:
-    """Fill the file; `.done` beside it counts what is complete."""
-    progress = part.with_suffix(".done")
-    done = _complete(progress) if part.exists() else 0
+def _bytes(shape: tuple[int, ...]) -> int:
+    return _DTYPE.itemsize * int(np.prod(shape))
+
+
+def _mapped(path: Path, shape: tuple[int, ...], mode: Literal["r", "r+"]) -> np.memmap[Any, Any]:
+    return np.memmap(path, _DTYPE, mode, offset=len(_header(shape)), shape=shape)
+
+
+def _write_note(path: Path, note: Note) -> None:
+    # Not ".part", which another run could take for an entry that was given up.
+    beside = path.with_name(path.name + ".new")
+    beside.write_bytes(note.to_bytes())
+    flush_to_disk(beside)
+    beside.replace(path)
+
+
+def _filled(part: Path, key: str, shape: tuple[int, ...], axes: int, fill: Fill) -> Note:
+    """Fill the file; `.done` beside it has the checksums of what is complete."""
+    progress = _progress(part)
+    note = _sound(part, progress, key, axes, shape)
     # Counted in a file of its own: zeros at the end of the array could be features or room not yet filled.
-    if not done:
-        progress.unlink(missing_ok=True)  # of a part that is gone: this one begins anew
-        np.lib.format.open_memmap(part, mode="w+", dtype=np.float16, shape=shape)
+    if note is None:
+        progress.unlink(missing_ok=True)  # of a part that is gone or another: this one begins anew
+        with part.open("wb") as file:
+            file.write(_header(shape))
+            file.truncate(len(_header(shape)) + _bytes(shape))
         _claim_disk(part)
-    store = np.lib.format.open_memmap(part, mode="r+")
+        note = Note(key, shape, _DTYPE.str, 0, np.empty((0, *shape[1:axes]), np.uint32))
+    store = _mapped(part, shape, "r+")
 
-    def complete(upto: int) -> None:
-        # Data before the count: if the process dies between the two, some rows are computed twice and none is
+    def noted(before: Note, upto: int, rows: int) -> Note:
+        known = before.sums[:rows]
+        added = checksums(store[len(known) : rows], axes)
+        return Note(key, shape, _DTYPE.str, upto, np.concatenate([known, added]))
+
+    latest = note
+
+    def complete(upto: int, rows: int) -> None:
+        nonlocal latest
+        # Data before the note: if the process dies between the two, some rows are computed twice and none is
         # missing.
         store.flush()
-        write_text(progress, _count(upto))
+        latest = noted(latest, upto, rows)
+        _write_note(progress, latest)
 
-    fill(store, done, complete)
+    fill(store, latest.upto, complete)
     store.flush()
-    progress.unlink(missing_ok=True)
+    return noted(latest, latest.upto, len(store))
 
 
-def _reserve(folder: Path, shape: tuple[int, ...], key: str, what: str, remedy: str) -> None:
+def _reserve(folder: Path, shape: tuple[int, ...], axes: int, key: str, what: str, remedy: str) -> None:
     """Make room for an entry; `DataError` if the cache may not hold it."""
-    # Two bytes a value: float16.
-    size = 2 * int(np.prod(shape))
+    # Four bytes a row are its checksum.
+    size = _bytes(shape) + 4 * int(np.prod(shape[:axes]))
     if size > cache_limit():
         raise DataError(
             f"{what} take {size / 1e9:.1f} GB, the cache may hold {cache_limit() / 1e9:.1f}; set LIMNER_CACHE_GB "
@@ -132,21 +187,6 @@ def _refusals(folder: Path) -> Iterator[None]:
             f"{error.filename or folder}: no features can be kept here ({error.strerror or error}); set LIMNER_CACHE "
             "to a folder that can be written, or the stage's views to 0 (no cache)"
         ) from None
-
-
-def _complete(progress: Path) -> int:
-    # A count that cannot be read means that nothing is known to be complete.
-    try:
-        text = progress.read_text(encoding="utf-8")
-        upto = int(text.split()[0])
-        return upto if text == _count(upto) else 0
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def _count(upto: int) -> str:
-    # With a checksum: a number too high would pass rows of zeros for features.
-    return f"{upto} {zlib.crc32(str(upto).encode())}"
 
 
 def _claim_disk(path: Path) -> None:
@@ -170,7 +210,8 @@ def _make_room(folder: Path, needed: int, *, keep: str) -> None:
         if path.suffix in {".npy", ".part"}:  # parts that were given up count as well
             with suppress(FileNotFoundError):  # another run may remove or rename it meanwhile
                 status = path.stat()
-                entries.append((status.st_mtime, status.st_size, path))
+                beside = sum(note.stat().st_size for note in (_noted(path), _progress(path)) if note.exists())
+                entries.append((status.st_mtime, status.st_size + beside, path))
     # Without what this entry has on the disk already: `needed` is its whole size.
     total = sum(size for _, size, path in entries if path.stem != keep)
     # Oldest first by time of last use.
@@ -184,8 +225,8 @@ def _make_room(folder: Path, needed: int, *, keep: str) -> None:
             suppress(Timeout),
             _lock(folder, path.stem, wait=False),
         ):  # a part that is being written is locked
-            path.unlink(missing_ok=True)
-            _noted(path).unlink(missing_ok=True)
+            for suffix in (path.suffix, ".crc32", ".crc32.new", ".done", ".done.new"):
+                path.with_suffix(suffix).unlink(missing_ok=True)
             total -= size
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from limner.data.kept_rows import KeptRows
 from limner.errors import DataError
 from limner.inference.image_engine import BackbonePass, to_half
 from limner.inference.precision import Precision
@@ -40,7 +41,7 @@ def cached_views(
     until: str | None = None,
     report: Report | None = None,
     folder: Path | None = None,
-) -> Float[np.ndarray, "images views ..."]:
+) -> Float[KeptRows, "images views ..."]:
     """Features of `views` ≥ 1 views of each picture, memory-mapped float16; read from the cache or computed.
 
     Their shape is (images, views, channels); with `until`, they are the maps that this layer of the backbone reads:
@@ -58,19 +59,21 @@ def cached_views(
         # By passing an image through: what a layer reads depends on padding and strides.
         return (len(pictures), views, *_encode(encoding(), pictures.centred(range(1)), until).shape[1:])
 
-    def fill(store: np.ndarray, done: int, complete: Callable[[int], None]) -> None:
+    def fill(store: np.ndarray, done: int, complete: Callable[[int, int], None]) -> None:
         _compute(store, done, complete, encoding(), pictures, seed, until, report)
         # The key was made before the first image was decoded: the entry must not hold features of another image.
         try:
             pictures.expect_unchanged()
         except DataError:
-            complete(0)  # whoever makes this entry later begins anew
+            complete(0, 0)  # whoever makes this entry later begins anew
             raise
 
     return kept_array(
         _key(backbone, described, pictures, views, seed, precision, until),
         shape,
         fill,
+        # A step reads one view of a picture.
+        axes=2,
         what=f"features of {len(pictures)} pictures × {views} views",
         remedy="the stage's views lower (0 = no cache)",
         folder=folder,
@@ -80,7 +83,7 @@ def cached_views(
 def _compute(
     store: np.ndarray,
     done: int,
-    complete: Callable[[int], None],
+    complete: Callable[[int, int], None],
     encoding: BackbonePass,
     pictures: Pictures,
     seed: int,
@@ -106,7 +109,7 @@ def _compute(
             store[start:upto, view] = _encode(encoding, pixels, until)
         # Every 512 images: each note flushes the file, and a killed run repeats no more than these.
         if (start // _CHUNK) % 16 == 15 or upto == count:
-            complete(upto)
+            complete(upto, upto)
         if report is not None:
             report(upto, count)
 

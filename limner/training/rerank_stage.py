@@ -242,7 +242,8 @@ class RerankStage(Stage):
             token_ids = pairs.layout(chosen.sentences[rows], words, None)
             rng = generator(seed, index, epoch, step, self.accelerator.process_index)
             if cached is not None:
-                pictures = torch.from_numpy(cached[images, rng.integers(cached.shape[1], size=len(images))])
+                drawn = cached[images, rng.integers(cached.shape[1], size=len(images))]
+                pictures = torch.from_numpy(np.asarray(drawn))
             else:
                 pixels = self.data.train_pictures.random(images, seed, index, epoch, step)
                 pictures = torch.from_numpy(pixels).permute(0, 3, 1, 2)

@@ -12,6 +12,7 @@ from accelerate import Accelerator
 from jaxtyping import Int64
 from torch import Tensor
 
+from limner.data.kept_rows import KeptRows
 from limner.inference.encoding import Encoding, evaluating
 from limner.inference.precision import Arithmetic, autocast
 from limner.losses.loss import Mined, Sextuples
@@ -49,7 +50,7 @@ class BatchSource:
         self.precision = precision
         self.listener = listener
         self.words = data.recipe.model.text.words
-        self.cached: np.ndarray | None = None
+        self.cached: KeptRows | None = None
 
     def random(self, *where: int) -> np.random.Generator:
         """The random numbers of one place in this stage, e.g. (epoch, step, process)."""
@@ -60,9 +61,8 @@ class BatchSource:
     ) -> Tensor:
         """One view of each image: cached, or new pixels."""
         if self.cached is not None:
-            return torch.from_numpy(
-                self.cached[numbers, rng.integers(self.cached.shape[1], size=len(numbers))]
-            )
+            drawn = self.cached[numbers, rng.integers(self.cached.shape[1], size=len(numbers))]
+            return torch.from_numpy(np.asarray(drawn))
         # with every sentence in an epoch, an image comes several times and should look different
         where = (self.index, epoch) if self.stage.sentences == "one" else (self.index, epoch, step)
         pixels = self.data.train_pictures.random(numbers, self.data.recipe.seed, *where)

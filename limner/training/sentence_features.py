@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64
 
+from limner.data.kept_rows import KeptRows
 from limner.data.token_rows import lay_out
 from limner.inference.image_engine import to_half
 from limner.inference.precision import Arithmetic, autocast
@@ -30,7 +31,7 @@ class SentenceFeatures:
 
     def __init__(
         self,
-        words: Float[np.ndarray, "words channels"],
+        words: Float[KeptRows, "words channels"],
         ends: Int64[np.ndarray, " sentences"],
         *,
         of_sentences: bool = False,
@@ -52,7 +53,7 @@ class SentenceFeatures:
         found = np.zeros((len(chosen), length, self._words.shape[1]), np.float16)
         for row, sentence in enumerate(chosen):
             first = self._ends[sentence - 1] if sentence else 0
-            features = self._words[first : self._ends[sentence]]
+            features = np.asarray(self._words[first : self._ends[sentence]])
             found[row, : len(features)] = features
         return found
 
@@ -76,7 +77,7 @@ def sentence_features(
     kept_of = [1 if layer.of_sentences else min(len(sentence), length) for sentence in sentences]
     ends = np.cumsum(kept_of, dtype=np.int64)
 
-    def fill(store: np.ndarray, done: int, complete: Callable[[int], None]) -> None:
+    def fill(store: np.ndarray, done: int, complete: Callable[[int, int], None]) -> None:
         device = next(layer.parameters()).device
         # Put back below: the stage has its own idea of what trains.
         training = layer.training
@@ -95,7 +96,7 @@ def sentence_features(
             store[ends[start - 1] if start else 0 : ends[upto - 1]] = rows
             if number % _NOTED == 0 or upto == len(sentences):
                 # Counted in sentences, since that is where the loop takes up again.
-                complete(upto)
+                complete(upto, int(ends[upto - 1]))
             if report is not None:
                 report(upto, len(sentences))
         layer.train(training)

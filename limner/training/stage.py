@@ -12,6 +12,7 @@ from accelerate.utils import broadcast_object_list
 from jaxtyping import Float, Int64
 from torch import nn
 
+from limner.data.kept_rows import KeptRows
 from limner.evaluation.report import Report
 from limner.inference.encoding import Encoding
 from limner.inference.precision import Arithmetic
@@ -57,8 +58,8 @@ class Stage(ABC):
     def __post_init__(self) -> None:
         self.stage = self.data.recipe.stages[self.index]
         self.model = self.data.objective.model
-        self.train_cached: np.ndarray | None = None
-        self.val_cached: np.ndarray | None = None
+        self.train_cached: KeptRows | None = None
+        self.val_cached: KeptRows | None = None
 
     @property
     @abstractmethod
@@ -123,7 +124,7 @@ class Stage(ABC):
 
     def _views(
         self, what: str, backbone: ImageEncoder, pictures: Pictures, views: int, until: str | None
-    ) -> Float[np.ndarray, "images views ..."]:
+    ) -> Float[KeptRows, "images views ..."]:
         """Cached features of a split, or maps `until` a layer; one process computes them."""
         # The first process computes and writes the cache, the others then read it from the disk.
         with self.accelerator.main_process_first():
@@ -327,7 +328,7 @@ class EmbeddingStage(Stage):
         images = encoding.cached(self.val_cached[:, : self.data.recipe.images.test_views])
         return validate_reranked(self.data, reranker, images, texts, self.val_cached[:, 0])
 
-    def _cached(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+    def _cached(self) -> tuple[KeptRows | None, KeptRows | None]:
         """Cached features of both splits while the backbone is frozen, all or in part, and the stage allows it."""
         stage, data, backbone = self.stage, self.data, self.model.backbone
         # Of a backbone that learns as a whole nothing stays the same.

@@ -4,6 +4,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from limner.data.kept_rows import KeptRows
 from limner.evaluation.both_directions import evaluate
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import PairReranking, Reranking, remembered
@@ -13,9 +14,12 @@ from limner.training.prepare import Prepared
 from limner.training.recipe import Selection
 from limner.types import Reranker
 
+_BLOCK = 64
+"""Cached maps that are in memory at once."""
+
 
 def validate(
-    prepared: Prepared, encoding: Encoding, cached: Float[np.ndarray, "images views ..."] | None
+    prepared: Prepared, encoding: Encoding, cached: Float[np.ndarray | KeptRows, "images views ..."] | None
 ) -> Report:
     """Both directions on the validation split, from cached views (those of testing come first) or pixels."""
     if cached is not None:
@@ -31,7 +35,7 @@ def validate_reranked(
     reranker: Reranker,
     images: Float[Tensor, "images dim"],
     texts: Float[Tensor, "sentences dim"],
-    cached: Float[np.ndarray, "images ..."] | None,
+    cached: Float[np.ndarray | KeptRows, "images ..."] | None,
 ) -> Report:
     """Both directions on the validation split, the first of the embedding's ranking re-ranked as the recipe has it.
 
@@ -39,7 +43,8 @@ def validate_reranked(
     """
     if cached is not None:
         # Regions are those of the plain image, so the mirror image is not encoded.
-        regions = reranker.region_features_of_cached(cached)
+        parts = (np.asarray(cached[start : start + _BLOCK]) for start in range(0, len(cached), _BLOCK))
+        regions = np.concatenate([reranker.region_features_of_cached(part) for part in parts])
     else:
         blocks = centred_blocks(prepared.val_pictures)
         regions = np.concatenate([reranker.region_features(block) for block in blocks])

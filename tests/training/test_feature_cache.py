@@ -12,6 +12,7 @@ from PIL import Image
 
 from limner.data import image_digests
 from limner.data.image_digests import cache_folder
+from limner.data.kept_rows import KeptRows
 from limner.data.records import Dataset
 from limner.data.transforms import ImageSettings
 from limner.errors import DataError, SettingsError
@@ -49,9 +50,7 @@ def _direct(model: DualEncoder, pixels: np.ndarray) -> np.ndarray:
         return model.pool_images(torch.from_numpy(pixels.copy()).permute(0, 3, 1, 2)).numpy()
 
 
-def _views(
-    model: DualEncoder, pictures: Pictures, folder: Path, views: int = 3, **more: object
-) -> np.ndarray:
+def _views(model: DualEncoder, pictures: Pictures, folder: Path, views: int = 3, **more: object) -> KeptRows:
     arguments = {"seed": 5, "precision": "fp32", **more}
     return cached_views(model.backbone, model.settings.backbone, pictures, views, folder=folder, **arguments)  # type: ignore[arg-type]
 
