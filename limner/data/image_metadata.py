@@ -136,7 +136,9 @@ def _jpeg(content: bytes) -> list[Piece]:
         at = end
     demand(scanned and tables.are_used)
     # of a profile whose parts are not all there decoders take none
-    demand(not profile or (numbers_of_parts == {len(profile)} and {*profile} == {*range(1, len(profile) + 1)}))
+    demand(
+        not profile or (numbers_of_parts == {len(profile)} and {*profile} == {*range(1, len(profile) + 1)})
+    )
     turn = orientation_of(content)
     exif: list[Piece] = [] if turn == 1 else [_segment(0xE1, b"Exif\0\0" + orientation_exif(turn))]
     return [range(2), *jfif, *exif, *_icc_segments(profile), *adobe, *coding, b"\xff\xd9"]
@@ -194,14 +196,17 @@ class _Tables:
 
     def _used(self, scan: bytes) -> set[tuple[int, int]]:
         """The tables that a scan reads."""
-        used = {(_DQT, self._frame[at]) for at in range(8, len(self._frame), 3)} | {(_DRI, 0)}
         coding = _DAC if self._marker in _ARITHMETIC else _DHT
+        progressive, lossless = self._marker & 3 == 2, self._marker & 3 == 3
+        used = {(_DRI, 0)}
+        if not lossless:
+            used |= {(_DQT, self._frame[at]) for at in range(8, len(self._frame), 3)}
         first, refines = scan[-3], scan[-1] >> 4 > 0
         for at in range(2, len(scan) - 3, 2):
             # of a progressive picture a scan has the mean of each block, or the rest of it
-            if self._marker & 3 != 2 or (first == 0 and not refines):
+            if not progressive or (first == 0 and not refines):
                 used.add((coding, scan[at] >> 4))
-            if self._marker & 3 != 2 or first > 0:
+            if first > 0 if progressive else not lossless:
                 used.add((coding, 0x10 | scan[at] & 15))
         return used
 
