@@ -91,6 +91,7 @@ def test_arithmetic_coding_reads_no_huffman_tables() -> None:
     for frame in (0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF):
         assert pieces_without_metadata(before_scan(arithmetic(frame), 0, TEXT_TABLE)) is None
     is_encoded_anew(before_scan(content, 0, TEXT_TABLE))
+    is_encoded_anew(before_scan(content, 0, segment(0xC4, b"\x10" + LETTERS)))
 
 
 def test_huffman_coding_reads_no_conditions_of_arithmetic_coding() -> None:
@@ -231,7 +232,7 @@ def test_common_colours_that_no_image_of_a_gif_uses(name: str, disposal: int) ->
     assert got[13 : 13 + size] == bytes(9) + content[22:25] + bytes(size - 12)
     assert is_kept(got) == got
     # a background that is none of them
-    content = own_colours(PLAIN[name], 255, disposal)
+    content = own_colours(PLAIN[name], size // 3, disposal)
     got = is_kept(content)
     assert frames_of(got) == frames_of(content)
     assert got[13 : 13 + size] == bytes(size)
