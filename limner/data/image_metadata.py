@@ -80,6 +80,8 @@ _DHT, _DAC, _DQT, _DNL, _DRI = 0xC4, 0xCC, 0xDB, 0xDC, 0xDD
 """Huffman tables, arithmetic conditioning, quantisation tables, number of lines, restart interval."""
 _FRAMES = frozenset({*range(0xC0, 0xD0)} - {_DHT, 0xC8, _DAC})
 """Markers of frames; 0xC8 is reserved."""
+_ARITHMETIC = frozenset({*range(0xC9, 0xD0)} - {_DAC})
+"""Frames whose scans read no Huffman tables; those of the others read no arithmetic conditioning."""
 _EOI, _SOS, _COM = 0xD9, 0xDA, 0xFE
 _CODING = _FRAMES | {_SOS, _DHT, _DAC, _DQT, _DNL, _DRI}
 _APP0, _APP2, _APP14, _APP15 = 0xE0, 0xE2, 0xEE, 0xEF
@@ -94,6 +96,7 @@ def _jpeg(content: bytes) -> list[Piece]:
     adobe: list[Piece] = []
     coding: list[Piece] = []
     profile: dict[int, bytes] = {}
+    numbers_of_parts: set[int] = set()
     tables = _Tables()
     at, scanned = 2, False
     # up to the end marker: without it, what is appended would pass for coded data
@@ -114,17 +117,28 @@ def _jpeg(content: bytes) -> list[Piece]:
             coding.append(range(at - 1, end))
         else:
             demand(marker == _COM or _APP0 <= marker <= _APP15)
-            if marker == _APP0 and content.startswith(b"JFIF\0", body) and not jfif:
-                # its twelve bytes without the preview that may follow; decoders choose the colour space by it
+            if scanned:
+                # decoders have chosen the colours before, and would obey in front what they ignore here
+                pass
+            elif marker == _APP0 and content.startswith(b"JFIF\0", body) and end - body >= 14 and not jfif:
+                # its twelve bytes without the preview that may follow; decoders choose the colour space by it,
+                # unless it is too short
                 jfif = [b"\xff\xe0\0\x10" + content[body : body + 12] + b"\0\0"]
             elif marker == _APP14 and content.startswith(b"Adobe", body):
                 # likewise: its last byte says how colours were transformed
                 demand(end - body >= 12)
                 adobe = [b"\xff\xee\0\x0eAdobe\0d\0\0\0\0" + content[body + 11 : body + 12]]
             elif marker == _APP2 and content.startswith(_ICC, body):
-                profile[content[body + len(_ICC)]] = content[body + len(_ICC) + 2 : end]
+                number = body + len(_ICC)
+                demand(number + 2 <= end and content[number] not in profile)
+                profile[content[number]] = content[number + 2 : end]
+                numbers_of_parts.add(content[number + 1])
         at = end
     demand(scanned and tables.are_used)
+    # of a profile whose parts are not all there decoders take none
+    demand(
+        not profile or (numbers_of_parts == {len(profile)} and {*profile} == {*range(1, len(profile) + 1)})
+    )
     turn = orientation_of(content)
     exif: list[Piece] = [] if turn == 1 else [_segment(0xE1, b"Exif\0\0" + orientation_exif(turn))]
     return [range(2), *jfif, *exif, *_icc_segments(profile), *adobe, *coding, b"\xff\xd9"]
@@ -182,14 +196,18 @@ class _Tables:
 
     def _used(self, scan: bytes) -> set[tuple[int, int]]:
         """The tables that a scan reads."""
-        used = {(_DQT, self._frame[at]) for at in range(8, len(self._frame), 3)} | {(_DRI, 0)}
+        coding = _DAC if self._marker in _ARITHMETIC else _DHT
+        progressive, lossless = self._marker & 3 == 2, self._marker & 3 == 3
+        used = {(_DRI, 0)}
+        if not lossless:
+            used |= {(_DQT, self._frame[at]) for at in range(8, len(self._frame), 3)}
         first, refines = scan[-3], scan[-1] >> 4 > 0
         for at in range(2, len(scan) - 3, 2):
             # of a progressive picture a scan has the mean of each block, or the rest of it
-            if self._marker & 3 != 2 or (first == 0 and not refines):
-                used |= {(_DHT, scan[at] >> 4), (_DAC, scan[at] >> 4)}
-            if self._marker & 3 != 2 or first > 0:
-                used |= {(_DHT, 0x10 | scan[at] & 15), (_DAC, 0x10 | scan[at] & 15)}
+            if not progressive or (first == 0 and not refines):
+                used.add((coding, scan[at] >> 4))
+            if first > 0 if progressive else not lossless:
+                used.add((coding, 0x10 | scan[at] & 15))
         return used
 
 
@@ -230,13 +248,18 @@ def _webp(content: bytes) -> list[Piece]:
     kept: list[Piece] = []
     images: list[bytes] = []
     flags: int | None = None
+    told, profiled = 0, False
     turn, profile = orientation_of(content), None
     for kind, at, end in _riff_chunks(content, 12, last):
         if kind == b"VP8X":
             demand(end - at == 8 + _VP8X_SIZE and flags is None and not kept)
-            flags = content[at + 8] & ~(_HAS_EXIF | _HAS_XMP | _HAS_PROFILE)
+            told = content[at + 8]
+            flags = told & ~(_HAS_EXIF | _HAS_XMP | _HAS_PROFILE)
             canvas = content[at + 12 : end]
         elif kind == b"ICCP":
+            # one, announced and in front: viewers differ in which of several they take, and whether they take others
+            demand(bool(told & _HAS_PROFILE) and not images and not profiled)
+            profiled = True
             profile = profile_in(content[at + 8 : end])
         elif kind == b"ANMF":
             demand(images[:1] == [b"ANIM"])
@@ -317,13 +340,14 @@ def _gif(content: bytes) -> list[Piece]:
     at = 13 + _table(content[10])
     kept: list[Piece] = [range(at)]
     control: list[Piece] = []
-    shown = looped = False
+    shown = looped = shares = False
     # up to the trailer: a file without one is not whole
     while content[at] != 0x3B:
         if content[at] == 0x2C:
             end = _blocks_end(content, at + 11 + _table(content[at + 9]))
             kept += [*control, range(at, end)]
             control, shown = [], True
+            shares |= not content[at + 9] & 0x80
         else:
             demand(content[at] == 0x21)
             end = _blocks_end(content, at + 2)
@@ -336,7 +360,21 @@ def _gif(content: bytes) -> list[Piece]:
         at = end
     # a GIF has no EXIF, but Pillow turns by its XMP
     demand(shown and orientation_of(content) == 1)
+    if not shares:
+        kept[0] = _unused_palette(content)
     return [*kept, b"\x3b"]
+
+
+def _unused_palette(content: bytes) -> bytes:
+    """The head of a GIF each of whose images has its own colours: of the common ones the background's remains.
+
+    The table stays, as without it viewers would take another background behind the images of an animation.
+    """
+    palette = bytearray(_table(content[10]))
+    background = range(13 + 3 * content[11], 16 + 3 * content[11])
+    if background.stop <= 13 + len(palette):
+        palette[background.start - 13 : background.stop - 13] = content[background.start : background.stop]
+    return content[:13] + bytes(palette)
 
 
 def _table(packed: int) -> int:

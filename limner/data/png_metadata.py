@@ -38,6 +38,10 @@ _FIXED = frozenset({b"IHDR", b"cHRM", b"gAMA", b"sRGB", b"pHYs", b"cICP", b"mDCV
 """Those that have exactly so many."""
 _REPEATED = frozenset({b"IDAT", b"fcTL", b"fdAT"})
 """Those of which there may be several."""
+_ANYWHERE = _REPEATED | {b"IEND"}
+"""Those that may stand behind the first pixels; decoders ignore others there."""
+_BEFORE_PALETTE = frozenset({b"cHRM", b"gAMA", b"sRGB", b"sBIT", b"cICP", b"mDCV", b"cLLI", b"iCCP"})
+"""Those that decoders ignore behind a palette: without it, where it is only suggested, they would obey them."""
 _TOLD = (b"eXIf", b"tEXt", b"zTXt", b"iTXt")
 """Chunks in which Pillow looks for an orientation."""
 _MOST_PROFILE = 2**24
@@ -55,12 +59,15 @@ def png_pieces(content: bytes) -> list[Piece]:
         # not of pixels, which may be most of the file
         data = b"" if kind in (b"IDAT", b"fdAT") else content[at + 8 : end - 4]
         before = len(kept)
+        ignored = (b"IDAT" in seen and kind not in _ANYWHERE) or (b"PLTE" in seen and kind in _BEFORE_PALETTE)
         if kind == b"iCCP":
-            kept += _iccp(data)
+            # Pillow takes one in a wrong place, which browsers do not: encoded anew the colours would change
+            kept += [] if ignored else _iccp(data)
         elif kind == b"PLTE" and not pixels.indexed:
             # a palette that is only suggested
             pass
         elif (len(data) == _LARGEST[kind]) if kind in _FIXED else (len(data) <= _LARGEST.get(kind, -1)):
+            demand(not ignored)
             # four bytes at the end of each
             demand(
                 zlib.crc32(memoryview(content)[at + 4 : end - 4])
@@ -116,6 +123,7 @@ class _Pixels:
             sizes = {0: range(2, 3), 2: range(6, 7), 3: range(1, self._colours + 1)}
             demand(len(data) in sizes.get(self._header[9], ()))
         elif kind == b"bKGD":
+            demand(self._colours > 0 or not self.indexed)
             demand(len(data) == (1 if self.indexed else 2 if self._header[9] in (0, 4) else 6))
         elif kind == b"IDAT":
             if self._last != b"IDAT":
