@@ -21,6 +21,7 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.inference.checkpoint import load_into, read_checkpoint
 from limner.inference.precision import pick_precision
+from limner.inference.trained import STATE_FILE
 from limner.models.adapters import remove_adapters
 from limner.models.registry import network_class
 from limner.models.transformer_layers import layers_above
@@ -48,7 +49,6 @@ from limner.training.run_files import (
 )
 from limner.training.stage import EmbeddingStage, Stage
 from limner.training.state import (
-    STATE_FILE,
     Progress,
     StageBest,
     expect_possible,
@@ -188,6 +188,10 @@ class _Training:
         # Without moments and average: a finished run needs its weights and progress alone.
         self.average = None
         self._write_state(())
+        # Behind the state: `run.json` is never older than it.
+        if self.accelerator.is_main_process:
+            write_run_file(self.out, self.data, self.progress)
+        self.accelerator.wait_for_everyone()
         return self.out
 
     def _stage(self, index: int, resumed: bool) -> None:
@@ -398,6 +402,9 @@ def _difference(saved: dict[str, Any], current: dict[str, Any]) -> tuple[str, An
     # A state from before the images' content was recorded is held against the annotations alone, as it was then.
     unknown = {"train_content", "val_content"} - set(saved["data"])
     current = {**current, "data": {name: one for name, one in current["data"].items() if name not in unknown}}
+    # Nor does one from before they were recorded know the files that the network was built from.
+    if "network" not in saved:
+        del current["network"]
     return first_difference(saved, current)
 
 
