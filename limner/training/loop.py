@@ -170,12 +170,16 @@ class _Training:
             expect_own_state(self.out, self.data.identity if difference is None else None)
             _must_agree(self.out, difference)
             expect_possible(self.out, self.progress, self.recipe)
-            expect_own_checkpoints(self.out, self.data, self.progress)
+            is_later = expect_own_checkpoints(self.out, self.data, self.progress)
             if self.accelerator.is_main_process:
                 renew_run_file(self.out, self.data.identity)
                 mend_run_file(self.out, self.data, self.progress)
             if self.progress.finished:
                 return self.out
+            if is_later:
+                # The file of the best epoch is gone. Its successor is run again and may come out no better, as on a
+                # GPU: some epoch has to take the file's place.
+                self.progress.best[-1].score = float("-inf")
         if self.recipe.classes == "images":
             self.classes = np.arange(len(self.classes))
         elif self.recipe.classes is not None:

@@ -169,12 +169,13 @@ def expect_own_files(out: Path, best: StageBest) -> None:
             raise _another(out / file, best)
 
 
-def expect_own_checkpoints(out: Path, data: Prepared, progress: Progress) -> None:
+def expect_own_checkpoints(out: Path, data: Prepared, progress: Progress) -> bool:
     """Raise `CheckpointError` if a checkpoint beside a state to resume from is not that of its stage's best epoch.
 
     That of the stage that is trained may be of a later epoch, where a run was killed between checkpoint and state: it
-    will be run again.
+    will be run again. Returns True if it is.
     """
+    found_later = False
     for index, (stage, best) in enumerate(zip(data.recipe.stages, progress.best, strict=False)):
         if not best.epoch:
             continue
@@ -194,6 +195,8 @@ def expect_own_checkpoints(out: Path, data: Prepared, progress: Progress) -> Non
             is_later = is_later and described.get("origin") in (None, origin_of(data.identity))
         if chosen.get("stage") != stage.name or not (is_later or is_best):
             raise _another(checkpoint, best)
+        found_later |= not is_best
+    return found_later
 
 
 def _another(file: Path, best: StageBest) -> CheckpointError:
@@ -235,8 +238,8 @@ def mend_run_file(out: Path, data: Prepared, progress: Progress) -> None:
 def _agrees(out: Path, listing: dict[str, Any], stages: list[dict[str, Any]], progress: Progress) -> bool:
     """True if a `run.json` says what the state says.
 
-    A run may have been killed between both: then `run.json` has a later epoch of the stage that is trained, or the first
-    of the next one, and the checkpoint is the one that it names.
+    A run may have been killed between both: then `run.json` has a later epoch of the stage that is trained, or the
+    first of the next one, and the checkpoint is the one that it names.
     """
     listed, digests = listing.get("stages"), listing.get("digests", {})
     if not listed or "best" not in listing or listing.get("finished", progress.finished) != progress.finished:
