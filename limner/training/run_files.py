@@ -187,7 +187,8 @@ def expect_own_checkpoints(out: Path, data: Prepared, progress: Progress) -> boo
         is_best = (chosen.get("epoch"), chosen.get("score")) == (best.epoch, best.score) and (
             not best.files or read_digest(checkpoint) == best.files[checkpoint.name]
         )
-        is_later = index == progress.stage and not progress.finished and chosen.get("epoch", 0) > best.epoch
+        # An epoch that will be run again: what was ended has no later one.
+        is_later = index == progress.stage and progress.epoch < chosen.get("epoch", 0) <= stage.epochs
         if is_later and not is_best:
             training = {"recipe": in_full(described.get("recipe") or {}), "data": described.get("data")}
             is_later = first_difference(training, {name: data.identity[name] for name in training}) is None

@@ -32,7 +32,7 @@ def short(recipe: Recipe) -> Recipe:
 def killed(recipe: Recipe, toys: Dataset, out: Path) -> None:
     """A run that was killed in its second epoch."""
     with pytest.raises(KilledError):
-        train(recipe, toys.split("train"), toys.split("val"), out, listener=killer(6), cpu=True)
+        train(recipe, toys.split("train"), toys.split("val"), out, listener=killer(5), cpu=True)
 
 
 def described(file: Path, state: Path, **changes: Any) -> None:
@@ -64,14 +64,14 @@ def test_a_later_checkpoint_of_a_training_from_another_start(
     own = one / "stage-1.safetensors"
     kept = shutil.copy(own, tmp_path / "kept")
     # its own later epoch is one that was written before `run.json`
-    described(Path(kept), own, epoch=9)
+    described(Path(kept), own, epoch=2)
     limner.load(one, device="cpu")
-    described(other / own.name, own, epoch=9)
+    described(other / own.name, own, epoch=2)
     with pytest.raises(CheckpointError, match="is not the checkpoint that"):
         limner.load(one, device="cpu")
     with pytest.raises(CheckpointError, match="is not the file of epoch"):
         train(recipe, *data, one, resume=True, cpu=True)
-    described(Path(kept), own, epoch=9)
+    described(Path(kept), own, epoch=2)
     train(recipe, *data, one, resume=True, cpu=True)
     limner.load(one, device="cpu")
     # finished, it has no later epoch, be it its own
