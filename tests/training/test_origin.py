@@ -175,3 +175,16 @@ def test_another_configuration_of_a_pretrained_network(
         train(*arguments, resume=True, cpu=True)
     file.write_text(whole, encoding="utf-8")
     train(*arguments, resume=True, cpu=True)
+
+
+def test_an_epoch_that_comes_out_no_better_than_when_it_was_killed(
+    toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: the checkpoint of the best epoch was overwritten by that epoch, before any state knew of it."""
+    out, recipe = tmp_path / "run", short(toy_recipe())
+    killed(recipe, toys, out)
+    own = out / "stage-1.safetensors"
+    described(own, own, epoch=2)
+    monkeypatch.setattr("limner.training.loop.score", lambda *_: 1.0)
+    train(recipe, toys.split("train"), toys.split("val"), out, resume=True, cpu=True)
+    assert limner.load(out, device="cpu").description["selected"]["score"] == 1.0
