@@ -14,6 +14,7 @@ description:
     recipe        the whole recipe that trained it
     selected      stage, epoch, and the validation scores that chose it
     data          source, fingerprint and counts of the training and validation splits
+    origin        digest of what the training started from: pretrained files, tokenizer, another run
     terms         terms of everything that the weights have learnt from, a list
     learnt_images "all", or "part" if training started from a run that does not name its images
     seed, versions

@@ -50,6 +50,9 @@ class _Model(Settings):
 RUN_FILE = "run.json"
 """Names the chosen checkpoint of a run folder and those of its stages."""
 
+STATE_FILE = "last.safetensors"
+"""The state of a training (`limner.training.state`); a run is used without it, too."""
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class TrainedModel:
@@ -348,11 +351,12 @@ def checkpoint_path(folder: Path, stage: str | None) -> Path:
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise CheckpointError(f"{folder / RUN_FILE}: damaged ({error}); resume the run to mend it") from None
+    finished = bool(listing.get("finished")) | _compared_with_state(folder, listing)
     if stage is not None and stage not in stages:
         raise CheckpointError(f"{folder}: no checkpoint of stage '{stage}'; there are: {', '.join(stages)}")
     path = folder / (best if stage is None else stages[stage])
     listed = digests.get(path.name)
-    if listed is not None and read_digest(path) != listed and not _is_later(path, listing):
+    if listed is not None and read_digest(path) != listed and (finished or not _is_later(path, listing)):
         raise CheckpointError(
             f"{path}: is not the checkpoint that {RUN_FILE} names, but one of another run, stage or epoch; put that "
             "back, or give this file itself to load it all the same"
@@ -375,6 +379,30 @@ def read_listing(folder: Path) -> dict[str, Any]:
     return opened(values, required="digests" in values)
 
 
+def _compared_with_state(folder: Path, listing: Mapping[str, Any]) -> bool:
+    """True if a state lies beside `run.json` that says that the training is finished.
+
+    Raises `CheckpointError` if the state has a better epoch than `run.json`, which training writes before it.
+    """
+    try:
+        # its header alone, which takes no time; nothing else of a state is needed to use a run
+        state = read_description(folder / STATE_FILE)["state"]
+        trained = [str(stage["name"]) for stage in state["identity"]["recipe"]["stages"]]
+        chosen = dict(zip(trained, (int(best["epoch"]) for best in state["progress"]["best"]), strict=False))
+        finished = state["progress"]["finished"] is True
+    # gone, damaged, or written by another program: a run is used without it
+    except (CheckpointError, KeyError, TypeError, ValueError):
+        return False
+    listed = {str(entry["name"]): entry.get("epoch") for entry in listing["stages"]}
+    # epoch 0 is a stage without a validation yet; a listing without epochs cannot be compared
+    if None not in listed.values() and any(epoch > listed.get(name, 0) for name, epoch in chosen.items()):
+        raise CheckpointError(
+            f"{folder / RUN_FILE}: is older than {STATE_FILE} beside it, or of another run; resume the run to mend "
+            "it, or give a checkpoint file itself"
+        )
+    return finished
+
+
 def _is_later(path: Path, listing: Mapping[str, Any]) -> bool:
     """True for a later epoch of the same training, which goes on or was killed before it wrote `run.json`."""
     description = read_description(path)
@@ -383,8 +411,10 @@ def _is_later(path: Path, listing: Mapping[str, Any]) -> bool:
         digest_of_values(description.get("recipe") or {}),
         description.get("seed"),
         description.get("data"),
+        # runs of before have none
+        description.get("origin") if "origin" in listing else None,
     )
-    return found == (listing.get("recipe_digest"), listing.get("seed"), listing.get("data")) and any(
+    return found == tuple(map(listing.get, ("recipe_digest", "seed", "data", "origin"))) and any(
         entry["name"] == chosen.get("stage") and entry.get("epoch", 0) < chosen.get("epoch", 0)
         for entry in listing["stages"]
         if entry["file"] == path.name

@@ -25,10 +25,11 @@ class Said:
         """True if a line has one of the texts as a whole word or phrase."""
         if self._pattern is None:
             return False
-        # `unmet` has some of the conditions again, alone or several as one text
         where = _texts(line, "where")
         told = [str(line.get("text", "")), *where, *(value for one in where for value in self._values(one))]
-        told += _texts(line, "similar")
+        told += [*_texts(line, "similar"), *_texts(line, "unmet")]
+        # a refusal may repeat what it refuses, and a page begins at a name
+        told += [str(line.get(name, "")) for name in ("refused", "after", "before")]
         return any(self._pattern.search(_folded(one)) for one in told)
 
     def _values(self, where: str) -> Iterator[str]:

@@ -98,6 +98,9 @@ _HEADERS = 100
 """Headers of a request."""
 _PROMPT = 0.25
 """Seconds that a client may take without being counted as slow."""
+_PATIENT = 5.0
+"""The same before its first bytes have been read: 800 clients that ask without end keep the server from reading them
+for seconds, and the right token was closed as slow."""
 
 
 _LOG = logging.getLogger("uvicorn.error.connections")
@@ -332,8 +335,11 @@ class Server(uvicorn.Server):
         slow = [
             (one.trusted, since, one)
             for one in connections
-            # one that was opened since the last time may have sent all, and a busy server has not read it
-            if (since := one.waits_since) is not None and now - since > _PROMPT and one.opened < self._swept
+            # one that was opened since the last time may have sent all, and a busy server has not read it; nor may it
+            # have read one that is older
+            if (since := one.waits_since) is not None
+            and now - since > (_PATIENT if one.is_unread else _PROMPT)
+            and one.opened < self._swept
         ]
         self._swept = now
         left = len(connections)

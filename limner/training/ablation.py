@@ -20,12 +20,12 @@ from limner.evaluation.protocols import Protocol
 from limner.inference import load_model
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.inference.evaluate_run import evaluate_run
-from limner.inference.trained import RUN_FILE
+from limner.inference.trained import RUN_FILE, STATE_FILE
 from limner.training.log import LOG_FILE, Listener, silent
 from limner.training.loop import train
 from limner.training.recipe import Recipe
 from limner.training.run_files import handed_file, renew_run_file, stage_file
-from limner.training.state import STATE_FILE, first_difference, in_full, read_progress
+from limner.training.state import first_difference, in_full, read_progress
 
 DIRECTIONS = ("image_to_text", "text_to_image")
 

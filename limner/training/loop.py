@@ -21,6 +21,7 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.inference.checkpoint import load_into, read_checkpoint
 from limner.inference.precision import pick_precision
+from limner.inference.trained import STATE_FILE
 from limner.models.adapters import remove_adapters
 from limner.models.registry import network_class
 from limner.models.transformer_layers import layers_above
@@ -48,7 +49,6 @@ from limner.training.run_files import (
 )
 from limner.training.stage import EmbeddingStage, Stage
 from limner.training.state import (
-    STATE_FILE,
     Progress,
     StageBest,
     expect_possible,
@@ -170,12 +170,16 @@ class _Training:
             expect_own_state(self.out, self.data.identity if difference is None else None)
             _must_agree(self.out, difference)
             expect_possible(self.out, self.progress, self.recipe)
-            expect_own_checkpoints(self.out, self.data, self.progress)
+            is_later = expect_own_checkpoints(self.out, self.data, self.progress)
             if self.accelerator.is_main_process:
                 renew_run_file(self.out, self.data.identity)
                 mend_run_file(self.out, self.data, self.progress)
             if self.progress.finished:
                 return self.out
+            if is_later:
+                # The file of the best epoch is gone. Its successor is run again and may come out no better, as on a
+                # GPU: some epoch has to take the file's place.
+                self.progress.best[-1].score = float("-inf")
         if self.recipe.classes == "images":
             self.classes = np.arange(len(self.classes))
         elif self.recipe.classes is not None:
@@ -188,6 +192,10 @@ class _Training:
         # Without moments and average: a finished run needs its weights and progress alone.
         self.average = None
         self._write_state(())
+        # Behind the state: `run.json` is never older than it.
+        if self.accelerator.is_main_process:
+            write_run_file(self.out, self.data, self.progress)
+        self.accelerator.wait_for_everyone()
         return self.out
 
     def _stage(self, index: int, resumed: bool) -> None:
@@ -398,6 +406,9 @@ def _difference(saved: dict[str, Any], current: dict[str, Any]) -> tuple[str, An
     # A state from before the images' content was recorded is held against the annotations alone, as it was then.
     unknown = {"train_content", "val_content"} - set(saved["data"])
     current = {**current, "data": {name: one for name, one in current["data"].items() if name not in unknown}}
+    # Nor does one from before they were recorded know the files that the network was built from.
+    if "network" not in saved:
+        del current["network"]
     return first_difference(saved, current)
 
 

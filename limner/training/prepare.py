@@ -26,6 +26,7 @@ from limner.models.known import weight_terms
 from limner.models.registry import build_network
 from limner.models.transformer_layers import transformer_layers
 from limner.training.objective import Objective
+from limner.training.origin import network_content
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures
 from limner.training.recipe import Recipe
@@ -39,7 +40,8 @@ class Prepared:
     `train_labels`, and `val_labels` of the pictures and the sentences, exist if a stage learns from labels;
     `val_tokens` has phrases where the network reads them; `start` is the fingerprint of the run that training starts
     from, if any; `terms` those of everything that the weights will have learnt from; `learnt_before` the images of that
-    run, as its checkpoint names them, and `learnt_whole` is False if it does not name all of them.
+    run, as its checkpoint names them, and `learnt_whole` is False if it does not name all of them; `network` the
+    digests of what the network was built from.
     """
 
     recipe: Recipe
@@ -59,6 +61,7 @@ class Prepared:
     terms: tuple[dict[str, Any], ...] = ()
     learnt_before: Mapping[str, torch.Tensor] = field(default_factory=dict)
     learnt_whole: bool = True
+    network: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -69,6 +72,7 @@ class Prepared:
             "tokenizer": _digest(self.tokenizer),
             # Only where there is one, so that runs from before can be resumed.
             **({} if self.start is None else {"start": self.start}),
+            "network": {part: dict(files) for part, files in self.network.items()},
             "data": {
                 "source": self.train.source,
                 "train": self.train.fingerprint,
@@ -141,6 +145,8 @@ def prepare(recipe: Recipe, train: Dataset, val: Dataset) -> Prepared:
         _terms(recipe, train, started),
         {} if started is None else started.learnt,
         started is None or knows_what_it_learnt(started),
+        # A number of classes means pseudo-classes, which are made anew at each start.
+        network_content(model, weights=isinstance(recipe.classes, int)),
     )
 
 

@@ -14,11 +14,12 @@ from limner.inference.checkpoint import (
 )
 from limner.inference.learnt_images import learnt_tensors
 from limner.inference.provenance import versions
-from limner.inference.trained import RUN_FILE, read_listing
+from limner.inference.trained import RUN_FILE, STATE_FILE, read_listing
 from limner.models.adapters import merged_state
 from limner.sealed_json import digest_of_values, sealed
+from limner.training.origin import origin_of
 from limner.training.prepare import Prepared
-from limner.training.state import STATE_FILE, Progress, StageBest, first_difference, in_full
+from limner.training.state import Progress, StageBest, first_difference, in_full
 
 
 def stage_file(stage: str) -> str:
@@ -64,6 +65,7 @@ def write_stage_checkpoint(
             "text_to_image": row["text_to_image"],
         },
         "data": identity["data"],
+        "origin": origin_of(identity),
         "terms": data.terms,
         "learnt_images": "all" if data.learnt_whole else "part",
         "seed": recipe.seed,
@@ -81,20 +83,15 @@ def write_stage_checkpoint(
     return {**digests, file: write_checkpoint(out / file, tensors, description)}
 
 
-def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
+def write_run_file(out: Path, data: Prepared, progress: Progress, *, anew: bool = False) -> None:
     """`run.json`: the stages that have a checkpoint, and the one with the best validation score (the later one at a
-    tie)."""
-    stages = [
-        {"name": stage.name, "file": stage_file(stage.name), "epoch": best.epoch, "score": best.score}
-        # `progress.best` has the stages begun so far, the recipe all of them.
-        for stage, best in zip(data.recipe.stages, progress.best, strict=False)
-        # A stage begun without a validation yet has no file.
-        if best.epoch
-    ]
-    # Of equal scores the later stage: it started from the earlier one's weights and is at least as trained.
-    best = max(range(len(stages)), key=lambda index: (stages[index]["score"], index))
+    tie).
+
+    With `anew` nothing is taken from the `run.json` that is there.
+    """
+    stages = _stages(data, progress)
     # As they were written, and never of the files as they lie there: one that was exchanged would be called sound.
-    digests = read_run_file(out).get("digests", {})
+    digests = {} if anew else read_run_file(out).get("digests", {})
     digests |= {file: digest for best in progress.best for file, digest in best.files.items()}
     # An older state has no digests.
     digests |= {
@@ -104,20 +101,40 @@ def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:
     }
     listing = {
         "recipe": data.recipe.name,
-        "best": stages[best]["file"],
+        "best": _best(stages),
         "selected_on": "val",
         "select": data.recipe.select,
         "stages": stages,
         "digests": digests,
-        # with it a reader knows a later checkpoint of this training, whose run.json is still to be written
+        # with these a reader knows a later checkpoint of this training, whose run.json is still to be written
         "recipe_digest": digest_of_values(data.identity["recipe"]),
         "seed": data.recipe.seed,
         "data": data.identity["data"],
+        "origin": origin_of(data.identity),
+        # after which there is no later checkpoint
+        "finished": progress.finished,
         "terms": data.terms,
         "versions": versions(),
     }
     # Written last and atomically: it never names a file that is not there.
     write_text(out / RUN_FILE, sealed(listing))
+
+
+def _stages(data: Prepared, progress: Progress) -> list[dict[str, Any]]:
+    """The stages that have a checkpoint, as `run.json` lists them."""
+    return [
+        {"name": stage.name, "file": stage_file(stage.name), "epoch": best.epoch, "score": best.score}
+        # `progress.best` has the stages begun so far, the recipe all of them.
+        for stage, best in zip(data.recipe.stages, progress.best, strict=False)
+        # A stage begun without a validation yet has no file.
+        if best.epoch
+    ]
+
+
+def _best(stages: list[dict[str, Any]]) -> str:
+    # Of equal scores the later stage: it started from the earlier one's weights and is at least as trained.
+    best = max(range(len(stages)), key=lambda index: (stages[index]["score"], index))
+    return str(stages[best]["file"])
 
 
 def read_run_file(out: Path) -> dict[str, Any]:
@@ -152,12 +169,13 @@ def expect_own_files(out: Path, best: StageBest) -> None:
             raise _another(out / file, best)
 
 
-def expect_own_checkpoints(out: Path, data: Prepared, progress: Progress) -> None:
+def expect_own_checkpoints(out: Path, data: Prepared, progress: Progress) -> bool:
     """Raise `CheckpointError` if a checkpoint beside a state to resume from is not that of its stage's best epoch.
 
     That of the stage that is trained may be of a later epoch, where a run was killed between checkpoint and state: it
-    will be run again.
+    will be run again. Returns True if it is.
     """
+    found_later = False
     for index, (stage, best) in enumerate(zip(data.recipe.stages, progress.best, strict=False)):
         if not best.epoch:
             continue
@@ -169,12 +187,17 @@ def expect_own_checkpoints(out: Path, data: Prepared, progress: Progress) -> Non
         is_best = (chosen.get("epoch"), chosen.get("score")) == (best.epoch, best.score) and (
             not best.files or read_digest(checkpoint) == best.files[checkpoint.name]
         )
-        is_later = index == progress.stage and not progress.finished and chosen.get("epoch", 0) > best.epoch
+        # An epoch that will be run again: what was ended has no later one.
+        is_later = index == progress.stage and progress.epoch < chosen.get("epoch", 0) <= stage.epochs
         if is_later and not is_best:
             training = {"recipe": in_full(described.get("recipe") or {}), "data": described.get("data")}
             is_later = first_difference(training, {name: data.identity[name] for name in training}) is None
+            # A version of before wrote none.
+            is_later = is_later and described.get("origin") in (None, origin_of(data.identity))
         if chosen.get("stage") != stage.name or not (is_later or is_best):
             raise _another(checkpoint, best)
+        found_later |= not is_best
+    return found_later
 
 
 def _another(file: Path, best: StageBest) -> CheckpointError:
@@ -190,23 +213,53 @@ def renew_run_file(out: Path, identity: dict[str, Any]) -> None:
     Else its next checkpoint would be taken for that of another run until `run.json` is written.
     """
     listing = read_run_file(out)
-    if "recipe_digest" in listing and (listing["recipe_digest"], listing.get("data")) != _listed(identity):
-        recipe_digest, data = _listed(identity)
-        write_text(out / RUN_FILE, sealed({**listing, "recipe_digest": recipe_digest, "data": data}))
+    recipe_digest, data = _listed(identity)
+    now = {"recipe_digest": recipe_digest, "data": data, "origin": origin_of(identity)}
+    if "recipe_digest" in listing and any(listing.get(name) != value for name, value in now.items()):
+        write_text(out / RUN_FILE, sealed({**listing, **now}))
 
 
 def mend_run_file(out: Path, data: Prepared, progress: Progress) -> None:
-    """Write the `run.json` of a run that is resumed anew if it is gone or damaged, from the checkpoints beside it.
+    """Write the `run.json` of a run that is resumed anew if it is gone, damaged, or does not say what the state says.
 
-    Raises `CheckpointError` if one of these is damaged.
+    It is written from the state, and from the checkpoints beside it. Raises `CheckpointError` if one of these is
+    damaged.
     """
-    if {"best", "stages"} <= read_run_file(out).keys() or not any(best.epoch for best in progress.best):
+    stages = _stages(data, progress)
+    listing = read_run_file(out)
+    if not stages or _agrees(out, listing, stages, progress):
         return
-    for stage, best in zip(data.recipe.stages, progress.best, strict=False):
-        if best.epoch:
-            # With its digest: run.json would name a damaged file as the best.
-            read_checkpoint(out / stage_file(stage.name), only=())
-    write_run_file(out, data, progress)
+    for stage in stages:
+        # With its digest: run.json would name a damaged file as the best.
+        read_checkpoint(out / stage["file"], only=())
+    # Digests that it has of another epoch are wrong; the state of a version of before has none in their place.
+    write_run_file(out, data, progress, anew=listing.get("stages") != stages)
+
+
+def _agrees(out: Path, listing: dict[str, Any], stages: list[dict[str, Any]], progress: Progress) -> bool:
+    """True if a `run.json` says what the state says.
+
+    A run may have been killed between both: then `run.json` has a later epoch of the stage that is trained, or the
+    first of the next one, and the checkpoint is the one that it names.
+    """
+    listed, digests = listing.get("stages"), listing.get("digests", {})
+    if not listed or "best" not in listing or listing.get("finished", progress.finished) != progress.finished:
+        return False
+    known, (*before, last) = progress.best, listed
+    if (
+        not progress.finished
+        and before == stages[: len(before)]
+        and progress.stage <= len(before) <= progress.stage + 1
+        and last.get("epoch", 0) > max((best.epoch for best in progress.best[len(before) :]), default=0)
+        and digests.get(last["file"]) == read_digest(out / last["file"])
+    ):
+        known, stages = progress.best[: len(before)], listed
+    return (
+        listed == stages
+        and listing["best"] == _best(stages)
+        # A state of a version of before has none.
+        and all(digests.get(file) == digest for best in known for file, digest in best.files.items())
+    )
 
 
 def remove_other_run_file(out: Path, identity: dict[str, Any]) -> None:
@@ -223,6 +276,7 @@ def _is_of(listing: dict[str, Any], identity: dict[str, Any]) -> bool:
     recipe_digest, data = _listed(identity)
     return bool(
         listing["recipe_digest"] == recipe_digest
+        and listing.get("origin") in (None, origin_of(identity))
         and _without_source(listing.get("data")) == _without_source(data)
     )
 

@@ -24,11 +24,10 @@ from limner.inference.calibration import calibrate_run
 from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint, write_checkpoint
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.learnt_images import knows_what_it_learnt, learnt_from, learnt_tensors, named_by
-from limner.inference.trained import RUN_FILE, TrainedModel, checkpoint_path
+from limner.inference.trained import RUN_FILE, STATE_FILE, TrainedModel, checkpoint_path
 from limner.sealed_json import opened, sealed
 from limner.training.loop import train
 from limner.training.prepare import prepare
-from limner.training.state import STATE_FILE
 from tests.toy import toy_recipe
 
 FORMATS = Path(__file__).parent / "formats"

@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 
 import limner
+import limner.training.loop
 from limner.data.records import Dataset
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import read_checkpoint, read_description, write_checkpoint
+from limner.inference.trained import STATE_FILE, read_listing
+from limner.sealed_json import sealed
+from limner.training.log import EpochEnded, Event
 from limner.training.loop import train
 from limner.training.prepare import Prepared
 from limner.training.run_files import write_stage_checkpoint
-from limner.training.state import STATE_FILE, Progress
+from limner.training.state import Progress
 from tests.toy import toy_recipe
-from tests.training.interrupted import KilledError
+from tests.training.interrupted import KilledError, same_run
 
 CLASSIFIER = "stage-1-classifier.safetensors"
 
@@ -83,7 +87,10 @@ def test_resumed_with_another_spelling_and_killed_before_run_json(
     del description["format"]
     description["selected"] |= first
     write_checkpoint(run / "stage-2.safetensors", tensors, description)
-    listing = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    listing = read_listing(run)
+    listing |= {"stages": [listing["stages"][0], {**listing["stages"][1], **first}], "finished": False}
+    listing["best"] = "stage-1.safetensors"
+    (run / "run.json").write_text(sealed(listing), encoding="utf-8")
     monkeypatch.setattr("limner.training.loop.write_run_file", killed)
     # the toy state of a finished run holds no moments, which SGD without momentum does not miss
     train_split = dataclasses.replace(toys.split("train"), source="folder:/elsewhere")
@@ -93,9 +100,7 @@ def test_resumed_with_another_spelling_and_killed_before_run_json(
     assert selected["epoch"] == 2
     now = json.loads((run / "run.json").read_text(encoding="utf-8"))
     assert (now["data"]["source"], now["stages"]) == ("folder:/elsewhere", listing["stages"])
-    listed = next(stage for stage in listing["stages"] if stage["name"] == "stage-2")
-    if listed["epoch"] < 2:
-        assert limner.load(run, stage="stage-2", device="cpu").description["selected"] == selected
+    assert limner.load(run, stage="stage-2", device="cpu").description["selected"] == selected
 
 
 def test_begun_anew_with_another_recipe_and_killed_before_run_json(
@@ -209,3 +214,104 @@ def test_a_state_of_before_digests_were_kept_resumes(toys: Dataset, run: Path, t
     train(toy_recipe(), toys.split("train"), toys.split("val"), run, resume=True, cpu=True)
     found, expected = (read_checkpoint(folder / "stage-2.safetensors")[0] for folder in (run, toy_run))
     assert all(found[name].equal(tensor) for name, tensor in expected.items())
+
+
+@pytest.fixture(scope="module")
+def listings(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A run, and its `run.json` after each epoch."""
+    out = tmp_path_factory.mktemp("listings") / "run"
+    found: list[str] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, EpochEnded):
+            found.append((out / "run.json").read_text(encoding="utf-8"))
+
+    train(toy_recipe(), toys.split("train"), toys.split("val"), out, listener=listen, cpu=True)
+    return out, found
+
+
+def test_an_older_run_json_is_refused_and_mended(
+    toys: Dataset, listings: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    out, older = listings
+    run = shutil.copytree(out, tmp_path / "run")
+    newest = (run / "run.json").read_text(encoding="utf-8")
+    limner.load(run, device="cpu")
+    # those of the second stage say all but that the training is finished
+    for text in (older[0], older[2]):
+        (run / "run.json").write_text(text, encoding="utf-8")
+        with pytest.raises(CheckpointError, match=r"run\.json: is older than last\.safetensors"):
+            limner.load(run, device="cpu")
+        train(toy_recipe(), toys.split("train"), toys.split("val"), run, resume=True, cpu=True)
+        assert (run / "run.json").read_text(encoding="utf-8") == newest
+    (run / "run.json").write_text(older[-1], encoding="utf-8")
+    train(toy_recipe(), toys.split("train"), toys.split("val"), run, resume=True, cpu=True)
+    assert (run / "run.json").read_text(encoding="utf-8") == newest
+    (run / STATE_FILE).unlink()
+    limner.load(run, device="cpu")
+
+
+def test_a_killed_run_is_not_built_on_an_older_run_json(
+    toys: Dataset, listings: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    out, older = listings
+    run = tmp_path / "run"
+    seen = 0
+
+    def listen(event: Event) -> None:
+        nonlocal seen
+        seen += isinstance(event, EpochEnded)
+        if seen == 4:
+            raise KilledError
+
+    arguments = (toy_recipe(), toys.split("train"), toys.split("val"), run)
+    with pytest.raises(KilledError):
+        train(*arguments, listener=listen, cpu=True)
+    (run / "run.json").write_text(older[0], encoding="utf-8")
+    train(*arguments, resume=True, cpu=True)
+    assert read_listing(run) == read_listing(out)
+
+
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("function", ["write_run_file", "write_state"])
+def test_killed_between_checkpoint_run_json_and_state(
+    toys: Dataset,
+    listings: tuple[Path, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    function: str,
+    behind: bool,
+    finished: bool,
+) -> None:
+    """At the first epoch of the second stage, and at the end: the run loads, and resumes to the same files."""
+    out, _ = listings
+    run = tmp_path / "run"
+    written = getattr(limner.training.loop, function)
+
+    def killing(*arguments: Any, **more: Any) -> None:
+        progress = next(one for one in arguments if isinstance(one, Progress))
+        now = progress.finished if finished else progress.stage == 1
+        if behind or not now:
+            written(*arguments, **more)
+        if now:
+            raise KilledError
+
+    arguments = (toy_recipe(), toys.split("train"), toys.split("val"), run)
+    with monkeypatch.context() as patched:
+        patched.setattr(f"limner.training.loop.{function}", killing)
+        with pytest.raises(KilledError):
+            train(*arguments, cpu=True)
+    for stage in (one["name"] for one in read_listing(run)["stages"]):
+        limner.load(run, stage=stage, device="cpu")
+    listed = (run / "run.json").read_bytes()
+    monkeypatch.setattr("limner.training.loop.EmbeddingStage", killed)
+    if not finished:
+        # what is newer than the state is right, and stays
+        with pytest.raises(KilledError):
+            train(*arguments, resume=True, cpu=True)
+        assert (run / "run.json").read_bytes() == listed
+    monkeypatch.undo()
+    train(*arguments, resume=True, cpu=True)
+    assert read_listing(run) == read_listing(out)
+    same_run(run, out)

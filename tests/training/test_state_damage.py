@@ -12,8 +12,10 @@ import torch
 from limner.data.records import Dataset
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
+from limner.inference.trained import STATE_FILE, read_listing
+from limner.sealed_json import sealed
 from limner.training.loop import train
-from limner.training.state import STATE_FILE, read_progress, write_state
+from limner.training.state import read_progress, write_state
 from tests.toy import toy_recipe
 from tests.training.interrupted import KilledError, killer, same_run
 from tests.training.test_run_files import changed, rewrite_state
@@ -173,6 +175,8 @@ def test_a_stage_that_cannot_begin_leaves_the_log(toys: Dataset, toy_run: Path, 
     bytes_then = sum(map(len, rows[:ended]))
     rewrite_state(run, {"stage": 0, "epoch": 3, "finished": False, "best": best[:1], "log_bytes": bytes_then})
     changed(run / "stage-1-classifier.safetensors")
+    # as where a run was killed behind its first checkpoint of the second stage, which no state knows
+    (run / "run.json").write_text(sealed({**read_listing(run), "finished": False}), encoding="utf-8")
     before = content(run)
     with pytest.raises(CheckpointError, match=r"classifier\.safetensors: is not the file"):
         train(toy_recipe(), toys.split("train"), toys.split("val"), run, resume=True, cpu=True)
