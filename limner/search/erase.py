@@ -346,7 +346,7 @@ def _forgotten(files: StoreFiles, chosen: Erasable, audit: Forgetting | None) ->
     identities |= {text for kind, text in chosen.named if kind == "identity"}
     texts = sorted(name for name in identities if same_name(name) not in others)
     # a refusal may name the file of an upload, which is the hash of its picture
-    texts += [image.sha256 for image in chosen.images]
+    texts += sorted({image.sha256 for image in chosen.images})
     with ExitStack() as held:
         with reached("the audit log"):
             lines = held.enter_context(audit.forgetting(_keys(chosen), texts))

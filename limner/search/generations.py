@@ -84,7 +84,7 @@ def remove_others(folder: StorePath, manifest: StoreManifest) -> None:
 
 
 def of_newest(folder: StorePath, manifest: StoreManifest) -> StoreManifest | None:
-    """The manifest with the later generation that was finished; None if there is none.
+    """The manifest with the later generation that was finished; None where no later one was.
 
     Raises `StoreError` where nobody can tell which generation is the store's: the one that the manifest names is there
     as well, or several later ones are, or the later one lacks a table.

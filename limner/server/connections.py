@@ -20,7 +20,7 @@ import math
 import re
 import selectors
 import socket
-from collections import Counter
+from collections import Counter, deque
 from functools import partial
 from typing import Any
 
@@ -98,9 +98,10 @@ _HEADERS = 100
 """Headers of a request."""
 _PROMPT = 0.25
 """Seconds that a client may take without being counted as slow."""
-_PATIENT = 5.0
-"""The same before its first bytes have been read: 800 clients that ask without end keep the server from reading them
-for seconds, and the right token was closed as slow."""
+_UNREAD_FOR = 5
+"""Times that the server has gone through all connections before one of which nothing has been read is slow. From its
+acceptance to its first bytes asyncio takes three turns, each of which may take longer than `_PROMPT` while hundreds of
+clients ask without end; after one the right token was closed as slow."""
 
 
 _LOG = logging.getLogger("uvicorn.error.connections")
@@ -288,7 +289,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, settings: ServerSettings, proxy: str | None = None) -> None:
         self._settings, self._turn_away = settings, app.state.turn_away
-        self._swept = -math.inf
+        self._swept = deque([-math.inf] * _UNREAD_FOR, maxlen=_UNREAD_FOR)
         self._each = settings.max_connections if proxy else settings.client_connections
         app.state.unread = self._unread
         guarded = settings.token is not None or settings.tokens is not None
@@ -335,13 +336,12 @@ class Server(uvicorn.Server):
         slow = [
             (one.trusted, since, one)
             for one in connections
-            # one that was opened since the last time may have sent all, and a busy server has not read it; nor may it
-            # have read one that is older
+            # one that was opened since may have sent all, and a busy server has not read it
             if (since := one.waits_since) is not None
-            and now - since > (_PATIENT if one.is_unread else _PROMPT)
-            and one.opened < self._swept
+            and now - since > _PROMPT
+            and one.opened < self._swept[0 if one.is_unread else -1]
         ]
-        self._swept = now
+        self._swept.append(now)
         left = len(connections)
         # the slowest first, and last of all those that have shown the token
         for trusted, since, one in sorted(slow, key=lambda entry: entry[:2]):

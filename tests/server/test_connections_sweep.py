@@ -28,6 +28,7 @@ class Fake:
     waits: float
     ended: list[int] = field(default_factory=list)
     opened: float = NOW - 200
+    is_unread: bool = False
 
     @property
     def reading_since(self) -> float | None:
@@ -77,7 +78,7 @@ class Swept(Server):
         app.state.turn_away = lambda: None
         super().__init__(app, LIMITS)
         self.ones = ones
-        self._swept = NOW - 0.1
+        self._swept.extend(NOW - 0.1 * back for back in range(5, 0, -1))
 
     def _connections(self) -> list[Any]:
         return self.ones
@@ -105,6 +106,18 @@ def test_what_a_busy_server_has_not_read_is_not_slow() -> None:
     assert [one.ended for one in ones] == [[]] * 9 + [[503]]
     server._sweep(NOW + 0.1)
     assert sum(map(bool, (one.ended for one in ones))) > 5
+
+
+def test_nor_is_it_slow_while_turns_of_the_loop_are_long() -> None:
+    unread = [Fake("a", False, "head", 2, opened=NOW - 0.45, is_unread=True) for _ in range(9)]
+    read = Fake("a", False, "head", 2, opened=NOW - 0.45)
+    server = Swept([*unread, read])
+    server._sweep(NOW)
+    assert [one.ended for one in unread] == [[]] * 9
+    assert read.ended == [503]
+    # long enough: nothing has come
+    server._sweep(NOW + 2)
+    assert sum(map(bool, (one.ended for one in unread))) > 5
 
 
 @given(st.lists(FAKES, max_size=20))
