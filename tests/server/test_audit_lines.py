@@ -29,7 +29,10 @@ def test_a_name_is_forgotten_wherever_it_stands(told: dict[str, Any]) -> None:
     for text in (NAME, NAME.upper(), "Annegret Mu\u0308ller"):
         bare = without(line, (), Said([text]))
         assert bare == {
-            "number": 3, "route": "POST /v1/items", "status": 409, "digest": "ab",
+            "number": 3,
+            "route": "POST /v1/items",
+            "status": 409,
+            "digest": "ab",
             "forgotten": True,
         }
     # a part of a word is none of it
