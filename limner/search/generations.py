@@ -107,6 +107,9 @@ def of_newest(folder: StorePath, manifest: StoreManifest) -> StoreManifest | Non
 
 def _expect_own_tables(folder: StorePath, manifest: StoreManifest) -> None:
     names = _names(folder)
+    if f".generation-{manifest.generation}.partial" in names:
+        # it is just taking over, perhaps without a table: a repair may have been told to give all rows up
+        return
     earlier = sorted(name for name in names if (_number(name) or manifest.generation) < manifest.generation)
     if earlier and not _is_whole(folder, manifest):
         raise StoreError(

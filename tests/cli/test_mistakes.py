@@ -16,6 +16,7 @@ from limner.errors import install_hint
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.search.store_files import StoreFiles
 from tests.cli.command import Limner, Result, last_line, refused, sets
+from tests.going_on import going_on
 from tests.toy import toy_recipe
 
 
@@ -99,6 +100,7 @@ def test_mistakes_with_stores(
     limner: Limner, toy_run: Path, store: Path, pictures: Path, tmp_path: Path
 ) -> None:
     other = shutil.copytree(toy_run, tmp_path / "other")
+    going_on(other)
     for file in (other / "stage-1.safetensors", other / "stage-2.safetensors"):
         tensors, description = read_checkpoint(file)
         tensors["image_projection.0.weight"] += 0.01

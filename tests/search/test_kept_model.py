@@ -26,6 +26,7 @@ from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
 from limner.training.log import EpochEnded, Event
 from limner.training.loop import train
+from tests.going_on import going_on
 from tests.toy import toy_recipe
 
 QUERY = "a red square on white"
@@ -52,6 +53,7 @@ def best(run: Path) -> Path:
 
 def replace_best(run: Path) -> None:
     """A better epoch: written as training writes it."""
+    going_on(run)
     tensors, description = read_checkpoint(best(run))
     description.pop("format")
     # as of a training that has not written run.json yet
