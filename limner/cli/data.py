@@ -51,11 +51,14 @@ def check_command(
     if not result.sound:
         raise UnsoundError(result)
     if run is not None:
-        result = result.model_copy(update={"suspicious": _judge(run, dataset.split(split), worst, sheet)})
+        result = result.model_copy(
+            update={"suspicious": _suspicious(run, dataset.split(split), worst, sheet)}
+        )
     return result
 
 
-def _judge(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None) -> SuspiciousCaptions:
+def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None) -> SuspiciousCaptions:
+    """Print and draw the captions that a run holds for another picture's, the worst first."""
     from limner.inference.suspicious_captions import suspicious_captions
     from limner.inference.trained import load_model
     from limner.search.contact_sheet import caption_sheet

@@ -148,14 +148,7 @@ def evaluate_command(
             f"{cut} sentences are longer than the {loaded.model.settings.text.words} tokens that the model reads, and "
             "lost their end"
         )
-    _say_what_was_learnt(report.provenance["learnt_from"], knows_what_it_learnt(loaded), split)
-    looks = report.provenance["evaluations_of_split"]
-    if problem := report.provenance.get("evaluations_problem"):
-        unknown = "how often this run was evaluated on this split is not known: " if looks is None else ""
-        err.print(f"{unknown}{problem}")
-    if split == "test" and looks is not None and looks > 1:
-        # said, since a recipe that is changed after each look is chosen on the test split
-        err.print(f"this run was evaluated on this split {looks} times; choose nothing by it")
+    _say_what_was_seen(report, split, known=knows_what_it_learnt(loaded))
     if report_file is not None:
         write_text(report_file, report.to_json())
     if per_query is not None:
@@ -178,13 +171,14 @@ def _transfer(
     *,
     cpu: bool,
 ) -> TransferReport:
-    """Measure a run on several datasets, none of which may have chosen its checkpoint."""
+    """Measure a run on several datasets; what it has learnt from is refused in each."""
     from limner.data.readers import open_dataset
     from limner.evaluation.protocols import find_protocol
     from limner.evaluation.report import render_transfer
     from limner.inference import load_model
     from limner.inference.checkpoint import write_text
     from limner.inference.evaluate_run import evaluate_run
+    from limner.inference.learnt_images import knows_what_it_learnt
 
     # A path may have a comma of its own; behind one that divides stands a format.
     sources = re.split(r",(?=[a-z][a-z0-9-]+:)", on)
@@ -201,6 +195,7 @@ def _transfer(
             reports[source] = evaluate_run(
                 loaded, dataset, split, protocol=rules, rerank=rerank, progress=progress
             )
+        _say_what_was_seen(reports[source], split, known=knows_what_it_learnt(loaded))
     trained_on = loaded.description["data"]["source"]
     out.print(render_transfer(reports, f"{run}, trained on {trained_on} · {split}"))
     result = TransferReport(
@@ -232,6 +227,18 @@ def _explanations(
     if report_file is not None:
         write_text(report_file, report.to_json())
     return ExplanationsReport.model_validate(report.to_dict())
+
+
+def _say_what_was_seen(report: "Report", split: str, *, known: bool) -> None:
+    """Tell how much of a split the run has learnt from, and how often it was evaluated on it."""
+    _say_what_was_learnt(report.provenance["learnt_from"], known, split)
+    looks = report.provenance["evaluations_of_split"]
+    if problem := report.provenance.get("evaluations_problem"):
+        unknown = "how often this run was evaluated on this split is not known: " if looks is None else ""
+        err.print(f"{unknown}{problem}")
+    if split == "test" and looks is not None and looks > 1:
+        # said, since a recipe that is changed after each look is chosen on the test split
+        err.print(f"this run was evaluated on this split {looks} times; choose nothing by it")
 
 
 def _say_what_was_learnt(learnt: Mapping[str, Any] | None, known: bool, split: str) -> None:

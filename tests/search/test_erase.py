@@ -419,3 +419,31 @@ def test_bytes_that_are_not_at_their_place_are_not_called_gone(tmp_path: Path, k
             assert len(StoreFiles.open(tmp_path / "store")) == len(some)
             continue
         assert report.found or not left_of(opened.folder, one.needles)
+
+
+@pytest.mark.parametrize("kind", ["exchanged", "copied"])
+def test_nor_are_those_in_a_segment_that_stays_whole(tmp_path: Path, kind: str) -> None:
+    """The only picture of a segment goes, and its bytes lie in another, of which nothing is moved."""
+    some = [made(number, 3, regions=True) for number in range(3)]
+    files = store_of(tmp_path / "store", some[:1])
+    add(files, some[1:])
+    one, other, _ = files.places([each.entry.id for each in some])
+    if other["id"] == some[0].entry.id:
+        one, other = other, one
+    assert one["segment"] != other["segment"]
+    paths = [files.folder / "segments" / row["segment"] for row in (one, other)]
+    contents = [bytearray(path.read_bytes()) for path in paths]
+    size = files.stored.region_size
+    here, there = (slice(row["offset"], row["offset"] + size) for row in (one, other))
+    before = contents[0][here], contents[1][there]
+    contents[1][there] = before[0]
+    if kind == "exchanged":
+        contents[0][here] = before[1]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    try:
+        report = erase(StoreFiles.open(tmp_path / "store"), some[0].entry.id)
+    except StoreError:
+        assert len(StoreFiles.open(tmp_path / "store")) == 3
+        return
+    assert [left.kind for left in report.found] == ["bytes that are not those of their picture"]
