@@ -89,6 +89,10 @@ class FixedText(nn.Module, ABC):
     of_sentences: bool
     settings: Settings
 
+    @abstractmethod
+    def files(self) -> dict[str, dict[str, Any]]:
+        """By file name, the JSON files that a folder must hold to build the same layer without its weights."""
+
 
 class TextEncoder(nn.Module, ABC):
     """A text encoder up to its feature: a word table, and what is learnt on top of it.

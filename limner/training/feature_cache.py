@@ -8,6 +8,7 @@ channels takes 154 MB, maps of 7 × 7 × 160 six times that.
 """
 
 import hashlib
+import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -137,6 +138,8 @@ def _key(
     digest = hashlib.sha256(f"{_FORMAT} {views} {seed} {precision} {settings.model_dump_json()}".encode())
     # Without the path of the weights: their values are hashed below.
     digest.update(described.replace(weights=None).model_dump_json().encode())
+    # A pretrained network's own configuration: the same weights compute something else with another `hidden_act`.
+    digest.update(json.dumps(backbone.files(), sort_keys=True).encode())
     # `startswith("")` is true of every name.
     before: tuple[str, ...] = ("",)
     if until is not None:

@@ -6,6 +6,7 @@ tower that gives one feature a sentence, 30,000 × 384 take 23 MB.
 """
 
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -115,6 +116,8 @@ def sentence_features(
 def _key(layer: FixedText, sentences: tuple[tuple[int, ...], ...], length: int, precision: Arithmetic) -> str:
     # The prefix keeps these keys apart from those of image features in the same folder.
     digest = hashlib.sha256(f"words {length} {precision} {layer.settings.model_dump_json()}".encode())
+    # A pretrained network's own configuration: the same weights compute something else with another `hidden_act`.
+    digest.update(json.dumps(layer.files(), sort_keys=True).encode())
     for name, tensor in sorted(layer.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
