@@ -6,6 +6,8 @@ token out in 30 of 30 tries (`python -m benchmarks.slow_clients`). This file is 
 - The server goes through all connections ten times a second (`Server`), so no timer has to be set and forgotten.
 - A request, from the first wait for it to the last byte of its body, has one deadline that no byte moves. So has the
   reading of an answer.
+- Of strangers' further requests few are taken in one turn of asyncio's loop (`_Turns`), so that turns stay short and
+  nobody waits for a thousand others.
 - When connections become many, those close first whose clients have been slowest and have not shown the token. A new
   one takes the place of the slowest, so that clients which come back at once keep nobody out.
 
@@ -21,6 +23,7 @@ import re
 import selectors
 import socket
 from collections import Counter, deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -37,7 +40,8 @@ from limner.server.settings import ServerSettings
 # uvicorn's own number
 _BACKLOG = 2048
 _AT_ONCE = 16
-"""Number of connections that are accepted at once.
+"""Number of connections that are accepted, and of strangers' further requests that are taken, in one turn of asyncio's
+loop.
 
 Few, so that what was accepted is answered before more is: with 64 strangers who come back at once filled all places of
 their address with connections that nobody had read yet, which then had to make place for each other.
@@ -107,24 +111,47 @@ clients ask without end; after one the right token was closed as slow."""
 _LOG = logging.getLogger("uvicorn.error.connections")
 
 
+class _Turns:
+    """What strangers have sent behind an answer, first come, first served.
+
+    asyncio reads in one turn of its loop whatever has come, and a request takes several turns: with 999 strangers who
+    ask again as soon as they have their answer, the right token waited 2 to 5 s on an idle machine.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def wait(self, take: Callable[[], None]) -> None:
+        """Call `take` in a later turn of the loop."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._next)
+        self._waiting.append(take)
+
+    def _next(self) -> None:
+        for _ in range(min(_AT_ONCE, len(self._waiting))):
+            self._waiting.popleft()()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._next)
+
+
 class Connection(H11Protocol):
     """One connection, which knows since when its client keeps the server waiting.
 
     `most`: number of open connections beyond which a new one takes the place of another or is refused; `each`: half the
-    number for one client; `guarded`: the server has a token.
+    number for one client; `guarded`: the server has a token; `turns`: the queue of strangers.
     """
 
-    def __init__(self, *args: Any, most: int, each: int, guarded: bool, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, most: int, each: int, guarded: bool, turns: _Turns, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # uvicorn warns of every request that is none, or asks for WebSocket: a stranger could fill a disk with that
         self.logger = _LOG
-        self._most, self._each, self._guarded = most, each, guarded
+        self._most, self._each, self._guarded, self._turns = most, each, guarded, turns
         self.opened = self._asking = self.loop.time()
         self.is_unread = True
         """True until the first bytes of the client have been read."""
         self.reading_since: float | None = None
         """The time since when the client has been reading an answer, of which there is more."""
-        self._pipelined = False
+        self._pipelined = self._queues = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, or refuse it if there are too many connections."""
@@ -142,12 +169,34 @@ class Connection(H11Protocol):
                 return
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, and note a next request that has not waited for its answer."""
+        """Take bytes."""
         self.is_unread = False
         if self.conn.their_state is h11.IDLE and (fault := _fault(self.conn.trailing_data[0] + data)):
             self.end(400, fault)
             return
         super().data_received(data)
+
+    def handle_events(self) -> None:
+        """Begin to work on what has arrived, a stranger's further requests when it is their turn."""
+        further = self._guarded and self.scope is not None and not self.trusted
+        if further and self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            self._queues = True
+            # no more is read until this has been taken
+            self.flow.pause_reading()
+            self._turns.wait(partial(self._take_queued, self.loop.time()))
+        else:
+            self._handle_now()
+
+    def _take_queued(self, since: float) -> None:
+        # the time in the queue is not the client's
+        self._asking += self.loop.time() - since
+        self._queues = False
+        if self.stays:
+            self.flow.resume_reading()
+            self._handle_now()
+
+    def _handle_now(self) -> None:
+        super().handle_events()
         # not once the answer has begun: its last bytes may be with the client before the app says that it has ended,
         # and whoever has them rightly sends the next request
         waits = self.conn.their_state is h11.DONE and not self.answered
@@ -177,8 +226,8 @@ class Connection(H11Protocol):
     @property
     def asking_since(self) -> float | None:
         """The time since when the server has been waiting for a request, which is not whole yet."""
-        waits = self.reading_since is None and self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
-        return self._asking if waits else None
+        busy = self._queues or self.reading_since is not None
+        return None if busy or self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) else self._asking
 
     @property
     def stays(self) -> bool:
@@ -240,7 +289,10 @@ class Connection(H11Protocol):
         self.loop.call_later(_QUIET, self._close)
 
     def _close(self) -> None:
-        if not self.transport.is_closing():
+        if self._queues:
+            # a request has arrived
+            self.loop.call_later(_QUIET, self._close)
+        elif not self.transport.is_closing():
             super().shutdown()
 
 
@@ -298,7 +350,11 @@ class Server(uvicorn.Server):
                 app,
                 # uvicorn calls it as it would the class
                 http=partial(  # type: ignore[arg-type]
-                    Connection, most=settings.max_connections, each=self._each, guarded=guarded
+                    Connection,
+                    most=settings.max_connections,
+                    each=self._each,
+                    guarded=guarded,
+                    turns=_Turns(),
                 ),
                 log_level="warning",
                 access_log=False,

@@ -1,0 +1,244 @@
+"""Strangers' further requests wait for their turn, and nobody waits for all of theirs."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import accumulate
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from limner.search.engine import Engine
+from limner.search.store import Store
+from limner.server import connections
+from limner.server.app import create_app
+from limner.server.connections import _AT_ONCE, _Turns
+from limner.server.settings import ServerSettings
+from tests.server.running import running
+
+TOKEN = "0123456789abcdef"
+STRANGER = b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n\r\n"
+HOLDER = b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
+MANY = ServerSettings(token=SecretStr(TOKEN), rate=0, client_connections=400)
+
+
+@given(st.lists(st.integers(0, 60), max_size=6))
+def test_few_a_turn_and_in_their_order(arrivals: list[int]) -> None:
+    """`arrivals`: how many come in each turn of the loop."""
+
+    async def turns() -> list[list[int]]:
+        queue, taken, number = _Turns(), [], 0
+        for count in arrivals:
+            for _ in range(count):
+                queue.wait(lambda number=number: taken[-1].append(number))  # type: ignore[misc]
+                number += 1
+            taken.append([])
+            await asyncio.sleep(0)
+        while sum(map(len, taken)) < number:
+            taken.append([])
+            await asyncio.sleep(0)
+        return taken
+
+    taken = asyncio.run(asyncio.wait_for(turns(), 10))
+    assert [one for turn in taken for one in turn] == list(range(sum(arrivals)))
+    assert all(len(turn) <= _AT_ONCE for turn in taken)
+    # and no turn goes by while some wait
+    came = list(accumulate(arrivals))
+    for number, turn in enumerate(taken):
+        waiting = came[min(number, len(came) - 1)] - sum(map(len, taken[:number]))
+        assert len(turn) == min(_AT_ONCE, waiting)
+
+
+class Record:
+    """A server whose loop stands still at each request while `held` is cleared; `asked` lists who has asked.
+
+    While `pauses`, it waits between the head and the body of each answer; from then on it counts the turns of its loop
+    for a second.
+    """
+
+    def __init__(self) -> None:
+        self.held = threading.Event()
+        self.held.set()
+        self.asked: list[str] = []
+        self.pauses = False
+        self.turn = 0
+        """Number of turns of the loop since the pause."""
+        self.in_turn: Counter[int] = Counter()
+        """How many have asked in which turn."""
+
+    async def count(self) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 1
+        while loop.time() < until:
+            self.turn += 1
+            await asyncio.sleep(0)
+
+
+class Recorded:
+    """A middleware that keeps a `Record`."""
+
+    def __init__(self, app: Any, record: Record) -> None:
+        self._app, self._record = app, record
+        self.counting: asyncio.Future[None] | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            self._record.asked.append("holder" if b"authorization" in dict(scope["headers"]) else "stranger")
+            self._record.in_turn[self._record.turn] += 1
+            self._record.held.wait(10)
+
+        async def sent(message: Any) -> None:
+            await send(message)
+            if message["type"] == "http.response.start" and self._record.pauses:
+                while self._record.pauses:
+                    await asyncio.sleep(0.2)
+                self.counting = self.counting or asyncio.ensure_future(self._record.count())
+
+        await self._app(scope, receive, sent)
+
+
+@contextmanager
+def recorded(engine: Engine, settings: ServerSettings = MANY) -> Iterator[tuple[str, Record]]:
+    app, record = create_app(Store(engine), settings), Record()
+    app.add_middleware(Recorded, record=record)
+    with running(app, settings) as url:
+        yield url, record
+
+
+def dialled(url: str, sent: bytes = b"") -> socket.socket:
+    host, port = url.removeprefix("http://").split(":")
+    one = socket.create_connection((host, int(port)), timeout=10)
+    one.sendall(sent)
+    return one
+
+
+def exactly(one: socket.socket, until: Callable[[bytes], bool]) -> bytes:
+    got = b""
+    while not until(got):
+        part = one.recv(1)
+        assert part, f"the server closed the connection after {got!r}"
+        got += part
+    return got
+
+
+def whole(one: socket.socket) -> bytes:
+    """The status line of an answer, which is read to its end and not further."""
+    head = exactly(one, lambda got: got.endswith(b"\r\n\r\n"))
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    exactly(one, lambda got: len(got) == length)
+    return head[:12]
+
+
+def test_the_right_token_does_not_wait_for_all_strangers(engine: Engine) -> None:
+    with ExitStack() as open_ones, recorded(engine) as (url, record):
+        strangers = [open_ones.enter_context(dialled(url, STRANGER)) for _ in range(300)]
+        assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
+        holder, first = (open_ones.enter_context(dialled(url)) for _ in range(2))
+        time.sleep(0.3)
+        # all of these come in one turn of the loop, the token's last
+        record.held.clear()
+        first.sendall(STRANGER)
+        time.sleep(0.2)
+        record.asked.clear()
+        for one in strangers:
+            one.sendall(STRANGER)
+        holder.sendall(HOLDER)
+        time.sleep(0.2)
+        record.held.set()
+        assert whole(holder) == b"HTTP/1.1 200"
+        before = record.asked.index("holder")
+        # nobody is lost
+        assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
+        assert len(record.asked) == 301
+    assert before <= 2 * _AT_ONCE
+
+
+def test_of_those_who_hold_the_token_nobody_waits(engine: Engine) -> None:
+    with ExitStack() as open_ones, recorded(engine) as (url, record):
+        holder = open_ones.enter_context(dialled(url, HOLDER))
+        assert whole(holder) == b"HTTP/1.1 200"
+        strangers = [open_ones.enter_context(dialled(url, STRANGER)) for _ in range(100)]
+        assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
+        record.held.clear()
+        strangers[0].sendall(STRANGER)
+        time.sleep(0.2)
+        record.asked.clear()
+        for one in strangers[1:]:
+            one.sendall(STRANGER)
+        holder.sendall(HOLDER)
+        time.sleep(0.2)
+        record.held.set()
+        assert whole(holder) == b"HTTP/1.1 200"
+        assert record.asked.index("holder") <= 2 * _AT_ONCE
+        assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
+
+
+def test_what_comes_with_the_end_of_an_answer_waits_too(engine: Engine) -> None:
+    """A client may send its next request as soon as the answer has begun."""
+    with ExitStack() as open_ones, recorded(engine) as (url, record):
+        record.pauses = True
+        strangers = [open_ones.enter_context(dialled(url, STRANGER)) for _ in range(100)]
+        for one in strangers:
+            assert one.recv(4, socket.MSG_PEEK) == b"HTTP"
+            one.sendall(STRANGER)
+        time.sleep(0.2)
+        record.pauses = False
+        assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
+        assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
+    assert sum(record.in_turn.values()) == 200
+    assert max(number for turn, number in record.in_turn.items() if turn) <= 2 * _AT_ONCE
+
+
+@pytest.mark.parametrize("step", [0.02, 0.2])
+def test_no_byte_moves_the_deadline_of_a_further_request(engine: Engine, step: float) -> None:
+    settings = MANY.replace(request_seconds=0.6)
+    with recorded(engine, settings) as (url, _), dialled(url, STRANGER) as one:
+        assert whole(one) == b"HTTP/1.1 401"
+        began = time.monotonic()
+        one.settimeout(step)
+        with suppress(ConnectionError):
+            while time.monotonic() - began < 5:
+                one.sendall(b"G")
+                try:
+                    if not one.recv(4096):
+                        break
+                except TimeoutError:
+                    pass
+        assert 0.4 < time.monotonic() - began < 3
+
+
+def test_who_waits_for_a_turn_is_not_late(engine: Engine) -> None:
+    """The server stands still for longer than a request may take, with a request in the queue."""
+    settings = MANY.replace(request_seconds=0.3)
+    with ExitStack() as open_ones, recorded(engine, settings) as (url, record):
+        strangers = [open_ones.enter_context(dialled(url, STRANGER)) for _ in range(40)]
+        assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
+        record.held.clear()
+        for one in strangers:
+            one.sendall(STRANGER)
+        time.sleep(1)
+        record.held.set()
+        assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
+
+
+def test_a_request_in_the_queue_is_answered_when_the_server_stops(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_QUIET", 0.0)
+    with ExitStack() as open_ones:
+        with recorded(engine) as (url, record):
+            strangers = [open_ones.enter_context(dialled(url, STRANGER)) for _ in range(100)]
+            assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
+            record.held.clear()
+            for one in strangers:
+                one.sendall(STRANGER)
+            time.sleep(0.3)
+            threading.Timer(0.3, record.held.set).start()
+        assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
