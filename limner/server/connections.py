@@ -112,7 +112,7 @@ _LOG = logging.getLogger("uvicorn.error.connections")
 
 
 class _Turns:
-    """What strangers have sent behind an answer, first come, first served.
+    """Strangers' further requests, first come, first served.
 
     asyncio reads in one turn of its loop whatever has come, and a request takes several turns: with 999 strangers who
     ask again as soon as they have their answer, the right token waited 2 to 5 s on an idle machine.

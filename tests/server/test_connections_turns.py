@@ -34,14 +34,15 @@ def test_few_a_turn_and_in_their_order(arrivals: list[int]) -> None:
     """`arrivals`: how many come in each turn of the loop."""
 
     async def turns() -> list[list[int]]:
-        queue, taken, number = _Turns(), [], 0
+        queue, number = _Turns(), 0
+        taken: list[list[int]] = []
         for count in arrivals:
             for _ in range(count):
                 queue.wait(lambda number=number: taken[-1].append(number))  # type: ignore[misc]
                 number += 1
             taken.append([])
             await asyncio.sleep(0)
-        while sum(map(len, taken)) < number:
+        while sum(len(turn) for turn in taken) < number:
             taken.append([])
             await asyncio.sleep(0)
         return taken
@@ -52,7 +53,7 @@ def test_few_a_turn_and_in_their_order(arrivals: list[int]) -> None:
     # and no turn goes by while some wait
     came = list(accumulate(arrivals))
     for number, turn in enumerate(taken):
-        waiting = came[min(number, len(came) - 1)] - sum(map(len, taken[:number]))
+        waiting = came[min(number, len(came) - 1)] - sum(len(one) for one in taken[:number])
         assert len(turn) == min(_AT_ONCE, waiting)
 
 
@@ -73,7 +74,23 @@ class Record:
         self.in_turn: Counter[int] = Counter()
         """How many have asked in which turn."""
 
-    async def count(self) -> None:
+        self._ends: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def pause(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ends = self._ends or asyncio.Event()
+        await self._ends.wait()
+
+    def end_pauses(self) -> None:
+        """Let all go on in one turn."""
+        assert self._loop is not None
+        assert self._ends is not None
+        self.pauses = False
+        self._loop.call_soon_threadsafe(self._ends.set)
+        asyncio.run_coroutine_threadsafe(self._count(), self._loop)
+
+    async def _count(self) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + 1
         while loop.time() < until:
@@ -86,7 +103,6 @@ class Recorded:
 
     def __init__(self, app: Any, record: Record) -> None:
         self._app, self._record = app, record
-        self.counting: asyncio.Future[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
@@ -97,9 +113,7 @@ class Recorded:
         async def sent(message: Any) -> None:
             await send(message)
             if message["type"] == "http.response.start" and self._record.pauses:
-                while self._record.pauses:
-                    await asyncio.sleep(0.2)
-                self.counting = self.counting or asyncio.ensure_future(self._record.count())
+                await self._record.pause()
 
         await self._app(scope, receive, sent)
 
@@ -189,7 +203,7 @@ def test_what_comes_with_the_end_of_an_answer_waits_too(engine: Engine) -> None:
             assert one.recv(4, socket.MSG_PEEK) == b"HTTP"
             one.sendall(STRANGER)
         time.sleep(0.2)
-        record.pauses = False
+        record.end_pauses()
         assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
         assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
     assert sum(record.in_turn.values()) == 200
@@ -214,31 +228,50 @@ def test_no_byte_moves_the_deadline_of_a_further_request(engine: Engine, step: f
         assert 0.4 < time.monotonic() - began < 3
 
 
-def test_who_waits_for_a_turn_is_not_late(engine: Engine) -> None:
-    """The server stands still for longer than a request may take, with a request in the queue."""
-    settings = MANY.replace(request_seconds=0.3)
-    with ExitStack() as open_ones, recorded(engine, settings) as (url, record):
-        strangers = [open_ones.enter_context(dialled(url, STRANGER)) for _ in range(40)]
-        assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
-        record.held.clear()
-        for one in strangers:
-            one.sendall(STRANGER)
-        time.sleep(1)
-        record.held.set()
-        assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
+@pytest.fixture
+def queued(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Every turn comes a second late; the times at which somebody began to wait."""
+    began: list[float] = []
+
+    def wait(_: _Turns, take: Callable[[], None]) -> None:
+        began.append(time.monotonic())
+        asyncio.get_running_loop().call_later(1, take)
+
+    monkeypatch.setattr(_Turns, "wait", wait)
+    return began
+
+
+def test_who_waits_for_a_turn_is_not_late(engine: Engine, queued: list[float]) -> None:
+    with recorded(engine, MANY.replace(request_seconds=0.8)) as (url, _), dialled(url, STRANGER) as one:
+        assert whole(one) == b"HTTP/1.1 401"
+        one.sendall(STRANGER[:20])
+        time.sleep(1.2)
+        one.sendall(STRANGER[20:])
+        assert whole(one) == b"HTTP/1.1 401"
+    assert len(queued) == 2
+
+
+def test_while_one_waits_no_more_of_it_is_read(engine: Engine, queued: list[float]) -> None:
+    with recorded(engine) as (url, _), dialled(url, STRANGER) as one:
+        assert whole(one) == b"HTTP/1.1 401"
+        for byte in STRANGER:
+            one.sendall(bytes([byte]))
+            time.sleep(0.005)
+        assert whole(one) == b"HTTP/1.1 401"
+    # the first bytes, and all that came meanwhile
+    assert len(queued) == 2
 
 
 def test_a_request_in_the_queue_is_answered_when_the_server_stops(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, queued: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_QUIET", 0.0)
+    monkeypatch.setattr(connections, "_QUIET", 0.1)
     with ExitStack() as open_ones:
-        with recorded(engine) as (url, record):
-            strangers = [open_ones.enter_context(dialled(url, STRANGER)) for _ in range(100)]
+        with recorded(engine) as (url, _):
+            strangers = [open_ones.enter_context(dialled(url, STRANGER)) for _ in range(20)]
             assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
-            record.held.clear()
             for one in strangers:
                 one.sendall(STRANGER)
             time.sleep(0.3)
-            threading.Timer(0.3, record.held.set).start()
         assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
+    assert len(queued) == 20
