@@ -299,8 +299,35 @@ def thumbnail(source: str | Path | bytes) -> bytes:
 
 
 def as_jpeg(image: Image.Image, *, quality: int = 92) -> bytes:
-    """An RGB picture as the bytes of a JPEG file without metadata."""
+    """An RGB picture as the bytes of a JPEG file without metadata; no side may be longer than `LONGEST_JPEG`."""
     file = io.BytesIO()
     # Pillow writes EXIF and profile only when they are passed, but copies a JPEG's comment from `image.info`.
     image.save(file, "JPEG", quality=quality, comment=b"")
     return file.getvalue()
+
+
+LONGEST_JPEG = 65500
+"""Longest side of a JPEG, in pixels, that its library writes and reads."""
+
+
+def as_shown(
+    image: Image.Image, profile: bytes | None = None, *, lossless: bool = False
+) -> tuple[bytes, str]:
+    """An RGB picture as a file that browsers show, and its media type: a JPEG, or a PNG if a side is too long for one.
+
+    `lossless` asks for a PNG. Nothing of `image.info` comes along, and a colour profile only if it is given.
+    """
+    file = io.BytesIO()
+    # Pillow copies some of this into the new file, and which of it differs between formats and versions.
+    image.info = {}
+    if lossless or max(image.size) > LONGEST_JPEG:
+        # Level 1: level 6 takes five times as long for a tenth fewer bytes, while somebody waits.
+        image.save(file, "PNG", compress_level=1, icc_profile=profile)
+        return file.getvalue(), "image/png"
+    fits = profile is None or len(profile) <= MOST_JPEG_PROFILE
+    image.save(file, "JPEG", quality=92, icc_profile=profile if fits else None)
+    return file.getvalue(), "image/jpeg"
+
+
+MOST_JPEG_PROFILE = 255 * 65519
+"""Bytes of the longest colour profile that a JPEG can hold: its parts, one a segment, are numbered by one byte."""

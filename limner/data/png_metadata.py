@@ -106,7 +106,10 @@ class _Pixels:
         self._header = b""
         self._unpacker: Any = None
         self._left = 0
-        self._colours = self._frames = 0
+        self._colours = 0
+        # frames that are due, the next number of their chunks, and the size of a frame whose pixels are awaited
+        self._frames = self._number = 0
+        self._awaited: bytes | None = None
         self._last = b""
 
     def take(self, kind: bytes, data: memoryview) -> None:
@@ -116,6 +119,7 @@ class _Pixels:
             self.indexed = data[9] == 3
         elif kind == b"acTL":
             self._frames = int.from_bytes(data[:4], "big")
+            demand(self._frames > 0)
         elif kind == b"PLTE":
             self._colours = len(data) // 3
             demand(len(data) % 3 == 0 and self._colours <= 1 << self._header[8])
@@ -128,22 +132,43 @@ class _Pixels:
         elif kind == b"IDAT":
             if self._last != b"IDAT":
                 demand(self._unpacker is None)
+                self._awaited = None
                 self._begin(self._header[:8])
             self._unpack(data)
         elif kind == b"fcTL":
-            demand(self._frames > 0 and self._last != b"fcTL")
-            self._frames -= 1
-            self._end()
-            self._frame = bytes(data[4:12])
+            self._take_frame(data)
         elif kind == b"fdAT":
+            self._count(data)
+            # an empty one says nothing, and its number could be said as often as somebody likes
+            demand(len(data) > 4)
             if self._last != b"fdAT":
-                demand(self._last == b"fcTL" and len(data) >= 4)
-                self._begin(self._frame)
+                demand(self._awaited is not None and self._unpacker is not None)
+                self._begin(self._awaited or b"")
+                self._awaited = None
             self._unpack(data[4:])
         elif kind == b"IEND":
             self._end()
-            demand(self._frames == 0 and self._last != b"fcTL")
+            demand(self._frames == 0 and self._awaited is None)
         self._last = kind
+
+    def _take_frame(self, data: memoryview) -> None:
+        """Take what is told of a frame: its number, size, place, time, and how it covers what was there."""
+        self._count(data)
+        # not by the last chunk: in front of the pixels others may stand between two frames
+        demand(self._frames > 0 and self._awaited is None)
+        self._frames -= 1
+        self._end()
+        width, height, left, top = (int.from_bytes(data[at : at + 4], "big") for at in range(4, 20, 4))
+        whole_width, whole_height = (int.from_bytes(self._header[at : at + 4], "big") for at in (0, 4))
+        demand(width > 0 < height and left + width <= whole_width and top + height <= whole_height)
+        # without a number that no viewer knows; the first frame of all is the picture itself
+        demand(data[24] <= 2 and data[25] <= 1)
+        demand(self._unpacker is not None or (width, height) == (whole_width, whole_height))
+        self._awaited = bytes(data[4:12])
+
+    def _count(self, data: memoryview) -> None:
+        demand(int.from_bytes(data[:4], "big") == self._number)
+        self._number += 1
 
     def _begin(self, size: bytes) -> None:
         self._left = _row_bytes(

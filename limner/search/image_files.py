@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from limner.data.images import as_jpeg, open_rgb, thumbnail
+from limner.data.images import as_shown, open_rgb, thumbnail
 from limner.errors import ChangedPictureError
 from limner.search.entry import StoredImage
 
@@ -59,11 +59,16 @@ def open_unchanged(image: StoredImage) -> BinaryIO:
 
 
 def shown_bytes(image: StoredImage) -> bytes:
-    """Read an image's file if browsers show it, else make a JPEG of it. Raises what `open_unchanged` raises."""
+    """Read an image's file if browsers show it, else make a JPEG of it, or a PNG if a side is too long.
+
+    Raises what `open_unchanged` raises.
+    """
     with open_unchanged(image) as file:
         # no more than was indexed, though the file may grow meanwhile
         content = file.read(image.size)
-    return content if browser_type(content[:16]) else as_jpeg(open_rgb(content, name=Path(image.path).name))
+    if browser_type(content[:16]):
+        return content
+    return as_shown(open_rgb(content, name=Path(image.path).name))[0]
 
 
 def small_bytes(image: StoredImage) -> bytes:

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from limner.data.image_metadata import encoded_anew, pieces_without_metadata
 from limner.data.image_parts import Piece
-from limner.data.images import as_jpeg, open_header, open_rgb, quiet, thumbnail
+from limner.data.images import as_shown, open_header, open_rgb, quiet, thumbnail
 from limner.errors import ChangedPictureError
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage
@@ -71,6 +71,8 @@ async def send_picture(
 ) -> Response:
     """Send the file of an image without its metadata if browsers show it, else a JPEG of it.
 
+    A picture with a side that is too long for a JPEG becomes a PNG.
+
     With `keep_metadata` a file that browsers show is sent unchanged.
 
     Raises `RefusedError`: 404 for a key that the store does not hold, 410 for a file that is gone or has changed since
@@ -84,8 +86,8 @@ async def send_picture(
         kind, name = browser_type(file.read(16)), Path(entry.path).name
         file.seek(0)
         if kind is None:
-            content = await decoding.run(lambda: as_jpeg(open_rgb(file.read(), name=name)))
-            return Response(content, media_type="image/jpeg")
+            content, kind = await decoding.run(lambda: as_shown(open_rgb(file.read(), name=name)))
+            return Response(content, media_type=kind)
         pieces: list[Piece] | None = [range(entry.size)]
         if not keep_metadata:
             # places in the file and not its bytes, which 1,000 slow clients would keep in memory

@@ -142,6 +142,30 @@ def test_what_browsers_do_not_show_comes_as_jpeg(engine: Engine, tmp_path: Path,
         assert (image.format, image.size) == ("JPEG", (30, 20))
 
 
+@pytest.mark.parametrize("form", ["TIFF", "PPM", "JPEG2000", "GIF", "BMP"])
+@pytest.mark.parametrize("size", [(65500, 2), (65501, 2), (2, 65536), (70000, 1)])
+def test_a_side_that_no_jpeg_can_have(
+    engine: Engine, tmp_path: Path, form: str, size: tuple[int, int]
+) -> None:
+    """Such a picture comes whole, as a PNG; a GIF has at most 65,535 pixels a side."""
+    if form == "GIF":
+        size = min(size[0], 65535), min(size[1], 65535)
+    path = tmp_path / f"long.{form.lower()}"
+    # a BMP is always encoded anew, a GIF for what its last block lacks
+    Image.new("RGB", size, (9, 99, 9)).save(path, form)
+    if form == "GIF":
+        path.write_bytes(path.read_bytes()[:-1] + b"!\xfe")
+    index_pictures(engine.encoder, engine.files, [path])
+    client = TestClient(create_app(Store(engine)))
+    response = client.get(f"/v1/images/{key_of(client, path.name)}")
+    assert response.status_code == 200, response.text
+    lossless = form in ("GIF", "BMP") or max(size) > 65500
+    assert response.headers["content-type"] == ("image/png" if lossless else "image/jpeg")
+    assert decode(response.content).shape == (*size[::-1], 3)
+    assert decode(Store(engine).image(key_of(client, path.name))).shape == (*size[::-1], 3)
+    assert client.get(f"/v1/thumbnails/{key_of(client, path.name)}").status_code == 200
+
+
 def test_heic_comes_as_jpeg(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pillow_heif = pytest.importorskip("pillow_heif")
     monkeypatch.setattr(
