@@ -288,6 +288,11 @@ LONG_SIDE = 256
 
 _QUALITY = 80  # about 10 kB for a photograph
 
+LONGEST_JPEG = 65500
+"""Longest side of a JPEG, in pixels, that its library writes and reads."""
+MOST_JPEG_PROFILE = 255 * 65519
+"""Bytes of the longest colour profile that a JPEG can hold: its parts, one a segment, are numbered by one byte."""
+
 
 def thumbnail(source: str | Path | bytes) -> bytes:
     """Upright, without any metadata. Raises `ImageError` as `limner.data.images.decode`."""
@@ -295,27 +300,16 @@ def thumbnail(source: str | Path | bytes) -> bytes:
     image = open_rgb(source, short_side=LONG_SIDE)
     # `thumbnail` keeps the ratio and enlarges nothing; `resize` does neither.
     image.thumbnail((LONG_SIDE, LONG_SIDE), Image.Resampling.BILINEAR)
-    return as_jpeg(image, quality=_QUALITY)
-
-
-def as_jpeg(image: Image.Image, *, quality: int = 92) -> bytes:
-    """An RGB picture as the bytes of a JPEG file without metadata; no side may be longer than `LONGEST_JPEG`."""
-    file = io.BytesIO()
-    # Pillow writes EXIF and profile only when they are passed, but copies a JPEG's comment from `image.info`.
-    image.save(file, "JPEG", quality=quality, comment=b"")
-    return file.getvalue()
-
-
-LONGEST_JPEG = 65500
-"""Longest side of a JPEG, in pixels, that its library writes and reads."""
+    return as_shown(image, quality=_QUALITY)[0]
 
 
 def as_shown(
-    image: Image.Image, profile: bytes | None = None, *, lossless: bool = False
+    image: Image.Image, profile: bytes | None = None, *, lossless: bool = False, quality: int = 92
 ) -> tuple[bytes, str]:
     """An RGB picture as a file that browsers show, and its media type: a JPEG, or a PNG if a side is too long for one.
 
-    `lossless` asks for a PNG. Nothing of `image.info` comes along, and a colour profile only if it is given.
+    `lossless` asks for a PNG; `quality` is that of a JPEG. Nothing of `image.info` comes along, and a colour profile
+    only if it is given and a JPEG can hold it.
     """
     file = io.BytesIO()
     # Pillow copies some of this into the new file, and which of it differs between formats and versions.
@@ -325,9 +319,5 @@ def as_shown(
         image.save(file, "PNG", compress_level=1, icc_profile=profile)
         return file.getvalue(), "image/png"
     fits = profile is None or len(profile) <= MOST_JPEG_PROFILE
-    image.save(file, "JPEG", quality=92, icc_profile=profile if fits else None)
+    image.save(file, "JPEG", quality=quality, icc_profile=profile if fits else None)
     return file.getvalue(), "image/jpeg"
-
-
-MOST_JPEG_PROFILE = 255 * 65519
-"""Bytes of the longest colour profile that a JPEG can hold: its parts, one a segment, are numbered by one byte."""
