@@ -1,9 +1,9 @@
 """Access: bearer tokens and the rights that routes need, and the host names that the server answers to."""
 
 import ipaddress
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 from starlette.responses import Response
@@ -47,6 +47,8 @@ _VERBS: Mapping[Right | None, str] = {
 }
 _PATTERNS = [(method, path, compile_path(path)[0]) for method, path in (route.split() for route in NEEDED)]
 _TOKEN = "limner.token"
+_HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::[0-9]*)?", re.ASCII)
+"""A name, an IPv4 address or an IPv6 address in brackets, and a port."""
 
 
 class Access:
@@ -86,7 +88,7 @@ class Access:
                 return await app(scope, receive, send)
             if self.tokens is None:
                 return await self.app(scope, receive, send)
-            token = self._token(headers)
+            token = shown_token(self.tokens, headers.get(b"authorization", b""))
             if token is None:
                 return await self._refusal(scope, headers)(scope, receive, send)
             scope[_TOKEN] = token
@@ -108,10 +110,11 @@ class Access:
         challenge = {"WWW-Authenticate": "Bearer"}
         return problem(401, f"the token {fault}; send Authorization: Bearer TOKEN", headers=challenge)
 
-    def _token(self, headers: dict[bytes, bytes]) -> Token | None:
-        assert self.tokens is not None
-        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
-        return self.tokens.find(given.strip()) if kind.lower() == b"bearer" else None
+
+def shown_token(tokens: Tokens, authorization: bytes) -> Token | None:
+    """Find the token that the value of an Authorization header shows; None if it is none of them."""
+    kind, _, given = authorization.partition(b" ")
+    return tokens.find(given.strip()) if kind.lower() == b"bearer" else None
 
 
 def token_name(scope: Scope) -> str | None:
@@ -174,8 +177,5 @@ def is_loopback(host: str) -> bool:
 
 def _named(header: bytes) -> str:
     """Read the name in a Host header, without its port; "" if the header is not valid."""
-    try:
-        # urlsplit knows the brackets of IPv6 addresses, in which a colon is no port
-        return (urlsplit(f"//{header.decode('ascii')}").hostname or "").lower()
-    except ValueError:
-        return ""
+    found = _HOST.fullmatch(header)
+    return "" if found is None else found[1].decode("ascii").strip("[]").lower()

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from limner.search.store import Store
-from limner.server.access import Access, rights_of
+from limner.server.access import Access, rights_of, shown_token
 from limner.server.answer_size import fields_that_fit
 from limner.server.audit import AuditLog
 from limner.server.audit_routes import Auditing, note
@@ -93,6 +94,8 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     app.state.turn_away = worker.close
     # `limner.server.connections.Server` counts the bytes that its clients have not read; under others nobody does
     app.state.unread = lambda: 0
+    # and asks before a request is read whether it has the right token
+    app.state.knows = None if tokens is None else partial(_knows, tokens)
     # outermost last: who is not let in has no body read, an unread body ends the connection whoever refuses it, every
     # refusal has the guarded headers and is counted
     allowed, guesses, opened = (
@@ -158,6 +161,10 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     install_handlers(app, [*sorted(secret, key=len, reverse=True), *([str(folder)] if folder else [])])
     _describe_openapi(app, settings)
     return app
+
+
+def _knows(tokens: Tokens, authorization: bytes) -> bool:
+    return shown_token(tokens, authorization) is not None
 
 
 def _describe_openapi(app: FastAPI, settings: ServerSettings) -> None:

@@ -100,6 +100,7 @@ _HEAD = 2**14
 """Bytes of a request's head: what h11 takes of one that comes in parts."""
 _HEADERS = 100
 """Headers of a request."""
+_AUTHORIZATION = re.compile(rb"\nauthorization:([^\r\n]*)", re.IGNORECASE)
 _PROMPT = 0.25
 """Seconds that a client may take without being counted as slow."""
 _UNREAD_FOR = 5
@@ -138,20 +139,29 @@ class Connection(H11Protocol):
     """One connection, which knows since when its client keeps the server waiting.
 
     `most`: number of open connections beyond which a new one takes the place of another or is refused; `each`: half the
-    number for one client; `guarded`: the server has a token; `turns`: the queue of strangers.
+    number for one client; `knows`: says whether the value of an Authorization header has the right token, None if the
+    server has none; `turns`: the queue of strangers.
     """
 
-    def __init__(self, *args: Any, most: int, each: int, guarded: bool, turns: _Turns, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        most: int,
+        each: int,
+        knows: Callable[[bytes], bool] | None,
+        turns: _Turns,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         # uvicorn warns of every request that is none, or asks for WebSocket: a stranger could fill a disk with that
         self.logger = _LOG
-        self._most, self._each, self._guarded, self._turns = most, each, guarded, turns
+        self._most, self._each, self._knows, self._turns = most, each, knows, turns
         self.opened = self._asking = self.loop.time()
         self.is_unread = True
         """True until the first bytes of the client have been read."""
         self.reading_since: float | None = None
         """The time since when the client has been reading an answer, of which there is more."""
-        self._pipelined = self._queues = False
+        self._pipelined = self._queues = self._shown = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, or refuse it if there are too many connections."""
@@ -164,7 +174,7 @@ class Connection(H11Protocol):
         ]
         of_client = [one for one in others if one.address == self.address]
         for most, open_ones in ((2 * self._each, of_client), (self._most, others)):
-            if len(open_ones) >= most and not _displace(open_ones, guarded=self._guarded):
+            if len(open_ones) >= most and not _displace(open_ones, guarded=self._knows is not None):
                 self.end(503, "too many connections are open; try again soon")
                 return
 
@@ -178,8 +188,12 @@ class Connection(H11Protocol):
 
     def handle_events(self) -> None:
         """Begin to work on what has arrived, a stranger's further requests when it is their turn."""
-        further = self._guarded and self.scope is not None and not self.trusted
-        if further and self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+        begun = self.conn.trailing_data[0] if self.conn.their_state is h11.IDLE else b""
+        if begun and self._knows is not None:
+            # the page has its files without the token, and then asks with it on the same connection
+            found = _AUTHORIZATION.search(_head(begun))
+            self._shown = found is not None and self._knows(found[1].strip())
+        if begun and self._knows is not None and self.scope is not None and not self.trusted:
             self._queues = True
             # no more is read until this has been taken
             self.flow.pause_reading()
@@ -199,7 +213,9 @@ class Connection(H11Protocol):
         super().handle_events()
         # not once the answer has begun: its last bytes may be with the client before the app says that it has ended,
         # and whoever has them rightly sends the next request
-        waits = self.conn.their_state is h11.DONE and not self.answered
+        # not DONE alone: a request with Upgrade, or CONNECT, has a state of its own behind it
+        whole = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
+        waits = whole and not self.answered
         self._pipelined = self._pipelined or (waits and bool(self.conn.trailing_data[0].strip()))
 
     def pause_writing(self) -> None:
@@ -241,9 +257,9 @@ class Connection(H11Protocol):
 
     @property
     def trusted(self) -> bool:
-        """True if the last request on this connection came with the right token."""
-        # `limner.server.access.Access` says so
-        return self.scope is not None and "limner.token" in self.scope
+        """True if the last request on this connection came with the right token, or one that comes has it."""
+        # `limner.server.access.Access` says so, a little later
+        return self._shown or (self.scope is not None and "limner.token" in self.scope)
 
     @property
     def answered(self) -> bool:
@@ -253,6 +269,10 @@ class Connection(H11Protocol):
     def end(self, status: int, detail: str) -> None:
         """Close the connection, with this answer if its client can still get one."""
         unasked = self.conn.our_state is h11.IDLE
+        if unasked and self.cycle is not None and not self.conn.trailing_data[0]:
+            # behind an answer, and no request has come: a client opens another connection for the next one, where it
+            # would take an answer that comes by itself for that of the next
+            return self.transport.close()
         # an answer other than the one that its line has would make the line a lie
         recorded = not unasked and self.answered
         if (
@@ -296,13 +316,17 @@ class Connection(H11Protocol):
             super().shutdown()
 
 
+def _head(begun: bytes) -> bytes:
+    # lines end by \n alone, too, as h11 reads them
+    return re.split(rb"\n\r?\n", begun, maxsplit=1)[0]
+
+
 def _fault(begun: bytes) -> str | None:
     """Say what the beginning of a request has that would take h11 long to parse, in pure Python; None for nothing.
 
     100 clients that sent a body of 8,000 chunks a second each kept the right token out, 999 with 12,000 headers, too.
     """
-    # lines end by \n alone, too, as h11 reads them
-    head = re.split(rb"\n\r?\n", begun, maxsplit=1)[0]
+    head = _head(begun)
     if len(head) > _HEAD:
         return f"the head of a request has at most {_HEAD // 1024} KiB"
     if head.count(b"\n") > _HEADERS:
@@ -344,7 +368,6 @@ class Server(uvicorn.Server):
         self._swept = deque([-math.inf] * _UNREAD_FOR, maxlen=_UNREAD_FOR)
         self._each = settings.max_connections if proxy else settings.client_connections
         app.state.unread = self._unread
-        guarded = settings.token is not None or settings.tokens is not None
         super().__init__(
             uvicorn.Config(
                 app,
@@ -353,7 +376,7 @@ class Server(uvicorn.Server):
                     Connection,
                     most=settings.max_connections,
                     each=self._each,
-                    guarded=guarded,
+                    knows=app.state.knows,
                     turns=_Turns(),
                 ),
                 log_level="warning",

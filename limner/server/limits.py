@@ -210,13 +210,18 @@ def too_many(said: str, wait: float) -> Response:
     return problem(429, f"{said}; try again in {seconds} s", headers={"Retry-After": str(seconds)})
 
 
+_LONGEST_ADDRESS = 45
+"""Letters of the longest IPv6 address."""
+
+
 def address_of(scope: Scope) -> str:
     """Return the address that a request came from; a mapped IPv4 address is written as IPv4."""
     host = scope["client"][0] if scope.get("client") else "unknown"
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return str(host)
+        # of a proxy that hands on what a client said it was
+        return str(host)[:_LONGEST_ADDRESS]
     # a socket that takes both kinds shows IPv4 clients as ::ffff:1.2.3.4, which would all be in one /64
     return str(getattr(address, "ipv4_mapped", None) or address)
 
@@ -224,10 +229,12 @@ def address_of(scope: Scope) -> str:
 def client_of(scope: Scope) -> str:
     """Return the client that a request counts for: its address, or for IPv6 its /64 network, which one customer has."""
     address = address_of(scope)
-    if ":" not in address:
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
         return address
-    # a customer has 2^64 addresses, and could take a new one for each request
-    return str(ipaddress.ip_network((address, 64), strict=False).network_address)
+    # a customer has 2^64 addresses of IPv6, and could take a new one for each request
+    return str(ipaddress.IPv6Address(int(parsed) >> 64 << 64)) if parsed.version == 6 else address
 
 
 def _is_free(scope: Scope) -> bool:

@@ -34,10 +34,10 @@ _DOCS = "/docs"
 
 
 def page_routes(folder: Path = FOLDER) -> APIRouter:
-    """Make the routes `/` and `/page/NAME`, for the files that the folder holds when the server starts."""
-    # listed once: a name in an address is looked up and never joined to a path
+    """Make the routes `/` and `/page/NAME`, of the files that the folder holds when the server starts."""
+    # read once: a name in an address is looked up and never joined to a path, and strangers take no thread to read them
     files = {
-        path.name: path
+        path.name: (path.read_bytes(), _TYPES[path.suffix])
         for path in (folder.iterdir() if folder.is_dir() else ())
         if path.suffix in _TYPES and path.is_file()
     }
@@ -46,18 +46,16 @@ def page_routes(folder: Path = FOLDER) -> APIRouter:
     def sent(name: str) -> Response:
         if name not in files:
             raise RefusedError(404, "the page has no file of this name")
-        path = files[name]
+        content, kind = files[name]
         # no-cache: the browser asks again each time, so that a new version has no parts of an old one
-        return Response(
-            path.read_bytes(), media_type=_TYPES[path.suffix], headers={"Cache-Control": "no-cache"}
-        )
+        return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
 
     @routes.api_route("/", methods=["GET", "HEAD"])
-    def index() -> Response:
+    async def index() -> Response:
         return sent("index.html")
 
     @routes.get("/page/{name}")
-    def part(name: str) -> Response:
+    async def part(name: str) -> Response:
         return sent(name)
 
     return routes

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -87,7 +88,9 @@ def refused(refusal: RefusedError) -> Response:
 def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
     """Turn every error of an app into a problem; `folders` are never named in one."""
 
-    def of_limner(request: Request, error: Exception) -> Response:
+    # async, as are the routes that need no token: asyncio's threads are for those who have one. Work that waits for a
+    # thread outlives its connection, so strangers could let it grow without end
+    async def of_limner(request: Request, error: Exception) -> Response:
         # the most special first: UnknownPictureError is a StoreError, and both are LimnerErrors
         if isinstance(error, RefusedError):
             if error.status == 503:
@@ -104,7 +107,7 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
             return problem(503, "the store cannot be used at the moment; the server's log says why")
         return problem(409, without_paths(str(error), folders))
 
-    def of_validation(request: Request, error: Exception) -> Response:
+    async def of_validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         faults = error.errors()
         if any(fault["type"] == "json_invalid" for fault in faults):
@@ -123,7 +126,7 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
             detail = "send the body with the header Content-Type: application/json"
         return problem(422, detail, errors=errors)
 
-    def of_http(request: Request, error: Exception) -> Response:
+    async def of_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         details = {404: "there is nothing at this address", 405: f"{request.method} is not for this address"}
         detail = details.get(error.status_code, str(error.detail))
@@ -133,7 +136,7 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
             headers = {"Allow": ", ".join(methods)}
         return problem(error.status_code, detail, headers=headers)
 
-    def of_bug(request: Request, error: Exception) -> Response:
+    async def of_bug(request: Request, error: Exception) -> Response:
         # Starlette raises the error once more after this answer, and uvicorn logs its traceback
         return problem(500, "the server's log has the details")
 
@@ -157,6 +160,11 @@ def _place(loc: Sequence[str | int]) -> list[str]:
     return [str(part) for part in (loc[:3] if len(loc) > 2 and isinstance(loc[2], int) else loc[:2])]
 
 
+@cache
+def _pattern(path: str) -> re.Pattern[str]:
+    return compile_path(path)[0]
+
+
 def _methods(app: FastAPI, scope: Scope) -> list[str]:
     """List every method that the description has for an address."""
     # the description has the paths below the place where the app is mounted
@@ -164,7 +172,7 @@ def _methods(app: FastAPI, scope: Scope) -> list[str]:
     return [
         method.upper()
         for pattern, operations in app.openapi()["paths"].items()
-        if compile_path(pattern)[0].match(path)
+        if _pattern(pattern).match(path)
         for method in operations
     ]
 

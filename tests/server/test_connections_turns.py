@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from inspect import iscoroutinefunction
 from itertools import accumulate
 from typing import Any
 
@@ -18,10 +19,12 @@ from pydantic import SecretStr
 from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.server import connections
+from limner.server.access import needs_token
 from limner.server.app import create_app
 from limner.server.connections import _AT_ONCE, _Turns
 from limner.server.settings import ServerSettings
 from tests.server.running import running
+from tests.server.test_routes import all_of
 
 TOKEN = "0123456789abcdef"
 STRANGER = b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -172,6 +175,75 @@ def test_the_right_token_does_not_wait_for_all_strangers(engine: Engine) -> None
         assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
         assert len(record.asked) == 301
     assert before <= 2 * _AT_ONCE
+
+
+def test_the_right_token_does_not_wait_on_a_connection_that_began_without_it(engine: Engine) -> None:
+    """As the page does, which has its files before it asks."""
+    with ExitStack() as open_ones, recorded(engine) as (url, record):
+        strangers = [open_ones.enter_context(dialled(url, STRANGER)) for _ in range(300)]
+        assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
+        holder = strangers.pop(0)
+        record.held.clear()
+        strangers[0].sendall(STRANGER)
+        time.sleep(0.2)
+        record.asked.clear()
+        for one in strangers[1:]:
+            one.sendall(STRANGER)
+        holder.sendall(HOLDER)
+        time.sleep(0.2)
+        record.held.set()
+        assert whole(holder) == b"HTTP/1.1 200"
+        assert record.asked.index("holder") <= 2 * _AT_ONCE
+        assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
+
+
+def test_nor_does_it_lose_its_place_there(engine: Engine) -> None:
+    """The oldest connection, whose request has the token and is not answered yet, while all places are taken anew."""
+    settings = MANY.replace(client_connections=10, max_connections=20)
+    with ExitStack() as open_ones, recorded(engine, settings) as (url, record):
+        holder = open_ones.enter_context(dialled(url, STRANGER))
+        assert whole(holder) == b"HTTP/1.1 401"
+        record.held.clear()
+        holder.sendall(HOLDER)
+        time.sleep(0.2)
+        for _ in range(100):
+            open_ones.enter_context(dialled(url, STRANGER))
+        threading.Timer(0.2, record.held.set).start()
+        assert whole(holder) == b"HTTP/1.1 200"
+
+
+def test_a_connection_without_a_request_closes_without_an_answer(engine: Engine) -> None:
+    """Its client would take it for the answer to the next request, and tries that again where it finds it closed."""
+    settings = MANY.replace(client_connections=2, max_connections=4)
+    with ExitStack() as open_ones, recorded(engine, settings) as (url, _):
+        first = open_ones.enter_context(dialled(url, STRANGER))
+        assert whole(first) == b"HTTP/1.1 401"
+        for _ in range(8):
+            whole(open_ones.enter_context(dialled(url, STRANGER)))
+        assert first.recv(4096) == b""
+
+
+@pytest.mark.parametrize(
+    "header", ["Upgrade: x\r\nConnection: upgrade", "Upgrade: websocket\r\nConnection: upgrade", "A: b"]
+)
+@pytest.mark.parametrize("line", ["GET /health", "GET /v1/info", "CONNECT /health"])
+def test_of_requests_sent_ahead_one_is_answered(engine: Engine, line: str, header: str) -> None:
+    request = f"{line} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\n".encode()
+    with recorded(engine) as (url, record), dialled(url, 20 * request) as one:
+        got = b""
+        while part := one.recv(65536):
+            got += part
+    assert got.count(b"HTTP/1.1 ") == 1
+    assert len(record.asked) == 1
+
+
+def test_strangers_take_no_threads(engine: Engine) -> None:
+    """Work that waits for one of asyncio's threads outlives its connection, so it could grow without end."""
+    app = create_app(Store(engine), MANY)
+    free = [one for one in all_of(app.routes) if not needs_token(one.path)]
+    assert {one.path for one in free} >= {"/", "/page/{name}", "/health", "/openapi.json"}
+    assert [one.path for one in free if not iscoroutinefunction(one.endpoint)] == []
+    assert [one for one in app.exception_handlers.values() if not iscoroutinefunction(one)] == []
 
 
 def test_of_those_who_hold_the_token_nobody_waits(engine: Engine) -> None:

@@ -25,15 +25,17 @@ from tests.server.serving import base64_of
 DOCS = Path(limner.__file__).parents[1] / "docs"
 
 
+def all_of(routes: Any) -> Iterator[Route]:
+    """Every route, also of included routers."""
+    for route in routes:
+        if hasattr(route, "methods") and hasattr(route, "path"):
+            yield route
+        else:  # FastAPI keeps an included router as one
+            yield from all_of(route.effective_candidates())
+
+
 def routes_of(app: Any) -> set[str]:
     """Every method and path that an app answers, those outside of its description among them."""
-
-    def all_of(routes: Any) -> Iterator[Route]:
-        for route in routes:
-            if hasattr(route, "methods") and hasattr(route, "path"):
-                yield route
-            else:  # FastAPI keeps an included router as one
-                yield from all_of(route.effective_candidates())
 
     found = set()
     for route in all_of(app.routes):
