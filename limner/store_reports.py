@@ -83,10 +83,13 @@ class TraceCounts(ResponseModel):
     """Those that the files showed before it: only of these does the search tell something."""
 
     shared: int
-    """Traces left out, because pictures or sentences that stay have the same bytes."""
+    """Traces left out, because pictures, sentences or settings that stay have the same bytes."""
 
     short: int
     """Traces left out, because they are too short or too plain to be told from other bytes."""
+
+    model: int = 0
+    """Those that stand in the files of the store's model, which an erasure leaves as they are."""
 
 
 _NO_TRACES = TraceCounts(searched=0, visible=0, shared=0, short=0)

@@ -431,13 +431,10 @@ class IndexReport(ResponseModel):
 
     added: int = 0
     """Added."""
-
     updated: int = 0
     """Replaced, because their bytes or metadata changed."""
-
     unchanged: int = 0
     """Left as they were."""
-
     skipped: tuple[tuple[str, str], ...] = ()
     """Path and reason of each unreadable file; its old row stays."""
     passed_over: dict[str, int] = {}
@@ -447,6 +444,8 @@ class IndexReport(ResponseModel):
     unused_metadata: tuple[str, ...] = ()
     """Paths in the metadata that are none of the pictures."""
 
+    forgotten: int = 0
+    """Sentences that were removed: the file of the picture that they described is now one of another identity."""
     sentences: SentencesReport | None = Field(default=None, exclude_if=_is_none)
     """The sentences of a dataset; absent if none was indexed."""
 

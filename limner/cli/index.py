@@ -296,6 +296,10 @@ def _say(summary: "IndexReport", folder: object, pictures: int) -> None:
         f"{folder}: {pictures} pictures; {summary.added} added, {summary.updated} updated, "
         f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped{_passed_over(summary)}"
     )
+    if summary.forgotten:
+        out.print(
+            f"{summary.forgotten} sentences removed, which described pictures that were replaced by others'"
+        )
     if sentences is not None:
         out.print(
             f"sentences: {sentences.added} added, {sentences.unchanged} unchanged, "
@@ -330,5 +334,6 @@ def _indexed(summary: "IndexReport", folder: object, pictures: int) -> Indexed:
         skipped=summary.skipped,
         passed_over=summary.passed_over,
         unused_metadata=summary.unused_metadata,
+        forgotten=summary.forgotten,
         sentences=summary.sentences,
     )

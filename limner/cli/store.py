@@ -372,6 +372,8 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
     )
     if traces.shared or traces.short:
         out.print(f"not searched for: {traces.shared} that others share, {traces.short} that are too short")
+    if traces.model:
+        out.print(f"{traces.model} stand in the files of the store's model, which stay as they are")
     for one in report.found:
         out.print(f"left in {one.file}: {one.kind} ({one.count})")
     if report.learnt:

@@ -12,7 +12,7 @@ from jaxtyping import Bool
 
 from limner.errors import SettingsError
 from limner.search.conditions import Condition
-from limner.search.entry import FIELDS, StoredImage, keys_of
+from limner.search.entry import FIELDS, StoredImage, key_of, keys_of
 from limner.search.metadata_index import MetadataIndex
 from limner.search.store_files import StoreFiles
 from limner.wire import Where, where_strings
@@ -27,6 +27,8 @@ class Erasable:
     - `unknown`: the keys and paths among them of which it holds nothing.
     - `unmet`: conditions that no image meets, `identity=NAME` among them; if each is met, but not all by one, these
       together.
+    - `ownerless`: number of sentences of images that the store does not hold, if images were named by what only their
+      rows tell; some could be theirs.
     - `similar`: identities and paths that it holds, and that look like those that were asked for.
     """
 
@@ -36,6 +38,7 @@ class Erasable:
     unknown: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()
     similar: tuple[str, ...] = ()
+    ownerless: int = 0
 
     @property
     def keys(self) -> list[str]:
@@ -79,10 +82,12 @@ def chosen_by(
     images.sort(key=lambda image: image.path)
     erased = {image.path for image in images}
     sentences = files.sentences.all(["id", "path"])
-    # also those of a named path without an image
+    described = sentences["path"].to_pylist()
+    # also those of a named path or key without an image
     theirs = _below(sentences["path"], wanted) | np.array(
-        [path in erased for path in sentences["path"].to_pylist()], bool
+        [path is not None and (path in erased or key_of(path) in keys) for path in described], bool
     )
+    held = {*rows["path"].to_pylist(), None} if met else {*described}
     asked = [("id", key) for key in sorted(keys)]
     asked += [("path", path) for path in wanted if keys_of([path])]
     asked += [("id", key) for key in keys_of(wanted)]
@@ -101,6 +106,7 @@ def chosen_by(
             *_similar_identities(identities, set(rows["identity"].to_pylist())),
             *_similar_paths(wanted, {*rows["path"].to_pylist(), *sentences["path"].to_pylist()}),
         ),
+        sum(not one and path not in held for one, path in zip(theirs, described, strict=True)),
     )
 
 

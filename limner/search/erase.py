@@ -61,8 +61,11 @@ _LOOKED_UP = 1024  # rows that are looked up by their keys at once
 _IMAGES = 64  # images whose bytes are in memory: 13 MB of region features of 7 × 7 × 2048
 _TRACED = 20_000  # rows whose traces are searched for; they take 6 KB of memory each
 _PLACES = ["id", *PLACE]
-_OTHERS = (FILE, CALIBRATION, MODEL_FOLDER)
+_OWNERLESS = "sentences of pictures that the store does not hold, perhaps of these; erase them by their paths"
+_FACTS = (FILE, CALIBRATION)
 """Files of a store that hold nothing of its images; what is in them is no trace of one."""
+_OTHERS = (*_FACTS, MODEL_FOLDER)
+"""Files that an erasure leaves as they are."""
 
 
 def erase(
@@ -104,6 +107,7 @@ def erase(
             # the bytes of an image that goes may lie where those of one that stays should
             expect_own_bytes(files, old.places)
         with files.taking_over() as manifest:
+            in_model = len(set(_in_files(files, traces.search(), (MODEL_FOLDER,))))
             shared, visible = _written_anew(files, manifest, chosen, old, traces, tell)
             # before the rows go: killed in between, the same call still knows whose lines these are. Servers wait for
             # the log until the rows have gone, or they would add lines of what they have found until then
@@ -118,6 +122,10 @@ def erase(
         # after the rows have gone: killed in between, the next call finds files that no row names
         removed = [] if added is None else added.remove_leftovers(files)
         proof = _proof(files, added, traces, shared, visible, tell)
+        proof["traces"] = proof["traces"].model_copy(update={"model": in_model})
+        if chosen.ownerless:
+            left = Remains(file=f"{files.sentences.name}.lance", kind=_OWNERLESS, count=chosen.ownerless)
+            proof["found"] = (*proof["found"], left)
         if audit is not None:
             with reached("the audit log", "read"):
                 if count := audit.left(_keys(chosen)):
@@ -221,7 +229,7 @@ def _written_anew(
 ) -> tuple[int, set[bytes]]:
     """Write the next generation's tables and segments; count the traces that stay, and tell the visible others."""
     search = traces.search()
-    shared, visible = set(_in_others(files, search)), set(_in_old(files, old, search))
+    shared, visible = set(_in_files(files, search, _FACTS)), set(_in_old(files, old, search))
     gone = {"pictures": set(chosen.keys), "sentences": set(chosen.sentences)}
     try:
         moved = {"pictures": _moved(files, old)}
@@ -311,10 +319,10 @@ def _in_new_places(rows: pa.Table, moved: Mapping[str, tuple[str, int]]) -> pa.T
     return rows.set_column(rows.schema.get_field_index(DIGEST), field, pa.array(digests, field.type))
 
 
-def _in_others(files: StoreFiles, search: TraceSearch) -> Iterator[bytes]:
-    """Traces in the files of a store that hold nothing of its images."""
+def _in_files(files: StoreFiles, search: TraceSearch, names: Collection[str]) -> Iterator[bytes]:
+    """Traces in files and folders of a store."""
     for path, name in _files(files):
-        if Path(name).parts[0] in _OTHERS:
+        if Path(name).parts[0] in names:
             yield from (trace for _, trace in search.in_file(path))
 
 
@@ -423,7 +431,13 @@ def _proof(
         shared=shared + len(stay),
         short=traces.short,
     )
-    return {"traces": counts, "files": len(below), "bytes": total, "found": tuple(remains)}
+    # a file of another program may have a name that is no UTF-8, which no answer over HTTP can hold
+    told = (one.model_copy(update={"file": _told(one.file)}) for one in remains)
+    return {"traces": counts, "files": len(below), "bytes": total, "found": tuple(told)}
+
+
+def _told(name: str) -> str:
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _in_rows(files: StoreFiles, search: TraceSearch) -> Iterator[tuple[str, bytes]]:

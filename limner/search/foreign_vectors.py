@@ -25,7 +25,7 @@ from jaxtyping import Float
 from limner.errors import DataError, ImageError, LimnerError, SettingsError, StoreError
 from limner.evaluation.arrays import checked_arrays, unit_rows
 from limner.search.entry import StoredImage
-from limner.search.image_look import Note, Seen, look_at
+from limner.search.image_look import Note, Seen, is_another, look_at
 from limner.search.index import notes_of
 from limner.search.manifest import FILE as MANIFEST
 from limner.search.store_files import StoreFiles
@@ -185,7 +185,7 @@ def index_vectors(
     stand where the metadata name none. Raises `StoreError`, and `DataError` for metadata that JSON cannot hold.
     """
     notes = notes_of(_with_identities(given, metadata or {}))
-    counts, skipped = {"added": 0, "updated": 0, "unchanged": 0}, list[tuple[str, str]]()
+    counts, skipped = {"added": 0, "updated": 0, "unchanged": 0, "forgotten": 0}, list[tuple[str, str]]()
     vectors = dict(zip(given.paths, given.vectors, strict=True))
     with files.writing(), ThreadPoolExecutor(workers or os.cpu_count() or 1) as threads:
         stored = files.entries(given.paths)
@@ -214,6 +214,14 @@ def index_vectors(
                     elif seen.write:
                         kept.append(seen.entry)
                 if fresh:
+                    # before the rows: killed in between, the next call still knows whose sentences these were
+                    counts["forgotten"] += files.forget_sentences(
+                        [
+                            seen.entry.path
+                            for seen in fresh
+                            if is_another(stored.get(seen.entry.path), seen.entry)
+                        ]
+                    )
                     rows = np.stack([vectors[seen.entry.path] for seen in fresh]).astype(np.float32)
                     writer.add([seen.entry for seen in fresh], rows, None, [seen.thumbnail for seen in fresh])
                 if kept:

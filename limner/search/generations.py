@@ -58,6 +58,14 @@ def newer(folder: StorePath, generation: int) -> set[int]:
         return {number for number in found if not (folder / f".generation-{number}.partial").exists()}
 
 
+def earlier_tables(folder: StorePath, manifest: StoreManifest) -> list[str]:
+    """Names of the tables of earlier generations: of a writer that ended before it had removed them."""
+    found = {name: _number(name) for name in _names(folder) if name.endswith(".lance")}
+    return sorted(
+        name for name, number in found.items() if number is not None and number < manifest.generation
+    )
+
+
 def remove_others(folder: StorePath, manifest: StoreManifest) -> None:
     """Remove tables of other generations, and files that were never finished.
 

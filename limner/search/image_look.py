@@ -39,6 +39,14 @@ class Seen:
     thumbnail: bytes | None = None
 
 
+def is_another(before: StoredImage | None, now: StoredImage) -> bool:
+    """True if a file was replaced by the picture of another identity: sentences that described it are not of the new.
+
+    An edited picture of the same identity keeps them, and so does one that is told to be of somebody else.
+    """
+    return before is not None and before.sha256 != now.sha256 and before.identity != now.identity
+
+
 def look_at(
     path: str, stored: StoredImage | None, note: Note | None, prepare: Callable[[str], Pixels]
 ) -> Seen | str:

@@ -23,7 +23,7 @@ from limner.data.records import Dataset
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
 from limner.search.entry import StoredImage, to_json
 from limner.search.find_pictures import find_pictures
-from limner.search.image_look import Note, Seen, look_at
+from limner.search.image_look import Note, Seen, is_another, look_at
 from limner.search.metadata import read_metadata
 from limner.search.store_files import StoreFiles, store_for
 from limner.search.store_path import StorePath, store_path
@@ -198,7 +198,7 @@ def index_pictures(
         skipped = list(found.unlisted)
         # one thread encodes: a second batch at the same time would share its cores with the first one
         with ThreadPoolExecutor(workers) as threads, ThreadPoolExecutor(1) as encoding:
-            writer = _Writer(encoder, store, batch_size, encoding)
+            writer = _Writer(encoder, store, stored, batch_size, encoding)
             try:
                 # two batches decoded ahead, one that is encoded, one that is written: the four that memory holds
                 for done, (path, seen) in enumerate(_ahead(threads, look, pictures, 2 * batch_size), start=1):
@@ -233,10 +233,16 @@ class _Writer:
     """Gathers images into batches, encodes each in a separate thread, and writes the one before meanwhile."""
 
     def __init__(
-        self, encoder: Encoder, store: StoreFiles, batch_size: int, thread: ThreadPoolExecutor
+        self,
+        encoder: Encoder,
+        store: StoreFiles,
+        stored: Mapping[str, StoredImage],
+        batch_size: int,
+        thread: ThreadPoolExecutor,
     ) -> None:
         self.encoder, self.store, self.batch_size = encoder, store, batch_size
-        self.counts = {"added": 0, "updated": 0, "unchanged": 0}
+        self.counts = {"added": 0, "updated": 0, "unchanged": 0, "forgotten": 0}
+        self._stored = stored
         self._thread = thread
         self._writer = store.writer()
         self._fresh: list[Seen] = []
@@ -303,6 +309,10 @@ class _Writer:
             self._commit_if_due()
 
     def _add(self, batch: _Batch) -> None:
+        # before the rows: killed in between, the next call still knows whose sentences these were
+        self.counts["forgotten"] += self.store.forget_sentences(
+            [entry.path for entry in batch.entries if is_another(self._stored.get(entry.path), entry)]
+        )
         self._writer.add(batch.entries, batch.vectors, batch.region_features, batch.thumbnails)
         self._commit_if_due()
 

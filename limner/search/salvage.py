@@ -145,7 +145,8 @@ class Salvage:
             versions.sort(key=lambda version: version != fitting)
             whole: set[str] = set()
             opened: set[str] = set()
-            earlier = False
+            # where none is the one on record, nobody can tell what was deleted after the first that can be read
+            earlier = self.record is not None and fitting is None
             for version in versions:
                 names = self._data_files(version)
                 # only other files can have other rows: without this, what was deleted would come back from any version

@@ -119,7 +119,12 @@ class Segments:
             try:
                 if isinstance(self._folder, Path):
                     with os.scandir(self._folder) as entries:
-                        return {entry.name: entry.stat().st_size for entry in entries}
+                        # somebody's folder is no segment: it could not be removed as one, and would end each change
+                        return {
+                            entry.name: entry.stat().st_size
+                            for entry in entries
+                            if not entry.is_dir(follow_symlinks=False)
+                        }
                 found = self._folder.fs.ls(self._folder.path, detail=True, refresh=True)
             except FileNotFoundError:
                 return {}

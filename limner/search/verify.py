@@ -16,7 +16,7 @@ from limner.errors import LimnerError, StoreError
 from limner.search.commits import State, digest_sum
 from limner.search.compaction import segment_names
 from limner.search.entry import FIELDS, PLACE, StoredImage
-from limner.search.generations import newest_manifest
+from limner.search.generations import earlier_tables, newest_manifest
 from limner.search.manifest import IN_STORE
 from limner.search.row_digests import DIGEST, damaged
 from limner.search.segments import MissingSegmentError
@@ -52,6 +52,7 @@ BESIDE = ("model", "calibration")
 
 STALE = {
     "unused": "segments that no picture names; the next change removes them",
+    "generation": "tables of an earlier generation, with what was erased from it; the next change removes them",
     "table": "no table of pictures: nothing was indexed yet, or it is gone",
     "missing": "pictures whose file is gone (`limner store delete STORE --missing`)",
     "changed": "pictures whose file has changed since (`limner index` again)",
@@ -132,6 +133,8 @@ def _verify_content(
         _verify_pictures(findings, files, hashes, workers, progress)
     except StoreError as error:
         findings.note("files", str(error))
+    for name in earlier_tables(files.folder, files.manifest):
+        findings.note("generation", name)
     try:
         _verify_sentences(findings, files)
     except StoreError as error:
