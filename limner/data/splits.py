@@ -117,8 +117,9 @@ def hold_out(dataset: Dataset, share: float = 0.05) -> Dataset:
     **Decided**: training selects on validation only, so ICFG-PEDES, published with two splits, gives up a twentieth of
     its training identities, the same ones every time.
     """
+    splits = {record.split for record in dataset.records}
     # A set that has one keeps it, so that a copy with published splits is not cut a second time.
-    if any(record.split == "val" for record in dataset.records):
+    if "val" in splits or "train" not in splits:
         return dataset
     records = tuple(
         replace(record, split="val")
