@@ -139,7 +139,8 @@ def write_mals(root: Path, rows: Sequence[Row]) -> str:
             for number, row in enumerate(part)
         ]
         (root / "gene_attrs" / f"g_{name}_attrs.json").write_text(json.dumps(entries))
-        _pictures(root / "gene_crop" / name, part)
+        for row in part:
+            draw(root / "gene_crop" / name / row.file, rows.index(row))
     return f"mals:{root}"
 
 

@@ -11,7 +11,7 @@ Each picture is a group. No file names a split: all is for training, and a twent
 JSON form is the one that its authors' training code reads.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,12 +19,12 @@ from typing import Any
 from limner.data.readers.karpathy import image_groups
 from limner.data.readers.parquet import read_parquet
 from limner.data.readers.parsing import (
-    PICTURE_FOLDERS,
     AnnotationEntry,
     is_there,
     locate,
     parse_json,
     read_text,
+    roots_of,
     shown,
 )
 from limner.data.records import Dataset, Record
@@ -38,8 +38,6 @@ WEBPERSON_FILE = "100w.json"
 
 _MALS_FOLDER, _MALS_FILES = "gene_attrs", "g_*_attrs.json"
 _CAPTION_FOLDERS = ("", "caption", "captions")
-# APTM's readme keeps annotations and pictures apart, below one folder; LUPerson's pictures have a folder of their own.
-_FOLDERS = (*PICTURE_FOLDERS, "MALS", "images/MALS", "LUPerson-MLLM", "LUPerson_images/LUPerson-MLLM")
 
 
 @dataclass
@@ -72,7 +70,9 @@ def read_mals(path: Path, source: str) -> Dataset:
         for entry in _entries(file):
             metadata = {key: value for key, value in entry.values.items() if key not in ("image", "caption")}
             pictures.append(_Picture(entry.path("image"), [entry.text("caption")], metadata))
-    return _for_training(files[0], pictures, source)
+    roots = roots_of(files[0], _MALS_FOLDER)
+    # APTM's readme has the annotations in data/ and the pictures in images/MALS/ beside it.
+    return _for_training(files[0], pictures, source, (*roots, roots[-1].parent / "images" / "MALS"))
 
 
 def read_luperson(path: Path, source: str) -> Dataset:
@@ -95,7 +95,9 @@ def read_luperson(path: Path, source: str) -> Dataset:
             entry = AnnotationEntry(file, shown(name), {"path": name, "caption": caption})
             picture = _Picture(PurePosixPath(entry.path("path").name))
             pictures.setdefault(picture.path.name, picture).sentences.append(entry.text("caption"))
-    return _for_training(files[0], list(pictures.values()), source)
+    root = file.parent.parent if file.parent.name in _CAPTION_FOLDERS else file.parent
+    own = (root / "LUPerson-MLLM", root / "LUPerson_images" / "LUPerson-MLLM")
+    return _for_training(files[0], list(pictures.values()), source, (*own, root))
 
 
 def read_webperson(path: Path, source: str) -> Dataset:
@@ -112,16 +114,14 @@ def read_webperson(path: Path, source: str) -> Dataset:
             captions = AnnotationEntry.of(file, f"{entry.place}: {shown(name)}", entry.values[name])
             path_ = AnnotationEntry(file, entry.place, {"picture": name}).path("picture")
             pictures.append(_Picture(path_, [captions.text("caption1"), captions.text("caption2")]))
-    return _for_training(file, pictures, source)
+    return _for_training(file, pictures, source, (file.parent,))
 
 
-def _for_training(file: Path, pictures: list[_Picture], source: str) -> Dataset:
+def _for_training(file: Path, pictures: list[_Picture], source: str, roots: Sequence[Path]) -> Dataset:
     if not pictures:
         raise DataError(f"{file}: no picture is listed")
     paths = [picture.path for picture in pictures]
-    # The annotations may lie in a folder of their own, and that one beside the folder of the pictures.
-    roots = (file.parent, file.parent.parent, file.parent.parent.parent)
-    image = locate(file, paths, roots=roots, folders=_FOLDERS)
+    image = locate(file, paths, roots=roots)
     records = tuple(
         Record(image(picture.path), tuple(picture.sentences), group, None, picture.metadata)
         for picture, group in zip(pictures, image_groups(paths), strict=True)

@@ -150,4 +150,5 @@ def _is_plain(of: "pa.DataType") -> bool:
     if types.is_struct(of):
         return all(_is_plain(field.type) for field in of)
     is_text = types.is_string(of) or types.is_large_string(of)
-    return bool(is_text or types.is_integer(of) or types.is_floating(of) or types.is_boolean(of))
+    is_number = types.is_integer(of) or types.is_floating(of) or types.is_boolean(of)
+    return bool(is_text or is_number or types.is_null(of))

@@ -3,7 +3,7 @@
 Parquet files and tar archives come from many hands, so that columns are recognised by the names that are usual:
 
 - captions: `caption`, `text`, `sentence` or `description`, also in the plural and numbered (`caption1`), each a string
-  or a list of strings; where several of these families are there, the first one counts;
+  or a list of strings; where a row has several of these families, the first one counts;
 - `identity`, `person_id` or `pid`; `id` where some value repeats, since it numbers the rows elsewhere;
 - `split`, else the word that the shard's name or folder begins with (`train-00000-of-00010.parquet`, `val/0.tar`);
 - `labels` (names), `language` and `languages` as in a captions file of one's own (`folder`).
@@ -91,7 +91,7 @@ def read_shards(path: Path, files: Sequence[Path], source: str, reading: Reading
         ]
     if not rows:
         raise DataError(f"{path}: no picture was found in {len(files)} shards")
-    captions = _caption_keys(path, [row.values for row, _, _ in rows])
+    captions = _caption_families(path, [row.values for row, _, _ in rows])
     identity = _identity_key([row.values for row, _, _ in rows])
     by_name = {file: _split_of_name(file, base) for file in files}
     records = tuple(
@@ -107,17 +107,20 @@ def _record(
     row: AnnotationEntry,
     picture: UnpackedPicture,
     group: str,
-    captions: Sequence[str],
+    families: Sequence[Sequence[str]],
     identity: str | None,
     split: str | None,
 ) -> Record:
+    # By row: of tar archives, some samples may have captions in JSON and others a text alone.
+    captions = next((family for family in families if any(key in row.values for key in family)), ())
     sentences = tuple(sentence for key in captions for sentence in _sentences(row, key))
     languages = (
         row.languages() if row.values.get("languages") is not None else (row.language(),) * len(sentences)
     )
     # A class label is a number in many sets; only names are labels here.
     labels = row.labels() if _names(row.values.get("labels")) else ()
-    used = {*captions, identity, "split", "language", "languages", *(["labels"] if labels else [])}
+    # Downloaders write a caption to `.txt` and to JSON.
+    used = {*captions, identity, "txt", "split", "language", "languages", *(["labels"] if labels else [])}
     metadata = {
         key: value for key, value in row.values.items() if key not in used and value not in (None, "")
     }
@@ -141,17 +144,17 @@ def _sentences(row: AnnotationEntry, key: str) -> Iterator[str]:
         yield sentence
 
 
-def _caption_keys(path: Path, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The columns of the first family of caption names that any row has, in the order of the columns."""
+def _caption_families(path: Path, rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """The columns of captions of each family that is there, in the order of the columns."""
     keys = dict.fromkeys(key for row in rows for key in row)
     found = [(key, name[1].lower()) for key in keys if (name := _CAPTION.fullmatch(key))]
-    for family in _FAMILIES:
-        if columns := [key for key, of in found if of == family]:
-            return columns
-    raise DataError(
-        f"{path}: a column of captions was expected (caption, captions, caption1, text, sentences …), "
-        f"got {shown(', '.join(keys) or 'none')}"
-    )
+    families = [[key for key, of in found if of == family] for family in _FAMILIES]
+    if not found:
+        raise DataError(
+            f"{path}: a column of captions was expected (caption, captions, caption1, text, sentences …), "
+            f"got {shown(', '.join(keys) or 'none')}"
+        )
+    return [family for family in families if family]
 
 
 def _identity_key(rows: Sequence[Mapping[str, Any]]) -> str | None:

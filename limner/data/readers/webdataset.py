@@ -12,6 +12,7 @@ import io
 import tarfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
@@ -54,6 +55,11 @@ def read_webdataset(path: Path, source: str) -> Dataset:
 
 
 def _samples(archive: Path) -> Iterator[Sample]:
+    with _named(archive):
+        yield from _checked(archive)
+
+
+def _checked(archive: Path) -> Iterator[Sample]:
     seen: set[str] = set()
     for files in _grouped(archive):
         place = f"sample {shown(files.key)}"
@@ -62,7 +68,7 @@ def _samples(archive: Path) -> Iterator[Sample]:
         seen.add(files.key)
         if len(files.pictures) != 1:
             names = ", ".join((*files.pictures, *files.texts))
-            raise DataError(f"{archive}: {place}: one picture was expected, got {shown(names)}")
+            raise DataError(f"{archive}: {place}: one picture was expected, got {shown(names or 'none')}")
         (ending, content), *_ = files.pictures.items()
         yield Sample(place, f"{files.key}.{ending}", content, _values(archive, place, files.texts))
 
@@ -92,13 +98,14 @@ def _grouped(archive: Path) -> Iterator[_Files]:
         first, _, ending = path.name.partition(".")
         key, ending = str(path.with_name(first)) if first else "", ending.lower()
         # macOS leaves "._0001.jpg" beside each file, and some writers "__info__.json".
-        if not key or first.startswith("__"):
+        if not key or not ending or first.startswith("__"):
             continue
         if current is None or current.key != key:
             if current is not None:
                 yield current
             current = _Files(key)
-        is_picture = is_picture_name(f"a.{ending}")
+        # "0001.seg.png" is a further picture of a sample, and none of its own.
+        is_picture = "." not in ending and is_picture_name(f"a.{ending}")
         if not is_picture and ending not in _TEXTS:
             continue
         held = current.pictures if is_picture else current.texts
@@ -122,15 +129,21 @@ def _content(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, what:
 
 def _members(archive: Path) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
     """The regular files of an archive with their names, and the archive to read them from."""
+    with tarfile.open(archive) as tar:
+        while (member := tar.next()) is not None:
+            # Not links: one may point anywhere, and a sample's file is a file.
+            if member.isreg():
+                yield member.name, member, tar
+            # Else the list of all members so far stays in memory.
+            tar.members.clear()  # type: ignore[attr-defined]
+        _ended(tar)
+
+
+@contextmanager
+def _named(archive: Path) -> Iterator[None]:
+    """Turn what reading an archive raises into one line."""
     try:
-        with tarfile.open(archive) as tar:
-            while (member := tar.next()) is not None:
-                # Not links: one may point anywhere, and a sample's file is a file.
-                if member.isreg():
-                    yield member.name, member, tar
-                # Else the list of all members so far stays in memory.
-                tar.members.clear()  # type: ignore[attr-defined]
-            _ended(tar)
+        yield
     except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error, LZMAError) as error:
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise DataError(f"{archive}: a tar archive was expected, it cannot be read ({reason})") from None
