@@ -42,7 +42,7 @@ _CAPTION_FOLDERS = ("", "caption", "captions")
 
 @dataclass
 class _Picture:
-    """What the annotation files say of one picture."""
+    """A picture with all that the annotation files say of it."""
 
     path: PurePosixPath
     sentences: list[str] = field(default_factory=list)

@@ -76,12 +76,10 @@ Damage = Callable[[Path], object]
     [
         lambda entry: next(entry.glob("*.jpg")).unlink(),
         lambda entry: next(entry.glob("*.jpg")).write_bytes(b""),
-        lambda entry: (entry / "samples.json").unlink(),
-        lambda entry: (entry / "samples.json").write_text("{}"),
-        lambda entry: (entry / "samples.json").write_text(
-            (entry / "samples.json").read_text().replace('"a"', '"b"')
-        ),
-        lambda entry: (entry / "samples.json").write_bytes(b"\xff"),
+        lambda entry: (entry / "samples").unlink(),
+        lambda entry: (entry / "samples").write_text("{}"),
+        lambda entry: (entry / "samples").write_text((entry / "samples").read_text().replace('"a"', '"b"')),
+        lambda entry: (entry / "samples").write_bytes(b"\xff"),
         lambda entry: shutil.rmtree(entry),
     ],
 )
