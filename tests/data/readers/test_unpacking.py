@@ -1,6 +1,7 @@
 import logging
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,6 +120,18 @@ def test_what_a_killed_process_leaves_is_not_used(
     # The finished shard is kept, the other one is unpacked anew.
     assert [archive.name for archive in read] == ["train-1.tar"]
     assert not list(cache.glob("*.part"))
+
+
+def test_two_that_want_a_shard_at_once_unpack_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = shard(tmp_path, 40)
+    read = count_reading(monkeypatch)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(images, [source] * 4))
+    assert all(one == found[0] for one in found)
+    assert len(found[0]) == 40
+    assert len(read) == 1
 
 
 def test_nothing_stays_of_a_shard_that_is_damaged_or_interrupted(tmp_path: Path, cache: Path) -> None:
