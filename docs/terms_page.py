@@ -30,8 +30,8 @@ def terms_page(note: str) -> str:
         "The licence of weights says nothing of the pictures that they learnt from. What the pairs were trained on is "
         "in their own cards; whether people are in it is unknown here, and likely for pictures of the web.",
         "## Your own data",
-        "The terms of a `folder:` dataset are unknown until its owner states them, in a file `terms.json` in the "
-        "folder that you name, or beside the annotation file if you name that:",
+        "The terms of a dataset in `folder:`, `parquet:` or `webdataset:` are unknown until its owner states them, in "
+        "a file `terms.json` in the folder that you name, or beside the annotation file if you name that:",
         '```json\n{"name": "Shop 2026", "licence": "consent of everybody shown, until 2027", "people": "yes"}\n```',
         "It may hold the columns of the first table: "
         + ", ".join(f"`{name}`" for name in TermsOfUse.model_fields)

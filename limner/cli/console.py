@@ -4,6 +4,7 @@ rich draws tables and progress bars, and is imported only where one is drawn: it
 `limner recipes list` takes.
 """
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,6 +71,22 @@ class Screen:
 
 out = Screen("stdout")
 err = Screen("stderr")
+
+
+class _Lines(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        err.print(self.format(record))
+
+
+def show_log_lines() -> None:
+    """Print what `limner.data` logs of long work, such as the unpacking of shards, a line each on stderr."""
+    log = logging.getLogger("limner.data")
+    # Commands run several times in one process in tests and notebooks.
+    if not any(isinstance(handler, _Lines) for handler in log.handlers):
+        log.addHandler(_Lines())
+        log.setLevel(logging.INFO)
+        # A handler of the root logger would print the line once more.
+        log.propagate = False
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from limner.cli.commands import COMMANDS
+from limner.cli.console import show_log_lines
 from limner.cli.interrupts import check
 
 
@@ -80,4 +81,4 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:
-    pass
+    show_log_lines()

@@ -56,8 +56,11 @@ class Edition:
             for names, expected in self.splits.items()
             if expected.pictures is not None
         ]
-        return sum(apart) / len(apart)
+        # No count of pictures is known of PRW-TPS-CN.
+        return sum(apart) / len(apart) if apart else 0.0
 
+
+_WHOLE = "train+val+test"
 
 EDITIONS: Mapping[str, tuple[Edition, ...]] = {
     "flickr8k": (
@@ -119,6 +122,18 @@ EDITIONS: Mapping[str, tuple[Edition, ...]] = {
             },
         ),
     ),
+    # Sizes of the splits were not found for the sets from here to WebPerson: whole sets are counted.
+    "ufine6926": (
+        Edition("UFine6926", {_WHOLE: Counts(26206, 52412, 6926)}),
+        Edition("UFine3C", {"test": Counts(7446, 37939, 2250)}),
+    ),
+    "vn3k": (Edition("3000VnPersonSearch", {_WHOLE: Counts(6302, 12602, 3000)}),),
+    "prw-tps-cn": (Edition("PRW-TPS-CN", {_WHOLE: Counts(sentences=47102)}),),
+    "synth-pedes": (Edition("SYNTH-PEDES", {_WHOLE: Counts(4791711, 12138157, 312321)}),),
+    "mals": (Edition("MALS", {_WHOLE: Counts(1510330, 1510330)}),),
+    # Its authors call it 1.0 million pictures; so many names are in the four files.
+    "luperson-mllm": (Edition("LUPerson-MLLM", {_WHOLE: Counts(1020022)}),),
+    "webperson": (Edition("WebPerson-5M", {_WHOLE: Counts(5002723)}),),
     "cub": (
         Edition(
             "CUB-200-2011 with Reed's sentences",

@@ -112,13 +112,15 @@ def assign_counts(dataset: Dataset, seed: int, val: int, test: int) -> Dataset:
 
 
 def hold_out(dataset: Dataset, share: float = 0.05) -> Dataset:
-    """Make a validation split of a share of the training groups, where the published set has none.
+    """Make a validation split of a share of the training groups if a set has training data and no such split.
 
     **Decided**: training selects on validation only, so ICFG-PEDES, published with two splits, gives up a twentieth of
-    its training identities, the same ones every time.
+    its training identities, the same ones every time. So do sets that are all for training, and those of which no
+    validation split is known.
     """
+    splits = {record.split for record in dataset.records}
     # A set that has one keeps it, so that a copy with published splits is not cut a second time.
-    if any(record.split == "val" for record in dataset.records):
+    if "val" in splits or "train" not in splits:
         return dataset
     records = tuple(
         replace(record, split="val")

@@ -113,6 +113,65 @@ TERMS: Mapping[str, TermsOfUse] = {
         checked="2026-11-24: the readme of its repository, which links the files and states no licence; the page of "
         "MSMT17 was not opened",
     ),
+    "ufine6926": TermsOfUse(
+        name="UFine6926 and UFine3C",
+        source="Zuo et al., UFineBench, CVPR 2024; github.com/Zplusdragon/UFineBench",
+        licence="given on a signed licence agreement; research; not to be redistributed, modified or used commercially "
+        "without its authors' approval; the privacy of those shown is to be protected",
+        people="yes",
+        checked="2026-11-25: the readme and UFineBench_License.pdf of its repository; where its pictures are from was "
+        "not read",
+    ),
+    "vn3k": TermsOfUse(
+        name="3000VnPersonSearch (VN3K)",
+        source="Pham et al., Multimedia Tools and Applications 81, 2022",
+        licence="academic research only, non-commercial; given on a signed commitment; faces are blurred",
+        people="yes",
+        checked="2026-11-25: the set's page on its authors' site, in a stored copy of the site's source; the terms of "
+        "the English translations were not found",
+    ),
+    "prw-tps-cn": TermsOfUse(
+        name="PRW-TPS-CN",
+        source="Wu and Ma, arXiv 2312.14834, 2023",
+        people="yes",
+        composed_of=("PRW",),
+        checked="2026-11-25: the paper's abstract, which says that it is based on PRW; no page or licence of the set "
+        "was found, and the terms of PRW were not read",
+    ),
+    "synth-pedes": TermsOfUse(
+        name="SYNTH-PEDES",
+        source="Zuo et al., PLIP, NeurIPS 2024; github.com/Zplusdragon/PLIP",
+        licence="research only, any commercial use is forbidden",
+        people="yes",
+        composed_of=("LUPerson-NL", "LPW"),
+        checked="2026-11-25: the readme of its repository, whose MIT licence is of the code; the paper says "
+        "what its pictures are from; the terms of these two were not read",
+    ),
+    "mals": TermsOfUse(
+        name="MALS",
+        source="Yang et al., APTM, MM 2023; github.com/Shuyu-XJTU/APTM",
+        licence="research only, any commercial use is forbidden",
+        people="yes",
+        checked="2026-11-25: the readme of its repository, whose MIT licence is of the code; it says that the pictures "
+        "were generated; whether they resemble anybody is unknown",
+    ),
+    "luperson-mllm": TermsOfUse(
+        name="LUPerson-MLLM",
+        source="Tan et al., CVPR 2024; github.com/WentaoTan/MLLM4Text-ReID; "
+        "huggingface.co/datasets/TwT-6/MLLM4Text-ReID",
+        licence="pictures: LUPerson, research only, commercial use is forbidden; captions: unknown",
+        people="yes",
+        composed_of=("LUPerson",),
+        checked="2026-11-25: the readmes of its repository and of github.com/DengpanFu/LUPerson",
+    ),
+    "webperson": TermsOfUse(
+        name="WebPerson",
+        source="Zheng et al., GA-DMS, EMNLP 2025; huggingface.co/datasets/Kaichengalex/WebPerson-5M",
+        people="yes",
+        composed_of=("COYO-700M",),
+        checked="2026-11-25: its card, in a stored copy, names no licence; the MIT licence of its repository is of the "
+        "code; the pictures are of the web, and the terms of COYO-700M were not read",
+    ),
     "cub": TermsOfUse(
         name="CUB-200-2011 with Reed's sentences",
         source="Wah et al., CNS-TR-2011-001, 2011; Reed et al., CVPR 2016",
@@ -140,8 +199,17 @@ TERMS: Mapping[str, TermsOfUse] = {
     "folder": TermsOfUse(
         name="Your own pictures", source="your folder", checked="the folder states no terms"
     ),
+    "parquet": TermsOfUse(
+        name="Your own Parquet shards", source="your folder", checked="the folder states no terms"
+    ),
+    "webdataset": TermsOfUse(
+        name="Your own tar shards", source="your folder", checked="the folder states no terms"
+    ),
 }
 """Terms by format; "people" are drawn in the form of CUHK-PEDES and say so in their folder."""
+
+OWN = ("folder", "parquet", "webdataset")
+"""Formats of the user's own pictures, whose terms are those that the folder states."""
 
 WEIGHTS: Mapping[str, TermsOfUse] = {
     "imagenet": TermsOfUse(

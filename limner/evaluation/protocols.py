@@ -266,6 +266,9 @@ _ALL = (
     Protocol("cuhk-pedes", "Li et al., CVPR 2017; 3,074 test images of 1,000 persons", _PERSONS),
     Protocol("icfg-pedes", "Ding et al., 2021; 19,848 test images of 1,000 persons", _PERSONS),
     Protocol("rstpreid", "Zhu et al., MM 2021; 1,000 test images of 200 persons", _PERSONS),
+    Protocol("ufine6926", "Zuo et al., CVPR 2024; the test split of UFine6926, or UFine3C", _PERSONS),
+    Protocol("vn3k", "Pham et al., Multimedia Tools and Applications 2022; 3000VnPersonSearch", _PERSONS),
+    Protocol("prw-tps-cn", "Wu and Ma, 2023; cropped pictures, not whole scenes", _PERSONS),
     Protocol("cub", "Reed et al., CVPR 2016; 50 test classes", "R@1", texts="class means", to_image="AP@50"),
     Protocol(
         "flowers", "Reed et al., CVPR 2016; 20 test classes", "R@1", texts="class means", to_image="AP@50"

@@ -11,7 +11,16 @@ from limner.data.check import KINDS, Problem, Report, check_dataset, render
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset, Record
 from tests.data import trees
-from tests.data.trees import A_LINE_A_SENTENCE, FORMS, ROWS, WITH_CLASSES, WITH_IDENTITIES, WITH_LISTS, Row
+from tests.data.trees import (
+    A_LINE_A_SENTENCE,
+    FORMS,
+    PEDESTRIANS,
+    ROWS,
+    WITH_CLASSES,
+    WITH_IDENTITIES,
+    WITH_LISTS,
+    Row,
+)
 
 every_form = pytest.mark.parametrize("form", FORMS)
 
@@ -217,14 +226,14 @@ def test_an_identity_may_repeat_a_caption(form: str, tmp_path: Path) -> None:
     assert examine(form, tmp_path, rows).problems == ()
 
 
-@pytest.mark.parametrize("form", ["karpathy", "cuhk_pedes", "icfg_pedes", "rstpreid"])
+@pytest.mark.parametrize("form", ["karpathy", *PEDESTRIANS])
 def test_a_file_listed_twice_is_one_problem(form: str, tmp_path: Path) -> None:
     report = examine(form, tmp_path, (*ROWS, ROWS[0], ROWS[0]))
     assert found(report) == {"listed-twice": ("error", 1)}
     assert report.problems[0].example == "a1.jpg (3 times)"
 
 
-@pytest.mark.parametrize("form", ["cuhk_pedes", "icfg_pedes", "rstpreid", "csv", "jsonl", *WITH_LISTS])
+@pytest.mark.parametrize("form", [*PEDESTRIANS, "csv", "jsonl", *WITH_LISTS])
 def test_pictures_without_a_split_are_counted(form: str, tmp_path: Path) -> None:
     rows = (*ROWS, Row("e1.jpg", ("an old chair",), None, "9"))
     report = examine(form, tmp_path, rows)

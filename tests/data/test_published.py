@@ -72,7 +72,20 @@ def test_splits_may_be_counted_together() -> None:
 
 def test_own_pictures_have_no_edition() -> None:
     assert nearest_edition(Dataset("folder:x", "image", ())) is None
-    assert set(EDITIONS) == set(FORMATS) - {"folder"}
+    assert set(EDITIONS) == set(FORMATS) - {"folder", "parquet", "webdataset"}
+
+
+def test_a_set_of_which_no_number_of_pictures_is_known() -> None:
+    found = nearest_edition(published("prw-tps-cn:x", "identity", train=Counts(2, 47102)))
+    assert found == (EDITIONS["prw-tps-cn"][0], ())
+    found = nearest_edition(published("prw-tps-cn:x", "identity", train=Counts(2, 9)))
+    assert found is not None
+    assert found[1] == ("train+val+test: 9 sentences, published 47,102",)
+
+
+def test_ufine3c_is_told_from_ufine6926() -> None:
+    found = nearest_edition(published("ufine6926:x", "identity", test=Counts(7446, 37939, 2250)))
+    assert found == (EDITIONS["ufine6926"][1], ())
 
 
 def test_the_parts_of_each_edition_add_up() -> None:

@@ -12,7 +12,7 @@ from limner.data.check import check_dataset, render
 from limner.data.readers import FORMATS, open_dataset
 from limner.data.readers.stated_terms import FILE, terms_of
 from limner.data.records import Dataset
-from limner.data.terms import TERMS, WEIGHTS, TermsOfUse
+from limner.data.terms import OWN, TERMS, WEIGHTS, TermsOfUse
 from limner.errors import DataError
 from limner.models.known import KNOWN, weight_terms
 from limner.recipes import RECIPES, get_recipe
@@ -50,7 +50,7 @@ def _folder() -> Iterator[Path]:
 
 def test_every_format_has_terms_and_says_what_was_read() -> None:
     assert TERMS.keys() == FORMATS.keys() | {"people"}
-    assert all(terms.checked.startswith("2026-") for name, terms in TERMS.items() if name != "folder")
+    assert all(terms.checked.startswith("2026-") for name, terms in TERMS.items() if name not in OWN)
     assert all(terms.checked.startswith("2026-") for terms in WEIGHTS.values())
     # only of one's own drawings is it known
     assert [name for name, terms in TERMS.items() if terms.withdrawn != "unknown"] == ["people"]
@@ -58,8 +58,18 @@ def test_every_format_has_terms_and_says_what_was_read() -> None:
 
 def test_sets_of_people_are_marked_and_say_what_they_are_made_of() -> None:
     shown = {name for name, terms in TERMS.items() if terms.people == "yes"}
-    assert shown == {"cuhk-pedes", "icfg-pedes", "rstpreid"}
-    assert all(TERMS[name].composed_of for name in shown)
+    collected = {"ufine6926", "vn3k", "mals"}
+    taken = {
+        "cuhk-pedes",
+        "icfg-pedes",
+        "rstpreid",
+        "prw-tps-cn",
+        "synth-pedes",
+        "luperson-mllm",
+        "webperson",
+    }
+    assert shown == collected | taken
+    assert {name for name in shown if TERMS[name].composed_of} == taken
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -116,7 +126,8 @@ def test_wrong_terms_are_one_line(text: str, message: str, tmp_path: Path) -> No
 
 
 def test_a_licence_file_counts_for_ones_own_pictures_alone(tmp_path: Path) -> None:
-    assert terms_of("folder", tmp_path) == TERMS["folder"]
+    for name in OWN:
+        assert terms_of(name, tmp_path) == TERMS[name]
     (tmp_path / "LICENSE").write_text("\n  Shown   with consent.\nMore.\n", encoding="utf-8")
     assert terms_of("folder", tmp_path).licence == "Shown with consent."
     assert terms_of("folder", tmp_path / "captions.csv").licence == "Shown with consent."

@@ -331,6 +331,7 @@ _ALIASES = {
     "dev": "val",
     "valid": "val",
     "validation": "val",
+    "validate": "val",
     "testing": "test",
 }
 

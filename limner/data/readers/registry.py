@@ -9,8 +9,19 @@ from pathlib import Path
 
 from limner.data.noise import add_noise
 from limner.data.published import edition_of
-from limner.data.readers import coco, flickr_tokens, folder, karpathy, pedestrians, reed
+from limner.data.readers import (
+    coco,
+    flickr_tokens,
+    folder,
+    karpathy,
+    machine_captions,
+    parquet,
+    pedestrians,
+    reed,
+    webdataset,
+)
 from limner.data.readers.parsing import ANNOTATIONS, is_there, shown
+from limner.data.readers.shards import is_pattern
 from limner.data.readers.stated_terms import terms_of
 from limner.data.records import Dataset
 from limner.data.splits import draw_splits, split_source
@@ -38,7 +49,7 @@ def open_dataset(source: str) -> Dataset:
         raise DataError(f"a path was expected after '{name}:', e.g. {name}:data/{name}")
     # The reader sees the whole source, the file system the path without the drawn splits.
     bare, _ = split_source(rest)
-    path = _existing(bare)
+    path = _existing(bare) or (_pattern(bare) if name in _SHARDS else None)
     if path is None:
         raise DataError(f"{shown(rest)}: there is no such folder or file (from {source!r})")
     with _collector_paused():
@@ -98,9 +109,17 @@ FORMATS: dict[str, Reader] = {
     "mscoco-labels": coco.read_coco_labels,
     **{name: partial(pedestrians.read_pedestrians, format_name=name) for name in pedestrians.FORMS},
     **{name: partial(reed.read_reed, format_name=name) for name in reed.FORMS},
+    "mals": machine_captions.read_mals,
+    "luperson-mllm": machine_captions.read_luperson,
+    "webperson": machine_captions.read_webperson,
     "folder": folder.read_folder,
+    "parquet": parquet.read_parquet,
+    "webdataset": webdataset.read_webdataset,
 }
 """Format → reader; the names that stand before the colon."""
+
+_SHARDS = ("webperson", "parquet", "webdataset")
+"""Formats whose path may be a pattern of file names."""
 
 
 @contextmanager
@@ -126,6 +145,13 @@ def _existing(text: str) -> Path | None:
         return None
 
 
+def _pattern(text: str) -> Path | None:
+    """The path of a pattern of file names in a folder that is there."""
+    path = Path(text)
+    parent = _existing(str(path.parent))
+    return parent / path.name if parent is not None and is_pattern(path.name) else None
+
+
 def _advice(text: str) -> str:
     path = _existing(text)
     guess = path and (_guess(path.name) or _guess_inside(path))
@@ -136,7 +162,9 @@ def _advice(text: str) -> str:
 
 _FILES: dict[str, str] = {
     **{file: name for name, file in karpathy.OWN_FILE.items()},
-    **{file: name for name, form in pedestrians.FORMS.items() for file in form.files},
+    # Of two sets with a file of one name the first one counts: `data_captions.json` is RSTPReid's.
+    **{file: name for name, form in reversed([*pedestrians.FORMS.items()]) for file in form.files},
+    machine_captions.WEBPERSON_FILE: "webperson",
     **{form.tokens: name for name, form in flickr_tokens.FORMS.items()},
     **dict.fromkeys(folder.FILES, "folder"),
 }
@@ -144,7 +172,9 @@ _FILES: dict[str, str] = {
 
 
 def _guess(name: str) -> str | None:
-    return _FILES.get(name)
+    if name.endswith(parquet.ENDINGS):
+        return "parquet"
+    return "webdataset" if name.endswith(webdataset.ENDINGS) else _FILES.get(name)
 
 
 def _guess_inside(path: Path) -> str | None:
@@ -157,4 +187,8 @@ def _guess_inside(path: Path) -> str | None:
     for name in flickr_tokens.FORMS:
         if flickr_tokens.find(path, name):
             return name
-    return "mscoco" if coco.find(path) else reed.looks_like(path)
+    if coco.find(path):
+        return "mscoco"
+    # Shards come last: they may hold any set.
+    inside = (_guess(file.name) for folder in (path, path / "data") for file in sorted(folder.glob("*.*")))
+    return reed.looks_like(path) or machine_captions.looks_like(path) or next(filter(None, inside), None)

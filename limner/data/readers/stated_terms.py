@@ -6,7 +6,7 @@
 from pathlib import Path
 
 from limner.data.readers.parsing import parse_json, read_text, shown
-from limner.data.terms import TERMS, TermsOfUse
+from limner.data.terms import OWN, TERMS, TermsOfUse
 from limner.errors import DataError, SettingsError
 
 FILE = "terms.json"
@@ -26,9 +26,9 @@ def terms_of(format_name: str, path: Path) -> TermsOfUse:
     if (folder / FILE).is_file():
         return _stated(folder / FILE)
     # a copy of a published set may hold the licence of somebody's code, as one of Flickr8k's did
-    if format_name in TERMS and format_name != "folder":
+    if format_name in TERMS and format_name not in OWN:
         return TERMS[format_name]
-    own = TERMS["folder"]
+    own = TERMS[format_name if format_name in OWN else "folder"]
     for name in LICENCES:
         if (folder / name).is_file():
             text = read_text(folder / name, may_be_empty=True)

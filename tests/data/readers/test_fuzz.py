@@ -22,12 +22,15 @@ FILES = {
     "Flickr8k.token.txt": "flickr8k",
     "data_captions.json": "rstpreid",
     "captions_val2014.json": "mscoco",
+    "g_4x_attrs.json": "mals",
+    "100w.json": "webperson",
 }
 
 KEYS = (
     *("images", "filename", "filepath", "split", "sentences", "raw", "imgid", "cocoid"),
     *("file_path", "id", "captions", "file", "caption", "identity", "camera"),
     *("img_path", "file_name", "image_id", "annotations", "language", "languages"),
+    *("image", "caption1", "caption2"),
 )
 STRINGS = st.one_of(
     st.sampled_from(["a.jpg", "b/a.jpg", "../a.jpg", "train", "val", "dev", "1", "", "a dog"]),
@@ -90,6 +93,17 @@ NEARLY_ROW = st.fixed_dictionaries(
 )
 
 
+NEARLY_MALS = st.lists(
+    st.fixed_dictionaries({"image": NAMES, "caption": STRINGS}, optional={"label": VALUES}), max_size=4
+)
+NEARLY_WEBPERSON = st.lists(
+    st.dictionaries(
+        NAMES, st.fixed_dictionaries({"caption1": STRINGS, "caption2": STRINGS}) | VALUES, max_size=2
+    ),
+    max_size=4,
+)
+
+
 @st.composite
 def tables(draw_: st.DrawFn) -> bytes:
     """Mostly well-formed CSV with a header that is nearly right."""
@@ -119,6 +133,8 @@ NEARLY = {
     ),
     "data_captions.json": as_json(nearly_pedestrians("img_path")),
     "captions_val2014.json": as_json(NEARLY_COCO),
+    "g_4x_attrs.json": as_json(NEARLY_MALS),
+    "100w.json": as_json(NEARLY_WEBPERSON),
 }
 GARBAGE = st.one_of(
     st.binary(max_size=60),
@@ -136,6 +152,8 @@ SOUND = {
     "data_captions.json": b'[{"img_path": "a.jpg", "id": 1, "captions": ["a dog"], "split": "train"}]',
     "captions_val2014.json": b'{"images": [{"id": 1, "file_name": "a.jpg"}], '
     b'"annotations": [{"image_id": 1, "caption": "a dog"}]}',
+    "g_4x_attrs.json": b'[{"image": "a.jpg", "caption": "a dog"}]',
+    "100w.json": b'[{"a.jpg": {"caption1": "a dog", "caption2": "a hat"}}]',
 }
 """One sound file of each: which others are drawn depends on the modules that hypothesis finds constants in."""
 

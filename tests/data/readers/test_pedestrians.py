@@ -97,3 +97,43 @@ def test_a_malformed_file_is_refused_with_its_place(content: object, says: str, 
         open_dataset(f"cuhk-pedes:{tmp_path}")
     assert str(error.value).startswith(f"{file}: ")
     assert says in str(error.value)
+
+
+VIETNAMESE, ENGLISH = "một người đàn ông", "a man"
+
+
+def test_the_languages_of_a_set_are_known(tmp_path: Path) -> None:
+    both = entry(captions=[VIETNAMESE], en_captions=[ENGLISH, ENGLISH], split="validate")
+    write(tmp_path, [both, entry(captions=[VIETNAMESE])], "data_captions.json")
+    first, second = open_dataset(f"vn3k:{tmp_path}").records
+    assert (first.sentences, first.languages) == ((VIETNAMESE, ENGLISH, ENGLISH), ("vi", "en", "en"))
+    assert (second.sentences, second.languages) == ((VIETNAMESE,), ("vi",))
+    assert first.split == "val"
+    assert "en_captions" not in first.metadata
+    # The published sentences come first; RSTPReid's file has the same name and is read as such.
+    write(tmp_path, [entry(captions=[VIETNAMESE])], "data_captions_vn3k.json")
+    assert len(open_dataset(f"vn3k:{tmp_path}").records) == 1
+    english = entry(en_captions=[ENGLISH])
+    del english["captions"]
+    file = write(tmp_path, [english], "data_captions.json")
+    assert open_dataset(f"vn3k:{file}").records[0].languages == ("en",)
+
+
+def test_languages_that_a_file_states_go_before_those_of_the_set(tmp_path: Path) -> None:
+    stated = entry(captions=["一个男人", ENGLISH], languages=["zh", "en"])
+    write(tmp_path, [stated, entry(captions=["一个男人"])], "prw_cn_caption_crops.json")
+    first, second = open_dataset(f"prw-tps-cn:{tmp_path}").records
+    assert (first.languages, second.languages) == (("zh", "en"), ("zh",))
+
+
+def test_a_validation_split_is_held_out_only_of_training(tmp_path: Path) -> None:
+    pictures = [entry(id=number) for number in range(200)]
+    write(tmp_path, pictures, "UFine6926_Annotations.json")
+    dataset = open_dataset(f"ufine6926:{tmp_path}")
+    assert 0 < dataset.split_counts["val"] < 30
+    assert dataset.drawn == {"train": "val=0.05 of train", "val": "val=0.05 of train"}
+    (tmp_path / "UFine6926_Annotations.json").unlink()
+    write(tmp_path, [entry(split="test", source="UFine6926")], "UFine3C_Annotations.json")
+    dataset = open_dataset(f"ufine6926:{tmp_path}")
+    assert (dataset.split_counts, dataset.drawn) == ({"test": 1}, {})
+    assert dataset.records[0].metadata["source"] == "UFine6926"

@@ -10,8 +10,10 @@ from tests.data import trees
 
 
 def test_the_formats_are_those_of_the_documentation() -> None:
-    names = ("flickr8k", "flickr30k", "mscoco", "mscoco-labels", "cuhk-pedes", "icfg-pedes", "rstpreid")
-    assert set(FORMATS) == {*names, "cub", "flowers", "folder"}
+    captions = ("flickr8k", "flickr30k", "mscoco", "mscoco-labels", "cub", "flowers")
+    people = ("cuhk-pedes", "icfg-pedes", "rstpreid", "ufine6926", "vn3k", "prw-tps-cn")
+    training = ("synth-pedes", "mals", "luperson-mllm", "webperson")
+    assert set(FORMATS) == {*captions, *people, *training, "folder", "parquet", "webdataset"}
 
 
 @pytest.mark.parametrize("form", trees.FORMS)
@@ -29,6 +31,21 @@ def test_every_form_opens_with_the_same_content(form: str, tmp_path: Path) -> No
     assert (groups[0] == groups[1]) == (form in trees.WITH_IDENTITIES)
 
 
+@pytest.mark.parametrize("form", trees.SHARDS)
+def test_shards_open_with_the_same_content(form: str, tmp_path: Path) -> None:
+    dataset = open_dataset(trees.SHARDS[form](tmp_path, trees.ROWS))
+    assert dataset.group_kind == "identity"
+    records = {str(record.metadata["name"]): record for record in dataset.records}
+    assert len(records) == len(trees.ROWS)
+    for row in trees.ROWS:
+        record = records[row.file]
+        assert record.image.is_file()
+        assert record.image.name.endswith(f"-{row.file}")
+        assert (record.sentences, record.split) == (row.captions, row.split)
+        assert record.group == f"id-{row.identity}"
+    assert check_dataset(dataset).problems == ()
+
+
 @pytest.mark.parametrize("form", [form for form in trees.FORMS if form not in trees.WITH_CLASSES])
 def test_the_annotation_file_itself_may_be_given(form: str, tmp_path: Path) -> None:
     source = trees.FORMS[form](tmp_path, trees.ROWS)
@@ -36,6 +53,7 @@ def test_the_annotation_file_itself_may_be_given(form: str, tmp_path: Path) -> N
     names = (
         *("dataset_flickr8k.json", "Flickr8k.token.txt", "results_20130124.token", "reid_raw.json"),
         *("annotations/ICFG-PEDES.json", "data_captions.json", "captions.csv", "captions.jsonl"),
+        *("UFine6926_Annotations.json", "data_captions_vn3k.json", "prw_cn_caption_crops.json"),
     )
     file = next(tmp_path / file for file in names if (tmp_path / file).exists())
     assert open_dataset(f"{name}:{file}").records == open_dataset(source).records
@@ -48,7 +66,7 @@ def test_the_annotation_file_itself_may_be_given(form: str, tmp_path: Path) -> N
         ("CUHK-PEDES:x", "did you mean 'cuhk-pedes'"),
         (
             "zip:x",
-            "known: flickr8k, flickr30k, mscoco, mscoco-labels, cuhk-pedes, icfg-pedes, rstpreid, cub, ",
+            "known: flickr8k, flickr30k, mscoco, mscoco-labels, cuhk-pedes, icfg-pedes, rstpreid, ufine6926, ",
         ),
         ("mscoco:", "a path was expected after 'mscoco:'"),
         ("mscoco:no/such/place", "no/such/place': there is no such folder"),
@@ -67,9 +85,12 @@ def test_a_source_that_cannot_be_opened_says_why(source: str, says: str) -> None
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("form", trees.FORMS)
+EVERY = {**trees.FORMS, **trees.SHARDS, **trees.FOR_TRAINING}
+
+
+@pytest.mark.parametrize("form", EVERY)
 def test_a_bare_path_gets_the_format_its_files_suggest(form: str, tmp_path: Path) -> None:
-    source = trees.FORMS[form](tmp_path, trees.ROWS)
+    source = EVERY[form](tmp_path, trees.ROWS)
     with pytest.raises(DataError, match="its files suggest") as error:
         open_dataset(str(tmp_path))
     assert source in str(error.value)
