@@ -215,12 +215,13 @@ def index_vectors(
                         kept.append(seen.entry)
                 if fresh:
                     # before the rows: killed in between, the next call still knows whose sentences these were
-                    counts["forgotten"] += files.forget_sentences(
+                    counts["forgotten"] += files.sentences.delete(
                         [
                             seen.entry.path
                             for seen in fresh
                             if is_another(stored.get(seen.entry.path), seen.entry)
-                        ]
+                        ],
+                        "path",
                     )
                     rows = np.stack([vectors[seen.entry.path] for seen in fresh]).astype(np.float32)
                     writer.add([seen.entry for seen in fresh], rows, None, [seen.thumbnail for seen in fresh])

@@ -310,8 +310,8 @@ class _Writer:
 
     def _add(self, batch: _Batch) -> None:
         # before the rows: killed in between, the next call still knows whose sentences these were
-        self.counts["forgotten"] += self.store.forget_sentences(
-            [entry.path for entry in batch.entries if is_another(self._stored.get(entry.path), entry)]
+        self.counts["forgotten"] += self.store.sentences.delete(
+            [entry.path for entry in batch.entries if is_another(self._stored.get(entry.path), entry)], "path"
         )
         self._writer.add(batch.entries, batch.vectors, batch.region_features, batch.thumbnails)
         self._commit_if_due()

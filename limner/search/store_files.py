@@ -288,10 +288,6 @@ class StoreFiles:
             self.sentences.delete(paths, "path")
             return self.table.delete(ids)
 
-    def forget_sentences(self, paths: Sequence[str]) -> int:
-        """Remove the sentences that describe images of some paths, and return how many there were."""
-        return self.sentences.delete(paths, "path")
-
     def batches(self, columns: Sequence[str], size: int = 1024) -> Iterator[pa.RecordBatch]:
         """Some columns of all rows, at most `size` rows at a time, of one version of the table.
 
