@@ -85,6 +85,18 @@ class ImageTower(ImageEncoder):
         feature: Tensor = self._run(self._normalise(pixels)).pooler_output
         return feature.float()
 
+    def forward_with_map(
+        self, pixels: PixelBatch
+    ) -> tuple[
+        Float[Tensor, "batch {self.channels}"], Float[Tensor, "batch {self.map_channels} _height _width"]
+    ]:
+        """As every encoder; a feature of the tower's own comes from the same pass."""
+        if not self.pooled:
+            return super().forward_with_map(pixels)
+        images = self._normalise(pixels)
+        output = self._run(images)
+        return output.pooler_output.float(), self._placed(output.last_hidden_state, images)
+
     def pool(
         self, feature_map: Float[Tensor, "batch {self.map_channels} height width"]
     ) -> Float[Tensor, "batch {self.channels}"]:
