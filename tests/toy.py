@@ -145,9 +145,10 @@ def toy_hgan() -> Recipe:
 def toy_late() -> Recipe:
     """Late interaction in seconds, above a CNN and a small BERT: a frozen backbone, then everything."""
     dual = toy_recipe()
-    losses = (SDM(temperature=0.1), MaxSim())
+    optimiser, losses = dual.stages[0].optimiser, (SDM(temperature=0.1), MaxSim())
     first, second = (
-        stage.replace(losses=losses, position_shift=False, views=0, epochs=2) for stage in dual.stages
+        stage.replace(losses=losses, position_shift=False, views=0, epochs=epochs, optimiser=optimiser)
+        for stage, epochs in zip(dual.stages, (2, 4), strict=True)
     )
     return dual.replace(
         name="toy-late",

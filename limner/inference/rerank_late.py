@@ -3,14 +3,14 @@
 Source: Khattab and Zaharia, ColBERT, SIGIR 2020, section 3.5; MaxSim is that of `limner.models.late`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, Int64, UInt8
 from torch import Tensor
 
 from limner.data.token_rows import by_word, longest
@@ -23,7 +23,7 @@ from limner.models.dual_encoder import DualEncoder
 from limner.models.image import LAST_MAP
 from limner.models.late import maxsim, maxsim_of_pairs
 from limner.models.pretrained import Pretrained
-from limner.types import PADDING, PairScorer, RegionFeatures, RerankScores, TokenBatch, Tokenizer
+from limner.types import PADDING, PairScorer, RegionFeatures, RerankScores, Tokenizer
 
 _PAIRS = 256
 """Pairs that are scored at once: 256 of 32 regions and 64 words with 128 numbers are 12 MB."""
@@ -120,7 +120,7 @@ class LateReranker:
         read = self.model.tokenize([sentence], self._tokenizer, words=True)
         assert read.words is not None
         words = [word for word in read.words[0] if word.tokens and any(map(str.isalnum, word.text))]
-        ((vectors, present),) = self._encoded(read)
+        vectors, present = self._encoded(read.token_ids)
         parts = [
             self._attended(regions[start : start + _IMAGES], vectors, present)
             for start in range(0, len(regions), _IMAGES)
@@ -147,23 +147,23 @@ class LateReranker:
 
     @torch.inference_mode()
     def _encoded(
-        self, read: TokenBatch
-    ) -> Iterator[tuple[Float[Tensor, "sentences words dim"], Bool[Tensor, "sentences words"]]]:
-        """Unit vectors of words and where they are, of 256 sentences at a time."""
-        for start in range(0, len(read), SENTENCES):
-            rows = read.token_ids[start : start + SENTENCES]
-            token_ids = torch.from_numpy(np.ascontiguousarray(rows[:, : longest(rows)])).to(self.device)
-            with evaluating(self.model):
-                vectors = self.late.words(self.model.text.token_features(token_ids))
-            yield vectors.half().float(), token_ids != PADDING
+        self, rows: Int64[np.ndarray, "sentences _words"]
+    ) -> tuple[Float[Tensor, "sentences words dim"], Bool[Tensor, "sentences words"]]:
+        """Unit vectors of words, and where they are, from token ids."""
+        token_ids = torch.from_numpy(np.ascontiguousarray(rows[:, : longest(rows)])).to(self.device)
+        with evaluating(self.model):
+            vectors = self.late.words(self.model.text.token_features(token_ids))
+        return vectors.half().float(), token_ids != PADDING
 
     def _words(self, sentences: Sequence[str]) -> _Words:
         read = self.model.tokenize(sentences, self._tokenizer)
+        packed = [np.zeros((0, self.late.settings.dim), np.float16)]
         # once a scorer: an evaluation asks for every sentence with some twenty pictures, and from both sides
-        packed = [vectors[present].half().cpu().numpy() for vectors, present in self._encoded(read)]
+        for start in range(0, len(read), SENTENCES):
+            vectors, present = self._encoded(read.token_ids[start : start + SENTENCES])
+            packed.append(vectors[present].half().cpu().numpy())
         counts = np.count_nonzero(read.token_ids != PADDING, axis=1)
-        empty = np.zeros((0, self.late.settings.dim), np.float16)
-        return _Words(np.concatenate([*packed, empty]), np.concatenate([[0], np.cumsum(counts)]))
+        return _Words(np.concatenate(packed), np.concatenate([[0], np.cumsum(counts)]))
 
     def pair_scorer(
         self,

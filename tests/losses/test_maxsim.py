@@ -88,7 +88,7 @@ def test_the_learnt_scale_is_a_part_and_clipped_after_a_step() -> None:
     assert objective.parts()["maxsim_scale"] == [*objective.loss("maxsim").parameters()]
     (scale,) = objective.parts()["maxsim_scale"]
     with torch.no_grad():
-        scale += 1
+        scale.add_(1)
     objective.after_step(lambda rows: rows)
     assert scale.exp().item() == pytest.approx(100)
     assert MaxSim(learnt=False).part is None
@@ -106,7 +106,7 @@ def test_what_does_not_go_together_is_refused() -> None:
         change(toy_late(), ["model.late=null"])
     with pytest.raises(SettingsError, match=r"chunk: losses\.maxsim needs late, .* leave out chunk"):
         change(toy_late(), ["stages.stage-1.chunk=4"])
-    with pytest.raises(SettingsError, match="share what losses.maxsim learns"):
+    with pytest.raises(SettingsError, match=r"share what losses\.maxsim learns"):
         change(toy_late(), [f'{late}={{"temperature": 0.1}}'])
     # MaxSim alone reaches no projection
     held = '["backbone", "text", "words", "late", "maxsim_scale"]'

@@ -39,7 +39,10 @@ def drawn(
 def twin(seen: Tensor, said: Tensor, present: Tensor) -> Tensor:
     return torch.tensor(
         [
-            [slow_maxsim(picture.tolist(), words[there].tolist()) for words, there in zip(said, present)]
+            [
+                slow_maxsim(picture.tolist(), words[there].tolist())
+                for words, there in zip(said, present, strict=True)
+            ]
             for picture in seen
         ],
         dtype=torch.float64,
@@ -164,7 +167,7 @@ def test_none_changes_nothing_and_late_layers_are_drawn_last() -> None:
 
 def counted(network: Pretrained, calls: list[str]) -> None:
     for name, tower in (("image", network.backbone), ("text", network.text)):
-        plain: Callable[..., Any] = tower._run if hasattr(tower, "_run") else tower.forward_map
+        plain: Any = tower._run
 
         def run(*given: Any, plain: Callable[..., Any] = plain, name: str = name, **options: Any) -> Any:
             calls.append(name)
