@@ -52,7 +52,7 @@ class PretrainedSettings(DualEncoderSettings):
         return self.projection == "pretrained"
 
     def identity(self) -> dict[str, Any]:
-        """Without late interaction where there is none: pairs of before keep their fingerprint."""
+        """Without `late` if it is None, so that the fingerprint of such a pair stays."""
         found = super().identity()
         return found if self.late is not None else {name: found[name] for name in found if name != "late"}
 

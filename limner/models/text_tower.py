@@ -163,7 +163,7 @@ class TextTower(TextEncoder, FixedText):
     def read(
         self, token_ids: Int64[Tensor, "batch words"]
     ) -> tuple[Float[Tensor, "batch {self.channels}"], Float[Tensor, "batch words {self.channels}"]]:
-        """What `forward` and `token_features` give, of one pass through the tower."""
+        """The features of sentences and of their tokens, as `forward` and `token_features`, by one pass of the tower."""
 
         def both(part: Tensor) -> tuple[Tensor, ...]:
             output, present = self._run(part)
@@ -175,7 +175,7 @@ class TextTower(TextEncoder, FixedText):
     def _of_like_length(
         self, token_ids: Int64[Tensor, "batch words"], read: Callable[[Tensor], tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:
-        """What `read` gives of sentences, those of like length together where nothing is filled."""
+        """Apply `read` to sentences, those of like length together where nothing is filled."""
         if self.settings.filled != "no" or len(token_ids) <= TOGETHER:
             return read(token_ids)
         # of 128 captions the longest has twice the tokens of the mean, and all would be padded to it

@@ -108,7 +108,7 @@ class ImageEncoder(nn.Module, ABC):
     ) -> tuple[
         Float[Tensor, "batch {self.channels}"], Float[Tensor, "batch {self.map_channels} _height _width"]
     ]:
-        """What `forward` and `forward_map` give, of one pass."""
+        """The pooled feature and the last feature map of raw pixels, by one pass."""
         feature_map = self.forward_map(pixels)
         return self.pool(feature_map).float(), feature_map
 

@@ -90,7 +90,7 @@ class ImageTower(ImageEncoder):
     ) -> tuple[
         Float[Tensor, "batch {self.channels}"], Float[Tensor, "batch {self.map_channels} _height _width"]
     ]:
-        """As every encoder; a feature of the tower's own comes from the same pass."""
+        """Both by one pass, as every encoder, also where the tower pools by itself."""
         if not self.pooled:
             return super().forward_with_map(pixels)
         images = self._normalise(pixels)
