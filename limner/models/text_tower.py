@@ -163,7 +163,7 @@ class TextTower(TextEncoder, FixedText):
     def read(
         self, token_ids: Int64[Tensor, "batch words"]
     ) -> tuple[Float[Tensor, "batch {self.channels}"], Float[Tensor, "batch words {self.channels}"]]:
-        """The features of sentences and of their tokens, as `forward` and `token_features`, by one pass of the tower."""
+        """Features of sentences and of their tokens, as `forward` and `token_features`, by one pass of the tower."""
 
         def both(part: Tensor) -> tuple[Tensor, ...]:
             output, present = self._run(part)
