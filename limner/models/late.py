@@ -84,8 +84,8 @@ def maxsim(
 ) -> Float[Tensor, "images sentences"]:
     """MaxSim of all pairs of images and sentences, given as unit vectors; `present` says where there is a word.
 
-    Our name = FILIP's symbol: `regions` = f_θ(x^I), `words` = g_φ(x^T), `_of_cosines` has their s^I and s^T (Eq. 4 and
-    5). In float32 at least, also under autocast, in blocks of images.
+    Our name = FILIP's symbol: `regions` = f_θ(x^I), `words` = g_φ(x^T); `_of_cosines` has their s^I and s^T. In float32
+    at least, also under autocast, in blocks of images.
     """
     wide = torch.promote_types(regions.dtype, torch.float32)
     step = max(1, _COSINES // max(1, regions.shape[1] * present.numel()))

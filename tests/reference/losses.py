@@ -267,7 +267,7 @@ def contrastive_loss(
 
 
 def maxsim(regions: Rows, words: Rows) -> float:
-    """FILIP, Eq. 4 and 5, of unit vectors: the mean of s^I and s^T; 0 without a word."""
+    """FILIP, section 3.1, of unit vectors: the mean of s^I and s^T; 0 without a word."""
     if not words:
         return 0.0
     of_image = sum(max(cosine(region, word) for word in words) for region in regions) / len(regions)
@@ -276,7 +276,7 @@ def maxsim(regions: Rows, words: Rows) -> float:
 
 
 def maxsim_loss(similarities: Rows, counted: list[bool], groups: list[int], scale: float) -> float:
-    """FILIP, Eq. 1 to 3, with the targets of `contrastive_loss`; pairs that are not counted are not there."""
+    """FILIP's contrastive loss, with the targets of `contrastive_loss`; pairs that are not counted are not there."""
     kept = [i for i, there in enumerate(counted) if there]
     total = 0.0
     for i in kept:
