@@ -58,7 +58,7 @@ class MaxSimLoss(Loss):
     """`−Σ_j q_ij · log softmax_j(S_ij / τ)`, averaged over the images i; the same for the sentences; their mean.
 
     Our name = their symbol: `similarity` = S, which FILIP has as s^I and s^T (`limner.models.late` says what S is);
-    `contrastive` = their loss of both directions. The temperature and the positives q are those of `ContrastiveLoss`, **decided** there.
+    `contrastive` = their loss. The temperature and the positives q are those of `ContrastiveLoss`, **decided** there.
     """
 
     def __init__(self, temperature: float = 0.07, *, learnt: bool = True) -> None:
