@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from limner.data.records import Dataset
 from limner.training.loop import train
-from tests.toy import draw_toys, toy_dataset, toy_hgan, toy_recipe, toy_reranking
+from tests.toy import draw_toys, toy_dataset, toy_hgan, toy_late, toy_recipe, toy_reranking
 
 # without a deadline: no test asserts a time, and a busy machine would fail one example in a few thousand
 settings.register_profile("limner", deadline=None)
@@ -53,3 +53,10 @@ def hgan_run(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted run of HGAN, both stages."""
     out = tmp_path_factory.mktemp("hgan") / "run"
     return train(toy_hgan(), toys.split("train"), toys.split("val"), out, cpu=True)
+
+
+@pytest.fixture(scope="session")
+def late_run(toys: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run of a pair with late interaction, both stages."""
+    out = tmp_path_factory.mktemp("late") / "run"
+    return train(toy_late(), toys.split("train"), toys.split("val"), out, cpu=True)

@@ -7,18 +7,27 @@ from PIL import Image, ImageDraw
 
 from limner.data.records import Dataset, Record
 from limner.data.transforms import ImageSettings
-from limner.losses import CMCE, Instance, Levels, Pair, Ranking, Sextuple
+from limner.losses import CMCE, SDM, Instance, Levels, MaxSim, Pair, Ranking, Sextuple
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_path import DualPathSettings
 from limner.models.hgan import HGANSettings, RegionSettings
 from limner.models.identity_aware import IdentityAwareSettings
 from limner.models.image import BackboneSettings
+from limner.models.late import LateSettings
 from limner.models.local_matching import LocalMatchingSettings
 from limner.models.mnil import MNiLSettings
+from limner.models.pretrained import PretrainedSettings
 from limner.models.text_cnn import TextCNNSettings
 from limner.models.text_hgan import HierarchicalTextSettings
 from limner.models.text_lstm import TextLSTMSettings
-from limner.training.recipe import OptimiserSettings, PairSettings, Recipe, StageSettings
+from limner.models.text_tower import TextTowerSettings
+from limner.training.recipe import (
+    OptimiserSettings,
+    PairSettings,
+    Recipe,
+    StageSettings,
+    VocabularySettings,
+)
 
 COLOURS = {"red": (200, 30, 30), "green": (30, 160, 40), "blue": (40, 60, 200), "yellow": (230, 210, 40)}
 SHAPES = ("square", "circle", "bar")
@@ -130,6 +139,30 @@ def toy_hgan() -> Recipe:
         ),
         stages=tuple(stage.replace(losses=losses, position_shift=False) for stage in dual.stages),
         rerank="all",
+    )
+
+
+def toy_late() -> Recipe:
+    """Late interaction in seconds, above a CNN and a small BERT: a frozen backbone, then everything."""
+    dual = toy_recipe()
+    optimiser, losses = dual.stages[0].optimiser, (SDM(temperature=0.1), MaxSim())
+    first, second = (
+        stage.replace(losses=losses, position_shift=False, views=0, epochs=epochs, optimiser=optimiser)
+        for stage, epochs in zip(dual.stages, (2, 4), strict=True)
+    )
+    return dual.replace(
+        name="toy-late",
+        model=PretrainedSettings(
+            backbone=dual.model.backbone.replace(last_stride=1),
+            text=TextTowerSettings(words=16, feature="mean", width=16, layers=1, heads=2),
+            dim=16,
+            projection="new",
+            late=LateSettings(dim=8, regions=5, weight=0.5),
+        ),
+        images=ImageSettings(resize=(50, 34), crop=(48, 32)),
+        vocabulary=VocabularySettings(pieces=300),
+        rerank=4,
+        stages=(first, second),
     )
 
 

@@ -231,7 +231,7 @@ class TrainedModel:
         if self.reranker is None:
             raise SettingsError(
                 f"{self.path}: this checkpoint has no reranker, its embedding ranks alone; take one of a stage that "
-                "learns a cross-encoder, or of HGAN with words or phrases"
+                "learns a cross-encoder, of HGAN with words or phrases, or of a pair with late interaction"
             )
         return self.reranker
 

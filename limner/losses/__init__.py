@@ -6,6 +6,7 @@ from limner.losses.contrastive import Contrastive, ContrastiveLoss
 from limner.losses.instance import Instance, InstanceLoss
 from limner.losses.levels import Levels, LevelsLoss
 from limner.losses.loss import Embedded, Loss, LossSettings, Terms
+from limner.losses.maxsim import MaxSim, MaxSimLoss
 from limner.losses.pair import Pair, PairLoss
 from limner.losses.ranking import Ranking, RankingLoss
 from limner.losses.registry import register_loss
@@ -30,6 +31,8 @@ __all__ = [
     "LevelsLoss",
     "Loss",
     "LossSettings",
+    "MaxSim",
+    "MaxSimLoss",
     "Pair",
     "PairLoss",
     "Ranking",

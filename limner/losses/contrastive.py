@@ -43,11 +43,7 @@ class Contrastive(LossSettings):
 
     @model_validator(mode="after")
     def _within_the_clip(self) -> "Contrastive":
-        if self.learnt and self.temperature * _HIGHEST_SCALE < 1:
-            raise ValueError(
-                f"a learnt temperature is clipped at 1/{_HIGHEST_SCALE:g}, so it starts there or above; got "
-                f"{self.temperature:g}; give a higher one, or learnt=false"
-            )
+        expect_within_the_clip(self.temperature, learnt=self.learnt)
         return self
 
     @property
@@ -64,6 +60,15 @@ class Contrastive(LossSettings):
     def build(self, dim: int, classes: int) -> "ContrastiveLoss":
         """The loss with its temperature."""
         return ContrastiveLoss(self.temperature, learnt=self.learnt, positives=self.positives)
+
+
+def expect_within_the_clip(temperature: float, *, learnt: bool) -> None:
+    """Raise `ValueError` for a learnt temperature that would start beyond its clip."""
+    if learnt and temperature * _HIGHEST_SCALE < 1:
+        raise ValueError(
+            f"a learnt temperature is clipped at 1/{_HIGHEST_SCALE:g}, so it starts there or above; got "
+            f"{temperature:g}; give a higher one, or learnt=false"
+        )
 
 
 class ContrastiveLoss(Loss):
@@ -102,7 +107,15 @@ class ContrastiveLoss(Loss):
         groups: Int64[Tensor, " batch"],
     ) -> Float[Tensor, ""]:
         """Both directions of a batch, in float32 at least; features need not be normalised."""
-        similarities = cosines(images, texts)
+        return self.of_similarities(cosines(images, texts), groups)
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+    def of_similarities(
+        self, similarities: Float[Tensor, "batch batch"], groups: Int64[Tensor, " batch"]
+    ) -> Float[Tensor, ""]:
+        """The same from similarities, whose row i is of image i and whose column j is of sentence j."""
         logits = similarities * self.scale(similarities)
         if self.positives == "group":
             same = groups[:, None] == groups[None, :]
@@ -111,9 +124,6 @@ class ContrastiveLoss(Loss):
         # `same` is symmetric, so its rows serve both directions
         targets = same.to(logits.dtype) / same.sum(dim=1, keepdim=True)
         return (_cross_entropy(logits, targets) + _cross_entropy(logits.T, targets)) / 2
-
-    if TYPE_CHECKING:
-        __call__ = forward
 
     def scale(self, like: Tensor) -> Float[Tensor, ""]:
         """1/τ, with the type and device of `like`."""

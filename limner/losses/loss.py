@@ -17,17 +17,21 @@ from torch import Tensor, nn
 
 from limner.settings import Settings
 
-Need = Literal["classes", "labels", "mined", "sextuples", "levels"]
+Need = Literal["classes", "labels", "mined", "sextuples", "levels", "late"]
 """The needs of a loss beside the embeddings of a batch:
 
 - "classes": the number of classes, and each pair's class;
 - "labels": labels of the training images, by which something is relevant;
 - "mined": rows beside the batch that are hard negatives of its anchors (`Mined`);
 - "sextuples": rows beside the batch that are positives and hard negatives (`Sextuples`);
-- "levels": similarities of words and of phrases (`LocalSimilarity`), which only some networks offer.
+- "levels": similarities of words and of phrases (`LocalSimilarity`), which only some networks offer;
+- "late": similarities by late interaction, MaxSim, which only some networks offer.
 
-The first two come from the data; a sampler provides the next two (`limner.training.samplers`), the network the last.
+The first two come from the data; a sampler provides the next two (`limner.training.samplers`), the network the others.
 """
+
+LOCAL: frozenset[Need] = frozenset({"levels", "late"})
+"""The needs of what a network makes of all pairs beside its embeddings."""
 
 Gather = Callable[[Tensor], Tensor]
 """Joins the rows of all processes."""
@@ -57,9 +61,10 @@ class Sextuples:
 
 @dataclass(frozen=True)
 class LocalSimilarity:
-    """Similarities in 0 … 1 of all pairs of a batch by the parts of one granularity, "word" or "phrase".
+    """Similarities of all pairs of a batch by their parts: those of one granularity, "word" or "phrase", in 0 … 1, or
+    all words by late interaction, "late", in -1 … 1.
 
-    `counted` says which sentences have a part of it.
+    `counted` says which sentences have such a part.
     """
 
     similarity: Float[Tensor, "batch batch"]

@@ -28,6 +28,7 @@ LOSSES: dict[str, str | type[LossSettings]] = {
     "siglip": "limner.losses.siglip:SigLIP",
     "tal": "limner.losses.tal:TAL",
     "circle": "limner.losses.circle:Circle",
+    "maxsim": "limner.losses.maxsim:MaxSim",
 }
 """Where the settings class of each kind is, "module:class" as entry points have it, or the class itself."""
 

@@ -117,6 +117,9 @@ class DualEncoder(PartedNetwork):
             self.cross_encoder = made.to(next(self.parameters()).device)
         return self.cross_encoder
 
+    def grow(self, settings: DualEncoderSettings) -> None:
+        """Add the parts that settings have beyond the network's own, where it can be given any after its training."""
+
     @property
     def reranked_by(self) -> str | None:
         """The kind of its reranker (`limner.inference.rerankers`); None = the embedding ranks alone."""

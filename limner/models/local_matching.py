@@ -67,7 +67,8 @@ class Projected:
 class LocalMatch:
     """A level's answer for all pairs of some images and sentences.
 
-    - `similarity`: S(V, T), in (0, 1); 0 for a sentence without any item (no noun phrase, say).
+    - `similarity`: S(V, T), in (0, 1), by late interaction in -1 … 1; 0 for a sentence without any item (no noun
+      phrase, say).
     - `counted`: which sentences have an item.
     - `of_items`: each region's weights over the items of the sentence; None in the other direction alone.
     - `of_regions`: each item's weights over the regions; None likewise.
@@ -75,8 +76,8 @@ class LocalMatch:
 
     similarity: Float[Tensor, "images sentences"]
     counted: Bool[Tensor, " sentences"]
-    of_items: Float[Tensor, "images sentences regions items"] | None
-    of_regions: Float[Tensor, "images sentences items regions"] | None
+    of_items: Float[Tensor, "images sentences regions items"] | None = None
+    of_regions: Float[Tensor, "images sentences items regions"] | None = None
 
 
 class LocalMatching(nn.Module):

@@ -5,7 +5,7 @@ Zhai et al., "Sigmoid Loss for Language Image Pre-Training", ICCV 2023 (SigLIP).
 """
 
 from collections.abc import Collection, Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int64
@@ -17,6 +17,7 @@ from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
 from limner.models.image.encoder import PixelBatch
 from limner.models.image.tower import ImageTower
+from limner.models.late import LateInteraction, LateSettings, maxsim
 from limner.models.local_matching import LocalMatch
 from limner.models.pretrained_source import read_once
 from limner.models.text_encoder import FixedText
@@ -40,11 +41,54 @@ class PretrainedSettings(DualEncoderSettings):
     """Width of the embedding; that of the pair where its projections are kept."""
     projection: Literal["pretrained", "new"] = "pretrained"
     """The layers into the shared space: the pair's own, or a new linear layer above each tower."""
+    late: LateSettings | None = None
+    """Late interaction of regions and words, which re-ranks; {} = by its defaults, None = none."""
+
+    offers: ClassVar[frozenset[str]] = DualEncoderSettings.offers | {"late"}
 
     @property
     def starts_from_run(self) -> bool:
         """A pair comes with its tokenizer and preprocessing, which `limner import` reads."""
         return self.projection == "pretrained"
+
+    def identity(self) -> dict[str, Any]:
+        """Without `late` if it is None, so that the fingerprint of such a pair stays."""
+        found = super().identity()
+        return found if self.late is not None else {name: found[name] for name in found if name != "late"}
+
+    def parts(self) -> frozenset[str]:
+        """As of every network, and the layers of late interaction."""
+        return super().parts() | self._late
+
+    @property
+    def _late(self) -> frozenset[str]:
+        return frozenset() if self.late is None else frozenset({"late"})
+
+    def reached(self, *, embedding: bool, levels: bool) -> frozenset[str]:
+        """The projections are behind the embedding alone, late interaction behind MaxSim alone."""
+        heads = frozenset({"image_projection", "text_projection"})
+        return (
+            (self.parts() - heads - self._late)
+            | (heads if embedding else frozenset())
+            | (self._late if levels else frozenset())
+        )
+
+    def check_stage(self, stage: Any) -> None:
+        """MaxSim needs late interaction, and late interaction the towers' patches and tokens, which no cache keeps."""
+        if self.late is None:
+            if "late" in stage.needs:
+                raise ValueError("losses.maxsim needs late interaction; set model.late={}")
+            return
+        frozen = set(stage.frozen)
+        cached = {
+            "image": "backbone" in frozen or stage.backbone_from is not None,
+            "text": {"words", "text"} <= frozen,
+        }
+        if stage.views and (held := [side for side, is_cached in cached.items() if is_cached]):
+            raise ValueError(
+                f"late interaction reads patches and tokens, which are not cached of the {held[0]} tower while it is "
+                "held fixed; set the stage's views to 0, or model.late=null"
+            )
 
 
 class Pretrained(DualEncoder):
@@ -79,6 +123,9 @@ class Pretrained(DualEncoder):
             image_projection, text_projection = backbone.projection, text.projection
         super().__init__(backbone, image_projection, text, text_projection, settings.dim)
         self.settings = settings
+        self.late: LateInteraction | None = None
+        # the last random draws, so that everything else starts as without it
+        self._add_late()
         for name, layer, width in (
             ("image", image_projection, backbone.channels),
             ("text", text_projection, text.channels),
@@ -89,6 +136,16 @@ class Pretrained(DualEncoder):
                     f"setting 'model.dim': {settings.dim}, but the {name} tower ends in {found} numbers; set it to that"
                 )
 
+    def _add_late(self) -> None:
+        if self.settings.late is not None:
+            self.late = LateInteraction(self.settings.late, self.backbone.map_channels, self.text.channels)
+
+    def grow(self, settings: DualEncoderSettings) -> None:
+        """Late interaction that the settings have and the network has not starts at random."""
+        if isinstance(settings, PretrainedSettings) and settings.late is not None and self.late is None:
+            self.settings = self.settings.replace(late=settings.late)
+            self._add_late()
+
     @property
     def tower(self) -> ImageTower | None:
         """The vision tower of a pair; None for another image backbone."""
@@ -97,7 +154,9 @@ class Pretrained(DualEncoder):
 
     @property
     def reranked_by(self) -> str | None:
-        """The patches of a vision tower show where words point."""
+        """Late interaction re-ranks; without it, the patches of a vision tower show where words point."""
+        if self.late is not None:
+            return "late"
         return super().reranked_by if self.tower is None else "patches"
 
     def kept_words(self, frozen: Collection[str]) -> FixedText | None:
@@ -113,7 +172,22 @@ class Pretrained(DualEncoder):
         *,
         local: bool = False,
     ) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "texts dim"], Mapping[str, LocalMatch]]:
-        """As every network does; `words_below` are what the fixed tower gave for the first of the sentences."""
+        """As every network does; `words_below` are what the fixed tower gave for the first of the sentences.
+
+        `local` compares all pairs by late interaction, from the same pass of each tower as the embeddings.
+        """
+        if local:
+            # no cache keeps patches or tokens (`PretrainedSettings.check_stage`)
+            assert self.late is not None
+            assert words_below is None
+            pooled, feature_map = self.backbone.forward_with_map(images)
+            features, states = self.text.read(token_ids)
+            present = token_ids != PADDING
+            similarity = maxsim(
+                self.late.regions(feature_map).flatten(1, 2), self.late.words(states), present
+            )
+            match = LocalMatch(similarity, present.any(dim=1))
+            return self.embed_images(pooled), self.text_projection(features), {"late": match}
         if words_below is None:
             return super().embed_pairs(images, token_ids, phrases)
         pooled = self.pool_cached(images) if images.is_floating_point() else self.pool_images(images)
@@ -125,7 +199,8 @@ class Pretrained(DualEncoder):
 
     def modules_of_parts(self) -> dict[str, list[nn.Module]]:
         """As of every network; the table of tokens lies within the tower, whose other modules are "text"."""
-        return {**super().modules_of_parts(), "text": _beside(self.text.tower, self.text.table)}
+        late: dict[str, list[nn.Module]] = {} if self.late is None else {"late": [self.late]}
+        return {**super().modules_of_parts(), "text": _beside(self.text.tower, self.text.table), **late}
 
     def embed_patches(self, pixels: PixelBatch) -> Float[Tensor, "batch rows columns dim"]:
         """Each patch of raw pixels in the shared space, not normalised. Raises `SettingsError` without a tower."""

@@ -6,6 +6,7 @@ mask, the place of the end of text) is part of the model: SigLIP without its pad
 itself.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -157,15 +158,34 @@ class TextTower(TextEncoder, FixedText):
 
         Where nothing is filled, sentences of like length go through the tower together.
         """
+        return self._of_like_length(token_ids, lambda part: (self._feature(*self._run(part)),))[0]
+
+    def read(
+        self, token_ids: Int64[Tensor, "batch words"]
+    ) -> tuple[Float[Tensor, "batch {self.channels}"], Float[Tensor, "batch words {self.channels}"]]:
+        """Features of sentences and of their tokens, as `forward` and `token_features`, by one pass of the tower."""
+
+        def both(part: Tensor) -> tuple[Tensor, ...]:
+            output, present = self._run(part)
+            return self._feature(output, present), self._placed(output, present, part)
+
+        features, states = self._of_like_length(token_ids, both)
+        return features, states
+
+    def _of_like_length(
+        self, token_ids: Int64[Tensor, "batch words"], read: Callable[[Tensor], tuple[Tensor, ...]]
+    ) -> tuple[Tensor, ...]:
+        """Apply `read` to sentences, those of like length together where nothing is filled."""
         if self.settings.filled != "no" or len(token_ids) <= TOGETHER:
-            return self._features(token_ids)
+            return read(token_ids)
         # of 128 captions the longest has twice the tokens of the mean, and all would be padded to it
         order = (token_ids != PADDING).sum(1).argsort(stable=True)
-        rows = torch.cat([self._features(part) for part in torch.split(token_ids[order], TOGETHER)])
-        return rows[order.argsort()]
+        parts = [read(part) for part in torch.split(token_ids[order], TOGETHER)]
+        return tuple(torch.cat(rows)[order.argsort()] for rows in zip(*parts, strict=True))
 
-    def _features(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
-        output, present = self._run(token_ids)
+    def _feature(
+        self, output: Any, present: Bool[Tensor, "batch read"]
+    ) -> Float[Tensor, "batch {self.channels}"]:
         if self.settings.feature == "own":
             own: Tensor = output.pooler_output
             return own
@@ -184,7 +204,11 @@ class TextTower(TextEncoder, FixedText):
 
         SigLIP's last layer of sentences lies within its tower and is applied to each token.
         """
-        output, present = self._run(token_ids)
+        return self._placed(*self._run(token_ids), token_ids)
+
+    def _placed(
+        self, output: Any, present: Bool[Tensor, "batch read"], token_ids: Int64[Tensor, "batch words"]
+    ) -> Float[Tensor, "batch words {self.channels}"]:
         head = getattr(getattr(self.tower, "text_model", None), "head", None)
         states: Tensor = output.last_hidden_state if head is None else head(output.last_hidden_state)
         found = states.new_zeros(*token_ids.shape, states.shape[2])

@@ -51,8 +51,10 @@ def start_from(recipe: Recipe, run: str | Path) -> Recipe:
     described = read_description(checkpoint_path(Path(run), None))
     values: dict[str, Any] = json.loads(recipe.model_dump_json())
     crops = {name: values["images"][name] for name in ("train_crop", "pad")}
+    # late interaction may be added to a pair that has none (`DualEncoder.grow`)
+    added = {} if described["model"].get("late") else {"late": values["model"].get("late")}
     values |= {
-        "model": described["model"],
+        "model": {**described["model"], **{name: value for name, value in added.items() if value}},
         "images": {**described["images"], **crops},
         # the tokenizer is the run's
         "vocabulary": {},

@@ -3,7 +3,9 @@
 from limner.data.transforms import ImageSettings
 from limner.losses.contrastive import Contrastive
 from limner.losses.instance import Instance
+from limner.losses.maxsim import MaxSim
 from limner.losses.sdm import SDM
+from limner.models.late import LateSettings
 from limner.models.pretrained import PretrainedSettings
 from limner.recipes.pretrained import pieces_people
 from limner.training.recipe import (
@@ -89,6 +91,21 @@ def clip_people() -> Recipe:
                 validate_every=4,
             ),
         ),
+    )
+
+
+def clip_people_late() -> Recipe:
+    """`clip-people` re-ranked by late interaction: a person's regions against the words of a description.
+
+    MaxSim of ColBERT and FILIP above both towers, by its own contrastive loss beside those of the embedding.
+    After `limner data people PEOPLE`: `limner train clip-people-late --data cuhk-pedes:PEOPLE --out RUN`
+    """
+    base = clip_people()
+    return base.replace(
+        name="clip-people-late",
+        model=base.model.replace(late=LateSettings()),
+        rerank=20,
+        stages=tuple(stage.with_losses(MaxSim()) for stage in base.stages),
     )
 
 

@@ -123,6 +123,12 @@ RECIPES: dict[str, RecipeEntry] = {
         "A small pair of towers on generated people, from nothing: a CNN, and a transformer above pieces of words.",
         ("people",),
     ),
+    "clip-people-late": RecipeEntry(
+        "limner.recipes.clip:clip_people_late",
+        PERSONS,
+        "`clip-people` re-ranked by late interaction: a person's regions against the words of a description.",
+        ("people",),
+    ),
     "clip-cuhk-pedes": RecipeEntry(
         "limner.recipes.clip:clip_cuhk_pedes",
         TUNED,

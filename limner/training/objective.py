@@ -13,6 +13,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
 from limner.losses.loss import (
+    LOCAL,
     Embedded,
     Examples,
     Gather,
@@ -142,7 +143,7 @@ class Objective(nn.Module):
             )
             return Embedded(images, texts, batch.groups, batch.classes, images, texts)
         # Words and phrases compare all pairs of a batch, so they are computed only for losses that read them.
-        local = any("levels" in settings.needs for settings in self.settings)
+        local = any(settings.needs & LOCAL for settings in self.settings)
         images, texts, matches = self.model.embed_pairs(
             batch.images, batch.token_ids, batch.phrases, batch.words_below, local=local
         )

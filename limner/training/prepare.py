@@ -174,6 +174,8 @@ def _terms(recipe: Recipe, train: Dataset, started: TrainedModel | None) -> tupl
 def _started(recipe: Recipe, run: str) -> TrainedModel:
     """The run that training starts from, on the CPU, ready to learn."""
     found = load_model(run, device="cpu")
+    torch.manual_seed(recipe.seed)
+    found.model.grow(recipe.model)
     if found.model.settings.identity() != recipe.model.identity():
         raise SettingsError(
             f"setting 'model': the network is that of {run}, which training starts from; leave its settings as they are"

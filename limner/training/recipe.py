@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from limner.data.transforms import ImageSettings
 from limner.losses.instance import Instance
-from limner.losses.loss import LossSettings, Need
+from limner.losses.loss import LOCAL, LossSettings, Need
 from limner.losses.registry import AnyLoss
 from limner.models.adapters import LoRASettings
 from limner.models.co_attention import CoAttentionSettings
@@ -194,7 +194,7 @@ class StageSettings(Settings):
         if twice := [kind for kind, count in kinds.items() if count > 1]:
             raise ValueError(f"losses: '{twice[0]}' stands there twice")
         # More than the embeddings of a batch's pairs, which are all that is kept of its chunks.
-        beyond = self.needs & {"levels", "mined", "sextuples"}
+        beyond = self.needs & (LOCAL | {"mined", "sextuples"})
         if self.chunk is not None and beyond:
             kind = next(loss.kind for loss in self.losses if loss.needs & beyond)
             raise ValueError(
@@ -332,8 +332,8 @@ class Recipe(Settings):
     """The network of rerank stages, which re-ranks what the embedding finds."""
     # An integer 0 is allowed for a network without a reranker, and to leave HGAN's words and phrases out.
     rerank: Annotated[int, Field(ge=0)] | Literal["all"] = 20
-    """How many of the first are re-ranked at testing, by a cross-encoder (identity-aware, section 4.2: 20) or by HGAN's
-    words and phrases; or "all"; 0 = none."""
+    """How many of the first are re-ranked at testing, by a cross-encoder (identity-aware, section 4.2: 20), by HGAN's
+    words and phrases, or by late interaction; or "all"; 0 = none."""
     start: str | None = None
     """A run whose network and tokenizer training starts from (`limner train --from`); None = a network of its own."""
     stages: tuple[StageSettings, ...] = Field(min_length=1)
@@ -397,7 +397,8 @@ class Recipe(Settings):
                 # A loss may learn something itself, e.g. the classifier: a part like those of the network.
                 parts = self.model.parts() | of_losses
                 reached = of_losses | self.model.reached(
-                    embedding=any(loss.of_embedding for loss in stage.losses), levels="levels" in stage.needs
+                    embedding=any(loss.of_embedding for loss in stage.losses),
+                    levels=bool(stage.needs & LOCAL),
                 )
             elif self.cross_encoder is not None:
                 parts = reached = self.cross_encoder.parts()

@@ -44,6 +44,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "siglip": {"weight": 2.0, "scale": 5.0, "bias": -5.0},
     "tal": {"weight": 2.0, "margin": 0.5, "temperature": 0.5},
     "circle": {"weight": 2.0, "margin": 0.4, "gamma": 80.0},
+    "maxsim": {"weight": 2.0, "temperature": 0.5, "learnt": False},
     "levels": {"word": 2.0, "phrase": 2.0, "margin": 0.7, "negatives": "hardest"},
 }
 """Another value of each setting. A new loss or setting has to be put here, and then has to do something."""
@@ -82,7 +83,7 @@ def _effect(settings: LossSettings) -> dict[str, Any]:
         ),
         {
             name: LocalSimilarity(similarity, torch.tensor([True, True, True, False]))
-            for name in ("word", "phrase")
+            for name in (("late",) if "late" in settings.needs else ("word", "phrase"))
         },
     )
     terms = loss.terms(batch).losses

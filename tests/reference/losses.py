@@ -266,6 +266,28 @@ def contrastive_loss(
     return total / len(groups) / 2
 
 
+def maxsim(regions: Rows, words: Rows) -> float:
+    """FILIP, section 3.1, of unit vectors: the mean of s^I and s^T; 0 without a word."""
+    if not words:
+        return 0.0
+    of_image = sum(max(cosine(region, word) for word in words) for region in regions) / len(regions)
+    of_text = sum(max(cosine(region, word) for region in regions) for word in words) / len(words)
+    return (of_image + of_text) / 2
+
+
+def maxsim_loss(similarities: Rows, counted: list[bool], groups: list[int], scale: float) -> float:
+    """FILIP's contrastive loss, with the targets of `contrastive_loss`; pairs that are not counted are not there."""
+    kept = [i for i, there in enumerate(counted) if there]
+    total = 0.0
+    for i in kept:
+        for to_text in (True, False):
+            logits = [scale * (similarities[i][j] if to_text else similarities[j][i]) for j in kept]
+            log_partition = max(logits) + math.log(sum(math.exp(logit - max(logits)) for logit in logits))
+            right = [n for n, j in enumerate(kept) if groups[j] == groups[i]]
+            total -= sum(logits[n] - log_partition for n in right) / len(right)
+    return total / len(kept) / 2 if kept else 0.0
+
+
 def siglip_loss(images: Rows, texts: Rows, groups: list[int], scale: float, bias: float) -> float:
     """SigLIP, Algorithm 1: - sum over all pairs of log sigmoid(z (t x.y + b)), by the batch."""
     total = 0.0

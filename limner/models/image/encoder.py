@@ -103,6 +103,15 @@ class ImageEncoder(nn.Module, ABC):
         """The pooled feature of raw pixels, float32 also under autocast."""
         return self.pool(self.forward_map(pixels)).float()
 
+    def forward_with_map(
+        self, pixels: PixelBatch
+    ) -> tuple[
+        Float[Tensor, "batch {self.channels}"], Float[Tensor, "batch {self.map_channels} _height _width"]
+    ]:
+        """The pooled feature and the last feature map of raw pixels, by one pass."""
+        feature_map = self.forward_map(pixels)
+        return self.pool(feature_map).float(), feature_map
+
     def forward_until(
         self, pixels: PixelBatch, layer: str
     ) -> Float[Tensor, "batch _channels _height _width"]:

@@ -85,6 +85,18 @@ class ImageTower(ImageEncoder):
         feature: Tensor = self._run(self._normalise(pixels)).pooler_output
         return feature.float()
 
+    def forward_with_map(
+        self, pixels: PixelBatch
+    ) -> tuple[
+        Float[Tensor, "batch {self.channels}"], Float[Tensor, "batch {self.map_channels} _height _width"]
+    ]:
+        """Both by one pass, as every encoder, also where the tower pools by itself."""
+        if not self.pooled:
+            return super().forward_with_map(pixels)
+        images = self._normalise(pixels)
+        output = self._run(images)
+        return output.pooler_output.float(), self._placed(output.last_hidden_state, images)
+
     def pool(
         self, feature_map: Float[Tensor, "batch {self.map_channels} height width"]
     ) -> Float[Tensor, "batch {self.channels}"]:
