@@ -1,6 +1,6 @@
 """Slow clients without a token, against the server on this machine: does the right token still get in?
 
-    python -m benchmarks.slow_clients STORE [--connections 999] [--tries 30] [--again]
+    python -m benchmarks.slow_clients STORE [--connections 999] [--tries 30] [--addresses 1] [--again]
 
 `limner serve STORE` runs in a process of its own with a token. For each kind of attack so many connections are opened
 at once, and each sends a byte a second, or a request as soon as it has the answer to the last one. Then the right token
@@ -45,13 +45,17 @@ ATTACKS = {
     + b"1\r\na\r\n" * 8_000
     + b"0\r\n\r\n",
     "quick GETs, wrong token": b"GET /v1/info HTTP/1.1\r\nAuthorization: Bearer wrong\r\n" + _HOST + b"\r\n",
+    "quick GETs of the page": b"GET / HTTP/1.1\r\n" + _HOST + b"\r\n",
+    "quick POSTs to what has no POST": b"POST /health HTTP/1.1\r\n" + _HOST + b"Content-Length: 0\r\n\r\n",
     "quick GETs, a connection for each": b"GET /v1/info HTTP/1.1\r\n" + _HOST + b"Connection: close\r\n\r\n",
 }
 SETTLED = 4
 """Seconds from the first connection to the first try."""
 
 
-async def _attack(address: tuple[str, int], sent: bytes, wait: float, *, again: bool, quick: bool) -> None:
+async def _attack(
+    address: tuple[str, int], sent: bytes, wait: float, source: str, *, again: bool, quick: bool
+) -> None:
     loop = asyncio.get_running_loop()
     await asyncio.sleep(wait)
     while True:
@@ -59,9 +63,10 @@ async def _attack(address: tuple[str, int], sent: bytes, wait: float, *, again: 
             # a small window: what is not read must wait at the server
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             one.setblocking(False)
+            one.bind((source, 0))
             await loop.sock_connect(one, address)
             await loop.sock_sendall(one, sent)
-            while quick and await loop.sock_recv(one, 65536):
+            while quick and await _answered(one):
                 await loop.sock_sendall(one, sent)
             while not quick:
                 await asyncio.sleep(1)
@@ -69,6 +74,18 @@ async def _attack(address: tuple[str, int], sent: bytes, wait: float, *, again: 
         if not again:
             return
         await asyncio.sleep(0.01)
+
+
+async def _answered(one: socket.socket) -> bool:
+    """Read an answer to its end; False if the connection has ended."""
+    loop, got = asyncio.get_running_loop(), b""
+    while part := await loop.sock_recv(one, 65536):
+        got += part
+        head, blank, body = got.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: *([0-9]+)", head)
+        if blank and len(body) >= int(length[1] if length else 0):
+            return True
+    return False
 
 
 def _tries(address: tuple[str, int], token: str, count: int) -> list[tuple[str, float]]:
@@ -91,7 +108,17 @@ async def _measure(
 ) -> list[tuple[str, float]]:
     count = given.connections
     attackers = [
-        asyncio.create_task(_attack(address, sent, 2 * number / count, again=given.again, quick=quick))
+        asyncio.create_task(
+            _attack(
+                address,
+                sent,
+                2 * number / count,
+                # every address of 127.0.0.0/8 is this machine, on Linux
+                f"127.0.0.{1 + number % given.addresses}",
+                again=given.again,
+                quick=quick,
+            )
+        )
         for number in range(count)
     ]
     await asyncio.sleep(SETTLED)
@@ -107,6 +134,7 @@ def main() -> None:
     parser.add_argument("store", type=Path)
     parser.add_argument("--connections", type=int, default=999)
     parser.add_argument("--tries", type=int, default=30)
+    parser.add_argument("--addresses", type=int, default=1, help="addresses that the connections come from")
     parser.add_argument("--again", action="store_true", help="open closed connections anew")
     given = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

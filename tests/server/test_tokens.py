@@ -229,7 +229,7 @@ def test_the_file_is_looked_at_by_more_than_its_time(file: Path) -> None:
 _OF_NOTHING: dict[str, object] = {
     **dict.fromkeys(("pictures", "sentences", "uploads", "leftovers", "traced"), 0),
     **{name: list[str]() for name in ("unknown", "unmet", "similar", "found")},
-    "traces": dict.fromkeys(("searched", "visible", "shared", "short"), 0),
+    "traces": dict.fromkeys(("searched", "visible", "shared", "short", "model"), 0),
     "audit_lines": None,
     "learnt": None,
     "dry_run": False,
