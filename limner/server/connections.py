@@ -345,15 +345,21 @@ def _displace(connections: list[Connection], *, guarded: bool) -> bool:
     """
     # not the new one: whoever opens all places anew all the time would keep everybody else out. And last of all those
     # that a busy server has not read yet, among which those are that have the token
-    strangers = [
-        ((one.is_unread, since is None, since or one.opened), one)
-        for one in connections
-        if not one.trusted and ((since := one.waits_since) is not None or guarded)
-    ]
+    strangers = [one for one in connections if not one.trusted and (guarded or one.waits_since is not None)]
     if not strangers:
         return False
-    min(strangers, key=lambda entry: entry[0])[1].end(503, "too many connections are open; try again soon")
+    now = asyncio.get_running_loop().time()
+    first = min(strangers, key=lambda one: _order(one.is_unread, one.waits_since, one.opened, now))
+    first.end(503, "too many connections are open; try again soon")
     return True
+
+
+def _order(is_unread: bool, since: float | None, opened: float, now: float) -> tuple[bool, bool, float]:
+    """The order in which places are lost: the slowest first, then the oldest, and last of all what nobody has read."""
+    # not by `since` of those that are prompt: under a flood hardly anybody's next request is waited for longer than
+    # that of the page, which has just had its files
+    is_slow = since is not None and now - since > _PROMPT
+    return is_unread, not is_slow, opened if since is None or not is_slow else since
 
 
 class Server(uvicorn.Server):

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limner.server.connections import Server
+from limner.server.connections import Server, _order
 from limner.server.settings import ServerSettings
 
 NOW, PROMPT = 1000.0, 0.25
@@ -118,6 +118,32 @@ def test_nor_is_it_slow_while_turns_of_the_loop_are_long() -> None:
     # long enough: nothing has come
     server._sweep(NOW + 2)
     assert sum(map(bool, (one.ended for one in unread))) > 5
+
+
+PLACES = st.tuples(
+    st.booleans(),
+    st.none() | st.sampled_from([0, 0.02, 0.2, 0.3, 5, 90]).map(lambda waits: NOW - waits),
+    st.floats(NOW - 200, NOW - 0.001),
+)
+
+
+@given(PLACES, PLACES)
+def test_whose_place_a_new_one_takes(
+    one: tuple[bool, float | None, float], other: tuple[bool, float | None, float]
+) -> None:
+    """The slowest one's; else the oldest's: the page has just been answered, and is about to ask."""
+    first, second = sorted([one, other], key=lambda place: _order(place[0], place[1], place[2], NOW))
+    slow = [place[1] is not None and NOW - place[1] > PROMPT for place in (first, second)]
+    if first[0] != second[0]:
+        assert second[0]
+    elif all(slow):
+        assert first[1] is not None
+        assert second[1] is not None
+        assert first[1] <= second[1]
+    elif any(slow):
+        assert slow[0]
+    else:
+        assert first[2] <= second[2]
 
 
 @given(st.lists(FAKES, max_size=20))
