@@ -9,6 +9,8 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from limner.inference.import_model import import_model
+
 SENTENCES = (
     "A woman in a blue shirt carries a black bag.",
     "A man with a red hat rides an old green bicycle.",
@@ -23,6 +25,14 @@ SENTENCES = (
 LENGTH = 16
 SIDE = 32
 PATCH = 8
+
+
+def clip_run(folder: Path) -> Path:
+    """Import a tiny CLIP, and return its run."""
+    (folder / "source").mkdir(parents=True)
+    save_clip(folder / "source")
+    import_model(str(folder / "source"), folder / "run")
+    return folder / "run"
 
 
 def word_pieces() -> Any:

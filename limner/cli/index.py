@@ -298,7 +298,7 @@ def _say(summary: "IndexReport", folder: object, pictures: int) -> None:
     )
     if summary.forgotten:
         out.print(
-            f"{summary.forgotten} sentences removed, which described pictures that were replaced by others'"
+            f"{summary.forgotten} sentences removed: the files of their pictures are of other identities now"
         )
     if sentences is not None:
         out.print(

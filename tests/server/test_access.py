@@ -56,7 +56,20 @@ def test_an_unauthorised_body_is_not_read(guarded: TestClient) -> None:
     problem(guarded.post("/v1/search", content=b"x" * 20_000_000), 401)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "", "localhost.evil.example", "[::1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8000",
+        "",
+        "localhost.evil.example",
+        "[::1",
+        "evil@127.0.0.1",
+        "localhost/evil",
+        "localhost?evil",
+        "127.0.0.1:80:90",
+    ],
+)
 def test_other_names_are_refused_where_there_is_no_token(engine: Engine, host: str) -> None:
     client = TestClient(create_app(Store(engine), ServerSettings(hosts=LOCAL)))
     problem(client.get("/v1/info", headers={"Host": host}), 421)

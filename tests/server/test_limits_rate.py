@@ -66,6 +66,14 @@ def test_clients() -> None:
     assert client_of({"client": None}) == client_of({}) == "unknown"
 
 
+@pytest.mark.parametrize(
+    "told", ["2001:db8::/32", "1.2.3.4:" + "5" * 5_000, "::1%" + "z" * 90, ":", "a" * 9_000, ""]
+)
+def test_what_a_proxy_hands_on_may_be_no_address(told: str) -> None:
+    assert len(client_of({"client": (told, 0)})) <= 45
+    assert len(address_of({"client": (told, 0)})) <= 45
+
+
 def test_the_record_has_the_whole_address() -> None:
     assert address_of({"client": ("2001:db8:1:2:3:4:5:6", 1)}) == "2001:db8:1:2:3:4:5:6"
     assert address_of({"client": ("::ffff:10.0.0.1", 1)}) == "10.0.0.1"

@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 import limner
 from limner.data.records import Dataset
 from limner.errors import SettingsError
-from limner.inference.import_model import import_model
 from limner.losses import SDM, LossSettings, MaxSim
 from limner.models.late import LateSettings
 from limner.models.pretrained import PretrainedSettings
@@ -35,11 +34,7 @@ pytest.importorskip("transformers")
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny CLIP as a run, without late interaction."""
-    folder = tmp_path_factory.mktemp("pair")
-    (folder / "source").mkdir()
-    towers.save_clip(folder / "source")
-    import_model(str(folder / "source"), folder / "run")
-    return folder / "run"
+    return towers.clip_run(tmp_path_factory.mktemp("pair"))
 
 
 def of_pair(pair: Path, late: dict[str, Any], **changes: Any) -> Recipe:

@@ -13,7 +13,6 @@ from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.inference.checkpoint import NOT_WEIGHTS
 from limner.inference.evaluate_run import evaluate_run
-from limner.inference.import_model import import_model
 from limner.losses import Instance
 from limner.losses.sdm import SDM
 from limner.recipes.change import change, start_from
@@ -35,11 +34,7 @@ pytest.importorskip("peft")
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pair")
-    (folder / "source").mkdir()
-    towers.save_clip(folder / "source")
-    import_model(str(folder / "source"), folder / "run")
-    return folder / "run"
+    return towers.clip_run(tmp_path_factory.mktemp("pair"))
 
 
 def adapted(pair: Path, **changes: Any) -> Recipe:

@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 
 from limner.data.records import Dataset
 from limner.errors import SettingsError
-from limner.inference.import_model import import_model
 from limner.losses.sdm import SDM
 from limner.recipes.change import change, start_from
 from limner.training.loop import train
@@ -24,11 +23,7 @@ pytest.importorskip("transformers")
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pair")
-    (folder / "source").mkdir()
-    towers.save_clip(folder / "source")
-    import_model(str(folder / "source"), folder / "run")
-    return folder / "run"
+    return towers.clip_run(tmp_path_factory.mktemp("pair"))
 
 
 def of_pair(pair: Path, **changes: Any) -> Recipe:

@@ -101,7 +101,8 @@ def unpack(shards: Sequence[Path], reading: Reading, kind: str) -> Iterator[list
         log.info("unpacking %d of %d shards (%.1f GB) into %s", len(missing), len(shards), size / 1e9, root)
     for number, (shard, key) in enumerate(zip(shards, keys, strict=True)):
         tell("unpacked %d of %d shards", number, len(shards))
-        yield _sound(root / key) or _unpacked(root, key, shard, reading)
+        pictures = _sound(root / key)
+        yield _unpacked(root, key, shard, reading) if pictures is None else pictures
 
 
 def _teller() -> Callable[[str, int, int], None]:
@@ -121,9 +122,8 @@ def _unpacked(root: Path, key: str, shard: Path, reading: Reading) -> list[Unpac
     try:
         # Only for the user: pictures of a set may be of people, and a home folder may be open to others.
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with FileLock(
-            root / f"{key}.lock"
-        ):  # another process that wants the same shard waits, and then has it
+        # Another process that wants the same shard waits, and then has it.
+        with FileLock(root / f"{key}.lock"):
             if (pictures := _sound(final)) is not None:
                 return pictures
             for old in (part, final):
