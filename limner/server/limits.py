@@ -220,10 +220,10 @@ def address_of(scope: Scope) -> str:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        # of a proxy that hands on what a client said it was
-        return str(host)[:_LONGEST_ADDRESS]
-    # a socket that takes both kinds shows IPv4 clients as ::ffff:1.2.3.4, which would all be in one /64
-    return str(getattr(address, "ipv4_mapped", None) or address)
+        address = host
+    # a socket that takes both kinds shows IPv4 clients as ::ffff:1.2.3.4, which would all be in one /64; cut, as a
+    # proxy may hand on whatever a client said it was, or an address with a zone of any length
+    return str(getattr(address, "ipv4_mapped", None) or address)[:_LONGEST_ADDRESS]
 
 
 def client_of(scope: Scope) -> str:
