@@ -217,13 +217,13 @@ _LONGEST_ADDRESS = 45
 def address_of(scope: Scope) -> str:
     """Return the address that a request came from; a mapped IPv4 address is written as IPv4."""
     host = scope["client"][0] if scope.get("client") else "unknown"
-    try:
+    # a socket that takes both kinds shows IPv4 clients as ::ffff:1.2.3.4, which would all be in one /64; what a proxy
+    # hands on may be no address at all
+    with suppress(ValueError):
         address = ipaddress.ip_address(host)
-    except ValueError:
-        address = host
-    # a socket that takes both kinds shows IPv4 clients as ::ffff:1.2.3.4, which would all be in one /64; cut, as a
-    # proxy may hand on whatever a client said it was, or an address with a zone of any length
-    return str(getattr(address, "ipv4_mapped", None) or address)[:_LONGEST_ADDRESS]
+        host = str(getattr(address, "ipv4_mapped", None) or address)
+    # cut: nor need it be short, and a zone of an address may have any length
+    return str(host)[:_LONGEST_ADDRESS]
 
 
 def client_of(scope: Scope) -> str:
