@@ -29,6 +29,7 @@ from tests.server.test_routes import all_of
 TOKEN = "0123456789abcdef"
 STRANGER = b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HOLDER = b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
+WRONG = HOLDER.replace(TOKEN.encode(), b"another-0123456789")
 MANY = ServerSettings(token=SecretStr(TOKEN), rate=0, client_connections=400)
 
 
@@ -109,7 +110,8 @@ class Recorded:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            self._record.asked.append("holder" if b"authorization" in dict(scope["headers"]) else "stranger")
+            shown = dict(scope["headers"]).get(b"authorization", b"")
+            self._record.asked.append("holder" if TOKEN.encode() in shown else "stranger")
             self._record.in_turn[self._record.turn] += 1
             self._record.held.wait(10)
 
@@ -154,7 +156,11 @@ def whole(one: socket.socket) -> bytes:
 
 
 def asked_before(
-    record: Record, holder: socket.socket, first: socket.socket, others: list[socket.socket]
+    record: Record,
+    holder: socket.socket,
+    first: socket.socket,
+    others: list[socket.socket],
+    sent: bytes = STRANGER,
 ) -> int:
     """How many strangers' requests are begun before the token's, where all come in one turn of the loop, its last.
 
@@ -165,7 +171,7 @@ def asked_before(
     time.sleep(0.2)
     record.asked.clear()
     for one in others:
-        one.sendall(STRANGER)
+        one.sendall(sent)
     holder.sendall(HOLDER)
     time.sleep(0.2)
     record.held.set()
@@ -177,13 +183,14 @@ def asked_before(
     return before
 
 
-def test_the_right_token_does_not_wait_for_all_strangers(engine: Engine) -> None:
+@pytest.mark.parametrize("sent", [STRANGER, WRONG])
+def test_the_right_token_does_not_wait_for_all_strangers(engine: Engine, sent: bytes) -> None:
     with ExitStack() as open_ones, recorded(engine) as (url, record):
         strangers = [open_ones.enter_context(dialled(url, STRANGER)) for _ in range(300)]
         assert {whole(one) for one in strangers} == {b"HTTP/1.1 401"}
         holder, first = (open_ones.enter_context(dialled(url)) for _ in range(2))
         time.sleep(0.3)
-        assert asked_before(record, holder, first, strangers) <= 2 * _AT_ONCE
+        assert asked_before(record, holder, first, strangers, sent) <= 2 * _AT_ONCE
 
 
 def test_the_right_token_does_not_wait_on_a_connection_that_began_without_it(engine: Engine) -> None:
@@ -309,6 +316,17 @@ def test_who_waits_for_a_turn_is_not_late(engine: Engine, queued: list[float]) -
         one.sendall(STRANGER[20:])
         assert whole(one) == b"HTTP/1.1 401"
     assert len(queued) == 2
+
+
+def test_the_token_of_an_earlier_request_does_not_count(engine: Engine, queued: list[float]) -> None:
+    with recorded(engine) as (url, _), dialled(url, HOLDER) as one:
+        answers = [whole(one)]
+        for _ in range(2):
+            one.sendall(STRANGER)
+            answers.append(whole(one))
+    assert answers == [b"HTTP/1.1 200", b"HTTP/1.1 401", b"HTTP/1.1 401"]
+    # the second, behind a request without the token
+    assert len(queued) == 1
 
 
 def test_while_one_waits_no_more_of_it_is_read(engine: Engine, queued: list[float]) -> None:
