@@ -37,7 +37,8 @@ from limner.search.entry import StoredImage
 from limner.search.store import Store, open_store
 from limner.search.store_files import StoreFiles
 from limner.server.app import create_app
-from limner.server.connections import Server, listen, url_of
+from limner.server.connections import Server
+from limner.server.listening import listen, url_of
 from limner.server.settings import ServerSettings
 
 PICTURES, WORDS, KNOWN, K = 10_000, 8, 5_000, 10

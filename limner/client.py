@@ -44,6 +44,9 @@ T = TypeVar("T")
 _AT_ONCE = 8
 """Number of requests that `search_many` has under way; the server answers together what arrives together."""
 
+_READING = frozenset({"/v1/search", "/v1/sentences", "/v1/explain"})
+"""Addresses of POST requests that change nothing, so that one whose connection was lost is sent again, once."""
+
 _PAGE = 500
 """Number of pictures that iteration asks for at once; a server gives no more."""
 
@@ -309,7 +312,7 @@ class Client:
         # the other limits stay: only the answer may take as long as it needs
         timeout = httpx.Timeout(self._seconds, read=None if patient else self._seconds)
         try:
-            answer = self._http.request(
+            answer = self._answer(
                 method, path, json=body, params=None if query is None else dict(query), timeout=timeout
             )
         # first, because it is an HTTPError as well
@@ -326,6 +329,17 @@ class Client:
             seconds = float(wait) if wait.isdigit() else 1.0
             raise ServerError(f"{self.url}: {_said(answer)}", answer.status_code, seconds)
         return answer
+
+    def _answer(self, method: str, path: str, **request: Any) -> "httpx.Response":
+        import httpx
+
+        try:
+            return self._http.request(method, path, **request)
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            # a server may close a connection that waits while the next request is on its way
+            if method != "GET" and path not in _READING:
+                raise
+            return self._http.request(method, path, **request)
 
     def _read(self, answer: "httpx.Response", made: Callable[[Any], T]) -> T:
         """Convert an answer's JSON with `made`. Raises `ServerError` for one that is not limner's."""

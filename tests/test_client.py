@@ -38,6 +38,39 @@ def server(engine: Engine, folder: Path) -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_connection_that_was_closed_meanwhile(
+    server: Client, monkeypatch: pytest.MonkeyPatch, closed: int
+) -> None:
+    """What changes nothing is sent again, once; the rest is the caller's to decide."""
+    import httpx
+
+    tries: list[str] = []
+    send = httpx.Client.request
+
+    def lost(self: httpx.Client, method: str, path: str, **given: Any) -> httpx.Response:
+        tries.append(path)
+        if len(tries) <= closed:
+            raise httpx.RemoteProtocolError("the server has closed the connection")
+        return send(self, method, path, **given)
+
+    monkeypatch.setattr(httpx.Client, "request", lost)
+    calls: list[Any] = [server.info, lambda: server.search("a red coat"), lambda: server.sentences("a")]
+    for call in calls:
+        tries.clear()
+        if closed == 1:
+            call()
+        else:
+            with pytest.raises(ServerError, match="cannot be reached"):
+                call()
+        assert len(tries) == 2
+    for call in (lambda: server.delete("0" * 32), lambda: server.erase(["0" * 32])):
+        tries.clear()
+        with pytest.raises(ServerError, match="cannot be reached"):
+            call()
+        assert len(tries) == 1
+
+
 def test_search_as_the_library(server: Client, engine: Engine, folder: Path) -> None:
     picture = folder / HOME / "3.png"
     for answer, query in (

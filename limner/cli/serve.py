@@ -112,7 +112,8 @@ def serve_command(
     try:
         from limner.server.access import LOCAL, is_loopback, read_token
         from limner.server.app import create_app
-        from limner.server.connections import Server, listen, url_of
+        from limner.server.connections import Server
+        from limner.server.listening import listen, url_of
         from limner.server.settings import ServerSettings
     except ModuleNotFoundError as error:
         # a module of ours that is missing is a bug and no missing extra

@@ -64,6 +64,8 @@ _NOT_LET_IN = (401, 403, 421, 429)
 
 _BY_STRANGERS = (401, 421, 429)
 """Refusals that anybody can cause: so many a second leave a line, further ones are counted."""
+_OF_CONNECTIONS = (408, 503)
+"""Refusals that a stranger can cause as well: the connection was too slow, or had to make place for another."""
 _LINES, _BURST = 1.0, 60
 _ALL_LINES, _ALL_BURST = 20.0, 1000
 
@@ -210,7 +212,11 @@ class Auditing:
         record.scope[RECORDED] = True
         if record.name == OTHER and status not in _NOT_LET_IN and not record.is_of_persons:
             return
-        if status in _BY_STRANGERS and (self._each.take(client_of(record.scope)) or self._all.take("")):
+        # also what its connection has sent in place of an answer: strangers cause it by opening others
+        by_stranger = status in _BY_STRANGERS or (
+            status in _OF_CONNECTIONS and not made and token_name(record.scope) is None
+        )
+        if by_stranger and (self._each.take(client_of(record.scope)) or self._all.take("")):
             self._uncounted += 1
             return
         facts: dict[str, Any] = {"status": status}
@@ -258,7 +264,10 @@ class _Answer:
         except RefusedError as refusal:
             # the rest of the app's answer, of which nothing has left, is dropped
             self.recorded = self.replaced = True
-            return await refused(refusal)(self.scope, self.receive, self.outside)
+            answer = refused(refusal)
+            # a body that the app has not read is still to come
+            answer.headers["Connection"] = "close"
+            return await answer(self.scope, self.receive, self.outside)
         self.recorded = True
         if self.start is not None:
             await self.outside(self.start)

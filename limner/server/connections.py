@@ -32,13 +32,11 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from limner.errors import SettingsError
 from limner.server.limits import client_of
+from limner.server.listening import BACKLOG
 from limner.server.problems import ENDED, RECORDED, problem
 from limner.server.settings import ServerSettings
 
-# uvicorn's own number
-_BACKLOG = 2048
 _AT_ONCE = 16
 """Number of connections that are accepted, and of strangers' further requests that are taken, in one turn of asyncio's
 loop.
@@ -46,45 +44,6 @@ loop.
 Few, so that what was accepted is answered before more is: with 64 strangers who come back at once filled all places of
 their address with connections that nobody had read yet, which then had to make place for each other.
 """
-_UNSENT = 2**16
-"""Bytes of an answer that the system keeps for a client that does not read."""
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Open a TCP socket at an address; port 0 means a free one. Raises `SettingsError`."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (socket.gaierror, UnicodeError) as error:
-        raise SettingsError(f"--host {host}: is no address ({getattr(error, 'strerror', error)})") from None
-    # IPPROTO_TCP by name: asyncio turns Nagle's algorithm off only then, and with it an answer takes 40 ms more
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        # a server that starts again finds its port free, though old connections linger in TIME_WAIT
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            # systems differ in whether :: also means IPv4; a server on it must mean the same everywhere
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        # the system takes megabytes of an answer that nobody reads; with this, `Connection` sees that it waits
-        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
-        listening.bind(address)
-        listening.listen(_BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}; try another --port") from None
-    return listening
-
-
-def url_of(listening: socket.socket) -> str:
-    """Return the URL of a listening socket.
-
-    >>> with listen("127.0.0.1", 0) as one:
-    ...     url_of(one).startswith("http://127.0.0.1:")
-    True
-    """
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
-
 
 _CLOSE = (b"connection", b"close")
 STOPPING = "the server is stopping"
@@ -135,19 +94,72 @@ class _Turns:
             asyncio.get_running_loop().call_soon(self._next)
 
 
+class _Places:
+    """The places of open connections, of which a new one may take that of another.
+
+    `most`: number of all places; `each`: half the number of those for one client; `guarded`: True if a token is needed,
+    without which there are only the page's files and refusals.
+    """
+
+    def __init__(self, *, most: int, each: int, guarded: bool) -> None:
+        self.most, self.each, self.guarded = most, each, guarded
+        self._order: list[Connection] | None = None
+        self._of_client: Counter[str] = Counter()
+        self.are_scarce = False
+        """True if more than half of all were taken when the last one was."""
+
+    def take(self, new: "Connection") -> bool:
+        """Take a place, if need be that of another; False if all are taken by those who keep theirs."""
+        if self._order is None:
+            # once a turn of the loop: for each connection anew it took a millisecond with 800 open ones, and above 999
+            # strangers the right token waited for seconds
+            now = asyncio.get_running_loop().time()
+            others = [one for one in new.connections if isinstance(one, Connection) and one is not new]
+            self._order = [one for one in others if one.stays]
+            self._order.sort(key=lambda one: _order(one.is_unread, one.waits_since, one.opened, now))
+            self._of_client = Counter(one.address for one in self._order)
+            asyncio.get_running_loop().call_soon(self._forget)
+        if self._of_client[new.address] >= 2 * self.each and not self._displace(self._order, new.address):
+            return False
+        if len(self._order) >= self.most and not self._displace(self._order, None):
+            return False
+        # nobody has read it, so it is among the last to go
+        self._order.append(new)
+        self._of_client[new.address] += 1
+        self.are_scarce = len(self._order) > self.most // 2
+        return True
+
+    def _forget(self) -> None:
+        self._order = None
+
+    def _displace(self, order: "list[Connection]", address: str | None) -> bool:
+        """Close one that has not shown the token, for a new one; False if none may be closed.
+
+        Those go first whose clients keep the server waiting, the slowest of them first of all. If the server is
+        guarded, those for which it works follow.
+        """
+        # not the new one: whoever opens all places anew all the time would keep everybody else out
+        for place, one in enumerate(order):
+            may = one.stays and not one.trusted and (self.guarded or one.waits_since is not None)
+            if may and address in (None, one.address):
+                del order[place]
+                self._of_client[one.address] -= 1
+                one.end(503, "too many connections are open; try again soon")
+                return True
+        return False
+
+
 class Connection(H11Protocol):
     """One connection, which knows since when its client keeps the server waiting.
 
-    `most`: number of open connections beyond which a new one takes the place of another or is refused; `each`: half the
-    number for one client; `knows`: says whether the value of an Authorization header has the right token, None if the
-    server has none; `turns`: the queue of strangers.
+    `places`: those of all connections; `knows`: says whether the value of an Authorization header has the right token,
+    None if the server has none; `turns`: the queue of strangers.
     """
 
     def __init__(
         self,
         *args: Any,
-        most: int,
-        each: int,
+        places: _Places,
         knows: Callable[[bytes], bool] | None,
         turns: _Turns,
         **kwargs: Any,
@@ -155,7 +167,7 @@ class Connection(H11Protocol):
         super().__init__(*args, **kwargs)
         # uvicorn warns of every request that is none, or asks for WebSocket: a stranger could fill a disk with that
         self.logger = _LOG
-        self._most, self._each, self._knows, self._turns = most, each, knows, turns
+        self._places, self._knows, self._turns = places, knows, turns
         self.opened = self._asking = self.loop.time()
         self.is_unread = True
         """True until the first bytes of the client have been read."""
@@ -169,20 +181,14 @@ class Connection(H11Protocol):
         # 0: `pause_writing` as soon as the system takes no more bytes, `resume_writing` when it has taken them all
         transport.set_write_buffer_limits(0)
         self.address = client_of({"client": self.client})
-        others = [
-            one for one in self.connections if isinstance(one, Connection) and one.stays and one is not self
-        ]
-        of_client = [one for one in others if one.address == self.address]
-        for most, open_ones in ((2 * self._each, of_client), (self._most, others)):
-            if len(open_ones) >= most and not _displace(open_ones, guarded=self._knows is not None):
-                self.end(503, "too many connections are open; try again soon")
-                return
+        if not self._places.take(self):
+            self.end(503, "too many connections are open; try again soon")
 
     def data_received(self, data: bytes) -> None:
         """Take bytes."""
         self.is_unread = False
         if self.conn.their_state is h11.IDLE and (fault := _fault(self.conn.trailing_data[0] + data)):
-            self.end(400, fault)
+            self.end(400, fault, asked=True)
             return
         super().data_received(data)
 
@@ -210,7 +216,17 @@ class Connection(H11Protocol):
             self._handle_now()
 
     def _handle_now(self) -> None:
+        before = self.cycle
         super().handle_events()
+        if (
+            self.cycle is not before
+            and self._knows is not None
+            and self._places.are_scarce
+            and not self.trusted
+        ):
+            # its next request would be among those that wait for a turn, and its place among the first to go; on a new
+            # connection, as a browser opens it for the page's next file, it is taken at once
+            self.cycle.default_headers = [*self.cycle.default_headers, _CLOSE]
         # not once the answer has begun: its last bytes may be with the client before the app says that it has ended,
         # and whoever has them rightly sends the next request
         # not DONE alone: a request with Upgrade, or CONNECT, has a state of its own behind it
@@ -266,10 +282,10 @@ class Connection(H11Protocol):
         """False while a request waits for its answer; an answer that is in the audit log already is about to leave."""
         return self.cycle is None or self.cycle.response_started or RECORDED in self.cycle.scope
 
-    def end(self, status: int, detail: str) -> None:
-        """Close the connection, with this answer if its client can still get one."""
+    def end(self, status: int, detail: str, *, asked: bool = False) -> None:
+        """Close the connection, with this answer if its client can still get one; `asked`: it waits for one."""
         unasked = self.conn.our_state is h11.IDLE
-        if unasked and self.cycle is not None and not self.conn.trailing_data[0]:
+        if unasked and not asked and self.cycle is not None and not self.conn.trailing_data[0]:
             # behind an answer, and no request has come: a client opens another connection for the next one, where it
             # would take an answer that comes by itself for that of the next
             return self.transport.close()
@@ -298,7 +314,7 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP."""
-        self.end(400, "this is no HTTP request")
+        self.end(400, "this is no HTTP request", asked=True)
 
     def shutdown(self) -> None:
         """Close after the answer that is due, or soon if none is."""
@@ -337,23 +353,6 @@ def _fault(begun: bytes) -> str | None:
     return None
 
 
-def _displace(connections: list[Connection], *, guarded: bool) -> bool:
-    """Close one that has not shown the token, for a new one; False if none may be closed.
-
-    Those go first whose clients keep the server waiting, the slowest of them first of all. If the server is `guarded`
-    by a token, those for which it works follow: for strangers it has only the page's files and refusals.
-    """
-    # not the new one: whoever opens all places anew all the time would keep everybody else out. And last of all those
-    # that a busy server has not read yet, among which those are that have the token
-    strangers = [one for one in connections if not one.trusted and (guarded or one.waits_since is not None)]
-    if not strangers:
-        return False
-    now = asyncio.get_running_loop().time()
-    first = min(strangers, key=lambda one: _order(one.is_unread, one.waits_since, one.opened, now))
-    first.end(503, "too many connections are open; try again soon")
-    return True
-
-
 def _order(is_unread: bool, since: float | None, opened: float, now: float) -> tuple[bool, bool, float]:
     """The order in which places are lost: the slowest first, then the oldest, and last of all what nobody has read."""
     # not by `since` of those that are prompt: under a flood hardly anybody's next request is waited for longer than
@@ -380,8 +379,9 @@ class Server(uvicorn.Server):
                 # uvicorn calls it as it would the class
                 http=partial(  # type: ignore[arg-type]
                     Connection,
-                    most=settings.max_connections,
-                    each=self._each,
+                    places=_Places(
+                        most=settings.max_connections, each=self._each, guarded=app.state.knows is not None
+                    ),
                     knows=app.state.knows,
                     turns=_Turns(),
                 ),
@@ -408,7 +408,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for one in sockets or []:
             # asyncio has set it to the number that it accepts at once
-            one.listen(_BACKLOG)
+            one.listen(BACKLOG)
 
     async def on_tick(self, counter: int) -> bool:
         """Close what is late or too much; uvicorn calls this ten times a second."""
@@ -417,7 +417,9 @@ class Server(uvicorn.Server):
 
     def _sweep(self, now: float) -> None:
         limits, connections = self._settings, self._connections()
-        of_client = Counter(one.address for one in connections)
+        # apart: strangers who ask without end would cost a client's slow uploads their places
+        of_client = Counter((one.address, False) for one in connections)
+        of_client += Counter((one.address, True) for one in connections if one.trusted)
         slow = [
             (one.trusted, since, one)
             for one in connections
@@ -437,12 +439,13 @@ class Server(uvicorn.Server):
                 one.end(408, f"the request took more than {limits.request_seconds:g} s to arrive")
             elif late:
                 one.transport.abort()
-            elif crowded or of_client[one.address] > self._each:
+            elif crowded or of_client[one.address, trusted] > self._each:
                 one.end(503, "too many connections are open, and this one was slow; try again soon")
             else:
                 continue
             left -= 1
-            of_client[one.address] -= 1
+            of_client[one.address, False] -= 1
+            of_client[one.address, True] -= trusted
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop: every request that has arrived is answered, after `GRACE` seconds with 503."""

@@ -311,7 +311,7 @@ def test_a_file_that_is_no_audit_log_is_left_alone(limner: Limner, store: Path, 
     # and nothing of an object storage
     refused(
         limner("store", "erase", own, "--path", picture, "--audit", tmp_path, "--yes"),
-        r"the audit log: cannot be read \(Is a directory\)",
+        r"the audit log: cannot be written \(Is a directory\)",
     )
     assert picture in StoreFiles.open(own).entries()
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from limner.server.connections import Server, listen
+from limner.server.connections import Server
+from limner.server.listening import listen
 from limner.server.settings import ServerSettings
 
 

@@ -15,6 +15,7 @@ from limner.server import audit_routes, routes_items
 from limner.server.app import create_app
 from limner.server.audit import AuditLog, ErasableLog, verify
 from limner.server.audit_routes import asked_of
+from limner.server.problems import ENDED
 from limner.server.routes_search import SearchBody
 from limner.server.settings import ServerSettings
 from limner.store_reports import ErasureReport
@@ -193,7 +194,10 @@ def test_no_line_no_answer_and_no_change(
     assert client.get("/metrics").status_code == 200
     file.rmdir()
     file.write_text("no audit log\n")
-    problem(client.get("/v1/items"), 503)
+    answer = client.get("/v1/items")
+    problem(answer, 503)
+    # a body that was not read would be taken for the next request
+    assert answer.headers["Connection"] == "close"
     file.unlink()
     assert client.get("/v1/items").status_code == 200
     assert len(lines(file)) == 1
@@ -218,6 +222,30 @@ def test_strangers_are_counted_and_their_tokens_never_written(
     # a valid token on an address that is none tells nothing
     problem(client.get("/v1/none", headers={"Authorization": f"Bearer {TOKEN}"}), 404)
     assert len(lines(file)) == 6
+
+
+@pytest.mark.parametrize(("status", "token"), [(408, None), (503, None), (503, TOKEN)])
+def test_strangers_whose_connection_was_closed_are_counted(
+    engine: Engine, file: Path, monkeypatch: pytest.MonkeyPatch, status: int, token: str | None
+) -> None:
+    """They cause it themselves, by opening others; whoever has the token has lines of all requests."""
+    monkeypatch.setattr(audit_routes, "_LINES", 1e-9)
+    monkeypatch.setattr(audit_routes, "_BURST", 5)
+    app = create_app(Store(engine), ServerSettings(audit=file, token=SecretStr(TOKEN), rate=0))
+
+    class Closing:
+        def __init__(self, app: Any) -> None:
+            self.app = app
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            scope[ENDED] = (status, "closed")
+            await self.app(scope, receive, send)
+
+    app.add_middleware(Closing)
+    client = TestClient(app, headers={"Authorization": f"Bearer {token}"} if token else {})
+    for _ in range(12):
+        client.get("/v1/items/" + "0" * 32)
+    assert [line["status"] for line in lines(file)] == [status] * (12 if token else 5)
 
 
 def test_too_many_requests_are_recorded(engine: Engine, file: Path) -> None:

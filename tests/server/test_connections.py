@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from limner.search.engine import Engine
 from limner.search.store import Store
-from limner.server import connections, limits
+from limner.server import limits, listening
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from tests.server.running import running
@@ -121,7 +121,7 @@ def test_a_refusal_reaches_a_client_that_is_still_sending(engine: Engine) -> Non
 @pytest.mark.parametrize("times", [1, 30])
 def test_answers_that_are_not_read(engine: Engine, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     # the description of the API is smaller than what the system keeps
-    monkeypatch.setattr(connections, "_UNSENT", 2048)
+    monkeypatch.setattr(listening, "_UNSENT", 2048)
     request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n" + BEARER + b"\r\n"
     with served(engine, request_seconds=60, answer_seconds=0.6) as address:
         whole = len(httpx.get(f"http://{address[0]}:{address[1]}/openapi.json").content) * times

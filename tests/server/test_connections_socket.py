@@ -3,7 +3,7 @@ import socket
 import pytest
 
 from limner.errors import SettingsError
-from limner.server.connections import listen, url_of
+from limner.server.listening import listen, url_of
 
 
 def test_a_free_port() -> None:
