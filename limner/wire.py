@@ -156,6 +156,12 @@ class Answer(ResponseModel):
     unread: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     """Words at the end of a text that is longer than the model reads; the search ignores them, too."""
 
+    composed: bool = Field(default=False, exclude_if=operator.not_)
+    """True if a picture and a text were read as one sentence, which the model has learnt."""
+
+    reference: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    """Ids of the store's pictures that are the picture of a composed query; they are left out of its hits."""
+
     left_out: int = Field(default=0, exclude_if=operator.not_)
     """Last hits that are left out, because the answer would be longer than the server sends."""
 
@@ -374,6 +380,9 @@ class StoreInfo(ResponseModel):
 
     calibrated: bool
     """True if answers have match probabilities."""
+
+    composes: bool = False
+    """True if a picture and a text together are read as one sentence, unless a query weighs their sum."""
 
     explains: Literal["attention", "words"]
     """Content of explanations: a reranker's attention, or the words only."""
