@@ -245,7 +245,7 @@ class ComposedMeasures(Result):
     against_sum: dict[str, ComposedDifference]
     """By measure, the composed query against the sum; empty for a run that has learnt none."""
     reference: str
-    """What becomes of the reference in its own ranking."""
+    """The rule about the reference in its own ranking, in words."""
     provenance: dict[str, JsonValue]
     """Fingerprints of the split and the model, the file of `limner compose`, and versions."""
 

@@ -144,7 +144,7 @@ REFERENCE: Mapping[ComposedProtocol, str] = {
     "fashioniq": "kept in its own ranking",
     "itcpr": "not in the gallery",
 }
-"""What becomes of the reference in its own ranking."""
+"""The rule about the reference in its own ranking, in words."""
 
 
 def measure_row(

@@ -198,7 +198,7 @@ def load_inversion(run: Path, fingerprint: str) -> Inversion | None:
 
 
 def expect_inversion(run: Path, fingerprint: str) -> Inversion:
-    """The inversion of the model with this fingerprint. Raises `CheckpointError` if there is none of it."""
+    """The inversion of the model with this fingerprint. Raises `CheckpointError` if the run has none for it."""
     found = read_inversion(run)
     if found is None:
         raise CheckpointError(f"{run}: has no {FILE}; train one with `limner compose`")
