@@ -33,7 +33,7 @@ def compose_command(
         typer.Option(help="Beginning of each sentence, * for the picture; 'a photo of *' if not given."),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Epochs of the triplets, or of the pictures; 25 if not given.")
+        int | None, typer.Option(min=1, help="Epochs of the triplets, or of the pictures; 10 if not given.")
     ] = None,
     batch: Annotated[int | None, typer.Option(min=2, help="Queries of a step; 64 if not given.")] = None,
     rate: Annotated[float | None, typer.Option(help="Learning rate; 0.001 if not given.")] = None,

@@ -64,14 +64,12 @@ class Inversion:
         """
         device = next(model.parameters()).device
         token_ids, marked = mark_pictures(model, tokenizer, self.settings, self.stand_in, texts)
-        alone = torch.from_numpy(model.tokenize(texts, tokenizer).token_ids)
         rows = []
         with evaluating(model), evaluating(self.network):
             for start in range(0, len(texts), SENTENCES):
                 part = slice(start, start + SENTENCES)
                 pictures = torch.from_numpy(np.ascontiguousarray(images[part], np.float32)).to(device)
-                said = embed_texts(model, alone[part].to(device)) if self.settings.reads_text else None
-                words = self.network(pictures, said)
+                words = self.network(pictures)
                 sentences = compose_words(model, words, token_ids[part].to(device), marked[part].to(device))
                 rows.append(join(sentences, pictures, self.image_weight).cpu())
         return torch.cat(rows).numpy() if rows else np.empty((0, model.dim), np.float32)
@@ -82,11 +80,6 @@ def join(
 ) -> Float[Tensor, "batch dim"]:
     """Unit embeddings of a query: the sentence's and, by its weight, the picture's."""
     return F.normalize((1 - weight) * F.normalize(sentences, dim=1) + weight * pictures, dim=1)
-
-
-def embed_texts(model: DualEncoder, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch dim"]:
-    """Unit embeddings of the texts alone, for a mapping that reads them."""
-    return F.normalize(model.encode_texts(token_ids).float(), dim=1)
 
 
 def compose_words(

@@ -7,7 +7,6 @@ code was read; the sections are cited from memory.
 
 from typing import Final
 
-import torch
 from jaxtyping import Float
 from pydantic import Field, field_validator
 from torch import Tensor, nn
@@ -29,8 +28,6 @@ class InversionSettings(Settings):
     """Width of the hidden layers."""
     layers: int = Field(default=2, ge=0)
     """Hidden layers."""
-    reads_text: bool = False
-    """True if the mapping also reads the embedding of the query's text; it is learnt from triplets alone."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Dropout behind each hidden layer."""
 
@@ -51,31 +48,22 @@ class PictureWords(nn.Module):
     each followed by dropout and ReLU, then a linear layer.
 
     **Decided**: it reads the unit embedding, where Pic2Word reads the embedding before its normalisation: a store keeps
-    unit vectors alone. More words than one are ours, too, and so is `reads_text`: beside the picture's embedding it
-    reads that of the text, zeros for none. A word that knows of the text can leave out what the text replaces;
-    Pic2Word's is the same whatever is asked. Tang et al., "Context-I2W", AAAI 2024, have that aim and another network
-    (only its abstract was read).
+    unit vectors alone. More words than one are ours, too. A mapping that reads the text's embedding as well, so that
+    the word could leave out what the text replaces, was no better on other triplets than those of its training
+    (docs/log/2026-11-25.md).
     """
 
     def __init__(self, settings: InversionSettings, dim: int, token_width: int) -> None:
         super().__init__()
         self.settings = settings
         layers: list[nn.Module] = []
-        width = 2 * dim if settings.reads_text else dim
+        width = dim
         for _ in range(settings.layers):
             layers += [nn.Linear(width, settings.hidden), nn.Dropout(settings.dropout), nn.ReLU()]
             width = settings.hidden
         self.layers = nn.Sequential(*layers, nn.Linear(width, settings.words * token_width))
 
-    def forward(
-        self, images: Float[Tensor, "batch dim"], texts: Float[Tensor, "batch dim"] | None = None
-    ) -> Float[Tensor, "batch words width"]:
-        """Vectors of the pseudo words of unit embeddings, for the places of tokens.
-
-        `texts` are the unit embeddings of the texts beside the images; read with `reads_text` alone.
-        """
-        read = images
-        if self.settings.reads_text:
-            read = torch.cat([images, torch.zeros_like(images) if texts is None else texts], dim=1)
-        found: Tensor = self.layers(read)
+    def forward(self, images: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch words width"]:
+        """Vectors of the pseudo words of unit embeddings, for the places of tokens."""
+        found: Tensor = self.layers(images)
         return found.reshape(len(images), self.settings.words, -1)

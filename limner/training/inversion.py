@@ -1,7 +1,7 @@
 """Training of textual inversion: the mapping of pictures to words learns, both towers stand still.
 
 The pictures are embedded once. A step reads a batch of pictures by Pic2Word's loss, and with triplets a batch of these
-by `limner.losses.composed`. A training of 25 epochs takes a minute or two on generated people, so it is not resumed: a
+by `limner.losses.composed`. A training of 10 epochs takes two minutes on generated people, so it is not resumed: a
 stopped one leaves the run as it was.
 """
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from limner.data.composed import ComposedSet
 from limner.data.records import Dataset
-from limner.errors import DataError, SettingsError
+from limner.errors import DataError
 from limner.evaluation.composed import rank_composed
 from limner.inference.composing import (
     Inversion,
@@ -45,7 +45,7 @@ IMAGE_WEIGHTS = tuple(round(0.1 * step, 1) for step in range(10))
 class InversionTraining(Settings):
     """The settings of a training of textual inversion."""
 
-    epochs: int = Field(default=25, ge=1)
+    epochs: int = Field(default=10, ge=1)
     """Epochs: passes over the triplets, or over the pictures without any."""
     batch: int = Field(default=64, ge=2)
     """Triplets of a step, and pictures of a step."""
@@ -57,7 +57,7 @@ class InversionTraining(Settings):
     """τ of both losses, which cosines are divided by."""
     pictures_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Weight of Pic2Word's loss beside that of the triplets."""
-    image_weight: float = Field(default=0.4, ge=0, lt=1)
+    image_weight: float = Field(default=0.5, ge=0, lt=1)
     """Weight of the picture's embedding beside the sentence's: in the loss of triplets, and without triplets also in
     searches; with triplets these have the weight that is best on validation."""
     seed: int = Field(default=0, ge=0)
@@ -81,14 +81,13 @@ class InversionEpoch:
 
 @dataclass(frozen=True, eq=False)
 class _Triplets:
-    """Triplets of all galleries as tensors: rows of `images`, their marked sentences, and their texts alone."""
+    """Triplets of all galleries as tensors: rows of `images`, and their marked sentences."""
 
     images: Float[Tensor, "images dim"]
     references: Int64[Tensor, " triplets"]
     targets: Int64[Tensor, " triplets"]
     token_ids: Int64[Tensor, "triplets words"]
     marked: Bool[Tensor, "triplets words"]
-    texts: Float[Tensor, "triplets dim"]
 
 
 def train_inversion(
@@ -107,13 +106,9 @@ def train_inversion(
     equal ones. Without triplets nothing can choose the weight, which is then that of `training`. **Decided**: it is not
     0, as in the papers: the sentence alone was worse than the sum on generated people. `told` is called after each
     epoch. Deterministic by the seed on one machine. Raises `SettingsError` for a text encoder that takes no vectors,
-    and for `reads_text` without triplets; `DataError` for a set without pictures to train on or to choose by.
+    `DataError` for a set without pictures to train on or to choose by.
     """
     settings, training = settings or InversionSettings(), training or InversionTraining()
-    if settings.reads_text and triplets is None:
-        raise SettingsError(
-            "reads_text: the mapping learns to read the text from triplets, so only with triplets"
-        )
     # first of all, before minutes of encoding
     stand_in = find_stand_in(run.model, run.tokenizer, settings)
     pictures = _encode(run, data, "train", progress)
@@ -194,8 +189,7 @@ class _Trainer:
         token_ids, marked = mark_pictures(
             self.run.model, self.run.tokenizer, self.settings, self.stand_in, texts
         )
-        said = torch.from_numpy(np.concatenate([one.texts for one in encoded]))
-        return _Triplets(images, torch.tensor(references), torch.tensor(targets), token_ids, marked, said)
+        return _Triplets(images, torch.tensor(references), torch.tensor(targets), token_ids, marked)
 
     def epochs(
         self, pictures: Float[Tensor, "pictures dim"], triplets: _Triplets | None
@@ -259,7 +253,7 @@ class _Trainer:
         references, targets = triplets.references[rows], triplets.targets[rows]
         before, after = (triplets.images[of].to(self.device) for of in (references, targets))
         token_ids, marked = (of[rows].to(self.device) for of in (triplets.token_ids, triplets.marked))
-        words = self.network(before, triplets.texts[rows].to(self.device))
+        words = self.network(before)
         # of the query as it searches: the sentence learns what the picture's embedding does not say
         sentences = compose_words(self.run.model, words, token_ids, marked)
         queries = join(sentences, before, self.training.image_weight)

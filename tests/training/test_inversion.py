@@ -95,5 +95,3 @@ def test_what_cannot_be_trained(
         train_inversion(load_model(toy_run, device="cpu"), toys, None, SETTINGS, TRAINING)
     with pytest.raises(DataError, match="no picture in split 'train'"):
         train_inversion(run, toys.split("val"), None, SETTINGS, TRAINING)
-    with pytest.raises(SettingsError, match="only with triplets"):
-        train_inversion(run, toys, None, SETTINGS.replace(reads_text=True), TRAINING)
