@@ -74,7 +74,7 @@ def compose_command(
         f"epoch {chosen.epoch} of {len(history)}, validation score {chosen.score:.1f}; written to {written}"
     )
     if triplets is None:
-        err.print("learnt from pictures alone; with --triplets it also learns what a text changes")
+        err.print("learnt from pictures alone, without --triplets")
     return ComposeReport(
         file=written,
         epoch=chosen.epoch,

@@ -210,7 +210,7 @@ def render_composed(report: ComposedReport) -> Group:
 
 def _cell(row: ComposedRow, name: str) -> str:
     ends = row.intervals.get(name)
-    return f"{row.values[name]:.1f}" + (f" ({ends[0]:.0f} to {ends[1]:.0f})" if ends else "")
+    return f"{row.values[name]:.1f}" + (f" ({ends[0]:.0f}–{ends[1]:.0f})" if ends else "")
 
 
 def _caption(report: ComposedReport) -> str:
