@@ -122,3 +122,12 @@ def test_another_description_is_refused(
 def test_it_is_no_checkpoint_of_a_model(run: TrainedModel, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="not the checkpoint of a model"):
         load_model(write_inversion(tmp_path, inversion(run)))
+
+
+def test_a_file_of_format_1_opens_for_ever() -> None:
+    found = read_inversion(Path(__file__).parent / "inversions" / "format-1")
+    assert found is not None
+    assert (found.stand_in, found.image_weight, found.settings.prompt) == ("it", 0.5, "a *")
+    expected = torch.tensor([[[0.215559, 0.208698, -0.467319]]])
+    with torch.no_grad():
+        torch.testing.assert_close(found.network(torch.ones(1, 4)), expected, atol=1e-5, rtol=0)
