@@ -30,34 +30,43 @@ class Verification(ResponseModel):
 
 
 class Repair(ResponseModel):
-    """The result of `repair`."""
+    """The result of `repair`: what it did, or what it would do if the losses are accepted."""
+
+    applied: bool = True
+    """False if something would be lost, which was not accepted: nothing was changed."""
 
     pictures: int
-    """Pictures in the store now."""
+    """Pictures in the store afterwards."""
 
     sentences: int
-    """Sentences in the store now."""
+    """Sentences in the store afterwards."""
 
     repaired: tuple[str, ...] = ()
-    """Paths of pictures that were encoded again from their files."""
+    """Paths of pictures that are encoded again from their files."""
 
     lost: tuple[tuple[str, str], ...] = ()
-    """Paths of pictures that were damaged and could not be encoded again, with the reason; they are no longer there."""
+    """Paths of pictures that are damaged and cannot be encoded again, with the reason."""
 
     lost_sentences: tuple[str, ...] = ()
-    """Texts of sentences that were damaged and could not be encoded again."""
+    """Texts of sentences that are damaged, or whose picture is lost."""
 
     foreign: tuple[str, ...] = ()
     """Names of tables that were those of another store, or earlier ones of this: none of their rows is kept."""
 
+    missing: tuple[str, ...] = ()
+    """Tables whose rows are not those of the last commit, with the number that can be read; whose the others were
+    nobody can tell."""
+
     earlier: int = 0
-    """Rows that only earlier versions of a table had: what was deleted or changed since may be there again."""
+    """Rows of a state before the last commit: what was deleted or changed since is there again."""
 
     beside: tuple[str, ...] = ()
     """Damage of the store's model or a calibration, which no repair makes again, and what to do about it."""
 
-    complete: bool = True
-    """False if rows of the last commit are gone, so that nobody can tell whose they were: index those folders again."""
+    @property
+    def loses(self) -> bool:
+        """True if anything is lost, or may be."""
+        return bool(self.lost or self.lost_sentences or self.foreign or self.missing)
 
 
 class Remains(ResponseModel):

@@ -42,6 +42,8 @@ def check_command(
     if run is None and sheet is not None:
         raise SettingsError("--sheet shows captions that a run finds suspicious; give --with RUN as well")
     dataset = open_dataset(data)
+    # before every picture has been opened: a misspelt name is told at once
+    judged = None if run is None else dataset.split(split)
     with counting("pictures") as progress:
         # threads, one a core: decoding and hashing leave Python free; cpu_count() may be None
         report = check_dataset(dataset, workers=os.cpu_count() or 1, progress=progress, open_images=not fast)
@@ -50,10 +52,8 @@ def check_command(
     result = DataReport.model_validate(report.to_json())
     if not result.sound:
         raise UnsoundError(result)
-    if run is not None:
-        result = result.model_copy(
-            update={"suspicious": _suspicious(run, dataset.split(split), worst, sheet)}
-        )
+    if run is not None and judged is not None:
+        result = result.model_copy(update={"suspicious": _suspicious(run, judged, worst, sheet)})
     return result
 
 

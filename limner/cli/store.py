@@ -255,15 +255,14 @@ def repair_command(
         typer.Option("--run", help="The store's run, if it has moved; it encodes what is damaged."),
     ] = None,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Give up rows that cannot be read, and remove their files.")
+        bool, typer.Option("--accept-loss", help="Give up what cannot be restored, and remove its files.")
     ] = False,
     cpu: Cpu = False,
 ) -> Repair:
     """Keep what is sound of a damaged store, and encode the rest again from the pictures' files.
 
-    Pictures whose files are gone or have changed are listed, and no longer in the store. Where rows on record cannot be
-    read and data files are there that may hold them, nothing is changed without `--accept-loss`. A model in the store's
-    folder and a calibration are not repaired. Exit code 1 if one of them is damaged, or rows are gone.
+    If anything would be lost, it is listed and nothing is changed, unless `--accept-loss` is given. A model in the
+    store's folder and a calibration are not repaired. Exit code 1 if one of them is damaged, or anything is lost.
     """
     from limner.search.repair import repair
     from limner.search.store_files import StoreFiles
@@ -277,32 +276,43 @@ def repair_command(
     opened = StoreFiles.open(store, check=False)
     with counting("pictures") as progress:
         report = repair(opened, model, accept_loss=accept_loss, progress=progress)
+    _print_repair(store, report)
+    if report.beside or report.loses:
+        raise UnsoundError(report)
+    return report
+
+
+def _print_repair(store: Path, report: Repair) -> None:
+    would = "" if report.applied else "would be "
     for path in report.repaired:
-        out.print(f"encoded again: {path}")
+        out.print(f"{would}encoded again: {path}")
     for path, reason in report.lost:
-        out.print(f"lost: {path}: {reason}")
+        out.print(f"{would}lost: {path}: {reason}")
     for text in report.lost_sentences:
-        out.print(f"lost: the sentence {text!r}")
+        out.print(f"{would}lost: the sentence {text!r}")
     for table in report.foreign:
-        out.print(f"left out: {table}.lance was a table of another store, or an earlier one")
-    out.print(
-        f"{store}: {report.pictures} pictures and {report.sentences} sentences, {len(report.repaired)} encoded "
-        f"again, {len(report.lost) + len(report.lost_sentences)} lost"
-    )
-    if not report.complete:
-        out.print(
-            "rows are gone of which nothing is left, not even a name, or nobody can tell: index the folders of this "
-            "store again"
-        )
+        out.print(f"{would}left out: {table}.lance, a table of another store, or an earlier one")
+    for text in report.missing:
+        out.print(f"{would}lost: {text}; whose the others were nobody can tell")
     if report.earlier:
         out.print(
-            f"{report.earlier} rows are of earlier versions of a table: what was deleted or changed since may be there"
+            f"{report.earlier} rows are of a state before the last commit: what was deleted or changed since "
+            f"{would or 'is '}there again"
         )
     for text in report.beside:
         out.print(f"not repaired: {text}")
-    if report.beside or not report.complete:
-        raise UnsoundError(report)
-    return report
+    if report.applied:
+        again = "; index the folders of this store again" if report.loses else ""
+        out.print(
+            f"{store}: {report.pictures} pictures and {report.sentences} sentences, {len(report.repaired)} encoded "
+            f"again{again}"
+        )
+    else:
+        out.print(
+            f"{store}: nothing was changed, since not all can be restored. Put back the store's files from a copy, or "
+            f"repair with --accept-loss, which keeps {report.pictures} pictures and {report.sentences} sentences, and "
+            "index the folders again"
+        )
 
 
 @command(app, "compact")

@@ -199,9 +199,17 @@ def cosines(
     Features need not be normalised.
     """
     wide = torch.promote_types(images.dtype, torch.float32)
+    return dots(F.normalize(images.to(wide), dim=1), F.normalize(texts.to(wide), dim=1))
+
+
+def dots(
+    rows: Float[Tensor, "rows dim"], others: Float[Tensor, "others dim"]
+) -> Float[Tensor, "rows others"]:
+    """The dot product of each row with each of the others, in float32 at least, also under autocast."""
+    wide = torch.promote_types(torch.promote_types(rows.dtype, others.dtype), torch.float32)
     # bf16 has steps of 1/256 near 1: over a temperature of 0.015 that is a quarter in a logit
-    with torch.autocast(images.device.type, enabled=False):
-        return F.normalize(images.to(wide), dim=1) @ F.normalize(texts.to(wide), dim=1).T
+    with torch.autocast(rows.device.type, enabled=False):
+        return rows.to(wide) @ others.to(wide).T
 
 
 def of_both_directions(

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int64
 from pydantic import Field
 from torch import Tensor
 
-from limner.losses.loss import Embedded, Loss, LossSettings, Need, Terms, only_term
+from limner.losses.loss import Embedded, Loss, LossSettings, Need, Terms, dots, only_term
 
 Negatives = Literal["hardest", "sum", "mean"]
 
@@ -94,7 +94,7 @@ class RankingLoss(Loss):
         return only_term(
             "ranking",
             self(
-                # in half precision, similarities near 1 have steps of 1/256, a tenth of a usual gap to the margin
+                # features of half precision, too, are normalised in full precision
                 batch.images.float(),
                 batch.texts.float(),
                 # not the classes: with pseudo-classes, two images of one class do not have each other's sentences
@@ -131,7 +131,7 @@ class RankingLoss(Loss):
             other_groups = torch.cat([other_groups, extra_groups])
         # by group and not by row: an image's other sentences, five in Flickr30k, are right as well
         same_group = anchor_groups[:, None] == other_groups[None, :]
-        return self._of_anchors(anchors @ others.T, positive, same_group)
+        return self._of_anchors(dots(anchors, others), positive, same_group)
 
     def _of_anchors(
         self,

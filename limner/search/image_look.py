@@ -63,17 +63,20 @@ def look_at(
         if stored and stored.size == before.st_size:
             if stored.mtime == before.st_mtime_ns:
                 return _settled(stored, known, stored.mtime)
-            if _digest(path) == stored.sha256:
+            if sha256_of(path) == stored.sha256:
                 return _settled(stored, known, before.st_mtime_ns)
         # Decoded first: what is no image is refused before all of it is read for the digest.
         pixels = prepare(path)
         # by the path and not from the pixels, which are cropped for the network
         small = thumbnail(path)
         taken = known.taken or capture_time(path)
-        digest = _digest(path)
+        digest = sha256_of(path)
         after = os.stat(path)  # noqa: PTH116
     except UnicodeEncodeError:
         return "its name is not valid Unicode; rename it"
+    except ValueError:
+        # before any file is opened
+        return "its name holds a zero byte, as that of no file does"
     except ImageError as error:
         # the report names the path beside the reason
         return str(error).removeprefix(path).removeprefix(": ")
@@ -99,6 +102,7 @@ def _facts(entry: StoredImage) -> tuple[str | None, datetime | None, str]:
     return entry.identity, entry.taken, json.dumps(dict(entry.metadata), sort_keys=True)
 
 
-def _digest(path: str) -> str:
+def sha256_of(path: str) -> str:
+    """SHA-256 of a file's bytes, in hex."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

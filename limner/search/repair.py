@@ -1,12 +1,12 @@
 """Repairs a store: sound rows are kept, and damaged ones are encoded again from their files.
 
-What can be read of the tables is read in a process of its own (`limner.search.salvage`). Rows whose digests are right,
-and whose bytes in the segments are, go into the tables of a new generation as they are. Of the others those with sound
-facts are encoded again, if the file is still there. The new generation takes over in one step, so that a repair that
-was killed has changed nothing.
+What can be read of the tables is read in a process of its own (`limner.search.salvage`), of each table one version.
+Rows whose digests are right, and whose bytes in the segments are, go into the tables of a new generation as they are.
+Of the others those with sound facts are encoded again, if the file is still there. The new generation takes over in one
+step, so that a repair that was killed has changed nothing; and only if nothing is lost, or the caller accepts that.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,7 @@ import pyarrow as pa
 from limner.errors import SettingsError, StoreError
 from limner.search.commits import column_sum
 from limner.search.entry import FIELDS, PLACE, StoredImage, key_of
-from limner.search.generations import remove_others
-from limner.search.image_look import Note, look_at
+from limner.search.image_look import Note, look_at, sha256_of
 from limner.search.manifest import StoreManifest, write_manifest
 from limner.search.row_digests import DIGEST, damaged
 from limner.search.salvage import Salvage, SalvageProcess
@@ -31,6 +30,9 @@ from limner.types import Encoder
 
 _BATCH = 64  # images that are encoded at once
 _ROWS = 8192  # rows of a commit
+
+# its identity and metadata are of another picture, perhaps
+_CHANGED = "its file has changed since; index it again"
 
 ModelSource = Callable[[], Encoder]
 """Loads the store's model; it is called if something must be encoded."""
@@ -46,13 +48,12 @@ def repair(
     """Keep what is sound of a store, and encode again what is damaged and whose file is still there.
 
     `files` is opened with `check` off. A store whose tables are whole stays as it is, and one whose `store.json` was
-    replaced by an older one has the newest generation again. What is wrong with the model in the store's folder or with
-    a calibration is in the report and stays. `progress` is called with the images that were encoded again and their
-    total.
+    replaced by an older one has the newest generation again. If anything would be lost, nothing is changed unless
+    `accept_loss` is given: the report then says what would be (`applied` is False). What is wrong with the model in the
+    store's folder or with a calibration is in the report and stays. `progress` is called with the images that were
+    encoded again and their total.
 
-    Raises `SettingsError` for a store on an object storage, `StoreError` while another process writes, and if rows on
-    record cannot be read while data files are there that could hold them: they would be removed. With `accept_loss`
-    they are.
+    Raises `SettingsError` for a store on an object storage and `StoreError` while another process writes.
     """
     folder = files.folder
     if not isinstance(folder, Path):
@@ -67,11 +68,15 @@ def repair(
     with files.taking_over() as manifest:
         repairing = _Repairing(files, folder, manifest, model, progress)
         repairing.read()
-        if repairing.unread and not accept_loss:
-            # nothing of the new generation is needed any more
-            remove_others(folder, files.manifest)
-            raise StoreError(f"{folder}: {repairing.unread}")
-        return repairing.run(beside)
+        planned = repairing.report(beside, applied=False)
+        if accept_loss or not planned.loses:
+            repairing.encode()
+            # a file may have changed since it was looked at
+            planned = repairing.report(beside, applied=False)
+        if planned.loses and not accept_loss:
+            return planned
+        repairing.take_over()
+        return repairing.report(beside, applied=True)
 
 
 class _Repairing:
@@ -92,13 +97,13 @@ class _Repairing:
         self.pictures, self.sentences = files.tables_of(manifest)
         self.broken: dict[str, StoredImage] = {}
         self.texts: list[dict[str, Any]] = []
+        self.repaired: list[str] = []
         self.lost: dict[str, str] = {}
         self.lost_sentences: list[str] = []
         self.foreign: list[str] = []
         self.earlier = 0
-        self.complete = True
-        self.unread = ""
-        """Why rows on record cannot be read though files are there that could hold them."""
+        self.missing: list[str] = []
+        """Of each table some of whose rows cannot be read, or might not: how many can."""
 
     @property
     def encoder(self) -> Encoder:
@@ -108,31 +113,49 @@ class _Repairing:
         return self._encoder
 
     def read(self) -> None:
-        """Copy sound rows into the new tables, and note what must be encoded again."""
+        """Copy sound rows into the new tables, and note what must be encoded again and what is lost."""
         with SalvageProcess() as process:
             kept = self._keep(process, self.files.table, self.pictures, self._sound_pictures)
-            # of a row that is damaged an earlier version may have had a sound one
-            self.lost = {path: reason for path, reason in self.lost.items() if key_of(path) not in kept}
-            self._keep(process, self.files.sentences, self.sentences, self._sound_sentences)
+            for path, entry in list(self.broken.items()):
+                # without the model: it need not be there for a repair that is not accepted
+                if reason := _changed(entry):
+                    self.lost[path] = reason
+                    del self.broken[path]
+            known = kept | {key_of(path) for path in self.broken}
+            loses_pictures = bool(self.lost or self.foreign or self.missing)
+            self._keep(
+                process,
+                self.files.sentences,
+                self.sentences,
+                lambda rows: self._sound_sentences(rows, known if loses_pictures else None),
+            )
 
-    def run(self, beside: tuple[str, ...]) -> Repair:
-        """Encode again what `read` has found damaged, and let the new tables take over."""
-        repaired = self._encode(list(self.broken.values()))
+    def encode(self) -> None:
+        """Encode again what `read` has found damaged."""
+        self._encode(list(self.broken.values()))
         self._encode_sentences(self.texts)
+        self.broken, self.texts = {}, []
+
+    def take_over(self) -> None:
+        """Let the new tables take the place of the old ones."""
         new = {"pictures": self.pictures, "sentences": self.sentences}
         begun = tuple(kind for kind, table in new.items() if table.is_there())
         write_manifest(self.folder, self.manifest.model_copy(update={"begun": begun}))
         self.files.follow()
+
+    def report(self, beside: tuple[str, ...], *, applied: bool) -> Repair:
+        """The repair, as it is done or would be."""
         return Repair(
-            pictures=len(self.files),
-            sentences=len(self.files.sentences),
-            repaired=tuple(repaired),
+            applied=applied,
+            pictures=len(self.pictures) + len(self.broken),
+            sentences=len(self.sentences) + len(self.texts),
+            repaired=tuple(sorted([*self.repaired, *self.broken])),
             lost=tuple(sorted(self.lost.items())),
             lost_sentences=tuple(self.lost_sentences),
             foreign=tuple(self.foreign),
             earlier=self.earlier,
             beside=beside,
-            complete=self.complete,
+            missing=tuple(self.missing),
         )
 
     def _keep(
@@ -140,47 +163,36 @@ class _Repairing:
         process: SalvageProcess,
         old: Table,
         new: Table,
-        sound: Callable[[pa.Table], tuple[pa.Table, list[str]]],
+        sound: Callable[[pa.Table], pa.Table],
     ) -> set[str]:
         """Copy sound rows into the new table, and return their keys."""
         salvage = Salvage(process, self.folder, old.name, old.schema, old.record())
         seen: set[str] = set()
-        # of rows that are encoded again those of earlier versions are not looked at
-        waiting: set[str] = set()
-        count, total, of_earlier = 0, (0, 0), 0
-        for earlier, rows in _parts(salvage):
+        count, total = 0, (0, 0)
+        for rows in _commits_of(salvage.rows()):
             # their digests are right all the same: a row does not say whose it is, its table does
             if old.is_foreign(rows.schema):
                 self.foreign.append(old.name)
-                salvage.unread = set(salvage.files)
                 break
-            if earlier:
-                rows = _without(rows, seen | waiting)
-                of_earlier += len(rows)
             low, high = column_sum(rows[DIGEST])
             count, total = count + len(rows), ((total[0] + low) % 2**64, (total[1] + high) % 2**64)
-            kept, encoded = sound(_without(rows, seen))
-            # of two rows of one key the first counts
+            kept = sound(rows)
             seen.update(kept["id"].to_pylist())
-            waiting.update(encoded)
             if len(kept):
                 new.merge(kept)
-            # these are all: an earlier version has others that were deleted since
-            if earlier and old.is_last(count, total):
-                return seen
         if not old.is_last(count, total):
             # there are rows that nobody can read any more, or a commit or the record is lost
-            self.complete = False
-            self.earlier += of_earlier
-            if salvage.unread:
-                self.unread = _unread(old, salvage, count)
+            record = salvage.record
+            of = "" if record is None else f" of the {record.last[-1].rows} on record"
+            self.missing.append(f"{old.name}.lance: {count} rows{of} can be read")
+            if not salvage.is_last:
+                self.earlier += len(seen)
         return seen
 
-    def _sound_pictures(self, rows: pa.Table) -> tuple[pa.Table, list[str]]:
-        """The rows that can stay, and keys of others in `broken`; those with damaged facts are in `lost`."""
+    def _sound_pictures(self, rows: pa.Table) -> pa.Table:
+        """The rows that can stay; others are in `broken`, and those with damaged facts in `lost`."""
         facts, vectors = damaged(rows, rows.schema)
         stays = ~facts & ~vectors
-        broken: list[str] = []
         for place, row in enumerate(rows.select(["id", *FIELDS, *PLACE]).to_pylist()):
             if facts[place]:
                 self.lost[str(row["path"])] = "its row is damaged; index its folder again"
@@ -188,15 +200,24 @@ class _Repairing:
             stays[place] &= self._bytes_are_sound(row)
             if not stays[place]:
                 self.broken[row["path"]] = StoredImage.from_row(row)
-                broken.append(row["id"])
-        return rows.filter(pa.array(stays)), broken
+        return rows.filter(pa.array(stays))
 
-    def _sound_sentences(self, rows: pa.Table) -> tuple[pa.Table, list[str]]:
-        """The sentences that can stay; of those whose embedding alone is damaged, text and path go to `texts`."""
+    def _sound_sentences(self, rows: pa.Table, pictures: Collection[str] | None) -> pa.Table:
+        """The sentences that can stay; of those whose embedding alone is damaged, text and path go to `texts`.
+
+        `pictures`: keys of those that are left, or None if none is lost. The sentences of others go with them: what
+        takes their place could be the picture of somebody else.
+        """
         facts, vectors = damaged(rows, rows.schema)
-        texts = rows.select(["id", "text", "path"]).filter(pa.array(vectors & ~facts)).to_pylist()
-        self.texts += texts
-        return rows.filter(pa.array(~facts & ~vectors)), [row["id"] for row in texts]
+        stays = ~facts & ~vectors
+        for place, row in enumerate(rows.select(["id", "text", "path"]).to_pylist()):
+            is_gone = pictures is not None and row["path"] is not None and key_of(row["path"]) not in pictures
+            if facts[place] or is_gone:
+                self.lost_sentences.append(str(row["text"]))
+                stays[place] = False
+            elif vectors[place]:
+                self.texts.append(row)
+        return rows.filter(pa.array(stays))
 
     def _bytes_are_sound(self, row: dict[str, Any]) -> bool:
         try:
@@ -207,9 +228,8 @@ class _Repairing:
             return False
         return True
 
-    def _encode(self, broken: Sequence[StoredImage]) -> list[str]:
-        """Encode images again from their files, and return the paths of those where it was possible."""
-        repaired: list[str] = []
+    def _encode(self, broken: Sequence[StoredImage]) -> None:
+        """Encode images again from their files."""
         writer = StoreWriter(self.folder, self.files.dim, self.pictures, self.files.stored)
         for start in range(0, len(broken), _BATCH):
             looked = []
@@ -219,8 +239,7 @@ class _Repairing:
                 if isinstance(seen, str):
                     self.lost[entry.path] = seen
                 elif seen.entry.sha256 != entry.sha256:
-                    # its identity and metadata are of another picture, perhaps
-                    self.lost[entry.path] = "its file has changed since; index it again"
+                    self.lost[entry.path] = _CHANGED
                 else:
                     looked.append(seen)
             if looked:
@@ -232,13 +251,12 @@ class _Repairing:
                     None if reranker is None else reranker.region_features(pixels),
                     [seen.thumbnail for seen in looked],
                 )
-                repaired += [seen.entry.path for seen in looked]
+                self.repaired += [seen.entry.path for seen in looked]
             if writer.due:
                 writer.commit()
             if self.progress is not None:
                 self.progress(min(start + _BATCH, len(broken)), len(broken))
         writer.commit()
-        return sorted(repaired)
 
     def _encode_sentences(self, texts: Sequence[dict[str, Any]]) -> None:
         known = [row for row in texts if self.encoder.known_words(row["text"])]
@@ -251,31 +269,24 @@ class _Repairing:
             self.sentences.merge(with_vectors(table, field, np.asarray(vectors, np.float32)))
 
 
-def _parts(salvage: Salvage) -> Iterator[tuple[bool, pa.Table]]:
-    """Yield what can be read of a table, in parts of a commit, each of the newest version or of earlier ones."""
+def _commits_of(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Join parts of a table to such as are worth a commit."""
     waiting: list[pa.Table] = []
-    waiting_earlier = False
-    for earlier, rows in salvage.rows():
-        if waiting and (earlier != waiting_earlier or sum(map(len, waiting)) >= _ROWS):
-            yield waiting_earlier, pa.concat_tables(waiting)
-            waiting = []
-        waiting_earlier = earlier
+    for rows in parts:
         waiting.append(rows)
+        if sum(map(len, waiting)) >= _ROWS:
+            yield pa.concat_tables(waiting)
+            waiting = []
     if waiting:
-        yield waiting_earlier, pa.concat_tables(waiting)
+        yield pa.concat_tables(waiting)
 
 
-def _without(rows: pa.Table, keys: Collection[str]) -> pa.Table:
-    return rows.filter(pa.array([key not in keys for key in rows["id"].to_pylist()], pa.bool_()))
-
-
-def _unread(table: Table, salvage: Salvage, count: int) -> str:
-    record = salvage.record
-    wanted = "" if record is None else f" of the {record.last[-1].rows} rows on record"
-    kind = table.name.split("-")[0]
-    file = f"{table.name}.lance/data/{min(salvage.unread)}"
-    return (
-        f"nothing was repaired: {count}{wanted} of the table of {kind} can be read, and {len(salvage.unread)} data "
-        f"files that may hold others would be removed (e.g. {file}); put back the files of this table from a copy, or "
-        "repair with --accept-loss"
-    )
+def _changed(entry: StoredImage) -> str | None:
+    """Why an image cannot be encoded again, as far as its file tells; None if its bytes are those that were indexed."""
+    try:
+        # a named pipe would block whoever opens it
+        if not Path(entry.path).is_file():
+            return "there is no such file"
+        return None if sha256_of(entry.path) == entry.sha256 else _CHANGED
+    except (OSError, ValueError) as error:
+        return f"cannot be read ({getattr(error, 'strerror', None) or error})"

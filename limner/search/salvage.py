@@ -3,11 +3,11 @@
 `python -m limner.search.salvage` reads requests, each a line of JSON:
 
     [FOLDER, TABLE, "rows", OUT, FIRST, SIZE]
-    [FOLDER, TABLE, "states", VERSIONS, WANTED]
+    [FOLDER, TABLE, "state"]
 
 The first writes all rows from number FIRST on to the Arrow file OUT, in parts of SIZE rows that grow, and after each
-part the number of the next row to OUT.next. The second prints of each version in a list the number of its rows and the
-sum of their digests, up to a line that is wanted. `SalvageProcess` keeps the process for the next request, since it
+part the number of the next row to OUT.next. The second prints the number of the rows and the sum of their digests,
+as far as they can be read. `SalvageProcess` keeps the process for the next request, since it
 takes a second to start, and begins it anew after it has died. `Salvage` goes on behind what it died of.
 """
 
@@ -24,9 +24,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from limner.search.commits import Record, column_sum, file_digest
+from limner.search.commits import Record, State, column_sum, file_digest
 from limner.search.lancedb_import import lancedb
-from limner.search.row_digests import DIGEST
+from limner.search.row_digests import DIGEST, damaged
 
 SALVAGE = ".salvage-"
 """Beginning of the name of the folder that it works in, below the store's."""
@@ -104,113 +104,96 @@ def _started() -> "subprocess.Popen[str]":
 
 
 class Salvage:
-    """The rows of a damaged table that can be read; its files are left alone.
+    """The rows of a damaged table that can be read, of one of its versions; the table's files are left alone.
 
-    LanceDB takes the manifest with the newest name. Here the version counts whose rows are those of the last commit, by
-    the record. Without such a version the one that the record names comes first, then the others, newest first.
+    LanceDB takes the manifest with the newest name. Here that version counts whose rows are those of the last commit,
+    by the record: the first of which all can be read and are sound, or else the first. If no version has these rows, it
+    is the one whose manifest the record names, or else the newest that can be opened.
 
-    - `files`: names of the data files.
-    - `unread`: names of data files that are there, and of which nothing shows that all their rows were read.
+    - `is_last`: True if the version is that of the last commit, whether or not all of its rows can be read.
     """
 
+    # one version and not the rows of several: what was deleted or replaced since would come back from the earlier ones
     def __init__(
         self, process: SalvageProcess, store: Path, table: str, schema: pa.Schema, record: Record | None
     ) -> None:
         self._process = process
         self.store, self.table, self.schema = store, table, schema
         self.record = record
-        self._known: dict[Path, tuple[int | None, tuple[int, int] | None]] = {}
-        files = list((store / f"{table}.lance" / "data").glob("*"))
-        self.files = frozenset(path.name for path in files)
-        self.unread = set(self.files)
-        known = {} if record is None else record.done.files
-        # what it does not name may be of versions before
-        self._bad = {
-            path.name for path in files if known.get(f"data/{path.name}") not in (None, file_digest(path))
-        }
+        self.is_last = False
 
-    def rows(self) -> Iterator[tuple[bool, pa.Table]]:
-        """Yield rows, and before each part True if it is of an earlier version than the first part.
-
-        Rows may be damaged: compare their digests. One row may come in several versions.
-        """
+    def rows(self) -> Iterator[pa.Table]:
+        """Yield the rows of the version. They may be damaged: compare their digests."""
         # beside the table, so that its files can be linked; links, since each version is tried as the only one
         with tempfile.TemporaryDirectory(dir=self.store, prefix=SALVAGE) as scratch:
             copy = Path(scratch) / f"{self.table}.lance"
             _link(self.store / f"{self.table}.lance", copy)
             # the newest stands first
             versions = sorted((self.store / f"{self.table}.lance" / "_versions").glob("*.manifest"))
-            versions.sort(key=lambda version: not self._is_recorded(version))
-            fitting = self._fitting(copy, versions)
-            versions.sort(key=lambda version: version != fitting)
-            whole: set[str] = set()
-            opened: set[str] = set()
-            # where none is the one on record, nobody can tell what was deleted after the first that can be read
-            earlier = self.record is not None and fitting is None
-            for version in versions:
-                names = self._data_files(version)
-                # only other files can have other rows: without this, what was deleted would come back from any version
-                if earlier and (names <= whole or (names <= opened and names & self._bad)):
-                    continue
-                if version not in self._known:
-                    self._look_at(copy, [version])
-                count = self._known[version][0]
-                if count is None:
-                    continue
-                _make_only(copy, version)
-                read = 0
-                for rows in self._parts(copy, Path(scratch) / "rows.arrow", self.schema, count):
-                    read += len(rows)
-                    yield earlier, rows
-                opened |= names
-                if read == count:
-                    self.unread -= names
-                    whole |= names
-                    # without a record nothing says that more is missing
-                    if version == fitting or self.record is None:
-                        break
-                earlier = True
+            chosen = self._chosen(copy, versions)
+            if chosen is not None:
+                yield from self._rows_of(copy, chosen)
 
-    def _data_files(self, version: Path) -> set[str]:
-        # they stand in the manifest as plain text
-        content = version.read_bytes()
-        data = (self.store / f"{self.table}.lance" / "data").glob("*")
-        return {path.name for path in data if path.name.encode() in content}
+    def _chosen(self, copy: Path, versions: list[Path]) -> Path | None:
+        # those whose digests can be read first
+        readable: dict[bool, list[Path]] = {True: [], False: []}
+        fitting: Path | None = None
+        state: State | None = None
+        for version in versions:
+            count, total = self._state(copy, version)
+            if count is None:
+                continue
+            readable[total is not None].append(version)
+            # the newer of two while a commit is pending
+            state = state or self._last_state(count, total)
+            if state is not None and total is not None and state.holds(count, total):
+                fitting = fitting or version
+                if self._is_sound(copy, version, count):
+                    fitting = version
+                    break
+        others = [*readable[True], *readable[False]]
+        last = fitting or next(filter(self._is_recorded, others), None)
+        if last is None and self.record is None and others[:1] == versions[:1]:
+            # no record says otherwise
+            last = next(iter(others), None)
+        self.is_last = last is not None
+        return last or next(iter(others), None)
+
+    def _last_state(self, count: int, total: tuple[int, int] | None) -> State | None:
+        states = () if self.record is None else self.record.last
+        return next((state for state in states if total is not None and state.holds(count, total)), None)
+
+    def _is_sound(self, copy: Path, version: Path, count: int) -> bool:
+        """True if all rows of a version can be read, as they were written."""
+        read = 0
+        for rows in self._rows_of(copy, version):
+            read += len(rows)
+            if any(wrong.any() for wrong in damaged(rows, rows.schema)):
+                return False
+        return read == count
+
+    def _rows_of(self, copy: Path, version: Path) -> Iterator[pa.Table]:
+        count = self._state(copy, version)[0] or 0
+        return self._parts(copy, copy.parent / "rows.arrow", self.schema, count)
+
+    def _state(self, copy: Path, version: Path) -> tuple[int | None, tuple[int, int] | None]:
+        """Make a version the only one of the copy, and read how many rows it has, and the sum of their digests."""
+        _make_only(copy, self.store / f"{self.table}.lance" / "_versions" / version.name)
+        # nothing, if the process died of it
+        told = self._ask(copy, "state")
+        return _numbers(told[0] if told[-1:] == [_ENOUGH] else "")
 
     def _is_recorded(self, version: Path) -> bool:
         # while a commit is pending the newest version may be its
         if self.record is None or self.record.pending is not None:
             return False
-        return self.record.done.files.get(f"_versions/{version.name}") == file_digest(version)
-
-    def _fitting(self, copy: Path, versions: list[Path]) -> Path | None:
-        """The first version with the rows of the last commit."""
-        if self.record is None:
-            return None
-        states = self.record.last
-        self._look_at(copy, versions, *(f"{state.rows} {state.sum[0]} {state.sum[1]}" for state in states))
-        for version in versions:
-            count, total = self._known.get(version, (None, None))
-            if count is None or total is None:
-                continue
-            if any(state.holds(count, total) for state in states):
-                return version
-        return None
-
-    def _look_at(self, copy: Path, versions: list[Path], *wanted: str) -> None:
-        """Read the numbers of rows of versions, and the sums of their digests, up to one that is wanted."""
-        left = versions
-        while left:
-            told = self._ask(copy, "states", [str(version) for version in left], wanted)
-            for line, version in zip(told, left, strict=False):
-                if line == _ENOUGH:
-                    return
-                self._known[version] = _numbers(line)
-            if told and told[-1] == _ENOUGH:
-                return
-            # it died of the one behind the last that it told of
-            self._known |= dict.fromkeys(left[len(told) : len(told) + 1], (None, None))
-            left = left[len(told) + 1 :]
+        files = self.record.done.files
+        # with other deletions it has other rows
+        needed = {name for name in files if name.startswith("_deletions/")} | {f"_versions/{version.name}"}
+        folder = version.parents[1]
+        return all(
+            (folder / name).is_file() and files.get(name) == file_digest(folder / name) for name in needed
+        )
 
     def _parts(self, copy: Path, out: Path, schema: pa.Schema, count: int) -> Iterator[pa.Table]:
         first, size, deaths = 0, _SIZE, 0
@@ -311,30 +294,23 @@ def main() -> None:
     """Answer requests until there are no more; see above."""
     for line in sys.stdin:
         folder, name, kind, *rest = json.loads(line)
-        if kind == "states":
-            _print_states(Path(folder) / f"{name}.lance", *rest)
+        if kind == "state":
+            _print_state(folder, name)
         else:
             _write_rows(_Reader(folder, name), *rest)
         sys.stdout.write(_ENOUGH + "\n")
         sys.stdout.flush()
 
 
-def _print_states(copy: Path, versions: list[str], wanted: list[str]) -> None:
-    for version in versions:
-        _make_only(copy, Path(version))
-        numbers: list[int] = []
-        # without the digests if only these cannot be read
-        with suppress(Exception):
-            table: Any = lancedb().connect(str(copy.parent)).open_table(copy.stem)
-            numbers = [int(table.count_rows())]
-            digests = table.search().select([DIGEST]).to_arrow()[DIGEST]
-            numbers += column_sum(digests)
-        line = " ".join(map(str, numbers))
-        # one at a time: the next may end the process
-        sys.stdout.write(line + "\n")
-        if line in wanted:
-            break
-        sys.stdout.flush()
+def _print_state(folder: str, name: str) -> None:
+    numbers: list[int] = []
+    # without the digests if only these cannot be read
+    with suppress(Exception):
+        table: Any = lancedb().connect(folder).open_table(name)
+        numbers = [int(table.count_rows())]
+        digests = table.search().select([DIGEST]).to_arrow()[DIGEST]
+        numbers += column_sum(digests)
+    sys.stdout.write(" ".join(map(str, numbers)) + "\n")
 
 
 def _write_rows(reader: _Reader, out: str, start: int, size: int) -> None:

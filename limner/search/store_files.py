@@ -142,16 +142,16 @@ class StoreFiles:
 
     @contextmanager
     def taking_over(self) -> Iterator[StoreManifest]:
-        """Hold the store to write a new generation beside this one, and yield its manifest.
-
-        It takes over by `limner.search.manifest.write_manifest`; what has been left of either is then removed.
-        """
+        """Hold the store to write a new generation beside this one, and yield its manifest. `write_manifest` lets it
+        take over; what has been left of the other is then removed."""
         with self._lock.held():
             manifest = read_manifest(self.folder)
             # what an earlier one has left, before its names are used again
             remove_others(self.folder, manifest)
             begin(self.folder, manifest.generation + 1)
             yield manifest.model_copy(update={"generation": manifest.generation + 1})
+            if read_manifest(self.folder) == manifest:
+                return remove_others(self.folder, manifest)
             self.follow()
             self._known_segments = set()
             self.clean()

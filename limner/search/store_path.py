@@ -89,7 +89,8 @@ def reached(place: Any, doing: str = "written") -> Iterator[None]:
 def _reason(place: Any, error: Exception) -> str:
     # messages of botocore have several lines, an error of limner has one
     message = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0][:200]
-    if isinstance(place, Path):
+    # a text names what lies on the disk
+    if isinstance(place, Path | str):
         return message
     # s3fs turns a refusal (403) into a PermissionError
     if "Credentials" in type(error).__name__ or isinstance(error, PermissionError):

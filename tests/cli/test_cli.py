@@ -95,6 +95,10 @@ def test_data_check_with_a_run_shows_suspicious_captions(
     losses = [one["loss"] for one in shown["worst"]]
     assert losses == sorted(losses, reverse=True)
     refused(limner(*check[:3], "--sheet", tmp_path / "other.png"), "--with")
+    misspelt = limner(*check, "--split", "tarin")
+    refused(misspelt, "tarin")
+    # refused before the pictures were opened, whose report would stand here
+    assert not misspelt.out
     wrong = limner(*check, "--sheet", tmp_path / "sheet.xyz")
     assert (wrong.code, ".jpg" in wrong.err) == (2, True)
 

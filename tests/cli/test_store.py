@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -227,7 +228,7 @@ def test_damage_and_repair(limner: Limner, own: Path, toy_run: Path) -> None:
     mended = limner("store", "repair", own, "--run", toy_run, "--cpu")
     assert mended.code == 0
     assert mended.out.splitlines()[0] == f"encoded again: {first.path}"
-    assert mended.out.endswith(f"{len(before)} pictures and 0 sentences, 1 encoded again, 0 lost\n")
+    assert mended.out.endswith(f"{len(before)} pictures and 0 sentences, 1 encoded again\n")
     assert limner("store", "verify", own, "--hashes").code == 0
     assert StoreFiles.open(own).entries() == before
     np.testing.assert_allclose(StoreFiles.open(own).vectors([first.id]), vector, atol=1e-4)
@@ -236,9 +237,14 @@ def test_damage_and_repair(limner: Limner, own: Path, toy_run: Path) -> None:
 def test_a_repair_that_would_lose_rows(limner: Limner, own: Path, toy_run: Path) -> None:
     for file in (own / "pictures-1.lance" / "_versions").iterdir():
         file.unlink()
-    refused(limner("store", "repair", own, "--run", toy_run), "nothing was repaired: 0 of .*--accept-loss")
+    left = limner("store", "repair", own, "--run", toy_run)
+    assert left.code == 1
+    assert re.match(r"would be lost: pictures-1.lance: 0 rows of the \d+ on record can be read", left.out)
+    assert re.search("nothing was changed, since not all can be restored.*--accept-loss", left.out)
     given_up = limner("store", "repair", own, "--run", toy_run, "--accept-loss", "--cpu")
-    assert (given_up.code, "rows are gone" in given_up.out) == (1, True)
+    assert given_up.code == 1
+    assert given_up.out.splitlines()[0].startswith("lost: pictures-1.lance: 0 rows")
+    assert given_up.out.endswith("0 encoded again; index the folders of this store again\n")
     assert limner("store", "verify", own).code == 0
 
 
@@ -302,6 +308,11 @@ def test_a_file_that_is_no_audit_log_is_left_alone(limner: Limner, store: Path, 
         with pytest.raises(SettingsError, match="no audit log"):
             AuditLog(other)
         assert other.read_bytes() == content
+    # and nothing of an object storage
+    refused(
+        limner("store", "erase", own, "--path", picture, "--audit", tmp_path, "--yes"),
+        r"the audit log: cannot be read \(Is a directory\)",
+    )
     assert picture in StoreFiles.open(own).entries()
 
 

@@ -82,4 +82,4 @@ def test_a_repair_that_cannot_tell_what_was_deleted_says_so(tmp_path: Path, faul
     # the last deletion is undone, and nobody can say which rows are of it
     assert report.pictures == 8 - deleted + 1
     assert report.earlier == report.pictures
-    assert not report.complete
+    assert report.missing

@@ -16,12 +16,14 @@ from limner.search.foreign_vectors import (
     read_vectors,
     store_of_vectors,
 )
+from limner.search.image_look import look_at
 from limner.search.index import index_pictures, reindex
 from limner.search.query import Query
 from limner.search.repair import repair
 from limner.search.store import open_store
 from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
+from limner.types import Pixels
 from limner.wire import IndexReport
 from tests.search.fake import FakeEncoder, draw
 
@@ -159,11 +161,19 @@ def test_a_damaged_vector_is_lost_and_said(file: Path) -> None:
     assert not verify(broken).sound
     model = foreign_model(broken)
     assert model is not None
-    report = repair(broken, lambda: model)
+    report = repair(broken, lambda: model, accept_loss=True)
     assert [(path, "--vectors" in reason) for path, reason in report.lost] == [(entry.path, True)]
     assert report.pictures == COUNT - 1
     given = read_vectors(file)
     assert index_vectors(StoreFiles.open(files.folder), given).added == 1
+
+
+def test_a_name_that_no_file_can_have_is_skipped(tmp_path: Path) -> None:
+    def prepare(path: str) -> Pixels:
+        raise AssertionError(path)
+
+    for name in ("zero\0byte", "half a sign \ud800"):
+        assert "its name" in str(look_at(f"/pictures/{name}", None, None, prepare))
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_an_older_manifest_is_refused_and_nothing_is_removed(store: Path) -> Non
     assert sorted(StoreFiles.open(store).entries()) == sorted(reader.entries()) == ["/b", "/c"]
     (store / "store.json").write_bytes(older)
     repaired = repair(StoreFiles.open(store, check=False), lambda: pytest.fail("nothing to encode"))
-    assert (repaired.pictures, repaired.complete) == (2, True)
+    assert (repaired.pictures, repaired.loses) == (2, False)
     assert content(store) == {**before, "store.json": newer}
     assert sorted(reader.entries()) == ["/b", "/c"]
 

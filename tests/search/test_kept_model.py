@@ -116,7 +116,7 @@ def test_verify_reads_the_model(run: Path, pictures: list[Path], tmp_path: Path,
     opened = StoreFiles.open(tmp_path / "store", check=False)
     repaired = repair(opened, lambda: pytest.fail("nothing to encode"))
     assert {path: path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()} == before
-    assert (repaired.pictures, repaired.repaired, repaired.complete) == (4, (), True)
+    assert (repaired.pictures, repaired.repaired, repaired.loses) == (4, (), False)
     [said] = repaired.beside
     assert re.search(
         "fit it anew.*calibration.json" if kind == "calibration" else "put its file back.*model", said

@@ -17,6 +17,7 @@ from limner.search.segments import Segments
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
+from limner.store_reports import Repair
 from tests.search.fake import DIM, FakeEncoder, draw
 
 COUNT = 9
@@ -78,7 +79,7 @@ def check(folder: Path, pictures: list[Path]) -> None:
 def test_a_whole_store_stays_as_it_is(folder: Path, pictures: list[Path]) -> None:
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     report = repair(opened(folder), lambda: pytest.fail("nothing to encode"))
-    assert (report.pictures, report.sentences, report.complete) == (COUNT, 2, True)
+    assert (report.pictures, report.sentences, report.loses) == (COUNT, 2, False)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
@@ -90,7 +91,7 @@ def test_one_bit_of_a_vector(folder: Path, pictures: list[Path]) -> None:
     encoder = FakeEncoder()
     report = repair(opened(folder), lambda: encoder)
     assert report.repaired == (str(pictures[4]),)
-    assert (report.pictures, report.lost, report.complete, encoder.encoded) == (COUNT, (), True, 1)
+    assert (report.pictures, report.loses, encoder.encoded) == (COUNT, False, 1)
     check(folder, pictures)
     assert SentenceTable(StoreFiles.open(folder)).search(encoder.encode_texts("red")[0], 1)[0].text == "red"
 
@@ -124,7 +125,7 @@ def test_one_bit_of_a_vector_whose_commit_was_killed(
         index_pictures(encoder, opened(folder), pictures)
     report = repair(opened(folder), FakeEncoder)
     assert report.repaired == (str(pictures[7]),)
-    assert (report.pictures, report.lost, report.complete) == (COUNT, (), True)
+    assert (report.pictures, report.loses) == (COUNT, False)
     assert verify(opened(folder)).sound
     assert len(StoreFiles.open(folder).entries()) == COUNT
 
@@ -132,10 +133,11 @@ def test_one_bit_of_a_vector_whose_commit_was_killed(
 def test_a_picture_that_is_gone_is_lost_and_said(folder: Path, pictures: list[Path]) -> None:
     flip(*vector_bytes(folder, pictures[4]))
     pictures[4].unlink()
-    report = repair(opened(folder), FakeEncoder)
-    assert (report.pictures, report.repaired, report.complete) == (COUNT - 1, (), True)
-    [(path, reason)] = report.lost
-    assert (path, "No such file" in reason) == (str(pictures[4]), True)
+    refused = refuses(folder)
+    assert refused.lost == ((str(pictures[4]), "there is no such file"),)
+    report = repair(opened(folder), FakeEncoder, accept_loss=True)
+    assert report == refused.model_copy(update={"applied": True})
+    assert (report.pictures, report.sentences, report.repaired, report.missing) == (COUNT - 1, 2, (), ())
     check(folder, [path for path in pictures if path != pictures[4]])
 
 
@@ -144,19 +146,24 @@ def test_a_thumbnail(folder: Path, pictures: list[Path]) -> None:
     flip(folder / "segments" / name, 30)
     assert not verify(opened(folder)).sound
     report = repair(opened(folder), FakeEncoder)
-    assert (len(report.repaired), report.complete) == (1, True)
+    assert (len(report.repaired), report.loses) == (1, False)
     check(folder, pictures)
     (folder / "segments" / min(Segments(folder).sizes())).unlink()
     assert repair(opened(folder), FakeEncoder).repaired
     check(folder, pictures)
 
 
-def refuses(folder: Path, reason: str) -> None:
-    """A repair changes nothing, and says why."""
+def refuses(folder: Path) -> Repair:
+    """A repair changes nothing, and says what would be lost."""
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(StoreError, match=f"nothing was repaired: {reason}.*--accept-loss"):
-        repair(opened(folder), lambda: pytest.fail("nothing to encode"))
+    report = repair(opened(folder), lambda: pytest.fail("nothing to encode"))
+    assert (report.applied, report.loses) == (False, True)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    return report
+
+
+def can_be_read(rows: int, table: str = "pictures-1") -> tuple[str, ...]:
+    return (f"{table}.lance: {rows} rows of the {COUNT} on record can be read",)
 
 
 @pytest.mark.parametrize("damage", ["removed", "nonsense", "cut off"])
@@ -171,9 +178,9 @@ def test_a_lost_commit(folder: Path, pictures: list[Path], damage: str) -> None:
         StoreFiles.open(folder)
     assert not verify(opened(folder)).sound
     # the data file is still there, and could be read with its manifest from a copy
-    refuses(folder, "6 of the 9 rows on record")
+    assert refuses(folder).missing == can_be_read(6)
     report = repair(opened(folder), FakeEncoder, accept_loss=True)
-    assert (report.pictures, report.complete) == (COUNT - 3, False)
+    assert (report.pictures, report.earlier) == (COUNT - 3, COUNT - 3)
     check(folder, pictures[:-3])
     metadata = {str(path): {"camera": 7} for path in pictures}
     assert index_pictures(FakeEncoder(), StoreFiles.open(folder), pictures, metadata=metadata).added == 3
@@ -183,9 +190,10 @@ def test_a_lost_commit(folder: Path, pictures: list[Path], damage: str) -> None:
 def test_a_data_file_that_cannot_be_read(folder: Path, pictures: list[Path]) -> None:
     file, _ = vector_bytes(folder, pictures[0])
     file.write_bytes(file.read_bytes()[:-20])
-    refuses(folder, "6 of the 9 rows on record")
+    assert refuses(folder).missing == can_be_read(6)
     report = repair(opened(folder), FakeEncoder, accept_loss=True)
-    assert (report.pictures, report.complete) == (COUNT - 3, False)
+    # the sentence of a picture that is lost goes with it: the next file of this name may show somebody else
+    assert (report.pictures, report.lost_sentences, report.sentences) == (COUNT - 3, ("red",), 1)
     check(folder, pictures[3:])
 
 
@@ -196,7 +204,7 @@ def test_an_older_version_under_the_newest_name(folder: Path, pictures: list[Pat
     shutil.copy(oldest, file.with_name(f"{int(file.stem) - 1}.manifest"))
     assert not verify(opened(folder)).sound
     report = repair(opened(folder), lambda: pytest.fail("nothing to encode"))
-    assert (report.pictures, report.sentences, report.earlier, report.complete) == (COUNT, 2, 0, True)
+    assert (report.pictures, report.sentences, report.earlier, report.loses) == (COUNT, 2, 0, False)
     check(folder, pictures)
 
 
@@ -204,7 +212,7 @@ def test_the_only_manifest(folder: Path, pictures: list[Path]) -> None:
     """No row can be read without it, and the intact data files stay."""
     for file in newest(folder).parent.iterdir():
         file.unlink()
-    refuses(folder, "0 of the 9 rows on record")
+    assert refuses(folder).missing == can_be_read(0)
 
 
 def test_deleted_rows_come_back_from_no_other_version(folder: Path, pictures: list[Path]) -> None:
@@ -218,8 +226,8 @@ def test_deleted_rows_come_back_from_no_other_version(folder: Path, pictures: li
     whole = joined.read_bytes()
     joined.write_bytes(whole[:-20])
     report = repair(opened(folder), FakeEncoder)
-    # the version with the deletion comes before those without it
-    assert (report.pictures, report.earlier, report.complete) == (COUNT - 1, 0, True)
+    # only the version with the deletion has the rows of the last commit
+    assert (report.pictures, report.earlier, report.loses) == (COUNT - 1, 0, False)
     check(folder, [path for path in pictures if path != pictures[4]])
 
 
@@ -227,7 +235,7 @@ def test_a_file_that_has_changed_since(folder: Path, pictures: list[Path]) -> No
     """Its identity and metadata may be of another picture."""
     flip(*vector_bytes(folder, pictures[4]))
     draw(pictures[4], 99)
-    report = repair(opened(folder), FakeEncoder)
+    report = repair(opened(folder), FakeEncoder, accept_loss=True)
     assert (report.pictures, report.repaired) == (COUNT - 1, ())
     assert report.lost == ((str(pictures[4]), "its file has changed since; index it again"),)
     check(folder, [path for path in pictures if path != pictures[4]])
@@ -247,32 +255,31 @@ def test_many_rows_of_a_file_that_cannot_be_read(
         return ask(self, *request)
 
     monkeypatch.setattr(SalvageProcess, "ask", noted)
-    refuses(folder, "6 of the 9 rows on record")
-    # of each table the versions, then the rows
-    assert asked == ["states", "rows", "states", "rows"]
+    refuses(folder)
+    # once of the table of pictures; of the other one, too, to see that all of them are sound
+    assert asked.count("rows") == 3
 
 
 def test_a_process_that_died_of_what_was_before_is_begun_anew(folder: Path) -> None:
     """Only what ends a fresh process is passed over."""
-    # the version that it looks at becomes the only one of the copy
-    copy = folder.with_name("copy")
-    shutil.copytree(folder, copy)
-    states = (str(copy), "pictures-1", "states", [str(newest(folder))], ())
+    state = (str(folder), "pictures-1", "state")
     with SalvageProcess() as process:
-        first = process.ask(*states)
+        first = process.ask(*state)
         assert first[0].startswith(f"{COUNT} ")
         assert process._process is not None
         process._process.kill()
-        assert process.ask(*states) == first
-        assert process.ask(str(copy), "pictures-1", "nonsense") == []
+        assert process.ask(*state) == first
+        assert process.ask(str(folder), "pictures-1", "nonsense") == []
 
 
 def test_a_lost_record(folder: Path, pictures: list[Path]) -> None:
     (folder / "pictures-1.commits.json").unlink()
     with pytest.raises(StoreError, match=r"pictures-1\.commits\.json is gone"):
         StoreFiles.open(folder)
-    report = repair(opened(folder), FakeEncoder)
-    assert (report.pictures, report.lost, report.complete) == (COUNT, (), False)
+    # nobody can tell whether these are all
+    assert refuses(folder).missing == (f"pictures-1.lance: {COUNT} rows can be read",)
+    report = repair(opened(folder), FakeEncoder, accept_loss=True)
+    assert (report.pictures, report.sentences, report.lost, report.earlier) == (COUNT, 2, (), 0)
     check(folder, pictures)
 
 
@@ -286,7 +293,7 @@ def test_a_sentence(folder: Path) -> None:
     with pytest.raises(StoreError, match="table of sentences"):
         len(SentenceTable(StoreFiles.open(folder)))
     report = repair(opened(folder), FakeEncoder)
-    assert (report.sentences, report.lost_sentences, report.complete) == (2, (), True)
+    assert (report.sentences, report.loses) == (2, False)
     assert verify(StoreFiles.open(folder)).sound
 
 
@@ -323,23 +330,23 @@ def test_a_table_of_another_store(
         (folder / commits).unlink()
     elif record == "that of the other store":
         shutil.copy(other / commits, folder / commits)
-    with pytest.raises(StoreError, match="nothing was repaired: 0"):
-        repair(opened(folder), FakeEncoder)
+    refuses(folder)
     report = repair(opened(folder), FakeEncoder, accept_loss=True)
-    assert (report.foreign, report.complete) == ((table,), False)
-    assert (report.repaired, report.lost, report.lost_sentences) == ((), (), ())
+    assert report.foreign == (table,)
+    of_pictures = table == "pictures-1"
+    assert (report.repaired, report.lost, report.lost_sentences) == ((), (), ("red",) if of_pictures else ())
     files = StoreFiles.open(folder)
     assert verify(files).sound
-    expected = (0, 2) if table == "pictures-1" else (COUNT, 0)
+    expected = (0, 1) if of_pictures else (COUNT, 0)
     assert (len(files), len(SentenceTable(files))) == (report.pictures, report.sentences) == expected
 
 
 def test_the_record_of_another_store(folder: Path, pictures: list[Path], tmp_path: Path) -> None:
     other = of_another_store(folder, tmp_path)
     shutil.copy(other / "pictures-1.commits.json", folder)
-    report = repair(opened(folder), FakeEncoder)
+    report = repair(opened(folder), FakeEncoder, accept_loss=True)
     # the table says itself that it is the store's own; whether it is that of the last commit nobody knows
-    assert (report.pictures, report.foreign, report.complete) == (COUNT, (), False)
+    assert (report.pictures, report.foreign, len(report.missing)) == (COUNT, (), 1)
     check(folder, pictures)
 
 
@@ -377,7 +384,7 @@ def test_what_cannot_be_repaired(tmp_path: Path, folder: Path, pictures: list[Pa
         repair(opened(folder), none)
     with opened(folder)._lock.held(), pytest.raises(StoreError, match="is being written"):
         repair(opened(folder), FakeEncoder)
-    assert repair(opened(folder), FakeEncoder).complete
+    assert not repair(opened(folder), FakeEncoder).loses
 
 
 def test_a_reader_goes_on_after_a_repair(folder: Path, pictures: list[Path]) -> None:
