@@ -92,9 +92,15 @@ def evaluate_composed(
     `DataError` for a set that keeps its targets back.
     """
     if not composed.has_targets:
+        # CIRR has a server for its hidden split
+        instead = (
+            "write the rankings for the set's own server by --submission DIR"
+            if composed.protocol == "cirr"
+            else "take its split val"
+        )
         raise DataError(
             f"{composed.source}: split '{composed.split}' comes without its targets, so nothing can be measured here; "
-            "write the rankings for the set's own server by --submission DIR"
+            f"{instead}"
         )
     encoded = encode_composed(run, composed, progress)
     if choosing is None or choosing.fingerprint == composed.fingerprint:
