@@ -117,7 +117,7 @@ class Client:
         *,
         image: ImageInput | None = None,
         like: str | None = None,
-        text_weight: float = 0.5,
+        text_weight: float | None = None,
         k: int = 10,
         where: Where = (),
         after: datetime | str | None = None,
@@ -147,7 +147,7 @@ class Client:
         self,
         queries: Iterable[str | Mapping[str, Any]],
         *,
-        text_weight: float = 0.5,
+        text_weight: float | None = None,
         k: int = 10,
         where: Where = (),
         after: datetime | str | None = None,
@@ -198,7 +198,7 @@ class Client:
         *,
         image: ImageInput | None = None,
         like: str | None = None,
-        text_weight: float = 0.5,
+        text_weight: float | None = None,
         k: int = 10,
     ) -> list[FoundSentence]:
         """Find the sentences of the store that describe a picture best, or that are nearest to a text."""

@@ -156,6 +156,12 @@ class Answer(ResponseModel):
     unread: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     """Words at the end of a text that is longer than the model reads; the search ignores them, too."""
 
+    composed: bool = Field(default=False, exclude_if=operator.not_)
+    """True if a picture and a text were read as one sentence, which the model has learnt."""
+
+    reference: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    """Ids of the store's pictures that are the picture of a composed query; they are left out of its hits."""
+
     left_out: int = Field(default=0, exclude_if=operator.not_)
     """Last hits that are left out, because the answer would be longer than the server sends."""
 
@@ -365,41 +371,32 @@ class StoreInfo(ResponseModel):
 
     pictures: int
     """Pictures of the store."""
-
     model: StoreModel
     """Its model."""
-
     reranks: bool
     """True if a reranker re-ranks."""
-
     calibrated: bool
     """True if answers have match probabilities."""
-
+    composes: bool = False
+    """True if a picture and a text together are read as one sentence, unless a query weighs their sum."""
     explains: Literal["attention", "words"]
     """Content of explanations: a reranker's attention, or the words only."""
-
     max_k: int | None
     """Most pictures in one answer; null = no limit, in a local store."""
-
     changes: bool
     """True if pictures can be deleted."""
-
     adds: bool
     """True if pictures can be added."""
-
     fields: tuple[MetadataField, ...]
     """Names of the metadata that conditions may use."""
-
     sentences: int
     """Sentences of the store."""
 
     # for a first visit of the page: somebody who does not know the store can hardly think of a sentence that fits
     examples: tuple[str, ...]
     """A few of the store's own sentences, which fit pictures of it; empty if it has none."""
-
     identities: bool
     """True if any picture has an identity."""
-
     times: tuple[str, ...] | None
     """Capture times of the first and the last picture; null if no picture has one."""
 

@@ -59,6 +59,11 @@ COMMANDS: dict[str, Listed] = {
     "calibrate": Listed(
         "limner.cli.calibrate", _TRAIN, "Fit probabilities to a run's scores, on validation."
     ),
+    "compose": Listed(
+        "limner.cli.compose",
+        _TRAIN,
+        'Teach a run to read a picture and a text as one query: "this, but with a red bag".',
+    ),
     "score": Listed("limner.cli.score", _TRAIN, "Measure somebody else's embeddings, scores or TREC run."),
     "bench": Listed(
         "limner.cli.bench",

@@ -8,7 +8,7 @@ import typer
 
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import UnsoundError, command, group
-from limner.cli.schemas import CaptionShown, DataReport, PeopleDrawn, SuspiciousCaptions
+from limner.cli.schemas import CaptionShown, DataReport, PeopleDrawn, SuspiciousCaptions, TripletsDrawn
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -135,4 +135,37 @@ def people_command(
         images=summary.images,
         sentences=summary.sentences,
         drawn=summary.drawn,
+    )
+
+
+@command(app, "triplets")
+def triplets_command(
+    people: Annotated[Path, typer.Argument(help="Folder of `limner data people`.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to draw into.")],
+    twins: Annotated[int, typer.Option(help="Near-twins of each person, 1 to 8.")] = 4,
+    seed: Annotated[int, typer.Option(help="Another seed draws other changes and pictures.")] = 0,
+    workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
+) -> TripletsDrawn:
+    """Draw near-twins of generated people, each with one change, and sentences that ask for it, in the form of CIRR."""
+    from limner.demo.triplets import draw_triplets
+
+    with counting("people") as progress:
+        summary = draw_triplets(
+            people,
+            folder,
+            seed=seed,
+            twins=twins,
+            workers=workers or os.cpu_count() or 1,
+            progress=progress,
+        )
+    out.print(
+        f"{folder}: {summary.triplets} triplets of {summary.people} people, {summary.images} pictures; "
+        f"use them as cirr:{folder}"
+    )
+    return TripletsDrawn(
+        folder=folder,
+        people=summary.people,
+        images=summary.images,
+        triplets=summary.triplets,
+        content=summary.digest,
     )

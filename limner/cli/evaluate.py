@@ -27,7 +27,13 @@ from limner.cli.options import (
 from limner.cli.options import (
     Report as ReportFile,
 )
-from limner.cli.schemas_of_measures import EvaluationReport, ExplanationsReport, TransferReport, of_report
+from limner.cli.schemas_of_measures import (
+    ComposedMeasures,
+    EvaluationReport,
+    ExplanationsReport,
+    TransferReport,
+    of_report,
+)
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -74,9 +80,23 @@ def evaluate_command(
             "--explanations", help="Measure explanations instead, on generated people (docs/measures.md)."
         ),
     ] = False,
+    composed: Annotated[
+        str | None,
+        typer.Option(
+            "--composed",
+            metavar="cirr|fashioniq|itcpr:DIR",
+            help="Measure queries of a picture and a text, in place of --data.",
+        ),
+    ] = None,
+    submission: Annotated[
+        Path | None,
+        typer.Option(
+            "--submission", help="With --composed: write the rankings for CIRR's server to this folder."
+        ),
+    ] = None,
     report_file: ReportFile = None,
     cpu: Cpu = False,
-) -> EvaluationReport | ExplanationsReport | TransferReport:
+) -> EvaluationReport | ExplanationsReport | TransferReport | ComposedMeasures:
     """Measure a run in both directions."""
     from limner.data.readers import open_dataset
     from limner.evaluation.arrays import Results
@@ -93,6 +113,19 @@ def evaluate_command(
     # before hours of encoding
     if report_file is not None and not report_file.parent.is_dir():
         raise SettingsError(f"{report_file.parent}: there is no such folder to write the report to")
+    if composed is not None:
+        from limner.cli.composed_queries import evaluate_composed_queries
+
+        others = (data, on, protocol, measures, folds, rerank, save, trec, per_query)
+        if explanations or any(option is not None for option in others):
+            raise SettingsError(
+                "--composed: goes with --split, --stage, --report, --submission and --cpu; the rest is of other queries"
+            )
+        return evaluate_composed_queries(
+            run, composed, split, stage, report_file, submission, device=device(cpu)
+        )
+    if submission is not None:
+        raise SettingsError("--submission: goes with --composed")
     if (data is None) == (on is None):
         raise SettingsError(
             "give a dataset by --data FORMAT:PATH, or several by --on, with commas between them"

@@ -176,6 +176,21 @@ class PeopleDrawn(Result):
     """People drawn by this call; 0 if all existed."""
 
 
+class TripletsDrawn(Result):
+    """The content of a folder of generated triplets."""
+
+    folder: Path
+    """The folder; `cirr:FOLDER` names the set."""
+    people: int
+    """People."""
+    images: int
+    """Pictures."""
+    triplets: int
+    """Triplets of a reference, a sentence and a target."""
+    content: str
+    """Digest of pictures and sentences."""
+
+
 class TrainedStage(Result):
     """A stage of a training run."""
 

@@ -165,6 +165,91 @@ class BenchReport(Result):
     """The figures of the model; null without one."""
 
 
+class ComposeEpoch(Result):
+    """An epoch of `limner compose`."""
+
+    epoch: int
+    """Its number, from 1."""
+    pictures: float
+    """Mean of the loss of pictures."""
+    triplets: float | None
+    """Mean of the loss of triplets; null without any."""
+    score: float
+    """Validation score: the mean of R@1, R@5 and R@10, in percent."""
+
+
+class ComposeReport(Result):
+    """The result of `limner compose`."""
+
+    file: Path
+    """The file in the run's folder."""
+    epoch: int
+    """The epoch that was kept."""
+    score: float
+    """Its validation score."""
+    image_weight: float
+    """Weight of the picture's embedding beside the sentence's, chosen on validation."""
+    triplets: str | None
+    """The set of triplets; null without one."""
+    epochs: tuple[ComposeEpoch, ...]
+    """All epochs."""
+
+
+class ComposedQueries(Result):
+    """One way of making a query of a picture and a text, measured."""
+
+    name: str
+    """The way: picture alone, text alone, weighted sum, composed."""
+    values: dict[str, float]
+    """By measure, in percent; the mean over categories, where a set has several."""
+    intervals: dict[str, tuple[float, float]]
+    """95 % intervals by measure, over references."""
+    by_category: dict[str, dict[str, float]]
+    """The values of each category, where a set has several."""
+
+
+class ComposedDifference(Result):
+    """The composed query minus the weighted sum, by one measure on the same queries."""
+
+    first: float
+    """Of the sum."""
+    second: float
+    """Of the composed query."""
+    difference: float
+    """Their difference."""
+    interval: tuple[float, float] | None
+    """Its 95 % interval; null for one reference."""
+    p: float
+    """Two-sided probability of a difference at least so large, if both were exchangeable."""
+    queries: int
+    """Queries."""
+    clusters: int
+    """References."""
+
+
+class ComposedMeasures(Result):
+    """Measures of composed queries (`limner evaluate --composed`)."""
+
+    protocol: str
+    """The rules: cirr, fashioniq or itcpr."""
+    split: str
+    """The split."""
+    counts: dict[str, int]
+    """Queries, and pictures that are ranked."""
+    rows: tuple[ComposedQueries, ...]
+    """The ways of making a query; none with `--submission`."""
+    text_weight: float | None
+    """Weight of the text in the sum."""
+    weight_chosen_on: str | None
+    """The split that chose it."""
+    against_sum: dict[str, ComposedDifference]
+    """By measure, the composed query against the sum; empty for a run that has learnt none."""
+    reference: str
+    """The rule about the reference in its own ranking, in words."""
+    provenance: dict[str, JsonValue]
+    """Fingerprints of the split and the model, the file of `limner compose`, and versions."""
+
+
 class RunsSummary(Result):
     """One configuration over its runs."""
 

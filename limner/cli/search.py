@@ -41,8 +41,12 @@ def search_command(
         str | None, typer.Option(help="Search by a picture of the store: its path, or its key.")
     ] = None,
     text_weight: Annotated[
-        float, typer.Option(help="Weight of the text beside a picture, in [0, 1]; the picture has the rest.")
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            help="Weight of the text beside a picture, in [0, 1]; the picture has the rest. Without it, a run "
+            "that `limner compose` has taught reads both as one sentence, others take 0.5."
+        ),
+    ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(help="Only pictures that meet this, e.g. camera=3; may be repeated (docs/concepts.md)."),
@@ -146,6 +150,8 @@ def search_command(
     _print(found, store)
     # on stderr, like every remark: hits may be piped into another program
     _say_unknown(found.unknown)
+    if found.reference:
+        err.print(f"left out as the query's own picture: {', '.join(_named(engine, found.reference))}")
     if found.unread:
         err.print(f"longer than the model reads, and left out: {', '.join(found.unread)}")
     # a misspelt field is no error, it only meets no picture: so name the fields that exist
@@ -286,6 +292,11 @@ def _print(answer: Answer, store: object) -> None:
 def _say_unknown(words: Sequence[str]) -> None:
     if words:
         err.print(f"the model does not know, and left out: {', '.join(words)}")
+
+
+def _named(engine: "Engine", keys: Sequence[str]) -> list[str]:
+    """The paths of pictures; a key where it was deleted meanwhile."""
+    return [str(entry.path) if (entry := engine.files.entry(key)) is not None else key for key in keys]
 
 
 def _known_fields(engine: "Engine", query: "Query") -> str:

@@ -188,6 +188,27 @@ TERMS: Mapping[str, TermsOfUse] = {
         composed_of=("Oxford Flowers-102",),
         checked=_NO_LICENCE,
     ),
+    "cirr": TermsOfUse(
+        name="CIRR",
+        source="Liu et al., ICCV 2021; github.com/Cuberick-Orion/CIRR",
+        licence="annotations: MIT; pictures: no licence, under the terms of NLVR2",
+        people="some",
+        composed_of=("NLVR2",),
+        checked="2026-11-25: the readme of its repository; the terms of NLVR2 were not read",
+    ),
+    "fashioniq": TermsOfUse(
+        name="FashionIQ",
+        source="Wu et al., CVPR 2021; github.com/XiaoxiaoGuo/fashion-iq",
+        people="some",
+        checked=f"2026-11-25: {_NOT_OPENED}",
+    ),
+    "itcpr": TermsOfUse(
+        name="ITCPR",
+        source="Liu et al., Word for Person, arXiv 2311.16515; github.com/Delong-liu-bupt/Word4Per",
+        people="yes",
+        composed_of=("Celeb-reID", "PRCC", "LaST"),
+        checked="2026-11-25: the readme of its repository names no licence; the terms of the three sets were not read",
+    ),
     "people": TermsOfUse(
         name="Generated people",
         source="limner data people",

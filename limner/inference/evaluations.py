@@ -17,6 +17,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from limner.errors import DataError
+from limner.evaluation.composed import ComposedReport
 from limner.evaluation.report import Report
 from limner.inference.checkpoint import read_description
 from limner.sealed_json import KEY, digest_of_values, opened
@@ -44,6 +45,29 @@ def noted(report: Report, run: Path) -> Report:
         "image_to_text": dict(report.image_to_text),
         "text_to_image": dict(report.text_to_image),
     }
+    count, problem = _note(line, run)
+    said = {"evaluations_problem": problem} if problem else {}
+    return replace(report, provenance={**report.provenance, "evaluations_of_split": count, **said})
+
+
+def note_composed(report: ComposedReport, run: Path) -> ComposedReport:
+    """The same of a report of composed queries, whose lines have a split of their own, "composed SPLIT"."""
+    kept = {name: report.provenance.get(name) for name in _KEPT}
+    line = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        # `summarise` reads lines by their split, and these have no two directions
+        "split": f"composed {report.split}",
+        "protocol": report.protocol,
+        **kept,
+        "composed": {row.name: row.values for row in report.rows},
+    }
+    count, problem = _note(line, run)
+    said = {"evaluations_problem": problem} if problem else {}
+    return replace(report, provenance={**report.provenance, "evaluations_of_split": count, **said})
+
+
+def _note(line: Mapping[str, Any], run: Path) -> tuple[int | None, str]:
+    """Add a line, and say how often its split was evaluated; None with the problem where that is not known."""
     count: int | None = None
     path = run.parent / FILE
     # The figures are what the user waited for: a log that cannot be written must not take them along.
@@ -57,13 +81,12 @@ def noted(report: Report, run: Path) -> Report:
             file.flush()
             os.fsync(file.fileno())
         found, problem = _lines(path)
-        count = sum(1 for one in found if one.get("split_fingerprint") == kept["split_fingerprint"])
+        count = sum(1 for one in found if one.get("split_fingerprint") == line["split_fingerprint"])
     except (OSError, ValueError) as error:
         problem = f"{path}: cannot be written or read ({error})"
     except DataError as error:
         problem = str(error)
-    said = {"evaluations_problem": problem} if problem else {}
-    return replace(report, provenance={**report.provenance, "evaluations_of_split": count, **said})
+    return count, problem
 
 
 @dataclass(frozen=True)

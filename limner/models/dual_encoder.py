@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from jaxtyping import Float, Int64, UInt8
+from jaxtyping import Bool, Float, Int64, UInt8
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -175,6 +175,16 @@ class DualEncoder(PartedNetwork):
     def encode_texts(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch dim"]:
         """Embeddings of token ids, not normalised."""
         out: Tensor = self.text_projection(self.text(token_ids))
+        return out
+
+    def encode_texts_with(
+        self,
+        token_ids: Int64[Tensor, "batch words"],
+        marked: Bool[Tensor, "batch words"],
+        vectors: Float[Tensor, "marked width"],
+    ) -> Float[Tensor, "batch dim"]:
+        """Embeddings of token ids with vectors in place of the marked tokens (`TextEncoder.forward_with`)."""
+        out: Tensor = self.text_projection(self.text.forward_with(token_ids, marked, vectors))
         return out
 
     @property

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from limner.errors import CheckpointError
+from limner.errors import CheckpointError, SettingsError
 from limner.settings import Settings
 from limner.types import PADDING, TextNeed, Tokenizer
 
@@ -113,6 +113,31 @@ class TextEncoder(nn.Module, ABC):
     @abstractmethod
     def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
         """Features of token ids."""
+
+    @property
+    def token_width(self) -> int:
+        """Width of the vector that stands for a token at the encoder's input.
+
+        Raises `SettingsError` for an encoder that takes no vectors in place of tokens (`forward_with`).
+        """
+        raise SettingsError(
+            f"a picture as a word needs a text tower of transformers, as pretrained pairs and `clip-people` have; this "
+            f"model reads text by {type(self).__name__}, which takes no vector in place of a token"
+        )
+
+    def forward_with(
+        self,
+        token_ids: Int64[Tensor, "batch words"],
+        marked: Bool[Tensor, "batch words"],
+        vectors: Float[Tensor, "marked width"],
+    ) -> Float[Tensor, "batch {self.channels}"]:
+        """Features of token ids in which vectors stand in place of the marked tokens, row by row.
+
+        `vectors` has a row for each marked position, of `token_width` numbers. Raises `SettingsError` as `token_width`.
+        """
+        raise AssertionError(
+            f"a text encoder of token_width {self.token_width} must have its own forward_with"
+        )
 
     def read_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Learn what the token ids stand for; most encoders need not know."""

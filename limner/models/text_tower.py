@@ -172,6 +172,40 @@ class TextTower(TextEncoder, FixedText):
         features, states = self._of_like_length(token_ids, both)
         return features, states
 
+    @property
+    def token_width(self) -> int:
+        """Width of the tower's table of tokens."""
+        return int(self.table.embedding_dim)
+
+    def forward_with(
+        self,
+        token_ids: Int64[Tensor, "batch words"],
+        marked: Bool[Tensor, "batch words"],
+        vectors: Float[Tensor, "marked width"],
+    ) -> Float[Tensor, "batch {self.channels}"]:
+        """Features of sentences in which vectors stand in place of the marked tokens.
+
+        The vectors replace rows of the table alone; positions, types and norms are added to them as to any token.
+        """
+        tokens, present = self._laid_out(token_ids)
+        places = torch.zeros_like(present)
+        # both sides hold the tokens of a row in the same order, so the masks pair them up
+        places[present] = marked[token_ids != PADDING]
+
+        # a hook and not `inputs_embeds`: CLIP's tower takes none, and finds its end of text by the ids
+        def replaced(table: nn.Module, arguments: tuple[Tensor, ...], found: Tensor) -> Tensor:
+            # another thread may read other sentences with the same tower meanwhile
+            if arguments[0].data_ptr() != tokens.data_ptr():
+                return found
+            return found.masked_scatter(places[:, :, None], vectors.to(found.dtype))
+
+        handle = self.table.register_forward_hook(replaced)
+        try:
+            output = self._tower_output(tokens, present)
+        finally:
+            handle.remove()
+        return self._feature(output, present)
+
     def _of_like_length(
         self, token_ids: Int64[Tensor, "batch words"], read: Callable[[Tensor], tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:
@@ -219,10 +253,13 @@ class TextTower(TextEncoder, FixedText):
     def _run(self, token_ids: Int64[Tensor, "batch words"]) -> tuple[Any, Bool[Tensor, "batch read"]]:
         """The tower's output, and which of the positions that it read hold tokens."""
         tokens, present = self._laid_out(token_ids)
+        return self._tower_output(tokens, present), present
+
+    def _tower_output(self, tokens: Int64[Tensor, "batch read"], present: Bool[Tensor, "batch read"]) -> Any:
         features = getattr(self.tower, "get_text_features", self.tower)
         # a mask where the model was trained with one, and none where it was not
         options = {"attention_mask": present.long()} if self.settings.masked else {}
-        return features(input_ids=tokens, **options), present
+        return features(input_ids=tokens, **options)
 
     def _laid_out(
         self, token_ids: Int64[Tensor, "batch words"]

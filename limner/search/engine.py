@@ -1,9 +1,13 @@
 """A store and its model together: queries as text, as an image, as both, or by an image of the store."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from jaxtyping import Float, Int
 
 from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
@@ -12,7 +16,7 @@ from limner.inference.calibration import RunCalibration
 from limner.inference.word_effects import DEFAULT
 from limner.search.approximate import Approximate
 from limner.search.explain import explanation, with_attention
-from limner.search.query import Query
+from limner.search.query import TEXT_WEIGHT, Query
 from limner.search.ranking import Ranking, best_of_identities, best_of_near_duplicates
 from limner.search.sentences import SentenceTable
 from limner.search.snapshot import Snapshot, check_time, top
@@ -41,9 +45,14 @@ _EXAMPLE_TRIES = 8
 _TRIES = 8
 """Times that a query is asked again whose images another process deletes meanwhile."""
 
+Compose = Callable[[np.ndarray, Sequence[str]], np.ndarray]
+"""Unit embeddings of composed queries, from those of pictures (queries, dim) and a text beside each."""
+
 
 class Engine:
     """Answers queries; refuses a model that the store was not built with (`StoreError`).
+
+    `compose` makes one query of a picture and a text (`limner.inference.composing`); None = their weighted mean.
 
     With a calibration, hits of a text have a match probability. A store of at least `approximate_from` images is
     searched by a graph (`limner.search.approximate`), which is built by the first such query, unless the query has
@@ -56,12 +65,14 @@ class Engine:
         encoder: Encoder,
         calibration: RunCalibration | None = None,
         *,
+        compose: Compose | None = None,
         approximate_from: int | None = None,
     ) -> None:
         files.check_model(encoder.fingerprint, encoder.dim)
         self.files = files
         self.encoder = encoder
         self.calibration = calibration
+        self.compose = compose
         self.approximate_from = approximate_from
         self._sentences = SentenceTable(files)
         self._approximate = None if approximate_from is None else Approximate(files.dim)
@@ -78,7 +89,8 @@ class Engine:
 
         If the model has a reranker, it orders the first images of the embedding's ranking of a text again, from the
         region features in the store; the rest keep their order below. Images that do not meet the query's conditions
-        take no part, nor does the image of `like`.
+        take no part, nor does the image of `like`, nor, in a composed query, the query's own image if the store holds
+        it.
 
         Raises `DataError` when the model knows no word of the text, `ImageError` for an image that cannot be read,
         `SettingsError` for re-ranking without a reranker and `UnknownPictureError` for a key that is not there.
@@ -184,6 +196,7 @@ class Engine:
             ),
             reranks=reranks,
             calibrated=self.calibration is not None,
+            composes=self.compose is not None,
             explains="attention" if self.encoder.reranker is not None else "words",
             max_k=max_k,
             changes=changes,
@@ -248,10 +261,27 @@ class Engine:
         )
         # one by one: in bf16 an embedding depends on how many are encoded together
         stored |= {number: self.encoder.encode_pixels(pixels[None])[0] for number, pixels in pictures.items()}
+        composed = self._composed(queries, texts, stored)
         return [
-            failed.get(number) or _joined(of_texts.get(number), stored.get(number), query.text_weight)
+            failed[number]
+            if number in failed
+            else composed[number]
+            if number in composed
+            else _joined(of_texts.get(number), stored.get(number), query.text_weight)
             for number, query in enumerate(queries)
         ]
+
+    def _composed(
+        self, queries: Sequence[Query], texts: dict[int, str], pictures: dict[int, np.ndarray]
+    ) -> dict[int, np.ndarray]:
+        """Embed the queries of a picture and a text that the model reads as one sentence, by their number."""
+        if self.compose is None:
+            return {}
+        numbers = [number for number in texts if number in pictures and queries[number].has_both]
+        if not numbers:
+            return {}
+        rows = np.stack([pictures[number] for number in numbers])
+        return dict(zip(numbers, self.compose(rows, [texts[number] for number in numbers]), strict=True))
 
     def _answer(self, query: Query, vector: np.ndarray, snapshot: Snapshot, until: float | None) -> Answer:
         check_time(until)
@@ -261,8 +291,12 @@ class Engine:
             raise DataError("the query's embedding holds NaN or infinite values")
         vector = np.ascontiguousarray(vector, np.float32)
         rows = snapshot.meeting(query.where, query.after, query.before, until)
+        is_composed = self.compose is not None and query.has_both
+        own = _own_rows(query, snapshot) if is_composed else []
         if query.like is not None:
-            rows = rows[rows != snapshot.places[query.like]]
+            own = [snapshot.places[query.like]]
+        if own:
+            rows = rows[~np.isin(rows, own)]
         count = len(rows) if first == "all" else min(first, len(rows))
         # a probability compares a hit with the first of the ranking, whatever `k` is
         wanted = max(query.k, count, AROUND)
@@ -298,6 +332,8 @@ class Engine:
             good=None if best is None or threshold is None else best >= threshold,
             unknown=unknown,
             unread=unread,
+            composed=is_composed,
+            reference=tuple(snapshot.keys[row] for row in own) if is_composed else (),
         )
 
     def _is_approximate(self, query: Query, rows: Int[np.ndarray, " rows"], snapshot: Snapshot) -> bool:
@@ -369,13 +405,31 @@ def _grouped(query: Query, ranking: Ranking) -> tuple[list[int], list[int] | Non
     return [row for row, _ in groups], [size for _, size in groups]
 
 
-def _joined(text: np.ndarray | None, picture: np.ndarray | None, weight: float) -> np.ndarray | DataError:
+def _own_rows(query: Query, snapshot: Snapshot) -> list[int]:
+    """Rows of the store's images that are the query's image file, by their content; [] for other kinds of images."""
+    image = query.image
+    if isinstance(image, str | Path):
+        with Path(image).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    elif isinstance(image, bytes):
+        digest = hashlib.sha256(image).hexdigest()
+    else:
+        return []
+    # in Arrow: a Python list of a million digests would take a second
+    same = pc.index_in(snapshot.columns["sha256"], value_set=pa.array([digest]))
+    return np.flatnonzero(~np.asarray(pc.is_null(same))).tolist()
+
+
+def _joined(
+    text: np.ndarray | None, picture: np.ndarray | None, weight: float | None
+) -> np.ndarray | DataError:
     """Join the embeddings of a text and an image: their weighted mean at unit length, or the error if they cancel."""
     if text is None or picture is None:
         alone = picture if text is None else text
         assert alone is not None
         return alone
-    mean = weight * text + (1 - weight) * picture
+    share = TEXT_WEIGHT if weight is None else weight
+    mean = share * text + (1 - share) * picture
     length = float(np.linalg.norm(mean))
     if length == 0:
         return DataError("the text and the picture are opposites, their mean says nothing; change the weight")

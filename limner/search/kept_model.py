@@ -3,6 +3,7 @@
     STORE/model/NAME.safetensors   the checkpoint, by a hard link where the file system allows it
     STORE/model/run.json           names it, so that the folder is a run folder
     STORE/model/calibration.json   the run's calibration of this checkpoint, if it had one
+    STORE/model/inversion.safetensors   the run's mapping of pictures to words, if it had one
 
 A run that trains on, moves or is deleted leaves the store as it is: limner writes every checkpoint beside its place and
 renames it, so the linked file keeps the old bytes.
@@ -20,6 +21,8 @@ from limner.errors import CheckpointError, StoreError
 from limner.inference.calibration import FILE as CALIBRATION
 from limner.inference.calibration import RunCalibration, load_calibration, write_calibration
 from limner.inference.checkpoint import NOT_WEIGHTS, flush_to_disk, read_checkpoint, read_digest, write_text
+from limner.inference.composing import FILE as INVERSION
+from limner.inference.composing import Inversion, load_inversion, write_inversion
 from limner.inference.trained import RUN_FILE, TrainedModel
 from limner.sealed_json import sealed
 from limner.search.calibration import load_store_calibration
@@ -54,6 +57,9 @@ def keep_model(encoder: TrainedModel, folder: Path) -> None:
             calibration = load_calibration(encoder.path, encoder.fingerprint)
             if calibration is not None:
                 write_calibration(partial, calibration)
+            inversion = load_inversion(encoder.path, encoder.fingerprint)
+            if inversion is not None:
+                write_inversion(partial, inversion)
             write_text(partial / RUN_FILE, sealed(_listing(encoder, checkpoint)))
             # last: a folder of this name holds all of it
             partial.rename(folder)
@@ -75,16 +81,28 @@ def calibration_for(store: StoreFiles, run: TrainedModel) -> RunCalibration | No
     """
     # the store's own first: it was fitted to these images and sentences
     found = load_store_calibration(store.folder, run.fingerprint, store.manifest)
-    source = store.manifest.kept_from
-    is_kept = source is not None and run.path.parent.resolve() == Path(store.run).resolve()
-    # it may have been calibrated since. A run that is gone, or closed to us, is not needed
-    if found is None and source is not None and is_kept and os.access(_beside(Path(source)), os.R_OK):
-        found = load_calibration(Path(source), run.fingerprint)
+    # it may have been calibrated since
+    if found is None and (source := _source_of(store, run, CALIBRATION)) is not None:
+        found = load_calibration(source, run.fingerprint)
     return found or load_calibration(run.path, run.fingerprint)
 
 
-def _beside(run: Path) -> Path:
-    return (run.parent if os.path.isfile(run) else run) / CALIBRATION  # noqa: PTH113 - raises nothing without rights
+def inversion_for(store: StoreFiles, run: TrainedModel) -> Inversion | None:
+    """Find the inversion for composed queries: that of the run that the model was kept from, else the kept one."""
+    # it may have been trained since, or anew
+    source = _source_of(store, run, INVERSION)
+    found = None if source is None else load_inversion(source, run.fingerprint)
+    return found or load_inversion(run.path, run.fingerprint)
+
+
+def _source_of(store: StoreFiles, run: TrainedModel, file: str) -> Path | None:
+    """The run that a store's kept model was kept from, if it has this file; a run that is gone is not needed."""
+    source = store.manifest.kept_from
+    if source is None or run.path.parent.resolve() != Path(store.run).resolve():
+        return None
+    folder = Path(source)
+    beside = (folder.parent if os.path.isfile(folder) else folder) / file  # noqa: PTH113 - raises nothing without rights
+    return folder if os.access(beside, os.R_OK) else None
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
@@ -137,7 +155,7 @@ def _remove_kept(folder: Path, besides: Path) -> None:
         return
     try:
         listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-        ours = {RUN_FILE, CALIBRATION, listing["best"]} if listing[_MARK] is True else set()
+        ours = {RUN_FILE, CALIBRATION, INVERSION, listing["best"]} if listing[_MARK] is True else set()
     except (OSError, ValueError, KeyError, TypeError):
         ours = set()
     if (

@@ -13,6 +13,9 @@ from limner.search.conditions import Condition
 from limner.types import ImageSource, Pixels
 from limner.wire import Grouping, ImageInput, Where, where_strings
 
+TEXT_WEIGHT = 0.5
+"""Weight of a text beside a picture where a query names none and its model has learnt no composed queries."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
@@ -22,7 +25,8 @@ class Query:
     text and an image together, or by a `vector`, an embedding at unit length. `pixels` are the image as
     `Encoder.prepare_image` returns it, so that it is not decoded again.
 
-    - `text_weight`: weight of the text's embedding beside an image's, in [0, 1]; the image has the rest.
+    - `text_weight`: weight of the text's embedding beside an image's, in [0, 1]; the image has the rest. None = a model
+      that has learnt composed queries (`limner compose`) reads both as one sentence; another takes `TEXT_WEIGHT`.
     - `k`: how many images, or groups of them, at least 1.
     - `where`: conditions that an image must all meet; `after` and `before`: limits of its capture time, the first
       included, the second not.
@@ -39,7 +43,7 @@ class Query:
     pixels: Pixels | None = field(default=None, compare=False, repr=False)
     like: str | None = None
     vector: Float[np.ndarray, " dim"] | None = field(default=None, compare=False, repr=False)
-    text_weight: float = 0.5
+    text_weight: float | None = None
     k: int = 10
     where: tuple[Condition, ...] = ()
     after: datetime | None = None
@@ -60,13 +64,22 @@ class Query:
         if self.k < 1:
             raise SettingsError(f"k: expected at least 1, got {self.k}")
         # so written, NaN is refused as well
-        if not 0 <= self.text_weight <= 1:
+        if self.text_weight is not None and not 0 <= self.text_weight <= 1:
             raise SettingsError(f"text_weight: expected 0 to 1, got {self.text_weight}")
         # an explanation needs one re-ranked hit, so 0 is too few with `explain`
         if self.rerank not in (None, "all") and int(self.rerank) < int(self.explain):
             raise SettingsError(f"rerank: expected at least {int(self.explain)} or 'all', got {self.rerank}")
         if self.text is None and (self.explain or self.rerank not in (None, 0)):
             raise SettingsError("rerank and explain: a reranker reads a text, not a picture")
+
+    @property
+    def has_both(self) -> bool:
+        """True for a picture with a text beside it, without a weight for their sum."""
+        return (
+            self.text is not None
+            and self.text_weight is None
+            and (self.image is not None or self.like is not None)
+        )
 
     @classmethod
     def of(
@@ -75,7 +88,7 @@ class Query:
         *,
         image: ImageInput | None = None,
         like: str | None = None,
-        text_weight: float = 0.5,
+        text_weight: float | None = None,
         k: int = 10,
         where: Where = (),
         after: datetime | str | None = None,

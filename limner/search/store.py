@@ -10,6 +10,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -23,7 +24,7 @@ from limner.search.erase import erase
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.index import index_pictures
-from limner.search.kept_model import calibration_for
+from limner.search.kept_model import calibration_for, inversion_for
 from limner.search.manifest import IN_STORE
 from limner.search.query import Query
 from limner.search.store_files import StoreFiles
@@ -97,7 +98,7 @@ class Store:
         *,
         image: ImageInput | None = None,
         like: str | None = None,
-        text_weight: float = 0.5,
+        text_weight: float | None = None,
         k: int = 10,
         where: Where = (),
         after: datetime | str | None = None,
@@ -131,7 +132,7 @@ class Store:
         self,
         queries: Iterable[str | Mapping[str, Any]],
         *,
-        text_weight: float = 0.5,
+        text_weight: float | None = None,
         k: int = 10,
         where: Where = (),
         after: datetime | str | None = None,
@@ -171,7 +172,7 @@ class Store:
         *,
         image: ImageInput | None = None,
         like: str | None = None,
-        text_weight: float = 0.5,
+        text_weight: float | None = None,
         k: int = 10,
     ) -> list[FoundSentence]:
         """Find the sentences of the store that describe an image best, or that are nearest to a text."""
@@ -328,4 +329,6 @@ def open_store(
             ) from None
     # by the fingerprint, too: probabilities that were fitted to other weights would be wrong without a sign
     calibration = calibration_for(files, run)
-    return Store(Engine(files, run, calibration, approximate_from=approximate_from))
+    inversion = inversion_for(files, run)
+    compose = None if inversion is None else partial(inversion.compose, run.model, run.tokenizer)
+    return Store(Engine(files, run, calibration, compose=compose, approximate_from=approximate_from))

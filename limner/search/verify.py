@@ -156,6 +156,7 @@ def _verify_calibration(findings: _Findings, files: StoreFiles) -> None:
 def _verify_model(findings: _Findings, files: StoreFiles) -> None:
     # here: they import torch, which takes seconds that a store without a model need not wait
     from limner.inference.calibration import load_calibration
+    from limner.inference.composing import load_inversion
     from limner.inference.trained import load_model
 
     try:
@@ -163,6 +164,7 @@ def _verify_model(findings: _Findings, files: StoreFiles) -> None:
         if model.fingerprint != files.manifest.fingerprint:
             raise StoreError(f"{model.path}: is not the model that the store was built with")
         load_calibration(model.path, model.fingerprint)
+        load_inversion(model.path, model.fingerprint)
     except LimnerError as error:
         findings.note("model", str(error))
 

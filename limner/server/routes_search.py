@@ -60,8 +60,8 @@ class SearchBody(RequestModel):
     like: Key | None = None
     """Key of a picture of the store, to find others like it; it is not part of the answer."""
 
-    text_weight: float = Field(default=0.5, ge=0, le=1)
-    """Weight of the text beside a picture, which has the rest."""
+    text_weight: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Weight of the text beside a picture, which has the rest; null = as the model has learnt, or 0.5."""
 
     # no upper limit here: `max_k` is a setting of the server, and stands in its own /openapi.json
     k: Annotated[int, Field(ge=1), Whole] = 10
@@ -100,8 +100,8 @@ class SentencesBody(RequestModel):
     like: Key | None = None
     """Key of a picture of the store."""
 
-    text_weight: float = Field(default=0.5, ge=0, le=1)
-    """Weight of the text beside a picture, which has the rest."""
+    text_weight: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Weight of the text beside a picture, which has the rest; null = as the model has learnt, or 0.5."""
 
     k: Annotated[int, Field(ge=1), Whole] = 10
     """Largest number of sentences in the answer."""

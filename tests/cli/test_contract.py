@@ -144,6 +144,8 @@ def toys_of(
         "recipes tables": [],
         "data check": [data, "--fast"],
         "data people": [tmp_path / "people", "--identities", 4, "--val", 1, "--test", 1, "--workers", 1],
+        # of the people that were drawn a line above
+        "data triplets": [tmp_path / "people", tmp_path / "triplets", "--twins", 2, "--workers", 1],
         "evaluate": [
             *(toy_run, "--data", data, "--cpu", "--save", arrays, "--report", report),
             *("--measures", "R@1 PR-curve scope-curve", "--per-query", tmp_path / "queries.csv"),
@@ -189,8 +191,8 @@ def toys_of(
     }
 
 
-_ELSEWHERE = {"train", "calibrate", "figure attention"}
-"""Below, in `test_calibrate.py` and in `test_figure.py`, where their runs are."""
+_ELSEWHERE = {"train", "calibrate", "compose", "figure attention"}
+"""Below, in `test_calibrate.py`, `test_compose.py` and `test_figure.py`, where their runs are."""
 
 
 def test_every_result_fits_its_schema(limner: Limner, toys_of: dict[str, list[object]]) -> None:

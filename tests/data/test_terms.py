@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from limner.data.check import check_dataset, render
 from limner.data.readers import FORMATS, open_dataset
+from limner.data.readers.composed import FORMATS as COMPOSED
 from limner.data.readers.stated_terms import FILE, terms_of
 from limner.data.records import Dataset
 from limner.data.terms import OWN, TERMS, WEIGHTS, TermsOfUse
@@ -49,7 +50,7 @@ def _folder() -> Iterator[Path]:
 
 
 def test_every_format_has_terms_and_says_what_was_read() -> None:
-    assert TERMS.keys() == FORMATS.keys() | {"people"}
+    assert TERMS.keys() == FORMATS.keys() | COMPOSED.keys() | {"people"}
     assert all(terms.checked.startswith("2026-") for name, terms in TERMS.items() if name not in OWN)
     assert all(terms.checked.startswith("2026-") for terms in WEIGHTS.values())
     # only of one's own drawings is it known
@@ -67,6 +68,7 @@ def test_sets_of_people_are_marked_and_say_what_they_are_made_of() -> None:
         "synth-pedes",
         "luperson-mllm",
         "webperson",
+        "itcpr",
     }
     assert shown == collected | taken
     assert {name for name in shown if TERMS[name].composed_of} == taken

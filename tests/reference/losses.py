@@ -360,3 +360,27 @@ def circle_loss(
                     of_others += math.exp(gamma * alpha * (s - m))
             total += math.log(1 + of_others * of_matches)
     return total / len(groups)
+
+
+def composed_loss(
+    queries: list[list[float]],
+    targets: list[list[float]],
+    references: list[list[float]],
+    target_ids: list[int],
+    reference_ids: list[int],
+    temperature: float,
+) -> float:
+    """−log (exp(cos(q_i, t_i) / τ) / Σ_c exp(cos(q_i, c) / τ)), the mean over i.
+
+    c: the own target, and every target and reference of the batch that is another picture than it.
+    """
+    total = 0.0
+    for i, query in enumerate(queries):
+        own = math.exp(cosine(query, targets[i]) / temperature)
+        below = own
+        for vectors, ids in ((targets, target_ids), (references, reference_ids)):
+            for vector, number in zip(vectors, ids, strict=True):
+                if number != target_ids[i]:
+                    below += math.exp(cosine(query, vector) / temperature)
+        total -= math.log(own / below)
+    return total / len(queries)

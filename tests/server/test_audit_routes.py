@@ -58,7 +58,6 @@ def test_each_query_is_recorded(client: TestClient, file: Path, tmp_path: Path) 
         "request": "search",
         "kind": "text",
         "text": "a “coat”\nand more",
-        "text_weight": 0.5,
         "k": 2,
         "where": ["camera=1|2"],
         "after": "2026-11-11",

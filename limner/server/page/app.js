@@ -126,7 +126,8 @@ function requestOf(asked) {
     text: asked.text || null,
     image: picture?.base64 ?? null,
     like: picture ? null : asked.like || null,
-    text_weight: asked.weight,
+    // untouched: the server reads both as one sentence where its model has learnt that
+    text_weight: asked.weight === NOTHING.weight ? null : asked.weight,
     k: Math.min(asked.k, store.max_k),
     where: asked.where,
     after: time(asked.after),
