@@ -58,7 +58,8 @@ class Repair(ResponseModel):
     nobody can tell."""
 
     earlier: int = 0
-    """Rows of a state before the last commit: what was deleted or changed since is there again."""
+    """Rows of a version that nothing shows to be that of the last commit: what was deleted or changed since may be
+    there again."""
 
     beside: tuple[str, ...] = ()
     """Damage of the store's model or a calibration, which no repair makes again, and what to do about it."""

@@ -296,8 +296,8 @@ def _print_repair(store: Path, report: Repair) -> None:
         out.print(f"{would}lost: {text}; whose the others were nobody can tell")
     if report.earlier:
         out.print(
-            f"{report.earlier} rows are of a state before the last commit: what was deleted or changed since "
-            f"{would or 'is '}there again"
+            f"{report.earlier} rows are of a version that nothing shows to be that of the last commit: what was "
+            "deleted or changed since may be there again"
         )
     for text in report.beside:
         out.print(f"not repaired: {text}")

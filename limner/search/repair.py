@@ -48,10 +48,10 @@ def repair(
     """Keep what is sound of a store, and encode again what is damaged and whose file is still there.
 
     `files` is opened with `check` off. A store whose tables are whole stays as it is, and one whose `store.json` was
-    replaced by an older one has the newest generation again. If anything would be lost, nothing is changed unless
-    `accept_loss` is given: the report then says what would be (`applied` is False). What is wrong with the model in the
-    store's folder or with a calibration is in the report and stays. `progress` is called with the images that were
-    encoded again and their total.
+    replaced by an older one has the newest generation again, before all else. If anything would be lost, nothing is
+    changed unless `accept_loss` is given: the report then says what would be (`applied` is False). What is wrong with
+    the model in the store's folder or with a calibration is in the report and stays. `progress` is called with the
+    images that were encoded again and their total.
 
     Raises `SettingsError` for a store on an object storage and `StoreError` while another process writes.
     """
@@ -167,6 +167,7 @@ class _Repairing:
     ) -> set[str]:
         """Copy sound rows into the new table, and return their keys."""
         salvage = Salvage(process, self.folder, old.name, old.schema, old.record())
+        kept_keys: set[str] = set()
         seen: set[str] = set()
         count, total = 0, (0, 0)
         for rows in _commits_of(salvage.rows()):
@@ -176,18 +177,22 @@ class _Repairing:
                 break
             low, high = column_sum(rows[DIGEST])
             count, total = count + len(rows), ((total[0] + low) % 2**64, (total[1] + high) % 2**64)
-            kept = sound(rows)
-            seen.update(kept["id"].to_pylist())
+            kept = sound(_first_of_each(rows, seen))
+            kept_keys.update(kept["id"].to_pylist())
             if len(kept):
                 new.merge(kept)
+        if len(seen) < count:
+            self.missing.append(
+                f"{old.name}.lance: {count - len(seen)} rows stand for what another row stands for"
+            )
         if not old.is_last(count, total):
             # there are rows that nobody can read any more, or a commit or the record is lost
             record = salvage.record
             of = "" if record is None else f" of the {record.last[-1].rows} on record"
             self.missing.append(f"{old.name}.lance: {count} rows{of} can be read")
             if not salvage.is_last:
-                self.earlier += len(seen)
-        return seen
+                self.earlier += count
+        return kept_keys
 
     def _sound_pictures(self, rows: pa.Table) -> pa.Table:
         """The rows that can stay; others are in `broken`, and those with damaged facts in `lost`."""
@@ -279,6 +284,15 @@ def _commits_of(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
             waiting = []
     if waiting:
         yield pa.concat_tables(waiting)
+
+
+def _first_of_each(rows: pa.Table, seen: set[str]) -> pa.Table:
+    """Rows of keys that are not in `seen` yet, which takes them up; LanceDB would keep several of a key."""
+    first = []
+    for key in rows["id"].to_pylist():
+        first.append(key not in seen)
+        seen.add(key)
+    return rows.filter(pa.array(first, pa.bool_()))
 
 
 def _changed(entry: StoredImage) -> str | None:

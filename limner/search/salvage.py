@@ -152,10 +152,8 @@ class Salvage:
                     fitting = version
                     break
         others = [*readable[True], *readable[False]]
+        # without a record nobody can tell
         last = fitting or next(filter(self._is_recorded, others), None)
-        if last is None and self.record is None and others[:1] == versions[:1]:
-            # no record says otherwise
-            last = next(iter(others), None)
         self.is_last = last is not None
         return last or next(iter(others), None)
 

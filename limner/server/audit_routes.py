@@ -64,8 +64,6 @@ _NOT_LET_IN = (401, 403, 421, 429)
 
 _BY_STRANGERS = (401, 421, 429)
 """Refusals that anybody can cause: so many a second leave a line, further ones are counted."""
-_OF_CONNECTIONS = (408, 503)
-"""Refusals that a stranger can cause as well: the connection was too slow, or had to make place for another."""
 _LINES, _BURST = 1.0, 60
 _ALL_LINES, _ALL_BURST = 20.0, 1000
 
@@ -214,7 +212,7 @@ class Auditing:
             return
         # also what its connection has sent in place of an answer: strangers cause it by opening others
         by_stranger = status in _BY_STRANGERS or (
-            status in _OF_CONNECTIONS and not made and token_name(record.scope) is None
+            ENDED in record.scope and not made and token_name(record.scope) is None
         )
         if by_stranger and (self._each.take(client_of(record.scope)) or self._all.take("")):
             self._uncounted += 1

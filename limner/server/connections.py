@@ -187,6 +187,11 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes."""
         self.is_unread = False
+        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            # some clients send an empty line behind a body (RFC 9112, section 2.2)
+            data = data.lstrip(b"\r\n")
+            if not data:
+                return
         if self.conn.their_state is h11.IDLE and (fault := _fault(self.conn.trailing_data[0] + data)):
             self.end(400, fault, asked=True)
             return

@@ -279,7 +279,7 @@ def test_a_lost_record(folder: Path, pictures: list[Path]) -> None:
     # nobody can tell whether these are all
     assert refuses(folder).missing == (f"pictures-1.lance: {COUNT} rows can be read",)
     report = repair(opened(folder), FakeEncoder, accept_loss=True)
-    assert (report.pictures, report.sentences, report.lost, report.earlier) == (COUNT, 2, (), 0)
+    assert (report.pictures, report.sentences, report.lost, report.earlier) == (COUNT, 2, (), COUNT)
     check(folder, pictures)
 
 

@@ -2,15 +2,18 @@
 
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from limner.errors import LimnerError
 from limner.search.entry import key_of
 from limner.search.index import index_pictures
 from limner.search.repair import repair
+from limner.search.salvage import Salvage
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
@@ -198,3 +201,45 @@ def test_a_sentence_does_not_pass_to_the_picture_that_replaced_its_own(made: Pat
     assert ([path for path, _ in report.lost], report.lost_sentences) == ([str(picture)], ("red 0",))
     texts = StoreFiles.open(store).sentences.all(["text"]).to_pylist()
     assert "red 0" not in {row["text"] for row in texts}
+
+
+@pytest.mark.parametrize("record", ["removed", "cut", "sound"])
+def test_what_comes_back_is_counted(made: Path, store: Path, record: str) -> None:
+    """Of a version before the last commit; also pictures that are encoded again."""
+    (version,) = [min((store / "pictures-1.lance" / "_versions").glob("*.manifest"))]
+    version.unlink()
+    file = store / "pictures-1.commits.json"
+    if record == "removed":
+        file.unlink()
+    elif record == "cut":
+        file.write_bytes(file.read_bytes()[:-30])
+    else:
+        shutil.rmtree(store / "segments")
+        (store / "segments").mkdir()
+    report = repaired(store, accept_loss=False)
+    assert not report.applied
+    assert report.earlier >= report.pictures > 0
+    done = repaired(store, accept_loss=True)
+    assert done == report.model_copy(update={"applied": True})
+
+
+@pytest.mark.parametrize("table", ["pictures-1", "sentences-1"])
+def test_what_stands_twice_is_kept_once_and_said(
+    made: Path, store: Path, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = content(made / "store")
+    rows = Salvage.rows
+
+    def twice(self: Salvage) -> Iterator[pa.Table]:
+        parts = list(rows(self))
+        yield from parts
+        if self.table == table:
+            yield parts[0].slice(0, 1)
+
+    (store / f"{table}.commits.json").write_bytes(b"{}")
+    monkeypatch.setattr(Salvage, "rows", twice)
+    report = repaired(store, accept_loss=False)
+    assert (report.applied, report.lost) == (False, ())
+    assert report.missing[0] == f"{table}.lance: 1 rows stand for what another row stands for"
+    assert repaired(store, accept_loss=True).applied
+    assert content(store) == truth

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
-from limner.errors import SettingsError
+from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
 from limner.search.erase import erase
 from limner.search.store import Store
@@ -245,6 +245,23 @@ def test_strangers_whose_connection_was_closed_are_counted(
     for _ in range(12):
         client.get("/v1/items/" + "0" * 32)
     assert [line["status"] for line in lines(file)] == [status] * (12 if token else 5)
+
+
+def test_what_the_app_refuses_itself_leaves_all_of_its_lines(
+    engine: Engine, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where no token is needed, and everybody is nameless."""
+    monkeypatch.setattr(audit_routes, "_LINES", 1e-9)
+    monkeypatch.setattr(audit_routes, "_BURST", 5)
+    client = TestClient(create_app(Store(engine), ServerSettings(audit=file, rate=0)))
+
+    def broken(**_: object) -> None:
+        raise StoreError("it cannot be used")
+
+    monkeypatch.setattr(engine, "info", broken)
+    for _ in range(12):
+        problem(client.get("/v1/info"), 503)
+    assert [line["status"] for line in lines(file)] == [503] * 12
 
 
 def test_too_many_requests_are_recorded(engine: Engine, file: Path) -> None:

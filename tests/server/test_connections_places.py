@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from tests.server.running import running
 from tests.server.test_connections_turns import HOLDER, MANY, STRANGER, dialled, exactly, recorded
 
 MOST, EACH = 8, 2
+GOOD = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 @dataclass(eq=False)
@@ -128,6 +130,18 @@ def test_where_places_are_scarce_a_stranger_is_told_to_come_anew(engine: Engine)
                 assert b"connection: close" not in answer(holder)
 
 
+@pytest.mark.parametrize("line", [b"\r\n", b"\n", b"\r\n\r\n"])
+def test_an_empty_line_before_a_request_is_ignored(engine: Engine, line: bytes) -> None:
+    settings = ServerSettings(rate=0)
+    with running(create_app(Store(engine), settings), settings) as url, dialled(url, GOOD) as one:
+        assert answer(one).startswith(b"http/1.1 200")
+        for sent in (line, GOOD, line + GOOD):
+            one.sendall(sent)
+            time.sleep(0.1)
+        assert answer(one).startswith(b"http/1.1 200")
+        assert answer(one).startswith(b"http/1.1 200")
+
+
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
@@ -142,9 +156,8 @@ def test_where_places_are_scarce_a_stranger_is_told_to_come_anew(engine: Engine)
 )
 def test_a_faulty_request_is_answered_also_behind_another(engine: Engine, bad: bytes, why: bytes) -> None:
     settings = ServerSettings(rate=0)
-    good = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
     with running(create_app(Store(engine), settings), settings) as url:
-        for before in (b"", good):
+        for before in (b"", GOOD):
             with dialled(url, before) as one:
                 if before:
                     assert answer(one).startswith(b"http/1.1 200")
