@@ -34,7 +34,7 @@ DAMAGE = {
     "files": "tables that are damaged or lost in part; what is left was not read (`limner store repair`)",
     "rows": "tables whose rows are not those of their last commit",
     "row": "rows that have changed since they were written",
-    "twice": "pictures that stand in the table more than once",
+    "twice": "pictures or sentences that stand in their table more than once",
     "key": "rows whose key is not that of their path",
     "metadata": "rows whose metadata are no JSON object",
     "vector": "embeddings that have changed, or hold NaN or infinite values",
@@ -255,6 +255,7 @@ def _reads(
 
 def _verify_sentences(findings: _Findings, files: StoreFiles) -> None:
     schema, digests, known = files.sentences.schema, list[bytes](), files.sentences.states()
+    seen: set[str] = set()
     for batch in files.sentences.batches(schema.names, 1024):
         table = pa.Table.from_batches([batch])
         rows = table.select(["id", "text", "path"]).to_pylist()
@@ -264,6 +265,9 @@ def _verify_sentences(findings: _Findings, files: StoreFiles) -> None:
         for wrong, row in zip(bad, rows, strict=True):
             if wrong or Sentence(row["text"], row["path"]).id != row["id"]:
                 findings.note("sentence", row["path"] or row["text"])
+            if row["id"] in seen:
+                findings.note("twice", row["path"] or row["text"])
+            seen.add(row["id"])
         findings.sentences += len(rows)
     _check_set(findings, files.sentences, digests, known)
 

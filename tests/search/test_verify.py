@@ -147,6 +147,14 @@ def test_a_picture_that_stands_twice(store: StoreFiles, pictures: Path) -> None:
     assert report.pictures == 8
 
 
+def test_a_sentence_that_stands_twice(store: StoreFiles) -> None:
+    SentenceTable(store).index(FakeEncoder(), [Sentence("red"), Sentence("blue")])
+    rows = store.sentences.opened().search().limit(1).to_arrow()
+    with unnoticed(store, "sentences-1"):
+        store.sentences.opened().add(rows)
+    assert kinds(verify(store)) == {"twice": 1, "rows": 1}
+
+
 def test_maps_are_read_as_well(tmp_path: Path, pictures: Path) -> None:
     from limner.search.entry import StoredImage
 
