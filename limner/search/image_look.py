@@ -63,14 +63,14 @@ def look_at(
         if stored and stored.size == before.st_size:
             if stored.mtime == before.st_mtime_ns:
                 return _settled(stored, known, stored.mtime)
-            if sha256_of(path) == stored.sha256:
+            if _digest(path) == stored.sha256:
                 return _settled(stored, known, before.st_mtime_ns)
         # Decoded first: what is no image is refused before all of it is read for the digest.
         pixels = prepare(path)
         # by the path and not from the pixels, which are cropped for the network
         small = thumbnail(path)
         taken = known.taken or capture_time(path)
-        digest = sha256_of(path)
+        digest = _digest(path)
         after = os.stat(path)  # noqa: PTH116
     except UnicodeEncodeError:
         return "its name is not valid Unicode; rename it"
@@ -102,7 +102,6 @@ def _facts(entry: StoredImage) -> tuple[str | None, datetime | None, str]:
     return entry.identity, entry.taken, json.dumps(dict(entry.metadata), sort_keys=True)
 
 
-def sha256_of(path: str) -> str:
-    """SHA-256 of a file's bytes, in hex."""
+def _digest(path: str) -> str:
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

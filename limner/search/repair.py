@@ -16,7 +16,7 @@ import pyarrow as pa
 from limner.errors import SettingsError, StoreError
 from limner.search.commits import column_sum
 from limner.search.entry import FIELDS, PLACE, StoredImage, key_of
-from limner.search.image_look import Note, look_at, sha256_of
+from limner.search.image_look import Note, Seen, look_at
 from limner.search.manifest import StoreManifest, write_manifest
 from limner.search.row_digests import DIGEST, damaged
 from limner.search.salvage import Salvage, SalvageProcess
@@ -30,9 +30,6 @@ from limner.types import Encoder
 
 _BATCH = 64  # images that are encoded at once
 _ROWS = 8192  # rows of a commit
-
-# its identity and metadata are of another picture, perhaps
-_CHANGED = "its file has changed since; index it again"
 
 ModelSource = Callable[[], Encoder]
 """Loads the store's model; it is called if something must be encoded."""
@@ -116,10 +113,12 @@ class _Repairing:
         """Copy sound rows into the new tables, and note what must be encoded again and what is lost."""
         with SalvageProcess() as process:
             kept = self._keep(process, self.files.table, self.pictures, self._sound_pictures)
+            # where a row stands twice one may be sound
+            self.lost = {path: why for path, why in self.lost.items() if key_of(path) not in kept}
+            self.broken = {path: entry for path, entry in self.broken.items() if key_of(path) not in kept}
             for path, entry in list(self.broken.items()):
-                # without the model: it need not be there for a repair that is not accepted
-                if reason := _changed(entry):
-                    self.lost[path] = reason
+                if isinstance(seen := self._look(entry), str):
+                    self.lost[path] = seen
                     del self.broken[path]
             known = kept | {key_of(path) for path in self.broken}
             loses_pictures = bool(self.lost or self.foreign or self.missing)
@@ -139,6 +138,10 @@ class _Repairing:
     def take_over(self) -> None:
         """Let the new tables take the place of the old ones."""
         new = {"pictures": self.pictures, "sentences": self.sentences}
+        for kind in self.files.manifest.begun:
+            # a generation without a table is not told from one whose tables are lost
+            if not new[kind].is_there():
+                new[kind].merge(new[kind].schema.empty_table().drop_columns([DIGEST]))
         begun = tuple(kind for kind, table in new.items() if table.is_there())
         write_manifest(self.folder, self.manifest.model_copy(update={"begun": begun}))
         self.files.follow()
@@ -177,8 +180,8 @@ class _Repairing:
                 break
             low, high = column_sum(rows[DIGEST])
             count, total = count + len(rows), ((total[0] + low) % 2**64, (total[1] + high) % 2**64)
-            kept = sound(_first_of_each(rows, seen))
-            kept_keys.update(kept["id"].to_pylist())
+            seen.update(rows["id"].to_pylist())
+            kept = _first_of_each(sound(rows), kept_keys)
             if len(kept):
                 new.merge(kept)
         if len(seen) < count:
@@ -239,12 +242,10 @@ class _Repairing:
         for start in range(0, len(broken), _BATCH):
             looked = []
             for entry in broken[start : start + _BATCH]:
-                note = Note(entry.identity, entry.metadata, entry.taken)
-                seen = look_at(entry.path, None, note, self.encoder.prepare_image)
+                seen = self._look(entry)
                 if isinstance(seen, str):
-                    self.lost[entry.path] = seen
-                elif seen.entry.sha256 != entry.sha256:
-                    self.lost[entry.path] = _CHANGED
+                    # since `read` has looked
+                    self._lose(entry.path, seen)
                 else:
                     looked.append(seen)
             if looked:
@@ -262,6 +263,23 @@ class _Repairing:
             if self.progress is not None:
                 self.progress(min(start + _BATCH, len(broken)), len(broken))
         writer.commit()
+
+    def _look(self, entry: StoredImage) -> Seen | str:
+        """An image as it can be encoded again, or why it cannot."""
+        note = Note(entry.identity, entry.metadata, entry.taken)
+        seen = look_at(entry.path, None, note, self.encoder.prepare_image)
+        if isinstance(seen, str) or seen.entry.sha256 == entry.sha256:
+            return seen
+        # its identity and metadata are of another picture, perhaps
+        return "its file has changed since; index it again"
+
+    def _lose(self, path: str, reason: str) -> None:
+        """Note an image as lost, with its sentences."""
+        self.lost[path] = reason
+        rows = self.sentences.all(["text", "path"]).to_pylist() + self.texts
+        self.lost_sentences += [row["text"] for row in rows if row["path"] == path]
+        self.texts = [row for row in self.texts if row["path"] != path]
+        self.sentences.delete([path], "path")
 
     def _encode_sentences(self, texts: Sequence[dict[str, Any]]) -> None:
         known = [row for row in texts if self.encoder.known_words(row["text"])]
@@ -293,14 +311,3 @@ def _first_of_each(rows: pa.Table, seen: set[str]) -> pa.Table:
         first.append(key not in seen)
         seen.add(key)
     return rows.filter(pa.array(first, pa.bool_()))
-
-
-def _changed(entry: StoredImage) -> str | None:
-    """Why an image cannot be encoded again, as far as its file tells; None if its bytes are those that were indexed."""
-    try:
-        # a named pipe would block whoever opens it
-        if not Path(entry.path).is_file():
-            return "there is no such file"
-        return None if sha256_of(entry.path) == entry.sha256 else _CHANGED
-    except (OSError, ValueError) as error:
-        return f"cannot be read ({getattr(error, 'strerror', None) or error})"

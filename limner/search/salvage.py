@@ -196,6 +196,9 @@ class Salvage:
     def _parts(self, copy: Path, out: Path, schema: pa.Schema, count: int) -> Iterator[pa.Table]:
         first, size, deaths = 0, _SIZE, 0
         while first < count:
+            # of a request whose answer nobody waited for
+            for file in (out, out.with_suffix(".next")):
+                file.unlink(missing_ok=True)
             self._ask(copy, "rows", str(out), first, size)
             yield from _written(out, schema)
             reached = _next(out)
@@ -207,8 +210,6 @@ class Salvage:
             else:
                 deaths += 1
                 first += min(2 ** max(0, deaths - _DEATHS), _SIZE)
-            for file in (out, out.with_suffix(".next")):
-                file.unlink(missing_ok=True)
 
     def _ask(self, copy: Path, *request: object) -> list[str]:
         return self._process.ask(str(copy.parent), copy.stem, *request)

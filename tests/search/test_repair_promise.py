@@ -3,21 +3,24 @@
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from limner.errors import LimnerError
+from limner.errors import ImageError, LimnerError
 from limner.search.entry import key_of
 from limner.search.index import index_pictures
 from limner.search.repair import repair
 from limner.search.salvage import Salvage
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
+from limner.search.store_path import StorePath, remove
 from limner.search.verify import verify
 from limner.store_reports import Repair
+from limner.types import ImageSource, Pixels
 from tests.search.fake import DIM, FakeEncoder, draw
 
 Rows = tuple[dict[str, tuple[str | None, bytes]], Counter[tuple[str, str | None]]]
@@ -242,4 +245,92 @@ def test_what_stands_twice_is_kept_once_and_said(
     assert (report.applied, report.lost) == (False, ())
     assert report.missing[0] == f"{table}.lance: 1 rows stand for what another row stands for"
     assert repaired(store, accept_loss=True).applied
+    assert content(store) == truth
+
+
+class Refusing(FakeEncoder):
+    """It cannot read one picture, from its so many-th look at it on."""
+
+    def __init__(self, name: str, looks: int) -> None:
+        super().__init__()
+        self.name, self.looks = name, looks
+
+    def prepare_image(self, source: ImageSource) -> Pixels:
+        if Path(str(source)).name == self.name:
+            self.looks -= 1
+            if self.looks <= 0:
+                raise ImageError(f"{source}: cannot be decoded")
+        return super().prepare_image(source)
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_picture_that_cannot_be_read_again_goes_with_its_sentence(
+    made: Path, store: Path, looks: int
+) -> None:
+    """Though its file has the bytes that were indexed, or had them until a moment ago."""
+    for name in ("0.png", "2.png"):
+        vector = FakeEncoder().encode_images([made / "pictures" / name])[0].tobytes()
+        flipped(store, "pictures-1.lance/data/*", vector)
+    gone = made / "pictures" / "2.png"
+    gone.rename(gone.with_suffix(".away"))
+    try:
+        reports = [
+            repair(
+                StoreFiles.open(store, check=False),
+                partial(Refusing, "0.png", looks),
+                accept_loss=accepted,
+            )
+            for accepted in (False, True)
+        ]
+    finally:
+        gone.with_suffix(".away").rename(gone)
+    # found at the first look, it is listed before anything is accepted
+    assert len(reports[0].lost) == (2 if looks == 1 else 1)
+    assert [Path(path).name for path, _ in reports[1].lost] == ["0.png", "2.png"]
+    assert set(reports[1].lost_sentences) == {"red 0", "red 2"}
+    assert content(store)[1].keys().isdisjoint({("red 0", str(made / "pictures" / "0.png"))})
+
+
+def test_a_store_of_which_nothing_is_left_can_be_used(
+    made: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the repair was killed while it removed the old tables."""
+    for table in ("pictures-1", "sentences-1"):
+        for file in (store / f"{table}.lance" / "data").iterdir():
+            file.unlink()
+
+    def killed(path: StorePath) -> None:
+        if path.name.endswith(".lance"):
+            raise KeyboardInterrupt
+        remove(path)
+
+    monkeypatch.setattr("limner.search.generations.remove", killed)
+    with pytest.raises(KeyboardInterrupt):
+        repaired(store, accept_loss=True)
+    monkeypatch.undo()
+    files = StoreFiles.open(store)
+    assert (len(files), len(files.sentences)) == (0, 0)
+    assert verify(files).sound
+    assert index_pictures(FakeEncoder(), files, [made / "pictures" / "0.png"]).added == 1
+    assert not (store / "pictures-1.lance").exists()
+
+
+def test_of_a_row_that_stands_twice_the_sound_one_is_kept(
+    made: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = content(made / "store")
+    rows = Salvage.rows
+
+    def damaged_first(self: Salvage) -> Iterator[pa.Table]:
+        parts = list(rows(self))
+        if self.table == "pictures-1":
+            part = parts[0]
+            place = part.schema.get_field_index("sha256")
+            yield part.set_column(place, part.schema.field(place), pa.array(["0" * 64] * len(part)))
+        yield from parts
+
+    (store / "pictures-1.commits.json").write_bytes(b"{}")
+    monkeypatch.setattr(Salvage, "rows", damaged_first)
+    report = repaired(store, accept_loss=True)
+    assert (report.lost, report.lost_sentences) == ((), ())
     assert content(store) == truth
