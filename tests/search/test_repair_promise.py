@@ -256,10 +256,10 @@ class Refusing(FakeEncoder):
         self.name, self.looks = name, looks
 
     def prepare_image(self, source: ImageSource) -> Pixels:
-        if Path(str(source)).name == self.name:
+        if isinstance(source, str | Path) and Path(source).name == self.name:
             self.looks -= 1
             if self.looks <= 0:
-                raise ImageError(f"{source}: cannot be decoded")
+                raise ImageError(f"{self.name}: cannot be decoded")
         return super().prepare_image(source)
 
 

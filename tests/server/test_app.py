@@ -23,6 +23,7 @@ def test_what_it_says_of_itself(engine: Engine, tmp_path: Path) -> None:
         "model": {"fingerprint": "a" * 64, "system": None, "dim": engine.files.dim},
         "reranks": False,
         "calibrated": False,
+        "composes": False,
         "explains": "words",
         "max_k": 9,
         "changes": True,
