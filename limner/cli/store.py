@@ -293,7 +293,7 @@ def _print_repair(store: Path, report: Repair) -> None:
     for table in report.foreign:
         out.print(f"{would}left out: {table}.lance, a table of another store, or an earlier one")
     for text in report.missing:
-        out.print(f"{would}lost: {text}; whose the others were nobody can tell")
+        out.print(f"{would}lost: {text}")
     if report.earlier:
         out.print(
             f"{report.earlier} rows are of a version that nothing shows to be that of the last commit: what was "

@@ -54,6 +54,8 @@ def look_at(
     try:
         # a name that is not UTF-8 cannot be stored, so its file need not be read
         path.encode()
+        if "\0" in path:
+            return "its name holds a zero byte, as that of no file does"
         # a named pipe would block the thread that opens it
         before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
         if not stat.S_ISREG(before.st_mode):
@@ -74,9 +76,6 @@ def look_at(
         after = os.stat(path)  # noqa: PTH116
     except UnicodeEncodeError:
         return "its name is not valid Unicode; rename it"
-    except ValueError:
-        # before any file is opened
-        return "its name holds a zero byte, as that of no file does"
     except ImageError as error:
         # the report names the path beside the reason
         return str(error).removeprefix(path).removeprefix(": ")

@@ -32,7 +32,7 @@ _BATCH = 64  # images that are encoded at once
 _ROWS = 8192  # rows of a commit
 
 ModelSource = Callable[[], Encoder]
-"""Loads the store's model; it is called if something must be encoded."""
+"""Loads the store's model; it is called if an image or a sentence is damaged, also for a repair that is refused."""
 
 
 def repair(
@@ -100,7 +100,7 @@ class _Repairing:
         self.foreign: list[str] = []
         self.earlier = 0
         self.missing: list[str] = []
-        """Of each table some of whose rows cannot be read, or might not: how many can."""
+        """What is wrong with the number of a table's rows, in words."""
 
     @property
     def encoder(self) -> Encoder:
@@ -113,7 +113,7 @@ class _Repairing:
         """Copy sound rows into the new tables, and note what must be encoded again and what is lost."""
         with SalvageProcess() as process:
             kept = self._keep(process, self.files.table, self.pictures, self._sound_pictures)
-            # where a row stands twice one may be sound
+            # of two rows of one key the other may be sound
             self.lost = {path: why for path, why in self.lost.items() if key_of(path) not in kept}
             self.broken = {path: entry for path, entry in self.broken.items() if key_of(path) not in kept}
             for path, entry in list(self.broken.items()):
