@@ -54,8 +54,8 @@ class Repair(ResponseModel):
     """Names of tables that were those of another store, or earlier ones of this: none of their rows is kept."""
 
     missing: tuple[str, ...] = ()
-    """Tables whose rows are not those of the last commit, with the number that can be read: whose the others were nobody
-    can tell. Also tables with several rows of one key, of which one is kept."""
+    """Tables whose rows are not those of the last commit, with the number that can be read: whose the others were
+    nobody can tell. Also tables with several rows of one key, of which one is kept."""
 
     earlier: int = 0
     """Rows of a version that nothing shows to be that of the last commit: what was deleted or changed since may be

@@ -100,7 +100,7 @@ class _Repairing:
         self.foreign: list[str] = []
         self.earlier = 0
         self.missing: list[str] = []
-        """What is wrong with the number of a table's rows, in words."""
+        """Faults in the number of a table's rows, in words."""
 
     @property
     def encoder(self) -> Encoder:
