@@ -10,16 +10,16 @@ def main() -> None:
     be a stack trace otherwise.
     """
     try:
-        from limner.cli.interrupts import check, noted
+        from limner.cli.interrupts import check, held_back
 
-        with noted():
+        with held_back():
             from limner.cli.main import main as run
 
             check()
             run()
     except KeyboardInterrupt:
-        # an interrupt that passed through `exec` of a text, as dataclasses and enums do it among imports, leaves a mark
-        # by which Python ends with the signal and not with our exit code; another `exec` takes it away
+        # an interrupt before `held_back` that passed through `exec` of a text, as dataclasses do it among imports,
+        # leaves a mark by which Python ends with the signal and not with our exit code; another `exec` takes it away
         exec("")
         sys.stderr.write("limner: stopped before it began\n")
         sys.exit(130)

@@ -7,12 +7,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from limner.cli.commands import COMMANDS
-from limner.cli.interrupts import noted, seen
+from limner.cli.interrupts import dropped, held_back, taken
 from limner.cli.root import app
 from limner.errors import LimnerError
 
@@ -38,9 +39,10 @@ def main() -> None:
     2; Ctrl-C exit code 130; a closed pipe (`| head`) exit code 141 without a message.
     """
     given = sys.argv[1:]
+    _open_closed_streams()
     try:
         # from before the first import of a command: imports are seconds in which people press Ctrl-C
-        with noted():
+        with held_back():
             code = _run(given)
     except BrokenPipeError:
         code = _unread()
@@ -53,22 +55,28 @@ def main() -> None:
         sys.exit(code)
 
 
+def _open_closed_streams() -> None:
+    """Send what nobody listens to (`>&-`, a service without a terminal) nowhere, as `print` does it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (for as long as Python runs)
+
+
 def _run(given: Sequence[str]) -> int:
     try:
         # what a command gave to `typer.Exit`; 130 of a Ctrl-C, about which typer says nothing
         code = app(standalone_mode=False) or 0
+        taken()
     except KeyboardInterrupt:
+        taken()
         code = _STOPPED
     except BrokenPipeError:
         raise
     except Exception as error:
-        if seen():
-            # an interrupt among imports comes out as an ImportError, or worse, of the library that it hit
-            code = _STOPPED
-        else:
+        if not dropped(error):
             return _explained(error, given)
+        code = _STOPPED
     if code == _STOPPED:
-        exec("")  # see limner/__main__.py
         _complain(_stopped(given), given, kind="Interrupted", code=_STOPPED)
     return int(code)
 

@@ -5,12 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from limner.cli.commands import COMMANDS
+from limner.cli.interrupts import dropped, held_back, taken
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "lancedb", "pyarrow", "numpy", "transformers", "accelerate", "PIL", "matplotlib", "httpx")
@@ -68,6 +71,18 @@ def test_a_recipe_is_shown_without_lancedb() -> None:
     assert code == 0
     assert "torch" in names
     assert not names & {"lancedb", "pyarrow", "matplotlib", "httpx"}
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_closed_stream_is_no_error(closed: int) -> None:
+    """As `limner … >&-` and services without a terminal give it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "limner", "recipes", "list"],
+        capture_output=True,
+        env=_environment(),
+        preexec_fn=lambda: os.close(closed),
+    )
+    assert (done.returncode, done.stderr, bool(done.stdout)) == (0, b"", closed == 2)
 
 
 _INTERRUPTED = """
@@ -143,6 +158,123 @@ def test_an_interrupt_that_python_drops_is_not_lost(
         [sys.executable, "-c", _LOST, module, *arguments], capture_output=True, text=True, env=_environment()
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
+
+
+_UNDER_CPP = _INTERRUPTED.replace(
+    "            os.kill(os.getpid(), signal.SIGINT)",
+    """            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                for _ in range(100):  # the handler runs between two steps of Python's
+                    pass
+            except BaseException:  # as C++ ends a process when Python code that it called raises
+                os.abort()
+""",
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "said"),
+    [
+        ("typer", ("recipes", "list"), "limner: stopped before it began\n"),
+        (
+            "limner.search.index",
+            ("index", "RUN", "STORE", "x"),
+            "limner: stopped; what was finished is kept; ",
+        ),
+    ],
+)
+def test_an_interrupt_among_imports_waits_for_their_end(
+    module: str, arguments: tuple[str, ...], said: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _UNDER_CPP, module, *arguments],
+        capture_output=True,
+        text=True,
+        env=_environment(),
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
+
+
+def test_ctrl_c_outside_of_imports_does_not_wait() -> None:
+    """Nor in a program that is itself being imported when it calls the command line."""
+    with held_back(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    script = "import sys; sys.path.insert(0, sys.argv[1]); import calls_it"
+    calls = """
+import signal
+from limner.cli.interrupts import held_back
+try:
+    with held_back():
+        signal.raise_signal(signal.SIGINT)
+        for _ in range(100):
+            pass
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "calls_it.py").write_text(calls)
+        done = subprocess.run(
+            [sys.executable, "-c", script, folder], capture_output=True, text=True, env=_environment()
+        )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
+
+
+def _drop_ctrl_c(then_wait_s: float = 0) -> None:
+    """As pydantic does in places: Ctrl-C comes while it asks for an `isinstance`, and it takes that for a no."""
+    with suppress(BaseException):
+        signal.raise_signal(signal.SIGINT)
+    time.sleep(then_wait_s)
+
+
+def test_an_interrupt_that_a_library_drops_comes_again() -> None:
+    with held_back(), pytest.raises(KeyboardInterrupt):
+        _drop_ctrl_c(then_wait_s=10)
+
+
+def test_an_interrupt_that_was_dropped_before_an_error() -> None:
+    """The error that came meanwhile is not what the user hears of; one of the clean-up is."""
+    with held_back():
+        _drop_ctrl_c()
+        assert dropped(ValueError("no such folder"))
+        assert not dropped(ValueError("no such folder"))
+
+    def clean_up_fails() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            raise OSError("no space left")
+
+    with held_back():
+        with pytest.raises(OSError, match="no space left") as failed:
+            clean_up_fails()
+        assert not dropped(failed.value)
+
+
+def test_a_clean_up_is_not_interrupted_but_by_a_second_ctrl_c() -> None:
+    cleaned = []
+
+    def clean_up() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            time.sleep(0.7)
+            cleaned.append("the first half")
+            signal.raise_signal(signal.SIGINT)
+            cleaned.append("the second half")
+
+    with held_back(), pytest.raises(KeyboardInterrupt):
+        clean_up()
+    assert cleaned == ["the first half"]
+
+
+def test_an_interrupt_that_has_arrived_does_not_come_again() -> None:
+    with held_back():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert taken()
+        time.sleep(0.5)
 
 
 def test_ctrl_c_in_the_first_second_is_one_line() -> None:
