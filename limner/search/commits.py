@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import pyarrow as pa
 
 from limner.errors import StoreError
 from limner.sealed_json import opened, sealed
-from limner.search.segments import DIGEST_BYTES
+from limner.search.segments import DIGEST_BYTES, sync_folder
 from limner.search.store_path import StorePath, reached
 
 ENDING = ".commits.json"
@@ -154,6 +155,8 @@ class Commits:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self.path)
+        # a record that a power cut takes back is older than its table
+        sync_folder(self.path.parent)
 
     def owned(self, schema: pa.Schema) -> pa.Schema:
         """The schema to make the table with; LanceDB keeps its metadata through every change."""
@@ -195,23 +198,26 @@ class Commits:
 def files_of(table: StorePath, known: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
     """Sizes and checksums of the files in which LanceDB keeps the newest version of a table; {} on an object storage.
 
-    Files are never changed, so those that are `known` are not read again.
+    Files are never changed, so those that are `known` are not read again. The others are on the disk when this returns,
+    which LanceDB leaves to the system: a record must not outlive what it is of.
     """
     if not isinstance(table, Path):
         return {}
     # LanceDB counts down in the names, so that the newest stands first
-    newest = min((table / "_versions").glob("*.manifest"), default=None)
-    if newest is None:
+    versions = sorted((table / "_versions").glob("*.manifest"))
+    if not versions:
         return {}
     # the manifest holds the names of its files as plain text; others belong to older versions
-    content = newest.read_bytes()
-    names = [newest, *(path for path in (table / "data").glob("*") if path.name.encode() in content)]
-    names += (table / "_deletions").glob("*")
-    found: dict[str, tuple[int, str]] = {}
-    for path in names:
-        name = str(path.relative_to(table))
-        found[name] = known[name] if name in known else file_digest(path)
-    return found
+    content = versions[0].read_bytes()
+    files = [versions[0], *(path for path in (table / "data").glob("*") if path.name.encode() in content)]
+    files += (table / "_deletions").glob("*")
+    names = {str(path.relative_to(table)): path for path in files}
+    new = {path for name, path in names.items() if name not in known}
+    # a commit may make several versions, as the first one and compaction do
+    new |= set(takewhile(lambda path: str(path.relative_to(table)) not in known, versions))
+    for path in [*new, *{path.parent for path in new}, table]:
+        sync_folder(path)
+    return {name: known[name] if name in known else file_digest(path) for name, path in names.items()}
 
 
 def file_digest(path: Path) -> tuple[int, str]:

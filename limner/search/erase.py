@@ -114,6 +114,8 @@ def erase(
             with _forgotten(files, chosen, audit) as lines:
                 if old.replaced:
                     write_manifest(files.folder, manifest)
+        # if no row goes now: what an erasure that was killed behind its takeover has left
+        files.clean()
         if isinstance(files.folder, Path):
             # what is removed must not come back with a power cut
             for folder in (files.folder / FOLDER, files.folder):

@@ -66,12 +66,24 @@ def earlier_tables(folder: StorePath, manifest: StoreManifest) -> list[str]:
     )
 
 
+def remove_unfinished(folder: StorePath, manifest: StoreManifest) -> None:
+    """Remove later generations, and files that were never finished; earlier generations stay.
+
+    Raises `StoreError` as `remove_others` does.
+    """
+    _remove(folder, manifest, earlier=False)
+
+
 def remove_others(folder: StorePath, manifest: StoreManifest) -> None:
     """Remove tables of other generations, and files that were never finished.
 
     Raises `StoreError`, and removes nothing, if there is a later generation that was finished, or an earlier one while
     the tables of this one are not there.
     """
+    _remove(folder, manifest, earlier=True)
+
+
+def _remove(folder: StorePath, manifest: StoreManifest, *, earlier: bool) -> None:
     if found := newer(folder, manifest.generation):
         raise _older(folder, manifest, max(found))
     _expect_own_tables(folder, manifest)
@@ -81,9 +93,14 @@ def remove_others(folder: StorePath, manifest: StoreManifest) -> None:
     named = [name for name, number in marks.items() if number <= manifest.generation]
     unfinished = [name for name in names if name.startswith((PARTIAL, SALVAGE))]
     tables = [name for name in names if _TABLE.fullmatch(name) and name not in own]
+    if not earlier:
+        # nor does this generation lose its mark, by which one that was killed while it took over is known
+        named = []
+        tables = [name for name in tables if (_number(name) or 0) > manifest.generation]
+    given_up = sorted(name for name, number in marks.items() if number > manifest.generation)
     # the generation that has taken over loses its mark first, so that an older manifest is found from now on. One that
     # is given up loses it last, or a kill in between would leave what looks finished
-    for some in (named, [*unfinished, *tables], sorted(marks.keys() - set(named))):
+    for some in (named, [*unfinished, *tables], given_up):
         with reached(folder):
             for name in some:
                 remove(folder / name)

@@ -21,7 +21,7 @@ from limner.search.manifest import StoreManifest, write_manifest
 from limner.search.row_digests import DIGEST, damaged
 from limner.search.salvage import Salvage, SalvageProcess
 from limner.search.store_files import StoreFiles
-from limner.search.store_path import expect_own_files
+from limner.search.store_path import expect_own_files, reached
 from limner.search.store_writer import StoreWriter
 from limner.search.table import Table, with_vectors
 from limner.search.verify import BESIDE, DAMAGE, verify
@@ -62,7 +62,7 @@ def repair(
     # tables are not written anew for a model or a calibration: that would mend neither
     if not DAMAGE.keys() & found.keys() - set(BESIDE):
         return Repair(pictures=len(files), sentences=len(files.sentences), beside=beside)
-    with files.taking_over() as manifest:
+    with reached(folder), files.taking_over() as manifest:
         repairing = _Repairing(files, folder, manifest, model, progress)
         repairing.read()
         planned = repairing.report(beside, applied=False)
@@ -92,10 +92,14 @@ class _Repairing:
         self._model = model
         self._encoder: Encoder | None = None
         self.pictures, self.sentences = files.tables_of(manifest)
+        self.damaged: list[dict[str, Any]] = []
+        """Keys and paths of pictures whose facts are damaged, as they are read."""
         self.broken: dict[str, StoredImage] = {}
-        self.texts: list[dict[str, Any]] = []
+        """Pictures to encode again, by their keys."""
+        self.texts: dict[str, dict[str, Any]] = {}
+        """Sentences to encode again, by theirs."""
         self.repaired: list[str] = []
-        self.lost: dict[str, str] = {}
+        self.lost: list[tuple[str, str]] = []
         self.lost_sentences: list[str] = []
         self.foreign: list[str] = []
         self.earlier = 0
@@ -112,28 +116,36 @@ class _Repairing:
     def read(self) -> None:
         """Copy sound rows into the new tables, and note what must be encoded again and what is lost."""
         with SalvageProcess() as process:
-            kept = self._keep(process, self.files.table, self.pictures, self._sound_pictures)
+            kept, count = self._keep(process, self.files.table, self.pictures, self._sound_pictures)
             # of two rows of one key the other may be sound
-            self.lost = {path: why for path, why in self.lost.items() if key_of(path) not in kept}
-            self.broken = {path: entry for path, entry in self.broken.items() if key_of(path) not in kept}
-            for path, entry in list(self.broken.items()):
+            self.broken = {key: entry for key, entry in self.broken.items() if key not in kept}
+            for key, entry in list(self.broken.items()):
                 if isinstance(seen := self._look(entry), str):
-                    self.lost[path] = seen
-                    del self.broken[path]
-            known = kept | {key_of(path) for path in self.broken}
+                    self.lost.append((entry.path, seen))
+                    del self.broken[key]
+            known = kept | self.broken.keys()
+            # a damaged path may read as that of another picture
+            self.lost += [
+                (str(row["path"]), "its row is damaged; index its folder again")
+                for row in self.damaged
+                if row["id"] not in known or row["id"] != _key_of(row["path"])
+            ]
+            self._account(self.files.table, count, len(known) + len(self.lost))
             loses_pictures = bool(self.lost or self.foreign or self.missing)
-            self._keep(
+            kept, count = self._keep(
                 process,
                 self.files.sentences,
                 self.sentences,
                 lambda rows: self._sound_sentences(rows, known if loses_pictures else None),
             )
+            self.texts = {key: row for key, row in self.texts.items() if key not in kept}
+            self._account(self.files.sentences, count, len(kept) + len(self.texts) + len(self.lost_sentences))
 
     def encode(self) -> None:
         """Encode again what `read` has found damaged."""
         self._encode(list(self.broken.values()))
-        self._encode_sentences(self.texts)
-        self.broken, self.texts = {}, []
+        self._encode_sentences(list(self.texts.values()))
+        self.broken, self.texts = {}, {}
 
     def take_over(self) -> None:
         """Let the new tables take the place of the old ones."""
@@ -152,8 +164,8 @@ class _Repairing:
             applied=applied,
             pictures=len(self.pictures) + len(self.broken),
             sentences=len(self.sentences) + len(self.texts),
-            repaired=tuple(sorted([*self.repaired, *self.broken])),
-            lost=tuple(sorted(self.lost.items())),
+            repaired=tuple(sorted([*self.repaired, *(entry.path for entry in self.broken.values())])),
+            lost=tuple(sorted(self.lost)),
             lost_sentences=tuple(self.lost_sentences),
             foreign=tuple(self.foreign),
             earlier=self.earlier,
@@ -167,11 +179,10 @@ class _Repairing:
         old: Table,
         new: Table,
         sound: Callable[[pa.Table], pa.Table],
-    ) -> set[str]:
-        """Copy sound rows into the new table, and return their keys."""
+    ) -> tuple[set[str], int]:
+        """Copy sound rows into the new table, and return their keys, and the number of all rows that could be read."""
         salvage = Salvage(process, self.folder, old.name, old.schema, old.record())
         kept_keys: set[str] = set()
-        seen: set[str] = set()
         count, total = 0, (0, 0)
         for rows in _commits_of(salvage.rows()):
             # their digests are right all the same: a row does not say whose it is, its table does
@@ -180,34 +191,39 @@ class _Repairing:
                 break
             low, high = column_sum(rows[DIGEST])
             count, total = count + len(rows), ((total[0] + low) % 2**64, (total[1] + high) % 2**64)
-            seen.update(rows["id"].to_pylist())
             kept = _first_of_each(sound(rows), kept_keys)
             if len(kept):
                 new.merge(kept)
-        if len(seen) < count:
-            self.missing.append(
-                f"{old.name}.lance: {count - len(seen)} rows stand for what another row stands for"
-            )
-        if not old.is_last(count, total):
+        if salvage.is_ahead or not old.is_last(count, total):
             # there are rows that nobody can read any more, or a commit or the record is lost
             record = salvage.record
             of = "" if record is None else f" of the {record.last[-1].rows} on record"
             self.missing.append(f"{old.name}.lance: {count} rows{of} can be read")
             if not salvage.is_last:
                 self.earlier += count
-        return kept_keys
+        return kept_keys, count
+
+    def _account(self, table: Table, rows: int, accounted: int) -> None:
+        """Say of how many rows nothing else is said; whatever the damage was, none goes without a word."""
+        if accounted < rows:
+            self.missing.append(
+                f"{table.name}.lance: {rows - accounted} rows stand for what another row stands for"
+            )
 
     def _sound_pictures(self, rows: pa.Table) -> pa.Table:
-        """The rows that can stay; others are in `broken`, and those with damaged facts in `lost`."""
+        """The rows that can stay; others are in `broken`, and those with damaged facts in `damaged`."""
         facts, vectors = damaged(rows, rows.schema)
         stays = ~facts & ~vectors
-        for place, row in enumerate(rows.select(["id", *FIELDS, *PLACE]).to_pylist()):
-            if facts[place]:
-                self.lost[str(row["path"])] = "its row is damaged; index its folder again"
-                continue
+        self.damaged += rows.select(["id", "path"]).filter(pa.array(facts)).to_pylist()
+        # Python has no value for some that damage makes, as of times
+        for place, row in zip(
+            np.flatnonzero(~facts),
+            rows.select(["id", *FIELDS, *PLACE]).filter(pa.array(~facts)).to_pylist(),
+            strict=True,
+        ):
             stays[place] &= self._bytes_are_sound(row)
             if not stays[place]:
-                self.broken[row["path"]] = StoredImage.from_row(row)
+                self.broken[row["id"]] = StoredImage.from_row(row)
         return rows.filter(pa.array(stays))
 
     def _sound_sentences(self, rows: pa.Table, pictures: Collection[str] | None) -> pa.Table:
@@ -224,7 +240,7 @@ class _Repairing:
                 self.lost_sentences.append(str(row["text"]))
                 stays[place] = False
             elif vectors[place]:
-                self.texts.append(row)
+                self.texts[row["id"]] = row
         return rows.filter(pa.array(stays))
 
     def _bytes_are_sound(self, row: dict[str, Any]) -> bool:
@@ -275,10 +291,10 @@ class _Repairing:
 
     def _lose(self, path: str, reason: str) -> None:
         """Note an image as lost, with its sentences."""
-        self.lost[path] = reason
-        rows = self.sentences.all(["text", "path"]).to_pylist() + self.texts
+        self.lost.append((path, reason))
+        rows = [*self.sentences.all(["text", "path"]).to_pylist(), *self.texts.values()]
         self.lost_sentences += [row["text"] for row in rows if row["path"] == path]
-        self.texts = [row for row in self.texts if row["path"] != path]
+        self.texts = {key: row for key, row in self.texts.items() if row["path"] != path}
         self.sentences.delete([path], "path")
 
     def _encode_sentences(self, texts: Sequence[dict[str, Any]]) -> None:
@@ -302,6 +318,11 @@ def _commits_of(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
             waiting = []
     if waiting:
         yield pa.concat_tables(waiting)
+
+
+def _key_of(path: str | None) -> str | None:
+    """Key of a path that may be damaged."""
+    return None if path is None else key_of(path)
 
 
 def _first_of_each(rows: pa.Table, seen: set[str]) -> pa.Table:

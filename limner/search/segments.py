@@ -216,12 +216,6 @@ class Segments:
         )
 
 
-def sync_below(folder: Path) -> None:
-    """Wait until all files below a folder are on the disk, with their names."""
-    for path in [*folder.rglob("*"), folder]:
-        sync_folder(path)
-
-
 def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder, or the bytes of a file, are on the disk."""
     handle = os.open(folder, os.O_RDONLY)

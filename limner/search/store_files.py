@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 from limner.errors import DataError, SettingsError, StoreError, UnknownPictureError
 from limner.search.compaction import compact_segments, segment_names
 from limner.search.entry import FIELDS, PLACE, StoredImage, keys_of, schema, sentence_schema
-from limner.search.generations import begin, newest_manifest, of_newest, remove_others
+from limner.search.generations import begin, newest_manifest, of_newest, remove_others, remove_unfinished
 from limner.search.lock import lock_of
 from limner.search.manifest import (
     FILE,
@@ -143,15 +143,17 @@ class StoreFiles:
     @contextmanager
     def taking_over(self) -> Iterator[StoreManifest]:
         """Hold the store to write a new generation beside this one, and yield its manifest. `write_manifest` lets it
-        take over; what has been left of the other is then removed."""
+        take over; what has been left of earlier ones is then removed, and if it is given up, nothing but its own."""
         with self._lock.held():
-            manifest = read_manifest(self.folder)
+            # another process may have taken over since this one looked
+            self.follow()
+            manifest = self.manifest
             # what an earlier one has left, before its names are used again
-            remove_others(self.folder, manifest)
+            remove_unfinished(self.folder, manifest)
             begin(self.folder, manifest.generation + 1)
             yield manifest.model_copy(update={"generation": manifest.generation + 1})
             if read_manifest(self.folder) == manifest:
-                return remove_others(self.folder, manifest)
+                return remove_unfinished(self.folder, manifest)
             self.follow()
             self._known_segments = set()
             self.clean()
@@ -326,9 +328,7 @@ class StoreFiles:
     def region_blocks(
         self, ids: Sequence[str], size: int
     ) -> Iterator[tuple[Int[np.ndarray, " block"], RegionFeatures]]:
-        """Stored region features of many images, at most `size` at a time, in the order of the disk, with places in
-        `ids`.
-        """
+        """Stored region features of images, at most `size` at a time, in the order of the disk; places in `ids`."""
         rows = self.read(lambda: self.table.in_order(ids, PLACE))
         keys = [("segment", "ascending"), ("offset", "ascending")]
         order = pc.sort_indices(rows, keys).to_numpy().astype(np.int64)
@@ -400,8 +400,7 @@ class StoreFiles:
         if held is None or held[0] != key:
             # it has the one before, whose vectors of unchanged rows it copies; rows are numbered anew in each table
             before = held[1] if held is not None and held[0][:2] == key[:2] else None
-            held = (key, Snapshot.read(self.table, key[2], self.dim, before))
-            self._snapshot = held
+            self._snapshot = held = (key, Snapshot.read(self.table, key[2], self.dim, before))
         return held[1]
 
     def forget(self) -> None:

@@ -24,7 +24,6 @@ from limner.search.integrity import Integrity, reason_of
 from limner.search.lancedb_import import lancedb, session
 from limner.search.lock import Lease, WriterLock
 from limner.search.row_digests import DIGEST, with_digests
-from limner.search.segments import sync_below
 from limner.search.store_path import StorePath, reached, storage_options
 
 ROW = "_rowid"
@@ -314,9 +313,6 @@ class Table:
                 )
             except Exception as error:
                 raise (failed or [error])[0] from None
-            if isinstance(self._path, Path):
-                # LanceDB leaves this to the system; what this table replaces is removed soon
-                sync_below(self._path)
             state = replace(State().after(digests, []), version=int(table.version))
             self._commits.write(Record(replace(state, files=files_of(self._path, {}))))
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from limner.search.commits import State, digest_sum
 from limner.search.compaction import segment_names
 from limner.search.entry import FIELDS, PLACE, StoredImage
 from limner.search.generations import earlier_tables, newest_manifest
+from limner.search.integrity import reason_of
 from limner.search.manifest import IN_STORE
 from limner.search.row_digests import DIGEST, damaged
 from limner.search.segments import MissingSegmentError
@@ -27,11 +29,14 @@ from limner.search.table import Table, matrix_of
 from limner.store_reports import Finding, Verification
 
 _CALIBRATION = "calibration.json"  # the module that names it imports torch, which takes seconds
+_TRIES = 3  # of a look at the versions that a writer may disturb
+_PAUSE = 0.2  # seconds between two of them
 _TOGETHER = 64  # images whose region features are read at once
 
 DAMAGE = {
     "manifest": "store.json that is older than the tables (`limner store repair`)",
     "files": "tables that are damaged or lost in part; what is left was not read (`limner store repair`)",
+    "version": "earlier versions of a table that cannot be read and stop every compaction (`limner store repair`)",
     "rows": "tables whose rows are not those of their last commit",
     "row": "rows that have changed since they were written",
     "twice": "pictures or sentences that stand in their table more than once",
@@ -133,6 +138,8 @@ def _verify_content(
         _verify_pictures(findings, files, hashes, workers, progress)
     except StoreError as error:
         findings.note("files", str(error))
+    for table in (files.table, files.sentences):
+        _verify_versions(findings, table)
     for name in earlier_tables(files.folder, files.manifest):
         findings.note("generation", name)
     try:
@@ -140,6 +147,24 @@ def _verify_content(
     except StoreError as error:
         findings.note("files", str(error))
     _verify_calibration(findings, files)
+
+
+def _verify_versions(findings: _Findings, table: Table) -> None:
+    """Read the manifests of all versions of a table, as a compaction does; no search needs the earlier ones."""
+    for left in reversed(range(_TRIES)):
+        try:
+            if (opened := table.opened()) is not None and isinstance(table.folder, Path):
+                opened.list_versions()
+            return
+        except StoreError:
+            # told already
+            return
+        # which error a damaged file raises depends on where it is damaged; a writer may have removed one meanwhile
+        except Exception as error:
+            if left:
+                time.sleep(_PAUSE)
+            else:
+                findings.note("version", f"{table.folder}: {table.name}.lance ({reason_of(error)})")
 
 
 def _verify_calibration(findings: _Findings, files: StoreFiles) -> None:

@@ -11,7 +11,10 @@ import pytest
 from limner.errors import StoreError
 from limner.search.commits import Commits, Record, State, column_sum, digest_sum, files_of
 from limner.search.entry import StoredImage, key_of
+from limner.search.erase import erase
+from limner.search.repair import repair
 from limner.search.row_digests import DIGEST, VECTOR_DIGEST, damaged, with_digests
+from limner.search.segments import sync_folder
 from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
 
@@ -173,3 +176,43 @@ def test_every_column_is_in_a_digest(files: StoreFiles) -> None:
     again = with_digests(pa.Table.from_pylist([{**values, "size": 9}], schema=schema), schema)
     assert not any(wrong.any() for wrong in damaged(again, schema))
     assert again[DIGEST].to_pylist() != [values[DIGEST]]
+
+
+def test_a_record_does_not_outlive_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a power cut: all files of a commit are on the disk, by their names and bytes, before its record is."""
+    synced: dict[Path, int] = {}
+    sync, write, commits = sync_folder, Commits.write, list[str]()
+
+    def noted(path: Path) -> None:
+        synced[path] = path.stat().st_mtime_ns
+        sync(path)
+
+    def written(self: Commits, record: Record) -> None:
+        assert isinstance(self.path, Path)
+        table = self.path.with_name(self.path.name.removesuffix(".commits.json") + ".lance")
+        if record.pending is None:
+            held = [table / name for name in record.done.files]
+            assert held
+            for path in [*held, *{file.parent for file in held}, table]:
+                assert synced.get(path) == path.stat().st_mtime_ns, path
+            # nor may an earlier version be found damaged that this commit or the first one has made
+            made = [path for path in (table / "_versions").glob("*.manifest") if path not in synced]
+            assert not made
+            commits.append(table.name)
+        write(self, record)
+
+    monkeypatch.setattr("limner.search.commits.sync_folder", noted)
+    monkeypatch.setattr(Commits, "write", written)
+    files = StoreFiles.create(tmp_path / "store", fingerprint="a" * 64, dim=3, run="run")
+    for name in "abcd":
+        files.add([entry(name)], np.ones((1, 3), np.float32), thumbnails=[name.encode()])
+    files.delete([key_of("/a")])
+    files.compact()
+    files.add([entry("b", size=2)], np.ones((1, 3), np.float32), thumbnails=[b"other"])
+    erase(files, ids=[key_of("/c")])
+    files.add([entry("e")], np.ones((1, 3), np.float32))
+    manifest = max((tmp_path / "store" / "pictures-2.lance" / "_versions").glob("*.manifest"))
+    manifest.write_bytes(manifest.read_bytes()[:-20])
+    repair(StoreFiles.open(files.folder, check=False), lambda: pytest.fail("nothing to encode"))
+    assert {"pictures-1.lance", "pictures-2.lance", "pictures-3.lance"} <= set(commits)
+    assert len(commits) >= 9

@@ -139,6 +139,26 @@ def test_killed_at_each_removal(store: Path, monkeypatch: pytest.MonkeyPatch, mo
     assert 3 <= steps < 20
 
 
+def test_a_refused_repair_removes_no_earlier_generation(store: Path, tmp_path: Path) -> None:
+    """Of an erasure that was killed before it had removed it: it may be all that can be read. An erasure removes it."""
+    shutil.copytree(store, tmp_path / "copy")
+    erase(StoreFiles.open(store), key_of("/a"))
+    for path in (tmp_path / "copy").glob("pictures-1.*"):
+        (shutil.copytree if path.is_dir() else shutil.copy)(path, store / path.name)
+    files = list((store / "pictures-2.lance" / "data").iterdir())
+    whole = [file.read_bytes() for file in files]
+    for file in files:
+        file.write_bytes(file.read_bytes()[:100])
+    before = content(store)
+    assert not repair(StoreFiles.open(store, check=False), lambda: pytest.fail("encoded")).applied
+    assert content(store) == before
+    for file, data in zip(files, whole, strict=True):
+        file.write_bytes(data)
+    erase(StoreFiles.open(store), key_of("/none"))
+    assert not list(store.glob("pictures-1.*"))
+    assert sorted(StoreFiles.open(store).entries()) == ["/b", "/c"]
+
+
 STRAYS: dict[str, Callable[[Path], object]] = {
     "an empty folder": lambda store: (store / "pictures-9.lance").mkdir(),
     "an empty record": lambda store: (store / "sentences-9.commits.json").write_bytes(b""),

@@ -12,68 +12,33 @@ from limner.search.commits import Commits, Record
 from limner.search.entry import key_of
 from limner.search.index import index_pictures
 from limner.search.repair import repair
-from limner.search.salvage import SalvageProcess
 from limner.search.segments import Segments
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
-from limner.store_reports import Repair
 from tests.search.fake import DIM, FakeEncoder, draw
-
-COUNT = 9
+from tests.search.repairing import (
+    COUNT,
+    can_be_read,
+    check,
+    drawn,
+    flip,
+    newest,
+    opened,
+    refuses,
+    store_of,
+    vector_bytes,
+)
 
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> list[Path]:
-    return [draw(tmp_path / "pictures" / f"{number}.png", number) for number in range(COUNT)]
+    return drawn(tmp_path)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, pictures: list[Path]) -> Path:
-    """A store of three commits, with sentences."""
-    encoder = FakeEncoder()
-    files = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
-    for start in range(0, COUNT, 3):
-        metadata = {str(path): {"camera": 7} for path in pictures[start : start + 3]}
-        index_pictures(encoder, files, pictures[start : start + 3], metadata=metadata)
-    SentenceTable(files).index(encoder, [Sentence("red", str(pictures[0])), Sentence("blue")])
-    return tmp_path / "store"
-
-
-def opened(folder: Path) -> StoreFiles:
-    return StoreFiles.open(folder, check=False)
-
-
-def newest(folder: Path, table: str = "pictures-1") -> Path:
-    return min((folder / f"{table}.lance" / "_versions").glob("*.manifest"))
-
-
-def vector_bytes(folder: Path, picture: Path) -> tuple[Path, int]:
-    """The file and the place in it where a picture's vector begins."""
-    vector = FakeEncoder().encode_images([picture])[0].tobytes()
-    for file in (folder / "pictures-1.lance" / "data").iterdir():
-        if (place := file.read_bytes().find(vector)) >= 0:
-            return file, place
-    raise AssertionError
-
-
-def flip(file: Path, place: int) -> None:
-    content = bytearray(file.read_bytes())
-    content[place] ^= 0x40
-    file.write_bytes(content)
-
-
-def check(folder: Path, pictures: list[Path]) -> None:
-    """The store holds these pictures as they are, with their metadata."""
-    files = StoreFiles.open(folder)
-    assert verify(files, hashes=True).found == {}
-    assert sorted(files.entries()) == sorted(map(str, pictures))
-    assert {entry.metadata["camera"] for entry in files.entries().values()} == {7}
-    vectors = files.vectors([key_of(str(path)) for path in pictures])
-    np.testing.assert_array_equal(vectors, FakeEncoder().encode_images(pictures))
-    assert all(files.thumbnails([key_of(str(path)) for path in pictures]))
-    names = {path.name for path in folder.iterdir()}
-    assert not any(name.startswith(".salvage") for name in names)
+    return store_of(tmp_path, pictures)
 
 
 def test_a_whole_store_stays_as_it_is(folder: Path, pictures: list[Path]) -> None:
@@ -154,20 +119,6 @@ def test_a_thumbnail(folder: Path, pictures: list[Path]) -> None:
     check(folder, pictures)
 
 
-def refuses(folder: Path) -> Repair:
-    """A repair changes nothing, and says what would be lost."""
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    encoder = FakeEncoder()
-    report = repair(opened(folder), lambda: encoder)
-    assert (report.applied, report.loses, encoder.encoded) == (False, True, 0)
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    return report
-
-
-def can_be_read(rows: int, table: str = "pictures-1") -> tuple[str, ...]:
-    return (f"{table}.lance: {rows} rows of the {COUNT} on record can be read",)
-
-
 @pytest.mark.parametrize("damage", ["removed", "nonsense", "cut off"])
 def test_a_lost_commit(folder: Path, pictures: list[Path], damage: str) -> None:
     """The newest version of the table is lost, and with it three pictures whose names nobody knows."""
@@ -243,35 +194,17 @@ def test_a_file_that_has_changed_since(folder: Path, pictures: list[Path]) -> No
     check(folder, [path for path in pictures if path != pictures[4]])
 
 
-def test_many_rows_of_a_file_that_cannot_be_read(
-    folder: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process is asked for the file, not for each of its rows."""
-    file, _ = vector_bytes(folder, pictures[0])
-    file.write_bytes(file.read_bytes()[:-20])
-    asked: list[object] = []
-    ask = SalvageProcess.ask
-
-    def noted(self: SalvageProcess, *request: object) -> list[str]:
-        asked.append(request[2])
-        return ask(self, *request)
-
-    monkeypatch.setattr(SalvageProcess, "ask", noted)
-    refuses(folder)
-    # once of the table of pictures; of the other one, too, to see that all of them are sound
-    assert asked.count("rows") == 3
-
-
-def test_a_process_that_died_of_what_was_before_is_begun_anew(folder: Path) -> None:
-    """Only what ends a fresh process is passed over."""
-    state = (str(folder), "pictures-1", "state")
-    with SalvageProcess() as process:
-        first = process.ask(*state)
-        assert first[0].startswith(f"{COUNT} ")
-        assert process._process is not None
-        process._process.kill()
-        assert process.ask(*state) == first
-        assert process.ask(str(folder), "pictures-1", "nonsense") == []
+def test_an_earlier_manifest_that_cannot_be_read(folder: Path, pictures: list[Path]) -> None:
+    """No search needs it, and every compaction does."""
+    file = max((folder / "pictures-1.lance" / "_versions").glob("*.manifest"))
+    file.write_bytes(file.read_bytes()[:100])
+    found = verify(StoreFiles.open(folder)).found
+    assert (set(found), "pictures-1.lance" in found["version"].example) == ({"version"}, True)
+    with pytest.raises(StoreError, match="cannot be written"):
+        StoreFiles.open(folder).compact()
+    assert not repair(opened(folder), lambda: pytest.fail("nothing to encode")).loses
+    check(folder, pictures)
+    StoreFiles.open(folder).compact()
 
 
 def test_a_lost_record(folder: Path, pictures: list[Path]) -> None:
@@ -283,6 +216,14 @@ def test_a_lost_record(folder: Path, pictures: list[Path]) -> None:
     report = repair(opened(folder), FakeEncoder, accept_loss=True)
     assert (report.pictures, report.sentences, report.lost, report.earlier) == (COUNT, 2, (), COUNT)
     check(folder, pictures)
+
+
+def test_a_folder_in_place_of_a_manifest(folder: Path) -> None:
+    file = newest(folder)
+    file.unlink()
+    file.mkdir()
+    (file / "a file").touch()
+    assert refuses(folder).missing == can_be_read(6)
 
 
 def test_a_sentence(folder: Path) -> None:

@@ -4,6 +4,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,12 @@ from limner.errors import ImageError, LimnerError
 from limner.search.entry import key_of
 from limner.search.index import index_pictures
 from limner.search.repair import repair
-from limner.search.salvage import Salvage
+from limner.search.salvage import Salvage, SalvageProcess
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath, remove
 from limner.search.verify import verify
-from limner.store_reports import Repair
+from limner.store_reports import Repair, Verification
 from limner.types import ImageSource, Pixels
 from tests.search.fake import DIM, FakeEncoder, draw
 
@@ -28,15 +29,26 @@ Rows = tuple[dict[str, tuple[str | None, bytes]], Counter[tuple[str, str | None]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with a history: three commits, deletions, a picture that was replaced, sentences, a compaction."""
+    """A store with a history: three commits, deletions, a picture that was replaced, sentences, a compaction.
+
+    Beside it, in `older`, the records of its tables as they were in between.
+    """
     folder = tmp_path_factory.mktemp("made")
     pictures = [draw(folder / "pictures" / f"{number}.png", number) for number in range(8)]
     encoder = FakeEncoder()
     files = StoreFiles.create(folder / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
 
+    def note() -> None:
+        for file in (folder / "store").glob("*.commits.json"):
+            place = folder / "older" / f"{len(list((folder / 'older').iterdir()))}-{file.name}"
+            shutil.copy(file, place)
+
+    (folder / "older").mkdir()
+
     def index(some: list[Path]) -> None:
         names = {str(path): {"identity": f"person-{path.stem}"} for path in some}
         index_pictures(encoder, files, some, metadata=names)
+        note()
 
     def describe(some: list[Path]) -> None:
         SentenceTable(files).index(encoder, [Sentence(f"red {path.stem}", str(path)) for path in some])
@@ -47,7 +59,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files.compact()
     index(pictures[3:6])
     describe(pictures[3:6])
+    note()
     files.delete([key_of(str(pictures[4]))])
+    note()
     draw(pictures[5], 55)
     index(pictures[5:])
     SentenceTable(files).index(encoder, [Sentence("of none")])
@@ -68,22 +82,32 @@ def content(store: Path) -> Rows:
     return rows, Counter((row["text"], row["path"]) for row in texts)
 
 
-def damage(store: Path, seed: int) -> str:
+def damage(store: Path, older: Path, seed: int) -> str:
+    """Damage one to three files, and say how; `older`: folder of earlier records, of which one may be put back."""
     random = np.random.default_rng(seed)
     chosen = sorted(
-        path for path in store.rglob("*") if path.is_file() and path.name not in ("store.json", ".lock")
+        path for path in store.rglob("*") if path.is_file() and path.name not in ("store.json", ".store.lock")
     )
-    file = chosen[random.integers(len(chosen))]
-    data = bytearray(file.read_bytes())
-    kind = ("flip", "flip", "cut", "remove")[random.integers(4)]
-    if kind == "remove" or not data:
-        file.unlink()
-    elif kind == "cut":
-        file.write_bytes(data[: random.integers(len(data))])
-    else:
-        data[random.integers(len(data))] ^= 1 << random.integers(8)
-        file.write_bytes(data)
-    return f"{kind} {file.relative_to(store)}"
+    told = []
+    if random.integers(6) == 0:
+        record = sorted(older.iterdir())[random.integers(len(list(older.iterdir())))]
+        shutil.copy(record, store / record.name.split("-", 1)[1])
+        told.append(f"the record {record.name}")
+        # with the manifests of later versions gone it would be a whole earlier state
+        chosen = [path for path in chosen if path.suffix not in (".manifest", ".json")]
+    for _ in range(1 + seed % 3):
+        file = chosen.pop(random.integers(len(chosen)))
+        data = bytearray(file.read_bytes())
+        kind = ("flip", "flip", "cut", "remove")[random.integers(4)]
+        if kind == "remove" or not data:
+            file.unlink()
+        elif kind == "cut":
+            file.write_bytes(data[: random.integers(len(data))])
+        else:
+            data[random.integers(len(data))] ^= 1 << random.integers(8)
+            file.write_bytes(data)
+        told.append(f"{kind} {file.relative_to(store)}")
+    return " and ".join(told)
 
 
 def files_of(store: Path) -> dict[Path, bytes]:
@@ -124,11 +148,12 @@ def check(store: Path, truth: Rows) -> str:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_all_is_restored_or_what_would_be_lost_is_said(made: Path, tmp_path: Path, seed: int) -> None:
+    """With one to three damages."""
     # the pictures' paths are in the rows
     store = tmp_path / "store"
     truth = content(made / "store")
     shutil.copytree(made / "store", store)
-    told = damage(store, seed)
+    told = damage(store, made / "older", seed)
     try:
         outcome = check(store, truth)
     except LimnerError as error:
@@ -138,13 +163,13 @@ def test_all_is_restored_or_what_would_be_lost_is_said(made: Path, tmp_path: Pat
     assert outcome
 
 
-def flipped(store: Path, files: str, wanted: bytes) -> None:
-    """Flip a bit in all of these files that have these bytes: earlier versions may have some of their own."""
+def flipped(store: Path, files: str, wanted: bytes, at: int = 0) -> None:
+    """Flip a bit of byte `at` in all of these files that have these bytes: earlier versions may have their own."""
     found = [path for path in store.glob(files) if wanted in path.read_bytes()]
     assert found
     for file in found:
         data = bytearray(file.read_bytes())
-        data[data.find(wanted)] ^= 1
+        data[data.find(wanted) + at] ^= 1
         file.write_bytes(data)
 
 
@@ -158,6 +183,93 @@ def test_a_sentence_whose_text_is_damaged_is_lost_and_said(made: Path, store: Pa
     flipped(store, "sentences-1.lance/data/*", b"of none")
     assert check(store, content(made / "store")) == "lost in part"
     assert len(StoreFiles.open(store).sentences) == 4
+
+
+@pytest.mark.parametrize("table", ["pictures-1", "sentences-1"])
+def test_an_earlier_record_counts_for_nothing(made: Path, store: Path, table: str) -> None:
+    """What was deleted after it does not come back without a word, and what was added stays."""
+    truth = content(made / "store")
+    for record in sorted((made / "older").glob(f"*-{table}.commits.json")):
+        shutil.copy(record, store / f"{table}.commits.json")
+        before = files_of(store)
+        report = repaired(store, accept_loss=False)
+        if report.loses:
+            assert report.missing
+            assert report.earlier
+            assert files_of(store) == before
+            assert repaired(store, accept_loss=True).applied
+        assert content(store) == truth
+        shutil.rmtree(store)
+        shutil.copytree(made / "store", store)
+
+
+def test_a_path_that_reads_as_that_of_another_picture(made: Path, store: Path) -> None:
+    """Its own sentence goes with it, and that of the other stays."""
+    rows, texts = content(made / "store")
+    lost, other = (str(made / "pictures" / name) for name in ("3.png", "2.png"))
+    flipped(store, "pictures-1.lance/data/*", lost.encode(), len(lost) - len("3.png"))
+    report = repaired(store, accept_loss=False)
+    assert (report.applied, [path for path, _ in report.lost]) == (False, [other])
+    assert (report.lost_sentences, report.missing) == (("red 3",), ())
+    assert repaired(store, accept_loss=True).applied
+    del rows[lost], texts["red 3", lost]
+    assert content(store) == (rows, texts)
+
+
+def test_two_repairs_at_once(made: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the one looks for damage, the other repairs it."""
+    truth = content(made / "store")
+    vector = FakeEncoder().encode_images([made / "pictures" / "2.png"])[0].tobytes()
+    flipped(store, "pictures-1.lance/data/*", vector)
+
+    def slow(files: StoreFiles) -> Verification:
+        found = verify(files)
+        monkeypatch.undo()
+        assert repaired(store, accept_loss=True).repaired
+        return found
+
+    monkeypatch.setattr("limner.search.repair.verify", slow)
+    report = repaired(store, accept_loss=True)
+    assert (report.applied, report.loses, report.pictures) == (True, False, len(truth[0]))
+    assert content(store) == truth
+
+
+def test_a_manifest_that_claims_more_rows_than_there_are_bytes(
+    made: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with one flipped bit in its number of deleted rows."""
+    vector = FakeEncoder().encode_images([made / "pictures" / "2.png"])[0].tobytes()
+    flipped(store, "pictures-1.lance/data/*", vector)
+    ask = SalvageProcess.ask
+
+    def claimed(self: SalvageProcess, *request: object) -> list[str]:
+        told = ask(self, *request)
+        if request[1:] == ("pictures-1", "state"):
+            told[0] = " ".join(["99", str(2**64 - 1), *told[0].split()[2:]])
+        return told
+
+    monkeypatch.setattr(SalvageProcess, "ask", claimed)
+    report = repaired(store, accept_loss=False)
+    assert (report.applied, report.pictures) == (False, 0)
+    assert report.missing
+
+
+def test_a_time_that_python_cannot_hold(made: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flipped(store, "pictures-1.lance/data/*", b"person-2")
+    rows = Salvage.rows
+
+    def late(self: Salvage) -> Iterator[pa.Table]:
+        for part in rows(self):
+            if self.table == "pictures-1":
+                place = part.schema.get_field_index("taken")
+                field = part.schema.field(place)
+                times = [2**62 if name.endswith("3.png") else None for name in part["path"].to_pylist()]
+                part = part.set_column(place, field, pa.array(times, pa.int64()).cast(field.type))
+            yield part
+
+    monkeypatch.setattr(Salvage, "rows", late)
+    report = repaired(store, accept_loss=False)
+    assert (report.applied, [Path(path).name for path, _ in report.lost]) == (False, ["2.png", "3.png"])
 
 
 def test_other_deletions_undo_none(made: Path, store: Path) -> None:
@@ -174,9 +286,21 @@ def test_other_deletions_undo_none(made: Path, store: Path) -> None:
             if report.applied:
                 assert content(store) == truth
             else:
+                assert report.earlier
                 assert files_of(store) == before
             shutil.rmtree(store)
             shutil.copytree(made / "store", store)
+
+
+@pytest.mark.parametrize("table", ["pictures-1", "sentences-1"])
+def test_exchanged_data_files(made: Path, store: Path, table: str) -> None:
+    """Their rows are sound, and some were deleted or replaced."""
+    truth = content(made / "store")
+    for one, other in permutations(sorted((store / f"{table}.lance" / "data").iterdir()), 2):
+        shutil.copy(one, other)
+        assert check(store, truth)
+        shutil.rmtree(store)
+        shutil.copytree(made / "store", store)
 
 
 def test_rows_of_several_versions_do_not_meet(made: Path, store: Path) -> None:
@@ -226,6 +350,25 @@ def test_what_comes_back_is_counted(made: Path, store: Path, record: str) -> Non
     assert done == report.model_copy(update={"applied": True})
 
 
+def test_a_sentence_that_stands_twice_is_encoded_again_once(
+    made: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = content(made / "store")
+    flipped(store, "sentences-1.lance/data/*", FakeEncoder().encode_texts("red 0")[0].tobytes())
+    rows = Salvage.rows
+
+    def twice(self: Salvage) -> Iterator[pa.Table]:
+        parts = list(rows(self))
+        yield from parts if self.table == "pictures-1" else parts + parts
+
+    monkeypatch.setattr(Salvage, "rows", twice)
+    report = repaired(store, accept_loss=True)
+    count = truth[1].total()
+    assert f"sentences-1.lance: {count} rows stand for what another row stands for" in report.missing
+    assert (report.sentences, report.lost_sentences) == (count, ())
+    assert content(store) == truth
+
+
 @pytest.mark.parametrize("table", ["pictures-1", "sentences-1"])
 def test_what_stands_twice_is_kept_once_and_said(
     made: Path, store: Path, table: str, monkeypatch: pytest.MonkeyPatch
@@ -243,7 +386,7 @@ def test_what_stands_twice_is_kept_once_and_said(
     monkeypatch.setattr(Salvage, "rows", twice)
     report = repaired(store, accept_loss=False)
     assert (report.applied, report.lost) == (False, ())
-    assert report.missing[0] == f"{table}.lance: 1 rows stand for what another row stands for"
+    assert f"{table}.lance: 1 rows stand for what another row stands for" in report.missing
     assert repaired(store, accept_loss=True).applied
     assert content(store) == truth
 
