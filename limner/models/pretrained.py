@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
+from limner.models.channel_norm import ChannelNorm
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
 from limner.models.image.encoder import PixelBatch
@@ -39,8 +40,11 @@ class PretrainedSettings(DualEncoderSettings):
     """The text tower."""
     dim: int = Field(default=768, ge=1)
     """Width of the embedding; that of the pair where its projections are kept."""
-    projection: Literal["pretrained", "new"] = "pretrained"
-    """The layers into the shared space: the pair's own, or a new linear layer above each tower."""
+    projection: Literal["pretrained", "new", "normalised"] = "pretrained"
+    """The layers into the shared space: the pair's own, or above each tower a new linear layer ("new"), or batch
+    normalisation, dropout and a new linear layer ("normalised")."""
+    dropout: float = Field(default=0.3, ge=0, lt=1)
+    """Share of a tower's feature that is dropped in training before the linear layer; of "normalised" alone."""
     late: LateSettings | None = None
     """Late interaction of regions and words, which re-ranks; {} = by its defaults, None = none."""
 
@@ -52,9 +56,11 @@ class PretrainedSettings(DualEncoderSettings):
         return self.projection == "pretrained"
 
     def identity(self) -> dict[str, Any]:
-        """Without `late` if it is None, so that the fingerprint of such a pair stays."""
+        """Without what the pair has not, so that earlier fingerprints stay, and without dropout."""
+        # dropout changes no embedding of a trained network
+        without = {"dropout"} | ({"late"} if self.late is None else set())
         found = super().identity()
-        return found if self.late is not None else {name: found[name] for name in found if name != "late"}
+        return {name: found[name] for name in found if name not in without}
 
     def parts(self) -> frozenset[str]:
         """As of every network, and the layers of late interaction."""
@@ -111,9 +117,9 @@ class Pretrained(DualEncoder):
         with read_once():
             backbone = build_backbone(settings.backbone, load_weights=load_weights)
             text = TextTower(settings.text, vocabulary_size, load_weights=load_weights)
-        if settings.projection == "new":
-            image_projection: nn.Module = nn.Linear(backbone.channels, settings.dim)
-            text_projection: nn.Module = nn.Linear(text.channels, settings.dim)
+        if settings.projection != "pretrained":
+            image_projection: nn.Module = _new_projection(backbone.channels, settings)
+            text_projection: nn.Module = _new_projection(text.channels, settings)
         else:
             if not isinstance(backbone, ImageTower) or not backbone.pooled or not text.projection_of_pair:
                 raise SettingsError(
@@ -130,7 +136,8 @@ class Pretrained(DualEncoder):
             ("image", image_projection, backbone.channels),
             ("text", text_projection, text.channels),
         ):
-            found = getattr(layer, "out_features", width)
+            last = layer[-1] if isinstance(layer, nn.Sequential) else layer
+            found = getattr(last, "out_features", width)
             if found != settings.dim:
                 raise SettingsError(
                     f"setting 'model.dim': {settings.dim}, but the {name} tower ends in {found} numbers; set it to that"
@@ -224,3 +231,11 @@ def _beside(module: nn.Module, excluded: nn.Module) -> list[nn.Module]:
     # a parameter of a module around the table would be in no part, and would never learn
     assert not module._parameters, type(module)
     return [found for child in module.children() for found in _beside(child, excluded)]
+
+
+def _new_projection(channels: int, settings: PretrainedSettings) -> nn.Module:
+    linear = nn.Linear(channels, settings.dim)
+    if settings.projection == "new":
+        return linear
+    # two encoders that know nothing of one another have features of unlike mean and spread
+    return nn.Sequential(ChannelNorm(channels), nn.Dropout(settings.dropout), linear)

@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from limner.models.channel_norm import ChannelNorm
 from limner.models.text_encoder import TextEncoder, WordTableSettings
 from limner.types import PADDING
 
@@ -110,18 +111,6 @@ class _NeighboursJoined(torch.autograd.Function):
         # before[:, 0] is the gradient of the zeros left of the sentence: nothing reads it
         of_words[:, ctx.stride - 1 : ctx.words - 1 : ctx.stride] += before[:, 1:]
         return of_words, None
-
-
-class ChannelNorm(nn.BatchNorm1d):
-    """Batch normalisation over the (batch × words) rows of each channel.
-
-    Source: Ioffe and Szegedy 2015, Algorithm 1.
-    """
-
-    def forward(self, x: Float[Tensor, "batch words channels"]) -> Float[Tensor, "batch words channels"]:
-        """Normalise; the statistics are those of the whole batch while training."""
-        # as rows: for three axes PyTorch expects (batch, channels, words), which would cost two transposes
-        return super().forward(x.reshape(-1, x.shape[2])).view(x.shape)
 
 
 class TextBlock(nn.Module):

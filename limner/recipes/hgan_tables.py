@@ -102,12 +102,12 @@ def _regions(**settings: tuple[int, int]) -> Change:
     return change
 
 
-def _local(**settings: str | int) -> Change:
-    """Another attention."""
+def _local(attention: str = "gumbel", **settings: str | int) -> Change:
+    """Another attention; Gumbel top-k also for a recipe that has soft attention."""
 
     def change(recipe: Recipe) -> Recipe:
         model = _network(recipe)
-        return recipe.replace(model=model.replace(local=model.local.replace(**settings)))
+        return recipe.replace(model=model.replace(local=model.local.replace(attention=attention, **settings)))
 
     return change
 
