@@ -255,8 +255,14 @@ class RunsSummary(Result):
 
     recipe: str
     """Name of the recipe."""
+    stage: str
+    """Stage whose checkpoint was evaluated."""
+    reranked: int | str | None
+    """How many of the first hits were re-ranked: 0 = none, or "all"."""
     protocol: str
-    """The rules under which the runs were evaluated."""
+    """The rules under which the runs were evaluated; a number that differs between repeated draws is "…"."""
+    split_fingerprint: str | None
+    """Digest of the split's annotations; null for repeated draws."""
     runs: tuple[str, ...]
     """Run folders."""
     seeds: tuple[int | None, ...]
@@ -264,7 +270,7 @@ class RunsSummary(Result):
     splits: int
     """Different splits among them; above 1 for repeated draws."""
     looks: int
-    """How often these runs have evaluated the split in all."""
+    """How often these runs have evaluated the split in all, whichever stage and protocol."""
     values: dict[str, dict[str, tuple[float, float | None]]]
     """Mean and sample standard deviation by direction and measure; null for a single run."""
     problems: tuple[str, ...] = ()

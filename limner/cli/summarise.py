@@ -1,5 +1,6 @@
 """`limner summarise`: mean and deviation over runs that differ in the seed or in the split that was drawn."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,20 +8,31 @@ import typer
 
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
+from limner.cli.options import first
 from limner.cli.schemas_of_measures import RunsSummaries, RunsSummary
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from limner.inference.evaluations import Summary
 
 app = group("Summarise.")
 
 _MEASURES = "R@1 R@5 R@10"
+_DIRECTIONS = {"text_to_image": "text→image", "image_to_text": "image→text"}
 
 
 @command(app, "summarise")
 def summarise_command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders that were evaluated.")],
     split: Annotated[str, typer.Option(help="Split whose last evaluation counts.")] = "test",
+    stage: Annotated[
+        str | None, typer.Option("--stage", help="The last evaluation of this stage instead of any stage.")
+    ] = None,
+    rerank: Annotated[
+        str | None,
+        typer.Option("--rerank", help="The last evaluation with so many hits re-ranked: 0 = none, or 'all'."),
+    ] = None,
     protocol: Annotated[
         str | None, typer.Option(help="Protocol, e.g. flickr8k, where a run was evaluated under several.")
     ] = None,
@@ -28,46 +40,87 @@ def summarise_command(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
 ) -> RunsSummaries:
     """Mean and deviation of runs that differ in the seed or the split."""
-    from rich.table import Table
-
     from limner.evaluation.names import parse_measures
     from limner.inference.evaluations import summarise
 
     names = [str(measure) for measure in parse_measures(measures)]
-    found = summarise(runs, split, protocol)
+    found = summarise(runs, split, protocol, stage=stage, rerank=first(rerank))
     for problem in dict.fromkeys(problem for summary in found for problem in summary.problems):
         err.print(problem)
-    head = ["recipe", "runs", f"text→image {'/'.join(names)}", f"image→text {'/'.join(names)}"]
-    rows = [
-        [
-            summary.recipe,
-            f"{len(summary.runs)}" + (f" ({summary.splits} splits)" if summary.splits > 1 else ""),
-            *(_cell(summary, direction, names) for direction in ("text_to_image", "image_to_text")),
-        ]
-        for summary in found
-    ]
     # how many were tried: the best of many configurations, or of many looks, is too good by chance
     remark = (
         f"{len(found)} configuration{'s' * (len(found) > 1)} in {len(runs)} runs; split '{split}' was evaluated "
         f"{sum(summary.looks for summary in found)} times with them; mean ± standard deviation over runs"
     )
     if markdown:
-        lines = [head, ["---"] * len(head), *rows]
-        out.print("\n".join(f"| {' | '.join(row)} |" for row in lines))
+        out.print("\n".join(f"| {' | '.join(row)} |" for row in _wide(found, names)))
         out.print(f"\n{remark}.")
     else:
-        table = Table(caption=remark, caption_justify="left")
-        for number, name in enumerate(head):
-            table.add_column(name, justify="right" if number > 1 else "left")
-        for row in rows:
-            table.add_row(*row)
-        out.print(table)
+        out.print(_table(found, names, remark))
     return RunsSummaries([RunsSummary.model_validate(vars(summary)) for summary in found])
 
 
-def _cell(summary: "Summary", direction: str, names: list[str]) -> str:
-    values = [summary.values[direction].get(name) for name in names]
-    means = " / ".join("–" if value is None else f"{value[0]:.1f}" for value in values)
-    # the first measure's alone: three deviations in a cell hide the figures
-    first = values[0]
-    return means if first is None or first[1] is None else f"{means} (±{first[1]:.1f})"
+def _wide(found: "Sequence[Summary]", names: Sequence[str]) -> list[list[str]]:
+    """A row for each configuration, with all measures of a direction in one cell; the first two are Markdown's head."""
+    title = "/".join(names)
+    head = ["recipe", "runs", *(f"{arrow} {title}" for arrow in _DIRECTIONS.values())]
+    return [
+        head,
+        ["---"] * len(head),
+        *(
+            [
+                ", ".join([f"`{summary.recipe}`", *_particulars(summary, found)]),
+                _runs(summary),
+                *(
+                    " / ".join(_figure(summary, direction, name) for name in names)
+                    for direction in _DIRECTIONS
+                ),
+            ]
+            for summary in found
+        ),
+    ]
+
+
+def _table(found: "Sequence[Summary]", names: Sequence[str], remark: str) -> "Table":
+    """A row for each measure: a deviation beside every mean does not fit 80 characters in a row for all."""
+    from rich.table import Table
+
+    table = Table(caption=remark, caption_justify="left")
+    for number, name in enumerate(("recipe", "runs", "measure", *_DIRECTIONS.values())):
+        table.add_column(name, justify="right" if number > 2 else "left", overflow="fold")
+    for summary in found:
+        described = [", ".join([summary.recipe, *_particulars(summary, found)]), _runs(summary)]
+        for name in names:
+            table.add_row(*described, name, *(_figure(summary, direction, name) for direction in _DIRECTIONS))
+            # once a configuration
+            described = ["", ""]
+        table.add_section()
+    return table
+
+
+def _particulars(summary: "Summary", found: "Sequence[Summary]") -> list[str]:
+    """The stage and what was re-ranked, and the rules and the split where the rows differ in them."""
+    said = [summary.stage]
+    if summary.reranked:
+        said.append("all re-ranked" if summary.reranked == "all" else f"first {summary.reranked} re-ranked")
+    # how much was re-ranked is a part of a protocol's name, too
+    if len({_rules(one) for one in found}) > 1:
+        said.append(f"by {_rules(summary)}")
+    if len({one.split_fingerprint for one in found}) > 1 and summary.split_fingerprint is not None:
+        said.append(f"split {summary.split_fingerprint[:6]}")
+    return said
+
+
+def _rules(summary: "Summary") -> str:
+    return summary.protocol.partition(",")[0]
+
+
+def _runs(summary: "Summary") -> str:
+    return f"{len(summary.runs)}" + (f" ({summary.splits} splits)" if summary.splits > 1 else "")
+
+
+def _figure(summary: "Summary", direction: str, name: str) -> str:
+    mean, deviation = summary.values[direction].get(name, (None, None))
+    if mean is None:
+        return "–"
+    return f"{mean:.1f}" if deviation is None else f"{mean:.1f} ± {deviation:.1f}"

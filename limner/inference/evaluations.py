@@ -9,6 +9,7 @@ that, but a report can say how often it was done.
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from typing import Any
 from limner.errors import DataError
 from limner.evaluation.composed import ComposedReport
 from limner.evaluation.report import Report
+from limner.evaluation.reranking import First
 from limner.inference.checkpoint import read_description
 from limner.sealed_json import KEY, digest_of_values, opened
 
@@ -94,15 +96,21 @@ class Summary:
     """One configuration over its runs.
 
     - `recipe`: its name; `runs`: folders; `seeds`: of the runs, in their order.
+    - `stage`: name of the checkpoint that was evaluated, e.g. "stage-2"; `reranked`: how many of the first hits were
+      re-ranked, 0 for none.
+    - `split_fingerprint`: of the split; None for repeated draws, of which each has its own.
     - `splits`: number of different splits that were measured: above 1 for repeated draws.
-    - `looks`: how often these runs have evaluated the split in all.
+    - `looks`: how often these runs have evaluated the split in all, whichever stage and protocol.
     - `values`: by direction and measure, mean and sample standard deviation over the runs; the deviation is None for
       one run.
     - `problems`: of each log of these runs that has a line that was cut off, which one that is; it is left out.
     """
 
     recipe: str
+    stage: str
+    reranked: int | str | None
     protocol: str
+    split_fingerprint: str | None
     runs: tuple[str, ...]
     seeds: tuple[Any, ...]
     splits: int
@@ -111,39 +119,102 @@ class Summary:
     problems: tuple[str, ...] = ()
 
 
-def summarise(runs: Sequence[Path], split: str = "test", protocol: str | None = None) -> list[Summary]:
+@dataclass(frozen=True)
+class _Key:
+    """The parts that evaluations must share, so that their mean is a figure of something."""
+
+    configuration: str
+    stage: str
+    reranked: int | str | None
+    protocol: str
+    split_fingerprint: str | None
+    # of repeated draws: the set that they were drawn from
+    source: str = ""
+    other_set: int = 0
+
+
+def summarise(
+    runs: Sequence[Path],
+    split: str = "test",
+    protocol: str | None = None,
+    *,
+    stage: str | None = None,
+    rerank: First | None = None,
+) -> list[Summary]:
     """Mean and deviation over seeds or repeated splits, for each configuration among these run folders.
 
-    Runs are of one configuration if their recipes differ in the seed alone. Of each run the last evaluation of the
-    split counts, under `protocol` (the beginning of its name, e.g. "flickr8k") if one is given.
+    Runs are of one configuration if their recipes differ in the seed alone, and if the same stage was evaluated with as
+    much re-ranking, under one protocol, on one split or on repeated draws of one (`#seed=S`, `#fold=K/N` and
+    `#draw=S/VAL/TEST` behind a dataset). Of each run the last evaluation of the split counts; of `stage`, with this
+    `rerank` and under `protocol` (the beginning of its name, e.g. "flickr8k") where they are given.
 
-    Raises `DataError` for a folder without an evaluation of the split, and for a damaged log, `CheckpointError` for a
-    folder that is no run.
+    Raises `DataError` for a folder without such an evaluation, and for a damaged log, `CheckpointError` for a folder
+    that is no run.
     """
-    found: dict[tuple[str, str], list[tuple[Path, dict[str, Any], int]]] = {}
+    found: dict[_Key, list[tuple[Path, dict[str, Any], int]]] = {}
     problems: dict[Path, str] = {}
+    drawn: dict[tuple[_Key, str], Any] = {}
     for run in runs:
         whole, problems[run] = _lines(run / FILE)
-        lines = [line for line in whole if line.get("split") == split]
-        lines = [line for line in lines if protocol is None or str(line["protocol"]).startswith(protocol)]
+        of_split = [line for line in whole if line.get("split") == split]
+        lines = [
+            line
+            for line in of_split
+            if (protocol is None or str(line["protocol"]).startswith(protocol))
+            and (stage is None or _stage(line) == stage)
+            and (rerank is None or line["reranked"] == rerank)
+        ]
         if not lines:
+            asked = [f" by {protocol}"] if protocol else []
+            asked += [f" of {stage}"] if stage else []
+            asked += [f" with --rerank {rerank}"] if rerank is not None else []
             raise DataError(
-                f"{run}: no evaluation of split '{split}'{f' by {protocol}' if protocol else ''} is noted; run "
-                f"`limner evaluate` first"
+                f"{run}: no evaluation of split '{split}'{''.join(asked)} is noted; run `limner evaluate` first"
             )
         last = lines[-1]
-        key = (_configuration(run, last), str(last["protocol"]))
-        found.setdefault(key, []).append((run, last, len(lines)))
+        key = _key(run, last)
+        if key.split_fingerprint is None:
+            fingerprint = last["split_fingerprint"]
+            # one draw with two splits: the source is another set, or has grown between the two
+            while drawn.setdefault((key, last["protocol"]), fingerprint) != fingerprint:
+                key = replace(key, other_set=key.other_set + 1)
+        found.setdefault(key, []).append((run, last, len(of_split)))
     return [
         replace(
-            _summary(protocol, listed),
+            _summary(key, listed),
             problems=tuple(problems[run] for run, _, _ in listed if problems[run]),
         )
-        for (_, protocol), listed in found.items()
+        for key, listed in found.items()
     ]
 
 
-def _summary(protocol: str, listed: Sequence[tuple[Path, dict[str, Any], int]]) -> Summary:
+def _stage(line: Mapping[str, Any]) -> str:
+    """The stage whose checkpoint was evaluated: the file has its name."""
+    return str(line["checkpoint"]).removesuffix(".safetensors")
+
+
+def _key(run: Path, line: Mapping[str, Any]) -> _Key:
+    """The configuration of a line, and what it measured."""
+    description = read_description(run / str(line["checkpoint"]))
+    recipe = dict(description["recipe"])
+    recipe.pop("seed", None)
+    protocol = str(line["protocol"])
+    # the draw is a part of the protocol's name, and repeated draws differ in its number
+    rules, mark, draw = protocol.partition(", drawn splits, ")
+    draw, numbers = re.subn(r"\b(seed|fold|draw)=\d+", r"\1=…", draw)
+    # imported models and files of others name no data
+    source = str((description.get("data") or {}).get("source", "")).partition("#")[0]
+    return _Key(
+        configuration=json.dumps(recipe, sort_keys=True),
+        stage=_stage(line),
+        reranked=line["reranked"],
+        protocol=f"{rules}{mark}{draw}",
+        split_fingerprint=None if numbers else line["split_fingerprint"],
+        source=source if numbers else "",
+    )
+
+
+def _summary(key: _Key, listed: Sequence[tuple[Path, dict[str, Any], int]]) -> Summary:
     lines = [line for _, line, _ in listed]
     values = {
         direction: {
@@ -155,7 +226,10 @@ def _summary(protocol: str, listed: Sequence[tuple[Path, dict[str, Any], int]]) 
     }
     return Summary(
         recipe=str(lines[0]["recipe"]),
-        protocol=protocol,
+        stage=key.stage,
+        reranked=key.reranked,
+        protocol=key.protocol,
+        split_fingerprint=key.split_fingerprint,
         runs=tuple(str(run) for run, _, _ in listed),
         seeds=tuple(line["seed"] for line in lines),
         splits=len({line["split_fingerprint"] for line in lines}),
@@ -167,13 +241,6 @@ def _summary(protocol: str, listed: Sequence[tuple[Path, dict[str, Any], int]]) 
 def _spread(values: Iterable[float]) -> tuple[float, float | None]:
     listed = list(values)
     return mean(listed), stdev(listed) if len(listed) > 1 else None
-
-
-def _configuration(run: Path, line: Mapping[str, Any]) -> str:
-    """The recipe of a run as text, without its seed."""
-    recipe = dict(read_description(run / str(line["checkpoint"]))["recipe"])
-    recipe.pop("seed", None)
-    return json.dumps(recipe, sort_keys=True)
 
 
 def _lines(path: Path) -> tuple[list[dict[str, Any]], str]:

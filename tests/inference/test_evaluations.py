@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,26 +13,38 @@ from limner.inference.checkpoint import write_checkpoint
 from limner.inference.evaluations import FILE, noted, summarise
 
 
-def _report(value: float, seed: int, split: str = "test", fingerprint: str = "ab") -> Report:
+def _report(
+    value: float,
+    seed: int,
+    split: str = "test",
+    fingerprint: str = "ab",
+    *,
+    stage: str = "s",
+    reranked: int | str = 0,
+    protocol: str = "flickr8k, same image",
+) -> Report:
     return Report(
-        "flickr8k, same image",
+        protocol,
         split,
         {},
         {"R@1": value},
         {"R@1": value / 2},
         provenance={
             "split_fingerprint": fingerprint,
-            "checkpoint": "s.safetensors",
+            "checkpoint": f"{stage}.safetensors",
             "recipe": "toy",
             "seed": seed,
+            "reranked": reranked,
         },
     )
 
 
-def _run(folder: Path, seed: int, **settings: object) -> Path:
+def _run(folder: Path, seed: int, *, source: str = "folder:toys", **settings: object) -> Path:
     folder.mkdir()
     recipe = {"name": "toy", "seed": seed, "rate": 0.1, **settings}
-    write_checkpoint(folder / "s.safetensors", {"weight": torch.ones(1)}, {"recipe": recipe})
+    description = {"recipe": recipe, "data": {"source": source}}
+    for stage in ("s", "t"):
+        write_checkpoint(folder / f"{stage}.safetensors", {"weight": torch.ones(1)}, description)
     return folder / "s.safetensors"
 
 
@@ -72,6 +85,76 @@ def test_seeds_of_one_configuration_are_one_row(tmp_path: Path) -> None:
     assert rows[0].values["image_to_text"]["R@1"] == pytest.approx((23.0, 3.0))
     assert rows[0].values["text_to_image"]["R@1"] == pytest.approx((11.5, 1.5))
     assert rows[1].values["image_to_text"]["R@1"] == (30.0, None)
+
+
+def test_evaluations_of_unlike_things_are_not_averaged(tmp_path: Path) -> None:
+    """One run's stage, re-ranking, rules or split is not the other's: a mean of both would be of nothing."""
+    unlike: dict[str, tuple[Any, Any]] = {
+        "stage": ("s", "t"),
+        "reranked": (0, 20),
+        "protocol": ("flickr8k, same image", "plain, same image"),
+        "fingerprint": ("ab", "cd"),
+    }
+    for name, values in unlike.items():
+        runs = []
+        for seed, value in enumerate(values):
+            checkpoint = _run(tmp_path / f"{name}{seed}", seed)
+            noted(_report(20.0 + 20 * seed, seed, **{name: value}), checkpoint)
+            runs.append(checkpoint.parent)
+        rows = summarise(runs)
+        assert [row.values["image_to_text"]["R@1"] for row in rows] == [(20.0, None), (40.0, None)], name
+        assert [row.split_fingerprint for row in rows] == (
+            ["ab", "cd"] if name == "fingerprint" else ["ab", "ab"]
+        )
+    assert [
+        (row.stage, row.reranked) for row in summarise([tmp_path / "stage1", tmp_path / "reranked1"])
+    ] == [
+        ("t", 0),
+        ("s", 20),
+    ]
+
+
+def test_repeated_draws_of_one_set_are_one_row(tmp_path: Path) -> None:
+    """Each draw has a split of its own; another set, other shares or the same draw of a set that grew has its row."""
+
+    def run(name: str, drawn: str, fingerprint: str, source: str = "folder:toys") -> Path:
+        checkpoint = _run(tmp_path / name, 0, source=f"{source}#{drawn}")
+        protocol = f"plain, same image, drawn splits, {drawn}"
+        noted(_report(20.0 + len(name), 0, fingerprint=fingerprint, protocol=protocol), checkpoint)
+        return checkpoint.parent
+
+    draws = [run("a", "draw=0/5/5", "ab"), run("aaa", "draw=1/5/5", "cd"), run("aaaaa", "draw=2/5/5", "ef")]
+    (row,) = summarise(draws)
+    assert (row.splits, row.split_fingerprint, len(row.runs)) == (3, None, 3)
+    assert row.protocol == "plain, same image, drawn splits, draw=…/5/5"
+    assert row.values["image_to_text"]["R@1"] == pytest.approx((23.0, 2.0))
+    others = [
+        run("b", "draw=0/9/9", "gh"),
+        run("c", "seed=0", "ij"),
+        run("d", "draw=7/5/5", "kl", "folder:others"),
+        run("e", "draw=0/5/5", "mn"),
+    ]
+    assert [len(row.runs) for row in summarise([*draws, *others])] == [3, 1, 1, 1, 1]
+
+
+def test_a_stage_and_a_re_ranking_can_be_asked_for(tmp_path: Path) -> None:
+    """Of each run its last such evaluation, and all looks at the split all the same."""
+    for seed in range(2):
+        checkpoint = _run(tmp_path / f"run{seed}", seed)
+        for value, stage, reranked in ((10.0, "s", 0), (30.0, "t", 20), (40.0, "t", "all"), (20.0, "t", 0)):
+            noted(_report(value + seed, seed, stage=stage, reranked=reranked), checkpoint)
+    runs = [tmp_path / "run0", tmp_path / "run1"]
+
+    def mean(**asked: Any) -> tuple[float, int]:
+        (row,) = summarise(runs, **asked)
+        return row.values["image_to_text"]["R@1"][0], row.looks
+
+    assert mean() == mean(stage="t") == mean(rerank=0) == (20.5, 8)
+    assert mean(stage="s") == (10.5, 8)
+    assert mean(rerank=20) == (30.5, 8)
+    assert mean(stage="t", rerank="all") == (40.5, 8)
+    with pytest.raises(DataError, match="no evaluation of split 'test' of s with --rerank 20 is noted"):
+        summarise(runs, stage="s", rerank=20)
 
 
 def test_a_run_without_an_evaluation_is_told(tmp_path: Path) -> None:
