@@ -264,17 +264,19 @@ class RunsSummary(Result):
     split_fingerprint: str | None
     """Digest of the split's annotations; null for repeated draws."""
     runs: tuple[str, ...]
-    """Run folders."""
+    """Run folders, or the names of runs behind the file that keeps their evaluations."""
     seeds: tuple[int | None, ...]
     """Seeds of the runs, in their order; null for an imported model."""
     splits: int
     """Different splits among them; above 1 for repeated draws."""
-    looks: int
-    """How often these runs have evaluated the split in all, whichever stage and protocol."""
+    looks: int | None
+    """How often these runs have evaluated the split in all, whichever stage and protocol; null if that is not known."""
     values: dict[str, dict[str, tuple[float, float | None]]]
     """Mean and sample standard deviation by direction and measure; null for a single run."""
     problems: tuple[str, ...] = ()
     """Logs of these runs with a line that was cut off, which is not counted."""
+    files: tuple[str, ...] = ()
+    """Names of the files that keep evaluations of these runs (`--save`), without ".jsonl"."""
 
 
 class RunsSummaries(Many[list[RunsSummary]]):

@@ -24,7 +24,10 @@ _DIRECTIONS = {"text_to_image": "text→image", "image_to_text": "image→text"}
 
 @command(app, "summarise")
 def summarise_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders that were evaluated.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN…", help="Run folders that were evaluated, or files of --save."),
+    ],
     split: Annotated[str, typer.Option(help="Split whose last evaluation counts.")] = "test",
     stage: Annotated[
         str | None, typer.Option("--stage", help="The last evaluation of this stage instead of any stage.")
@@ -38,19 +41,29 @@ def summarise_command(
     ] = None,
     measures: Annotated[str, typer.Option(help="Measures of the table.")] = _MEASURES,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            "--save",
+            help="Keep the evaluations that count in this .jsonl file, which is read as the runs are.",
+        ),
+    ] = None,
 ) -> RunsSummaries:
     """Mean and deviation of runs that differ in the seed or the split."""
     from limner.evaluation.names import parse_measures
     from limner.inference.evaluations import summarise
 
     names = [str(measure) for measure in parse_measures(measures)]
-    found = summarise(runs, split, protocol, stage=stage, rerank=first(rerank))
+    found = summarise(runs, split, protocol, stage=stage, rerank=first(rerank), save=save)
     for problem in dict.fromkeys(problem for summary in found for problem in summary.problems):
         err.print(problem)
     # how many were tried: the best of many configurations, or of many looks, is too good by chance
+    looks = [summary.looks for summary in found]
+    known = sum(count for count in looks if count is not None)
     remark = (
-        f"{len(found)} configuration{'s' * (len(found) > 1)} in {len(runs)} runs; split '{split}' was evaluated "
-        f"{sum(summary.looks for summary in found)} times with them; mean ± standard deviation over runs"
+        f"{len(found)} configuration{'s' * (len(found) > 1)} in {sum(len(one.runs) for one in found)} runs; "
+        + (f"split '{split}' was evaluated {known} times with them; " if None not in looks else "")
+        + "mean ± standard deviation over runs"
     )
     if markdown:
         out.print("\n".join(f"| {' | '.join(row)} |" for row in _wide(found, names)))
@@ -63,22 +76,15 @@ def summarise_command(
 def _wide(found: "Sequence[Summary]", names: Sequence[str]) -> list[list[str]]:
     """A row for each configuration, with all measures of a direction in one cell; the first two are Markdown's head."""
     title = "/".join(names)
-    head = ["recipe", "runs", *(f"{arrow} {title}" for arrow in _DIRECTIONS.values())]
-    return [
-        head,
-        ["---"] * len(head),
-        *(
-            [
-                ", ".join([f"`{summary.recipe}`", *_particulars(summary, found)]),
-                _runs(summary),
-                *(
-                    " / ".join(_figure(summary, direction, name) for name in names)
-                    for direction in _DIRECTIONS
-                ),
-            ]
-            for summary in found
-        ),
+    head = [*_names(found), "runs", *(f"{arrow} {title}" for arrow in _DIRECTIONS.values())]
+    rows = [
+        [
+            *_described(summary, found, f"`{summary.recipe}`"),
+            *(" / ".join(_figure(summary, direction, name) for name in names) for direction in _DIRECTIONS),
+        ]
+        for summary in found
     ]
+    return [head, ["---"] * len(head), *rows]
 
 
 def _table(found: "Sequence[Summary]", names: Sequence[str], remark: str) -> "Table":
@@ -86,16 +92,30 @@ def _table(found: "Sequence[Summary]", names: Sequence[str], remark: str) -> "Ta
     from rich.table import Table
 
     table = Table(caption=remark, caption_justify="left")
-    for number, name in enumerate(("recipe", "runs", "measure", *_DIRECTIONS.values())):
-        table.add_column(name, justify="right" if number > 2 else "left", overflow="fold")
+    for name in (*_names(found), "runs", "measure"):
+        table.add_column(name, overflow="fold")
+    for name in _DIRECTIONS.values():
+        table.add_column(name, justify="right")
     for summary in found:
-        described = [", ".join([summary.recipe, *_particulars(summary, found)]), _runs(summary)]
+        described = _described(summary, found, summary.recipe)
         for name in names:
             table.add_row(*described, name, *(_figure(summary, direction, name) for direction in _DIRECTIONS))
             # once a configuration
-            described = ["", ""]
+            described = [""] * len(described)
         table.add_section()
     return table
+
+
+def _names(found: "Sequence[Summary]") -> list[str]:
+    # a file is of one test set, so its name says which, if there are several
+    return ["set", "recipe"] if len({summary.files for summary in found}) > 1 else ["recipe"]
+
+
+def _described(summary: "Summary", found: "Sequence[Summary]", recipe: str) -> list[str]:
+    """The cells before the figures."""
+    runs = f"{len(summary.runs)}" + (f" ({summary.splits} splits)" if summary.splits > 1 else "")
+    file = [", ".join(summary.files)] if "set" in _names(found) else []
+    return [*file, ", ".join([recipe, *_particulars(summary, found)]), runs]
 
 
 def _particulars(summary: "Summary", found: "Sequence[Summary]") -> list[str]:
@@ -103,20 +123,19 @@ def _particulars(summary: "Summary", found: "Sequence[Summary]") -> list[str]:
     said = [summary.stage]
     if summary.reranked:
         said.append("all re-ranked" if summary.reranked == "all" else f"first {summary.reranked} re-ranked")
+    # those of another file are of another set anyway
+    alike = [one for one in found if one.files == summary.files]
     # how much was re-ranked is a part of a protocol's name, too
-    if len({_rules(one) for one in found}) > 1:
+    if len({_rules(one) for one in alike}) > 1:
         said.append(f"by {_rules(summary)}")
-    if len({one.split_fingerprint for one in found}) > 1 and summary.split_fingerprint is not None:
+    # null: repeated draws, or figures copied from a text
+    if summary.split_fingerprint and len({one.split_fingerprint for one in alike} - {None}) > 1:
         said.append(f"split {summary.split_fingerprint[:6]}")
     return said
 
 
 def _rules(summary: "Summary") -> str:
     return summary.protocol.partition(",")[0]
-
-
-def _runs(summary: "Summary") -> str:
-    return f"{len(summary.runs)}" + (f" ({summary.splits} splits)" if summary.splits > 1 else "")
 
 
 def _figure(summary: "Summary", direction: str, name: str) -> str:

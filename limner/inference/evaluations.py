@@ -10,7 +10,7 @@ that, but a report can say how often it was done.
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from limner.errors import DataError
 from limner.evaluation.composed import ComposedReport
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First
-from limner.inference.checkpoint import read_description
+from limner.inference.checkpoint import read_description, write_text
 from limner.sealed_json import KEY, digest_of_values, opened
 
 FILE = "evaluations.jsonl"
@@ -95,12 +95,14 @@ def _note(line: Mapping[str, Any], run: Path) -> tuple[int | None, str]:
 class Summary:
     """One configuration over its runs.
 
-    - `recipe`: its name; `runs`: folders; `seeds`: of the runs, in their order.
+    - `recipe`: its name; `runs`: folders; `seeds`: of the runs, in their order; `files`: names of the files that keep
+      evaluations of these runs, without ".jsonl".
     - `stage`: name of the checkpoint that was evaluated, e.g. "stage-2"; `reranked`: how many of the first hits were
       re-ranked, 0 for none.
     - `split_fingerprint`: of the split; None for repeated draws, of which each has its own.
     - `splits`: number of different splits that were measured: above 1 for repeated draws.
-    - `looks`: how often these runs have evaluated the split in all, whichever stage and protocol.
+    - `looks`: how often these runs have evaluated the split in all, whichever stage and protocol; None if that is not
+      known of all of them.
     - `values`: by direction and measure, mean and sample standard deviation over the runs; the deviation is None for
       one run.
     - `problems`: of each log of these runs that has a line that was cut off, which one that is; it is left out.
@@ -114,9 +116,10 @@ class Summary:
     runs: tuple[str, ...]
     seeds: tuple[Any, ...]
     splits: int
-    looks: int
+    looks: int | None
     values: Mapping[str, Mapping[str, tuple[float, float | None]]]
     problems: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,8 +132,41 @@ class _Key:
     protocol: str
     split_fingerprint: str | None
     # of repeated draws: the set that they were drawn from
-    source: str = ""
+    drawn_from: str = ""
+    # of figures that were copied from a text, which names no fingerprint: a file is of one test set
+    file: str = ""
     other_set: int = 0
+
+
+@dataclass(frozen=True)
+class _Logged:
+    """The evaluation of a run that counts.
+
+    - `line`: as its log has it, and with what `summarise` needs of the run beside it: `run`, the folder's name;
+      `configuration`, a digest of the recipe without its seed; `drawn_from`, one of the set that a draw is of; `looks`,
+      how often the split was evaluated in all, None if that is not known.
+    - `problem`: which line of the log was cut off; `file`: the file that keeps it, None for a run's folder.
+    """
+
+    run: str
+    line: Mapping[str, Any]
+    problem: str
+    file: Path | None = None
+
+    @property
+    def key(self) -> _Key:
+        """The configuration, and what was measured."""
+        protocol, drawn = _draw_of(self.line)
+        return _Key(
+            # null in lines that were copied from a text, which names the recipe alone
+            configuration=self.line["configuration"] or str(self.line["recipe"]),
+            stage=_stage(self.line),
+            reranked=self.line["reranked"],
+            protocol=protocol,
+            split_fingerprint=None if drawn else self.line["split_fingerprint"],
+            drawn_from=self.line["drawn_from"],
+            file=str(self.file) if self.line["split_fingerprint"] is None else "",
+        )
 
 
 def summarise(
@@ -140,6 +176,7 @@ def summarise(
     *,
     stage: str | None = None,
     rerank: First | None = None,
+    save: Path | None = None,
 ) -> list[Summary]:
     """Mean and deviation over seeds or repeated splits, for each configuration among these run folders.
 
@@ -148,44 +185,84 @@ def summarise(
     `#draw=S/VAL/TEST` behind a dataset). Of each run the last evaluation of the split counts; of `stage`, with this
     `rerank` and under `protocol` (the beginning of its name, e.g. "flickr8k") where they are given.
 
-    Raises `DataError` for a folder without such an evaluation, and for a damaged log, `CheckpointError` for a folder
-    that is no run.
+    `save` is a file that keeps the evaluations that count, without the runs; it is read as they are, in their place or
+    beside other runs.
+
+    Raises `DataError` for a folder or file without such an evaluation, for a damaged log and for an evaluation that is
+    there twice, `CheckpointError` for a folder that is no run.
     """
-    found: dict[_Key, list[tuple[Path, dict[str, Any], int]]] = {}
-    problems: dict[Path, str] = {}
-    drawn: dict[tuple[_Key, str], Any] = {}
-    for run in runs:
-        whole, problems[run] = _lines(run / FILE)
-        of_split = [line for line in whole if line.get("split") == split]
-        lines = [
-            line
-            for line in of_split
-            if (protocol is None or str(line["protocol"]).startswith(protocol))
+
+    def asked(line: Mapping[str, Any]) -> bool:
+        return (
+            line.get("split") == split
+            and (protocol is None or str(line["protocol"]).startswith(protocol))
             and (stage is None or _stage(line) == stage)
             and (rerank is None or line["reranked"] == rerank)
-        ]
-        if not lines:
-            asked = [f" by {protocol}"] if protocol else []
-            asked += [f" of {stage}"] if stage else []
-            asked += [f" with --rerank {rerank}"] if rerank is not None else []
+        )
+
+    listed: list[_Logged] = []
+    for path in runs:
+        logged = _logs(path, split, asked)
+        if not logged:
+            words = [f" by {protocol}"] if protocol else []
+            words += [f" of {stage}"] if stage else []
+            words += [f" with --rerank {rerank}"] if rerank is not None else []
             raise DataError(
-                f"{run}: no evaluation of split '{split}'{''.join(asked)} is noted; run `limner evaluate` first"
+                f"{path}: no evaluation of split '{split}'{''.join(words)} is noted; run `limner evaluate` first"
             )
-        last = lines[-1]
-        key = _key(run, last)
+        listed += logged
+    _expect_different(listed)
+    if save is not None:
+        lines = ({**one.line, KEY: digest_of_values(one.line)} for one in listed)
+        write_text(save, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    found: dict[_Key, list[_Logged]] = {}
+    drawn: dict[tuple[_Key, str], Any] = {}
+    for one in listed:
+        key, last = one.key, one.line
         if key.split_fingerprint is None:
             fingerprint = last["split_fingerprint"]
             # one draw with two splits: the source is another set, or has grown between the two
             while drawn.setdefault((key, last["protocol"]), fingerprint) != fingerprint:
                 key = replace(key, other_set=key.other_set + 1)
-        found.setdefault(key, []).append((run, last, len(of_split)))
-    return [
-        replace(
-            _summary(key, listed),
-            problems=tuple(problems[run] for run, _, _ in listed if problems[run]),
-        )
-        for key, listed in found.items()
-    ]
+        found.setdefault(key, []).append(one)
+    return [_summary(key, of_key) for key, of_key in found.items()]
+
+
+def _logs(path: Path, split: str, asked: Callable[[Mapping[str, Any]], bool]) -> list[_Logged]:
+    """The evaluations that count, of a run's folder its last one, or those of a file of `save`."""
+    if path.is_file():
+        whole, problem = _lines(path)
+        if any("configuration" not in line for line in whole):
+            raise DataError(f"{path}: not a file of `limner summarise --save`; give the run's folder")
+        return [_Logged(f"{path}/{line['run']}", line, problem, path) for line in whole if asked(line)]
+    whole, problem = _lines(path / FILE)
+    lines = [line for line in whole if asked(line)]
+    if not lines:
+        return []
+    description = read_description(path / str(lines[-1]["checkpoint"]))
+    recipe = {name: value for name, value in description["recipe"].items() if name != "seed"}
+    # imported models and files of others name no data
+    source = str((description.get("data") or {}).get("source", "")).partition("#")[0]
+    line = {
+        **lines[-1],
+        # a name and digests: a file that is passed on tells nobody's folders
+        "run": path.resolve().name,
+        "configuration": digest_of_values(recipe),
+        "drawn_from": digest_of_values({"source": source}) if _draw_of(lines[-1])[1] else "",
+        "looks": sum(line.get("split") == split for line in whole),
+    }
+    return [_Logged(str(path), line, problem)]
+
+
+def _expect_different(listed: Sequence[_Logged]) -> None:
+    """Raise `DataError` for an evaluation that is there twice, as of a run and of a file that keeps it."""
+    known: dict[str, str] = {}
+    for one in listed:
+        # the run may have been evaluated once more since the file was written, with the same figures
+        same = digest_of_values({**one.line, "looks": None, "date": None, "versions": None})
+        if same in known:
+            raise DataError(f"{one.run}: the same evaluation as that of {known[same]}; leave one of them out")
+        known[same] = one.run
 
 
 def _stage(line: Mapping[str, Any]) -> str:
@@ -193,29 +270,15 @@ def _stage(line: Mapping[str, Any]) -> str:
     return str(line["checkpoint"]).removesuffix(".safetensors")
 
 
-def _key(run: Path, line: Mapping[str, Any]) -> _Key:
-    """The configuration of a line, and what it measured."""
-    description = read_description(run / str(line["checkpoint"]))
-    recipe = dict(description["recipe"])
-    recipe.pop("seed", None)
-    protocol = str(line["protocol"])
-    # the draw is a part of the protocol's name, and repeated draws differ in its number
-    rules, mark, draw = protocol.partition(", drawn splits, ")
+def _draw_of(line: Mapping[str, Any]) -> tuple[str, bool]:
+    """The protocol of a line without the number of a random draw, and True if it has one."""
+    rules, mark, draw = str(line["protocol"]).partition(", drawn splits, ")
     draw, numbers = re.subn(r"\b(seed|fold|draw)=\d+", r"\1=…", draw)
-    # imported models and files of others name no data
-    source = str((description.get("data") or {}).get("source", "")).partition("#")[0]
-    return _Key(
-        configuration=json.dumps(recipe, sort_keys=True),
-        stage=_stage(line),
-        reranked=line["reranked"],
-        protocol=f"{rules}{mark}{draw}",
-        split_fingerprint=None if numbers else line["split_fingerprint"],
-        source=source if numbers else "",
-    )
+    return f"{rules}{mark}{draw}", bool(numbers)
 
 
-def _summary(key: _Key, listed: Sequence[tuple[Path, dict[str, Any], int]]) -> Summary:
-    lines = [line for _, line, _ in listed]
+def _summary(key: _Key, listed: Sequence[_Logged]) -> Summary:
+    lines = [one.line for one in listed]
     values = {
         direction: {
             name: _spread([line[direction][name] for line in lines])
@@ -224,17 +287,20 @@ def _summary(key: _Key, listed: Sequence[tuple[Path, dict[str, Any], int]]) -> S
         }
         for direction in ("image_to_text", "text_to_image")
     }
+    looks = [one.line["looks"] for one in listed]
     return Summary(
         recipe=str(lines[0]["recipe"]),
         stage=key.stage,
         reranked=key.reranked,
         protocol=key.protocol,
         split_fingerprint=key.split_fingerprint,
-        runs=tuple(str(run) for run, _, _ in listed),
+        runs=tuple(one.run for one in listed),
         seeds=tuple(line["seed"] for line in lines),
         splits=len({line["split_fingerprint"] for line in lines}),
-        looks=sum(count for _, _, count in listed),
+        looks=None if None in looks else sum(count for count in looks if count is not None),
         values=values,
+        problems=tuple(dict.fromkeys(one.problem for one in listed if one.problem)),
+        files=tuple(dict.fromkeys(one.file.stem for one in listed if one.file is not None)),
     )
 
 

@@ -71,5 +71,7 @@ def test_stages_and_re_ranking_have_rows_of_their_own(
         # a deviation beside each mean: three measures in two directions
         assert printed.count(" ± ") == 6 + 1
         assert limner("summarise", *runs, *options).out.count(" ± ") >= 6
+    kept = limner("summarise", *runs, "--rerank", 3, "--save", tmp_path / "kept.jsonl", "--markdown").out
+    assert limner("summarise", tmp_path / "kept.jsonl", "--markdown").out == kept
     refused(limner("summarise", *runs, "--stage", "stage-9"), "no evaluation of split 'test' of stage-9")
     refused(limner("summarise", *runs, "--rerank", "some"), "--rerank: expected a whole number or 'all'")

@@ -1,6 +1,7 @@
 """The log of evaluations in a run's folder, and what seeds add up to."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from limner.errors import DataError
 from limner.evaluation.report import Report
 from limner.inference.checkpoint import write_checkpoint
 from limner.inference.evaluations import FILE, noted, summarise
+from limner.sealed_json import sealed
 
 
 def _report(
@@ -145,7 +147,7 @@ def test_a_stage_and_a_re_ranking_can_be_asked_for(tmp_path: Path) -> None:
             noted(_report(value + seed, seed, stage=stage, reranked=reranked), checkpoint)
     runs = [tmp_path / "run0", tmp_path / "run1"]
 
-    def mean(**asked: Any) -> tuple[float, int]:
+    def mean(**asked: Any) -> tuple[float, int | None]:
         (row,) = summarise(runs, **asked)
         return row.values["image_to_text"]["R@1"][0], row.looks
 
@@ -155,6 +157,58 @@ def test_a_stage_and_a_re_ranking_can_be_asked_for(tmp_path: Path) -> None:
     assert mean(stage="t", rerank="all") == (40.5, 8)
     with pytest.raises(DataError, match="no evaluation of split 'test' of s with --rerank 20 is noted"):
         summarise(runs, stage="s", rerank=20)
+
+
+def test_a_file_keeps_the_evaluations_without_the_runs(tmp_path: Path) -> None:
+    """What is made of it is what the runs gave, alone and beside another run; it names no folder."""
+    for seed in range(2):
+        checkpoint = _run(tmp_path / f"run{seed}", seed, source=f"folder:{tmp_path}#seed={seed}")
+        protocol = f"plain, same image, drawn splits, seed={seed}"
+        for value in (10.0, 20.0 + seed):
+            noted(_report(value, seed, fingerprint=f"{seed}", protocol=protocol), checkpoint)
+    runs, file = [tmp_path / "run0", tmp_path / "run1"], tmp_path / "kept.jsonl"
+    (row,) = summarise(runs, save=file)
+    (kept,) = summarise([file])
+    assert kept == replace(row, runs=(f"{file}/run0", f"{file}/run1"), files=("kept",))
+    assert (kept.looks, kept.splits) == (4, 2)
+    assert str(tmp_path) not in file.read_text(encoding="utf-8")
+    # a run more, and all of it into the same file
+    third = _run(tmp_path / "run2", 2, source=f"folder:{tmp_path}#seed=2")
+    noted(_report(25.0, 2, fingerprint="2", protocol="plain, same image, drawn splits, seed=2"), third)
+    (grown,) = summarise([file, tmp_path / "run2"], save=file)
+    assert grown.values == summarise([*runs, tmp_path / "run2"])[0].values == summarise([file])[0].values
+    for twice in ([file, tmp_path / "run2"], [tmp_path / "run2", tmp_path / "run2"]):
+        with pytest.raises(
+            DataError, match=r"run2: the same evaluation as that of .*run2; leave one of them out"
+        ):
+            summarise(twice)
+    # another look with the same figures makes it no other evaluation
+    noted(_report(25.0, 2, fingerprint="2", protocol="plain, same image, drawn splits, seed=2"), third)
+    with pytest.raises(DataError, match="the same evaluation"):
+        summarise([file, tmp_path / "run2"])
+    with pytest.raises(DataError, match="no evaluation of split 'val'"):
+        summarise([file], "val")
+    with pytest.raises(DataError, match="not a file of `limner summarise --save`; give the run's folder"):
+        summarise([tmp_path / "run0" / FILE])
+    file.write_text(file.read_text(encoding="utf-8").replace("21.0", "91.0"), encoding="utf-8")
+    with pytest.raises(DataError, match=r"kept\.jsonl: line 2 is damaged"):
+        summarise([file])
+
+
+def test_figures_without_a_fingerprint_are_of_the_set_of_their_file(tmp_path: Path) -> None:
+    """As those that were copied from a text: two files may be of two sets."""
+    for seed in range(2):
+        noted(_report(20.0 + seed, seed), _run(tmp_path / f"run{seed}", seed))
+        summarise([tmp_path / f"run{seed}"], save=tmp_path / f"set{seed}.jsonl")
+    files = [tmp_path / "set0.jsonl", tmp_path / "set1.jsonl"]
+    (joined,) = summarise(files)
+    assert joined.files == ("set0", "set1")
+    for file in files:
+        line = json.loads(file.read_text(encoding="utf-8"))
+        del line["digest"]
+        copied = sealed({**line, "split_fingerprint": None, "configuration": None, "looks": None})
+        file.write_text(json.dumps(json.loads(copied)), encoding="utf-8")
+    assert [(row.files, row.looks) for row in summarise(files)] == [(("set0",), None), (("set1",), None)]
 
 
 def test_a_run_without_an_evaluation_is_told(tmp_path: Path) -> None:
