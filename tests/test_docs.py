@@ -121,6 +121,21 @@ def test_every_loss_has_a_row() -> None:
         assert "](log/2" in evidence or evidence == "not measured here", kind
 
 
+def test_every_claim_has_its_evidence() -> None:
+    """A verdict of docs/claims.md links to an entry of the log, and has one of the page's three words."""
+    rows = re.findall(
+        r"^\| (.+?) \| (.*?) \| (.+) \| ([^|]+) \|$",
+        _text(DOCS / "claims.md").replace("\\|", "/"),
+        flags=re.MULTILINE,
+    )
+    claims = [row for row in rows if row[0] != "claim"]
+    assert len(claims) >= 20
+    for claim, _, here, verdict in claims:
+        if verdict != "not run":
+            assert "](log/2" in here, claim
+            assert re.search(r"\b(confirmed|refuted|not decided)\b", verdict), claim
+
+
 def test_every_measure_is_documented() -> None:
     page = _text(DOCS / "measures.md")
     for name in (*OF_K, *map(str, (*NAMED, *CURVES, Overlap()))):

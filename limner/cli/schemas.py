@@ -426,7 +426,7 @@ class DemoSummary(Result):
     sentence: str
     """A description that finds its person there."""
     text_to_image: float
-    """R@1 in percent, on people never seen."""
+    """R@1 in percent, on people that training has not seen; one seed (docs/results.md has the mean of three)."""
     colours: float
     """R@1 of comparing colours alone."""
     minutes: float

@@ -84,7 +84,7 @@ def run_demo(folder: Path, settings: Sequence[str], identities: int, screen: Scr
         )
 
     test = dataset.split("test")
-    screen.say(f"3. Evaluating on {TEST} people never seen ({len(test)} pictures)")
+    screen.say(f"3. Evaluating on {TEST} people that training has not seen ({len(test)} pictures)")
     run = load_model(run_folder)
     report, colours = _evaluate(run, test, screen)
     write_text(folder / "report.json", report.to_json())
