@@ -7,6 +7,7 @@ run in order and share their names, in a folder with `RUN` (a trained run), `STO
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,26 @@ def test_the_log_index_has_a_row_for_each_entry() -> None:
     )
     assert [(date, title) for date, _, _, title in rows] == written
     assert all(question.endswith("?") and answer for _, question, answer, _ in rows)
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "log").glob("*.md")), ids=lambda page: page.name)
+def test_commits_of_the_log_are_in_the_history(page: Path) -> None:
+    """A figure of a commit that nobody can fetch cannot be repeated."""
+    # `git -C` climbs: an unpacked archive in somebody's repository has that one's history
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("no git, or no checkout of it")
+    if _git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("the clone is shallow: the history is not all here")
+    named = set(re.findall(r"(?<![\w.#/-])[0-9a-f]{7}(?![\w-])", _text(page)))
+    # one of digits alone may be a number, and one of letters alone a word
+    named = {name for name in named if not name.isdigit() and not name.isalpha()}
+    # of HEAD, since another branch of this machine may hold what no clone gets
+    history = {line[:7] for line in _git("rev-list", "HEAD").stdout.split()}
+    assert not named - history, "name the commit that holds this now, and say so"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
