@@ -71,15 +71,15 @@ class Inversion:
                 pictures = torch.from_numpy(np.ascontiguousarray(images[part], np.float32)).to(device)
                 words = self.network(pictures)
                 sentences = compose_words(model, words, token_ids[part].to(device), marked[part].to(device))
-                rows.append(join(sentences, pictures, self.image_weight).cpu())
-        return torch.cat(rows).numpy() if rows else np.empty((0, model.dim), np.float32)
+                rows.append(join(model.unit_texts(sentences), pictures, self.image_weight).cpu())
+        return torch.cat(rows).numpy() if rows else np.empty((0, model.embedding_dim), np.float32)
 
 
 def join(
     sentences: Float[Tensor, "batch dim"], pictures: Float[Tensor, "batch dim"], weight: float
 ) -> Float[Tensor, "batch dim"]:
-    """Unit embeddings of a query: the sentence's and, by its weight, the picture's."""
-    return F.normalize((1 - weight) * F.normalize(sentences, dim=1) + weight * pictures, dim=1)
+    """Unit embeddings of a query, of unit embeddings: the sentence's and, by its weight, the picture's."""
+    return F.normalize((1 - weight) * sentences + weight * pictures, dim=1)
 
 
 def compose_words(

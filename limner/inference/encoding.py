@@ -19,12 +19,12 @@ SENTENCES = 256
 
 
 class Encoding:
-    """Encodes with a network in eval mode: average of the plain and the flipped picture, then L2 norm.
+    """Encodes with a network in eval mode: average of the plain and the flipped picture, L2 norm, hub correction.
 
     Source: dual-path TOMM 2020, section 6.2. **Decided**: the two f_img are averaged before they are
     normalised. The network's mode is restored afterwards, so that training can validate with it; the image backbone
     runs as a copy with its batch norm folded, taken at the first picture, so a network that has learnt
-    since needs a new `Encoding`.
+    since needs a new `Encoding`. What a network learns by, and its hub correction is filled with, is not `corrected`.
     """
 
     def __init__(
@@ -35,8 +35,12 @@ class Encoding:
         flip: bool = True,
         batch: int = 64,
         engine: InferenceEngine = "torch",
+        corrected: bool = True,
     ) -> None:
         self.model = model
+        self.dim = model.embedding_dim if corrected else model.dim
+        self._unit_images = model.unit_images if corrected else _unit
+        self._unit_texts = model.unit_texts if corrected else _unit
         self.device = next(model.parameters()).device
         self.precision = pick_precision(precision, self.device)
         self.flip = flip
@@ -58,7 +62,7 @@ class Encoding:
             # mirrored here and not in the decoding threads: the view costs no memory until it is handed over
             views = [block, block[:, :, ::-1]] if self.flip else [block]
             rows.append(self._embed([self.backbone.pool(view) for view in views]))
-        return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
+        return torch.cat(rows) if rows else torch.empty(0, self.dim)
 
     @torch.inference_mode()
     def cached(self, views: Float[np.ndarray | KeptRows, "images views ..."]) -> Float[Tensor, "images dim"]:
@@ -73,13 +77,13 @@ class Encoding:
             with evaluating(self.model), autocast(self.precision, self.device):
                 pooled = [self.model.pool_cached(view) for view in block.unbind(1)]
             rows.append(self._embed(pooled))
-        return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
+        return torch.cat(rows) if rows else torch.empty(0, self.dim)
 
     def _embed(self, pooled: list[Tensor]) -> Tensor:
         with evaluating(self.model), autocast(self.precision, self.device):
             # float32 before the mean: bf16 keeps eight bits of what is added
             embedded = torch.stack([self.model.embed_images(view).float() for view in pooled]).mean(dim=0)
-        return F.normalize(embedded, dim=1).cpu()
+        return self._unit_images(embedded).cpu()
 
     @torch.inference_mode()
     def token_ids(self, token_ids: Int64[np.ndarray, "sentences words"]) -> Float[Tensor, "sentences dim"]:
@@ -102,12 +106,16 @@ class Encoding:
                 owner = torch.from_numpy(owners).to(places.device)
                 # the sum has the direction of the mean
                 embedded = places.new_zeros(len(block), self.model.dim).index_add_(0, owner, places)
-            rows.append(F.normalize(embedded, dim=1).cpu())
-        return torch.cat(rows) if rows else torch.empty(0, self.model.dim)
+            rows.append(self._unit_texts(embedded).cpu())
+        return torch.cat(rows) if rows else torch.empty(0, self.dim)
 
     def _embed_words(self, token_ids: Int64[np.ndarray, "rows words"]) -> Float[Tensor, "rows dim"]:
         with evaluating(self.model), autocast(self.precision, self.device):
             return self.model.encode_texts(torch.from_numpy(token_ids).to(self.device)).float()
+
+
+def _unit(embedded: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
+    return F.normalize(embedded, dim=1)
 
 
 class evaluating:  # noqa: N801 - a context, used like a function

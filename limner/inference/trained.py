@@ -104,7 +104,7 @@ class TrainedModel:
     @property
     def dim(self) -> int:
         """Width of the embedding."""
-        return self.model.dim
+        return self.model.embedding_dim
 
     def prepare_image(self, source: ImageSource) -> Pixels:
         """Decode, resize and centre-crop one image. Raises `ImageError`."""

@@ -4,12 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64, UInt8
 from pydantic import Field
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.co_attention import CoAttentionSettings, CrossEncoder
+from limner.models.hub_correction import MORE_COORDINATES, HubCorrection, HubCorrectionSettings
 from limner.models.image import BackboneSettings, ImageEncoder
 from limner.models.local_matching import LocalMatch
 from limner.models.text_encoder import FixedText, PartedNetwork, TextEncoder, TextSettings
@@ -34,6 +36,8 @@ class DualEncoderSettings(Settings):
     """The text encoder."""
     dim: int = Field(ge=1)
     """Width of the embedding."""
+    hub_correction: HubCorrectionSettings | None = None
+    """Scores lowered of items that are near to every query; {} = by its defaults, None = none."""
 
     @property
     def starts_from_run(self) -> bool:
@@ -69,6 +73,9 @@ class DualEncoderSettings(Settings):
     def identity(self) -> dict[str, Any]:
         """The settings as plain values without where weights came from: equal where the same numbers come out."""
         plain = self.model_dump(mode="json")
+        # models that were trained before the setting was there keep their fingerprint
+        if self.hub_correction is None:
+            del plain["hub_correction"]
         # the fingerprint is made of these and of the weights' values: with a path in them, one model would be two
         return {**plain, "backbone": self.backbone.identity(), "text": self.text.identity()}
 
@@ -103,6 +110,8 @@ class DualEncoder(PartedNetwork):
         self.text = text
         self.text_projection = text_projection
         self.dim = dim
+        # added by `build_network`, behind all that is drawn at random
+        self.hub_correction: HubCorrection | None = None
         # not made here: it starts as a copy of this network, which has to be trained first
         self.cross_encoder = None
 
@@ -117,8 +126,30 @@ class DualEncoder(PartedNetwork):
             self.cross_encoder = made.to(next(self.parameters()).device)
         return self.cross_encoder
 
+    @property
+    def embedding_dim(self) -> int:
+        """Width of an embedding at test: `dim`, and the coordinates of the hub correction."""
+        return self.dim + (0 if self.hub_correction is None else MORE_COORDINATES)
+
+    def unit_images(self, embedded: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch _embedding_dim"]:
+        """Images as they are searched: of length 1, and with the hub correction where there is one."""
+        unit = F.normalize(embedded, dim=1)
+        return unit if self.hub_correction is None else self.hub_correction.of_images(unit)
+
+    def unit_texts(self, embedded: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch _embedding_dim"]:
+        """Sentences as they are searched: of length 1, and with the hub correction where there is one."""
+        unit = F.normalize(embedded, dim=1)
+        return unit if self.hub_correction is None else self.hub_correction.of_texts(unit)
+
     def grow(self, settings: DualEncoderSettings) -> None:
-        """Add the parts that settings have beyond the network's own, where it can be given any after its training."""
+        """Add the parts that settings have beyond the network's own, of those that it can be given after its training.
+
+        Of all systems that is the hub correction, which learns nothing and is filled at each validation.
+        """
+        if settings.hub_correction is not None and self.hub_correction is None:
+            self.settings = self.settings.replace(hub_correction=settings.hub_correction)
+            made = HubCorrection(settings.hub_correction, self.dim)
+            self.hub_correction = made.to(next(self.parameters()).device)
 
     @property
     def reranked_by(self) -> str | None:

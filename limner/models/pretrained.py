@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
@@ -42,9 +43,9 @@ class PretrainedSettings(DualEncoderSettings):
     """Width of the embedding; that of the pair where its projections are kept."""
     projection: Literal["pretrained", "new", "normalised"] = "pretrained"
     """The layers into the shared space: the pair's own, or above each tower a new linear layer ("new"), or batch
-    normalisation, dropout and a new linear layer ("normalised")."""
-    dropout: float = Field(default=0.3, ge=0, lt=1)
-    """Share of a tower's feature that is dropped in training before the linear layer; of "normalised" alone."""
+    normalisation and a new linear layer ("normalised")."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of a tower's feature that is dropped in training before a new linear layer."""
     late: LateSettings | None = None
     """Late interaction of regions and words, which re-ranks; {} = by its defaults, None = none."""
 
@@ -148,7 +149,8 @@ class Pretrained(DualEncoder):
             self.late = LateInteraction(self.settings.late, self.backbone.map_channels, self.text.channels)
 
     def grow(self, settings: DualEncoderSettings) -> None:
-        """Late interaction that the settings have and the network has not starts at random."""
+        """As every network; late interaction that the settings have and the network has not starts at random."""
+        super().grow(settings)
         if isinstance(settings, PretrainedSettings) and settings.late is not None and self.late is None:
             self.settings = self.settings.replace(late=settings.late)
             self._add_late()
@@ -234,8 +236,20 @@ def _beside(module: nn.Module, excluded: nn.Module) -> list[nn.Module]:
 
 
 def _new_projection(channels: int, settings: PretrainedSettings) -> nn.Module:
-    linear = nn.Linear(channels, settings.dim)
+    linear = _DroppingLinear(channels, settings.dim, settings.dropout)
     if settings.projection == "new":
         return linear
     # two encoders that know nothing of one another have features of unlike mean and spread
-    return nn.Sequential(ChannelNorm(channels), nn.Dropout(settings.dropout), linear)
+    return nn.Sequential(ChannelNorm(channels), linear)
+
+
+class _DroppingLinear(nn.Linear):
+    """Dropout and a linear layer in one module, whose weights are named as those of the layer alone."""
+
+    def __init__(self, inputs: int, outputs: int, dropout: float) -> None:
+        super().__init__(inputs, outputs)
+        self.dropout = dropout
+
+    def forward(self, input: Float[Tensor, "*batch channels"]) -> Float[Tensor, "*batch dim"]:
+        """The layer's output, in training of what is left of the input."""
+        return super().forward(F.dropout(input, self.dropout, self.training))

@@ -116,4 +116,5 @@ def build_network(
     build: Any = network_class(settings)
     # through Any: systems take settings and a vocabulary, where `DualEncoder.__init__` takes modules
     network: DualEncoder = build(settings, vocabulary_size, load_weights=load_weights)
+    network.grow(settings)
     return network

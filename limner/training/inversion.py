@@ -12,7 +12,6 @@ from functools import partial
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from pydantic import Field
 from torch import Tensor
@@ -243,11 +242,12 @@ class _Trainer:
         return self.contrastive(images, sentences, torch.arange(len(images), device=self.device))
 
     def _sentences(self, images: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
-        """Embeddings of the prompt alone with each picture in it."""
+        """Unit embeddings of the prompt alone with each picture in it."""
         count = len(images)
-        return compose_words(
+        sentences = compose_words(
             self.run.model, self.network(images), self.alone.expand(count, -1), self.places.expand(count, -1)
         )
+        return self.run.model.unit_texts(sentences)
 
     def _triplets_loss(self, triplets: _Triplets, rows: Int64[Tensor, " batch"]) -> Float[Tensor, ""]:
         references, targets = triplets.references[rows], triplets.targets[rows]
@@ -256,7 +256,7 @@ class _Trainer:
         words = self.network(before)
         # of the query as it searches: the sentence learns what the picture's embedding does not say
         sentences = compose_words(self.run.model, words, token_ids, marked)
-        queries = join(sentences, before, self.training.image_weight)
+        queries = join(self.run.model.unit_texts(sentences), before, self.training.image_weight)
         ids = targets.to(self.device), references.to(self.device)
         return composed_loss(queries, after, before, *ids, self.training.temperature)
 
@@ -289,7 +289,7 @@ class _Trainer:
         """The mean of R@1, R@5 and R@10 of pictures that are searched by their own words, in percent."""
         with evaluating(self.network):
             parts = [self._sentences(part.to(self.device)).cpu() for part in torch.split(pictures, 256)]
-        scores = F.normalize(torch.cat(parts), dim=1) @ pictures.T
+        scores = torch.cat(parts) @ pictures.T
         ranks = (scores >= scores.diagonal()[:, None]).sum(dim=1)
         return 100 * float(np.mean([float((ranks <= k).float().mean()) for k in (1, 5, 10)]))
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from limner.data.kept_rows import KeptRows
@@ -76,8 +76,9 @@ class BatchSource:
         return self.data.pairs.layout(sentences, self.words, rng if self.stage.position_shift else None)
 
     def encoding(self) -> Encoding:
-        """The embedding as it stands now, at test."""
-        return Encoding(self.data.objective.model, self.precision, flip=self.data.recipe.images.flip)
+        """The embedding as it stands now, at test, but for the hub correction, which is made of these."""
+        model, flip = self.data.objective.model, self.data.recipe.images.flip
+        return Encoding(model, self.precision, flip=flip, corrected=False)
 
     def bank(self) -> EmbeddingBank:
         """Embeddings of the training split as the network stands now."""
@@ -90,6 +91,20 @@ class BatchSource:
         # Left-aligned, as at testing.
         texts = encoding.token_ids(pairs.layout(np.arange(len(pairs.sentences)), self.words, None))
         return EmbeddingBank(images, pairs.groups, texts, pairs.groups[pairs.sentence_image])
+
+    def spread(self, most: int) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "sentences dim"]]:
+        """Embeddings of at most so many training images, and sentences, evenly over the split, as `bank` has them."""
+        pairs, encoding = self.data.pairs, self.encoding()
+        images, sentences = (
+            np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
+            for count in (len(pairs.groups), len(pairs.sentences))
+        )
+        if self.cached is not None:
+            seen = encoding.cached(self.cached[images, :1])
+        else:
+            blocks = np.array_split(images, -(-len(images) // encoding.batch))
+            seen = torch.cat([encoding.pixels(self.data.train_pictures.centred(block)) for block in blocks])
+        return seen, encoding.token_ids(pairs.layout(sentences, self.words, None))
 
 
 @dataclass(frozen=True)

@@ -316,6 +316,9 @@ class EmbeddingStage(Stage):
 
     def validate(self) -> Report:
         """Both directions on the validation split, by the network as it stands: re-ranked where it re-ranks itself."""
+        if (correction := self.model.hub_correction) is not None:
+            self.listener(Preparing("hub correction", 0, 1))
+            correction.fill(*self.source.spread(correction.settings.items))
         encoding = self._encoding()
         # A network without a reranker, or with a recipe that asks for no re-ranking, is validated by its embedding.
         if self.data.recipe.rerank == 0 or self.model.reranked_by is None:

@@ -59,7 +59,7 @@ def test_normalised_projections() -> None:
     ids = torch.randint(5, 60, (12, 16))
     feature = model.text(ids)
     assert isinstance(model.text_projection, nn.Sequential)
-    norm, linear = model.text_projection[0], model.text_projection[2]
+    norm, linear = model.text_projection
     assert isinstance(norm, ChannelNorm)
     norm.running_mean, norm.running_var = feature.detach().mean(0), feature.detach().var(0)
     expected = linear((feature - feature.mean(0)) / (feature.var(0) + norm.eps).sqrt())
