@@ -63,6 +63,12 @@ RECIPES: dict[str, RecipeEntry] = {
         "MiniLM and MobileNetV2 on Flickr8k: it reads words that no training caption has.",
         ("flickr8k",),
     ),
+    "identity-aware-flickr8k": RecipeEntry(
+        "limner.recipes.identity_aware:identity_aware_flickr8k",
+        PICTURES,
+        "Scenes on two cores: MobileNetV2 held fixed, each picture an identity, and what it finds re-ranked.",
+        ("flickr8k",),
+    ),
     "identity-aware-birds": RecipeEntry(
         "limner.recipes.identity_aware:identity_aware_birds",
         PICTURES,
@@ -80,6 +86,12 @@ RECIPES: dict[str, RecipeEntry] = {
         PICTURES,
         "Few species on two cores: MobileNetV2 held fixed, a species a class.",
         ("cub",),
+    ),
+    "hgan-flickr8k": RecipeEntry(
+        "limner.recipes.hgan:hgan_flickr8k",
+        PICTURES,
+        "Scenes on two cores: fixed MiniLM and MobileNetV2; wholes first, then words and phrases beside them.",
+        ("flickr8k",),
     ),
     "hgan-birds": RecipeEntry(
         "limner.recipes.hgan:hgan_birds",
