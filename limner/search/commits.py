@@ -212,10 +212,12 @@ def files_of(table: StorePath, known: Mapping[str, tuple[int, str]]) -> dict[str
     files = [versions[0], *(path for path in (table / "data").glob("*") if path.name.encode() in content)]
     files += (table / "_deletions").glob("*")
     names = {str(path.relative_to(table)): path for path in files}
-    new = {path for name, path in names.items() if name not in known}
     # a commit may make several versions, as the first one and compaction do
-    new |= set(takewhile(lambda path: str(path.relative_to(table)) not in known, versions))
-    for path in [*new, *{path.parent for path in new}, table]:
+    made = list(takewhile(lambda path: str(path.relative_to(table)) not in known, versions))
+    others = [path for name, path in names.items() if name not in known and path not in made]
+    # the newest last: whoever can read it after a power cut can read what it names, too
+    new = [*others, *reversed(made)]
+    for path in [*new, *dict.fromkeys(path.parent for path in new), table]:
         sync_folder(path)
     return {name: known[name] if name in known else file_digest(path) for name, path in names.items()}
 

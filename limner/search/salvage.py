@@ -235,7 +235,10 @@ class Salvage:
         """True for a later commit than the record has, unless it only compacted what the record has."""
         if self.record is None:
             return False
-        latest = self.record.done.version + (self.record.pending is not None)
+        latest = self.record.done.version
+        if self.record.pending is not None:
+            # a compaction and a first commit make two versions, of whose files a power cut may leave the names alone
+            latest += 2 if version.total is None else 1
         return version.number > latest and not any(map(version.holds, self._states))
 
     def _is_sound(self, copy: Path, version: _Version) -> bool:

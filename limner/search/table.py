@@ -31,6 +31,7 @@ ROW = "_rowid"
 
 _BLOCK = 8192  # rows read at once
 _KEPT = timedelta(days=1)  # old versions: a search that began at one ends long before
+_FOR_EVER = timedelta(days=36_500)  # no version is as old
 _TRIES = 20  # of a comparison with the record that a writer may disturb
 _PAUSE = 0.05  # seconds between two of them
 _FEW = 1024  # keys that are always looked up
@@ -323,9 +324,13 @@ class Table:
         """
         with self._lock.held(), self._refusals():
             if (table := self.opened(afresh=True)) is not None:
-                before = self._settled()
-                with self._committing(before, before.after([], []), copies=True):
-                    table.optimize(cleanup_older_than=_KEPT)
+                # LanceDB joins and releases in one call and does not wait for the disk, so a power cut could take the
+                # old files and the new ones. The first call releases nothing. For the second nothing is left to join;
+                # it is a commit as well, since the record of the first names files that it removes
+                for kept in (_FOR_EVER, _KEPT):
+                    before = self._settled()
+                    with self._committing(before, before.after([], []), copies=kept is _FOR_EVER):
+                        table.optimize(cleanup_older_than=kept)
 
     def tidy(self) -> None:
         """Compact where that pays: rows are written again about once for each doubling of the table."""

@@ -207,6 +207,45 @@ def test_an_earlier_manifest_that_cannot_be_read(folder: Path, pictures: list[Pa
     StoreFiles.open(folder).compact()
 
 
+@pytest.mark.parametrize("emptied", ["*", "*.lance"])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_commit_of_whose_files_a_power_cut_left_the_names(
+    tmp_path: Path,
+    folder: Path,
+    pictures: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    first: bool,
+    emptied: str,
+) -> None:
+    """A compaction and a first commit make two versions, which are ahead of the record; nothing else is lost."""
+    files = opened(folder)
+    if first:
+        fingerprint = FakeEncoder().fingerprint
+        files = StoreFiles.create(tmp_path / "new", fingerprint=fingerprint, dim=DIM, run="run")
+    table = Path(str(files.folder)) / "pictures-1.lance"
+    before = set(table.rglob("*"))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("limner.search.table.files_of", killed)
+        with pytest.raises(KeyboardInterrupt):
+            index_pictures(FakeEncoder(), files, pictures) if first else files.compact()
+    new = [path for path in table.rglob("*") if path.is_file() and path not in before]
+    assert sum(path.suffix == ".manifest" for path in new) == 2
+    for path in new:
+        if path.match(emptied):
+            path.write_bytes(b"")
+    assert not verify(opened(table.parent)).sound
+    report = repair(opened(table.parent), lambda: pytest.fail("nothing to encode"))
+    assert (report.applied, report.loses, report.pictures) == (True, False, 0 if first else COUNT)
+    metadata = {str(path): {"camera": 7} for path in pictures}
+    added = index_pictures(FakeEncoder(), opened(table.parent), pictures, metadata=metadata).added
+    assert added == (COUNT if first else 0)
+    check(table.parent, pictures)
+
+
 def test_a_lost_record(folder: Path, pictures: list[Path]) -> None:
     (folder / "pictures-1.commits.json").unlink()
     with pytest.raises(StoreError, match=r"pictures-1\.commits\.json is gone"):
