@@ -52,6 +52,16 @@ def test_folds_and_cosine(limner: Limner, arrays: Path) -> None:
     refused(limner("score", arrays, "--folds", 4), "6 images cannot be cut into 4 equal folds")
 
 
+def test_tiny_embeddings_are_refused_and_measured_by_cosine(limner: Limner, arrays: Path) -> None:
+    with np.load(arrays) as opened:
+        found = dict(opened)
+    for name in ("images", "sentences"):
+        found[name] = (found[name] * 1e-30).astype(np.float32)
+    np.savez(arrays, **found)
+    refused(limner("score", arrays), "products vanish")
+    assert limner("score", arrays, "--cosine").code == 0
+
+
 def test_trec_runs_are_of_cosines_when_the_report_is(limner: Limner, arrays: Path, tmp_path: Path) -> None:
     report, again = tmp_path / "report.json", tmp_path / "again.json"
     assert limner("score", arrays, "--cosine", "--report", report, "--trec", tmp_path).code == 0
