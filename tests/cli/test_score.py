@@ -41,6 +41,8 @@ def test_arrays_are_measured_and_written_as_trec_runs_that_give_the_same(
         assert measured.code == 0
         found = json.loads(again.read_text(encoding="utf-8"))
         assert found["values"] == pytest.approx(whole[direction])
+        assert found["chance"] == pytest.approx(whole["chance"][direction])
+        assert f"chance: R@1 {found['chance']['R@1']:.1f}" in " ".join(measured.out.split())
         assert found["curves"]["PR-curve"]["precision"] == pytest.approx(
             whole["curves"][direction]["PR-curve"]["precision"]
         )
