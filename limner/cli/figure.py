@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from limner.cli.console import out, working
+from limner.cli.console import out, say_looks, working
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, DataSource, RunFolder, Stage, device
 from limner.cli.schemas import FigureFiles
@@ -258,10 +258,15 @@ def attention_command(
 def _opened(run: Path, data: str, split: str, stage: str | None, cpu: bool) -> "tuple[TrainedModel, Dataset]":
     from limner.data.readers import open_dataset
     from limner.inference import load_model
+    from limner.inference.evaluations import note_look
 
     # the dataset first: a wrong path or split is found before the model is loaded
     dataset = open_dataset(data).split(split)
-    return load_model(run, stage=stage, device=device(cpu)), dataset
+    loaded = load_model(run, stage=stage, device=device(cpu))
+    # validation may be looked at as often as one likes; a figure of the test split is a look at it
+    if split == "test":
+        say_looks(*note_look(loaded, dataset, split, "figure"), split)
+    return loaded, dataset
 
 
 def _drawn(dataset: "Dataset", count: int, seed: int) -> "Dataset":
