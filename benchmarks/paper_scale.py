@@ -5,7 +5,7 @@ Each recipe of a paper's table, or that tunes a pair on a published set, trains 
 size, a piece a word; pairs: CLIP ViT-B/16, at the recipe's size of images). Nothing is downloaded. What changes beside
 that: batches of all samples, views that are not cached, and one validation a stage. A process a recipe, so that the
 memory printed is its own highest: of the host, and on a GPU of the device's tensors, too. `--set` changes all, e.g. a
-rate: the released code's 0.1 is for pretrained weights.
+rate: the released code's 0.1 is for pretrained weights. `--write` keeps the other rows of results/paper_scale.json.
 
 python -m benchmarks.paper_scale [RECIPE …] [--steps 10] [--samples 8] [--set KEY=VALUE] [--write]
 """
@@ -16,7 +16,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypedDict
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10, help="steps of each stage")
     parser.add_argument("--samples", type=int, default=8, help="pairs to learn from, and in a batch")
     parser.add_argument("--set", action="append", default=[], dest="settings", help="key=value, for all")
-    parser.add_argument("--write", action="store_true", help="write results/paper_scale.json")
+    parser.add_argument("--write", action="store_true", help="put rows into results/paper_scale.json")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     names = given.recipes or [name for name, entry in RECIPES.items() if entry.group in (PAPER, TUNED)]
@@ -58,7 +58,6 @@ def main() -> None:
         print(json.dumps(dry_run(names[0], given.steps, given.samples, given.settings)))
         return
     more = [word for setting in given.settings for word in ("--set", setting)]
-    rows: dict[str, DryRun] = {}
     for name in names:
         child = [sys.executable, "-m", "benchmarks.paper_scale", name, "--one", "--steps", str(given.steps)]
         child += ["--samples", str(given.samples)]
@@ -67,18 +66,36 @@ def main() -> None:
         if done.returncode:
             print(f"{name}: failed, see above", flush=True)
             continue
-        rows[name] = json.loads(done.stdout.splitlines()[-1])
-        for line in table(name, rows[name]):
+        row: DryRun = json.loads(done.stdout.splitlines()[-1])
+        for line in table(name, row):
             print(line, flush=True)
-    if given.write:
-        content = {
-            "benchmark": "paper_scale",
-            "samples": given.samples,
-            "steps": given.steps,
-            "recipes": rows,
+        if given.write:
+            # after each: a stop between two recipes loses none
+            write(RESULTS / "paper_scale.json", name, given.steps, given.samples, given.settings, row)
+
+
+def write(
+    path: Path, name: str, steps: int, samples: int, settings: Sequence[str], row: Mapping[str, object]
+) -> None:
+    """Put a row into the file, in the place of an earlier one of the same recipe and settings."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    except FileNotFoundError:
+        kept = []
+    key = (name, list(settings))
+    kept = [one for one in kept if (one["recipe"], one["settings"]) != key]
+    kept.append(
+        {
+            "recipe": name,
+            "settings": list(settings),
+            "steps": steps,
+            "samples": samples,
+            **row,
+            "machine": machine(),
         }
-        text = json.dumps({**content, "settings": given.settings, "machine": machine()}, indent=2)
-        (RESULTS / "paper_scale.json").write_text(text + "\n", encoding="utf-8")
+    )
+    text = json.dumps({"benchmark": "paper_scale", "runs": kept}, indent=2)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def dry_run(name: str, steps: int, samples: int = 8, settings: Sequence[str] = ()) -> DryRun:

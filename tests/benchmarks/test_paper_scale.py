@@ -1,9 +1,12 @@
 """The dry run of a paper's recipe, on a small network."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
-from benchmarks.paper_scale import DryRun, dry_run, table
+from benchmarks.paper_scale import DryRun, dry_run, table, write
 
 SMALL = (
     "model.text.width=0.02",
@@ -36,3 +39,13 @@ def test_the_table_says_which_loss_falls_and_the_memory_of_a_gpu() -> None:
     assert "DOES NOT FALL" in second
     assert first.endswith("1.5 GB   GPU 11.2 GB")
     assert table("dual-path", {**row, "peak_gpu_gb": None})[0].endswith("GPU –")
+
+
+def test_a_row_replaces_that_of_the_same_recipe_and_settings(tmp_path: Path) -> None:
+    file = tmp_path / "paper_scale.json"
+    for name, settings, first in (("a", [], 1.0), ("a", ["x=1"], 2.0), ("b", [], 3.0), ("a", [], 4.0)):
+        row: DryRun = {"stages": {"one": {"first": first}}, "peak_gb": 1.0, "peak_gpu_gb": None}
+        write(file, name, 4, 8, settings, row)
+    found = json.loads(file.read_text(encoding="utf-8"))["runs"]
+    kept = [(one["recipe"], one["settings"], one["stages"]["one"]["first"]) for one in found]
+    assert kept == [("a", ["x=1"], 2.0), ("b", [], 3.0), ("a", [], 4.0)]
