@@ -4,7 +4,8 @@ Each recipe of a paper's table, or that tunes a pair on a published set, trains 
 (`--samples`), one step an epoch. Its network is as the recipe has it but from random weights (BERT: of BERT-base's
 size, a piece a word; pairs: CLIP ViT-B/16, at the recipe's size of images). Nothing is downloaded. What changes beside
 that: batches of all samples, views that are not cached, and one validation a stage. A process a recipe, so that the
-memory printed is its own highest. `--set` changes all, e.g. a rate: the released code's 0.1 is for pretrained weights.
+memory printed is its own highest: of the host, and on a GPU of the device's tensors, too. `--set` changes all, e.g. a
+rate: the released code's 0.1 is for pretrained weights. `--write` keeps the other rows of results/paper_scale.json.
 
 python -m benchmarks.paper_scale [RECIPE …] [--steps 10] [--samples 8] [--set KEY=VALUE] [--write]
 """
@@ -15,12 +16,13 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
+import torch
 from PIL import Image
 
 from benchmarks.measuring import RESULTS, machine
@@ -32,6 +34,14 @@ _COLOURS = ("red", "blue", "green", "grey", "black", "white", "pink", "brown")
 _BERT_BASE = {"model": None, "width": 768, "layers": 12, "heads": 12}
 
 
+class DryRun(TypedDict):
+    """Losses and speed of one recipe by stage, and the highest memory of the host and of the GPU in GiB."""
+
+    stages: dict[str, dict[str, float]]
+    peak_gb: float
+    peak_gpu_gb: float | None
+
+
 def main() -> None:
     from limner.recipes.registry import PAPER, RECIPES, TUNED
 
@@ -40,7 +50,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10, help="steps of each stage")
     parser.add_argument("--samples", type=int, default=8, help="pairs to learn from, and in a batch")
     parser.add_argument("--set", action="append", default=[], dest="settings", help="key=value, for all")
-    parser.add_argument("--write", action="store_true", help="write results/paper_scale.json")
+    parser.add_argument("--write", action="store_true", help="put rows into results/paper_scale.json")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     names = given.recipes or [name for name, entry in RECIPES.items() if entry.group in (PAPER, TUNED)]
@@ -48,7 +58,6 @@ def main() -> None:
         print(json.dumps(dry_run(names[0], given.steps, given.samples, given.settings)))
         return
     more = [word for setting in given.settings for word in ("--set", setting)]
-    rows = {}
     for name in names:
         child = [sys.executable, "-m", "benchmarks.paper_scale", name, "--one", "--steps", str(given.steps)]
         child += ["--samples", str(given.samples)]
@@ -57,27 +66,40 @@ def main() -> None:
         if done.returncode:
             print(f"{name}: failed, see above", flush=True)
             continue
-        rows[name] = json.loads(done.stdout.splitlines()[-1])
-        for stage, row in rows[name]["stages"].items():
-            falls = "falls" if row["last"] < row["first"] else "DOES NOT FALL"
-            print(
-                f"{name:<30} {stage:<17} loss {row['first']:8.3f} → {row['last']:8.3f} {falls:<14} "
-                f"{row['steps_per_second']:6.2f} steps/s   {rows[name]['peak_gb']:.1f} GB",
-                flush=True,
-            )
-    if given.write:
-        content = {
-            "benchmark": "paper_scale",
-            "samples": given.samples,
-            "steps": given.steps,
-            "recipes": rows,
+        row: DryRun = json.loads(done.stdout.splitlines()[-1])
+        for line in table(name, row):
+            print(line, flush=True)
+        if given.write:
+            # after each: a stop between two recipes loses none
+            write(RESULTS / "paper_scale.json", name, given.steps, given.samples, given.settings, row)
+
+
+def write(
+    path: Path, name: str, steps: int, samples: int, settings: Sequence[str], row: Mapping[str, object]
+) -> None:
+    """Put a row into the file, in the place of an earlier one of the same recipe and settings."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    except FileNotFoundError:
+        kept = []
+    key = (name, list(settings))
+    kept = [one for one in kept if (one["recipe"], one["settings"]) != key]
+    kept.append(
+        {
+            "recipe": name,
+            "settings": list(settings),
+            "steps": steps,
+            "samples": samples,
+            **row,
+            "machine": machine(),
         }
-        text = json.dumps({**content, "settings": given.settings, "machine": machine()}, indent=2)
-        (RESULTS / "paper_scale.json").write_text(text + "\n", encoding="utf-8")
+    )
+    text = json.dumps({"benchmark": "paper_scale", "runs": kept}, indent=2)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
-def dry_run(name: str, steps: int, samples: int = 8, settings: Sequence[str] = ()) -> dict[str, object]:
-    """Train one recipe, and return its losses and speed by stage, and its highest memory."""
+def dry_run(name: str, steps: int, samples: int = 8, settings: Sequence[str] = ()) -> DryRun:
+    """Train one recipe, and return its losses and speed by stage, and its highest memory (GiB)."""
     from limner.data.readers import open_dataset
     from limner.recipes import get_recipe
     from limner.recipes.change import change, start_from
@@ -110,7 +132,20 @@ def dry_run(name: str, steps: int, samples: int = 8, settings: Sequence[str] = (
         "stages": {stage: _row(told) for stage, told in seen.items()},
         # Linux counts in KiB
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        # the host's memory says nothing of what a GPU needs; of tensors alone, without the CUDA context
+        "peak_gpu_gb": torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else None,
     }
+
+
+def table(name: str, row: DryRun) -> list[str]:
+    """Lines of one recipe, one a stage; the last column is the GPU's memory, "–" without one."""
+    gpu = "–" if row["peak_gpu_gb"] is None else f"{row['peak_gpu_gb']:.1f} GB"
+    return [
+        f"{name:<30} {stage:<17} loss {of['first']:8.3f} → {of['last']:8.3f} "
+        f"{'falls' if of['last'] < of['first'] else 'DOES NOT FALL':<14} {of['steps_per_second']:6.2f} steps/s   "
+        f"{row['peak_gb']:.1f} GB   GPU {gpu}"
+        for stage, of in row["stages"].items()
+    ]
 
 
 def _pair(images: "ImageSettings", folder: Path) -> Path:

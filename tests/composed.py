@@ -1,8 +1,9 @@
 """Composed queries of the toys, in the form of CIRR: the same shape on the same ground, in another colour."""
 
 import json
-import shutil
 from pathlib import Path
+
+from PIL import Image
 
 from tests.toy import COLOURS, GROUNDS, SHAPES
 
@@ -18,7 +19,8 @@ def toy_triplets(toys: Path, folder: Path) -> Path:
         names = {number: f"./{split}/{number}.png" for key, number in numbers.items() if key[1] == shape}
         (folder / "img_raw" / split).mkdir(parents=True)
         for name, path in names.items():
-            shutil.copyfile(toys / f"{name}.png", folder / "img_raw" / path)
+            # saved again: the toys' own splits are others, so a run of theirs has learnt from some of these pictures
+            Image.open(toys / f"{name}.png").save(folder / "img_raw" / path, compress_level=1)
         entries: list[dict[str, object]] = []
         for ground in GROUNDS:
             members = [numbers[colour, shape, ground] for colour in COLOURS]

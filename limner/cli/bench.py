@@ -158,5 +158,16 @@ def _say_what_is_not_read(report: "PairReport") -> None:
         )
     if unread := sum(of.unread or 0 for of in report.kinds.values()):
         err.print(f"in {unread} cases it does not read a word that decides, and cannot see the lie")
+    learnt = report.provenance.get("learnt_from") or {}
+    if learnt.get("selected_on"):
+        err.print(
+            f"the run was selected on {learnt['selected_on']} of these {learnt['images']} pictures; its epoch was "
+            "chosen by them"
+        )
+    # a run of embeddings says nothing of its training at all
+    if "learnt_from" in report.provenance and not learnt.get("whole"):
+        err.print(
+            "this run does not name all pictures that it has learnt from, so that their content could not be compared"
+        )
     if cut := report.provenance.get("sentences_cut"):
         err.print(f"{cut} sentences are longer than the model reads, and lost their end")

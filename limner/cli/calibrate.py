@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from limner.cli.console import counting_each, err, out
+from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, Rerank, RunFolder, Stage, device, first, store_folder
 from limner.cli.schemas_of_measures import CalibrationReport
@@ -133,6 +133,7 @@ def _of_store(
 def _check(run: "TrainedModel", folder: object, data: str, split: str) -> CalibrationReport:
     from limner.data.readers import open_dataset
     from limner.inference.calibration import FILE, check_calibration, read_calibration
+    from limner.inference.evaluations import note_look
 
     # read_ and not load_calibration: of another model's file a user is told whose it is
     fitted = read_calibration(run.path.parent)
@@ -142,6 +143,7 @@ def _check(run: "TrainedModel", folder: object, data: str, split: str) -> Calibr
     with counting_each("pictures") as progress:
         found = check_calibration(run, dataset, fitted, progress=progress)
     out.print(_table(split, "fitted on " + fitted.split, len(dataset), fitted.threshold, found))
+    say_looks(*note_look(run, dataset, split, "calibration"), split)
     return _result(fitted, found, split=split, gallery=len(dataset))
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limner.cli.console import counting_each, err, out
+from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.schemas_of_measures import ComposedMeasures
 from limner.errors import DataError, SettingsError
 
@@ -46,9 +46,8 @@ def evaluate_composed_queries(
     with counting_each("pictures") as progress:
         report = evaluate_composed(loaded, inversion, composed, _choosing(source, split), progress=progress)
     out.print(render_composed(report))
-    looks = report.provenance.get("evaluations_of_split")
-    if split == "test" and looks is not None and looks > 1:
-        err.print(f"this run was evaluated on this split {looks} times; choose nothing by it")
+    provenance = report.provenance
+    say_looks(provenance["evaluations_of_split"], provenance.get("evaluations_problem", ""), split)
     if report.weight_chosen_on == split:
         err.print(f"the sum's weight was chosen on {split} itself, which flatters the sum")
     values = report.to_dict()

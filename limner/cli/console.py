@@ -139,3 +139,13 @@ def working(what: str) -> Iterator[None]:
     # a status and no bar: t-SNE and ranking say nothing of how far they are
     with err.rich.status(what):
         yield
+
+
+def say_looks(looks: int | None, problem: str, split: str) -> None:
+    """Tell how often a run was evaluated on a test split, and what is wrong with the log that counts it."""
+    if problem:
+        unknown = "how often this run was evaluated on this split is not known: " if looks is None else ""
+        err.print(f"{unknown}{problem}")
+    if split == "test" and looks is not None and looks > 1:
+        # said, since a recipe that is changed after each look is chosen on the test split
+        err.print(f"this run was evaluated on this split {looks} times; choose nothing by it")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from limner.cli.console import counting_each, err, out
+from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
 from limner.cli.options import (
     Cpu,
@@ -257,6 +257,7 @@ def _explanations(
     with counting_each("explanations") as progress:
         report = evaluate_explanations(loaded, dataset, split, truth_of, progress=progress)
     out.print(render(report))
+    _say_looks(report.provenance, split)
     if report_file is not None:
         write_text(report_file, report.to_json())
     return ExplanationsReport.model_validate(report.to_dict())
@@ -265,13 +266,11 @@ def _explanations(
 def _say_what_was_seen(report: "Report", split: str, *, known: bool) -> None:
     """Tell how much of a split the run has learnt from, and how often it was evaluated on it."""
     _say_what_was_learnt(report.provenance["learnt_from"], known, split)
-    looks = report.provenance["evaluations_of_split"]
-    if problem := report.provenance.get("evaluations_problem"):
-        unknown = "how often this run was evaluated on this split is not known: " if looks is None else ""
-        err.print(f"{unknown}{problem}")
-    if split == "test" and looks is not None and looks > 1:
-        # said, since a recipe that is changed after each look is chosen on the test split
-        err.print(f"this run was evaluated on this split {looks} times; choose nothing by it")
+    _say_looks(report.provenance, split)
+
+
+def _say_looks(provenance: Mapping[str, Any], split: str) -> None:
+    say_looks(provenance["evaluations_of_split"], provenance.get("evaluations_problem", ""), split)
 
 
 def _say_what_was_learnt(learnt: Mapping[str, Any] | None, known: bool, split: str) -> None:

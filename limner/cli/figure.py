@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from limner.cli.console import out, working
+from limner.cli.console import out, say_looks, working
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, DataSource, RunFolder, Stage, device
 from limner.cli.schemas import FigureFiles
@@ -213,18 +213,26 @@ def words_command(
     image: Annotated[Path, typer.Argument(help="Picture.")],
     sentence: Annotated[str, typer.Argument(help="Sentence that describes it.")],
     file: Out,
+    method: Annotated[
+        str, typer.Option(help="The method that gives words their weights (docs/searching.md).")
+    ] = "masked-regression",
+    each_word: Annotated[
+        bool, typer.Option("--each-word", help="A bar a word: do not join words to phrases.")
+    ] = False,
     stage: Stage = None,
     cpu: Cpu = False,
 ) -> FigureFiles:
-    """How much each word of a sentence adds to its match with a picture."""
+    """How much each phrase of a sentence adds to its match with a picture."""
     from limner.figures import word_bars
     from limner.inference import load_model
+    from limner.inference.word_effects import METHODS
 
+    # before the model is loaded
+    if method not in METHODS:
+        raise SettingsError(f"--method: expected {', '.join(METHODS)}, got {method[:40]!r}")
     loaded = load_model(run, stage=stage, device=device(cpu))
-    return _write(
-        word_bars.discriminative_figure(word_bars.discriminative_words(loaded, image, sentence), sentence),
-        file,
-    )
+    found = word_bars.word_weights(loaded, image, sentence, method, each_word=each_word)
+    return _write(word_bars.weights_figure(found, sentence, method), file)
 
 
 @command(app, "attention")
@@ -250,10 +258,15 @@ def attention_command(
 def _opened(run: Path, data: str, split: str, stage: str | None, cpu: bool) -> "tuple[TrainedModel, Dataset]":
     from limner.data.readers import open_dataset
     from limner.inference import load_model
+    from limner.inference.evaluations import note_look
 
     # the dataset first: a wrong path or split is found before the model is loaded
     dataset = open_dataset(data).split(split)
-    return load_model(run, stage=stage, device=device(cpu)), dataset
+    loaded = load_model(run, stage=stage, device=device(cpu))
+    # validation may be looked at as often as one likes; a figure of the test split is a look at it
+    if split == "test":
+        say_looks(*note_look(loaded, dataset, split, "figure"), split)
+    return loaded, dataset
 
 
 def _drawn(dataset: "Dataset", count: int, seed: int) -> "Dataset":

@@ -322,9 +322,11 @@ class TrecReport(Result):
     qrels: dict[str, str]
     """File name and SHA-256 of the qrels."""
     counts: dict[str, int]
-    """Queries, and those without a true match."""
+    """Queries, those without a true match, and items that the run and the qrels name."""
     values: dict[str, float]
     """Value by measure."""
+    chance: dict[str, float] = Field(default={})
+    """Each R@K of a random ranking of these items; a gallery may have more."""
     ties: dict[str, TiedFigure] = Field(default={})
     """Each R@K that ties decide for some queries."""
     curves: dict[str, JsonValue]

@@ -105,7 +105,7 @@ def score_command(
 def _table(found: "RunMeasures", file: Path) -> "Table":
     from rich.table import Table
 
-    from limner.evaluation.report import shown
+    from limner.evaluation.report import said_of_chance, shown
 
     table = Table(title=file.name)
     remarks = []
@@ -117,6 +117,8 @@ def _table(found: "RunMeasures", file: Path) -> "Table":
             f"{name} of {of.queries:,} (at random: {of.expected:.1f})" for name, of in found.ties.items()
         )
         remarks.append(f"ties decide {', '.join(listed)}")
+    if chance := said_of_chance({"": found.chance}):
+        remarks.append(f"{chance} (rankings of all {found.items:,} items that run and qrels name)")
     table.caption = "; ".join(remarks) or None
     table.add_column("measure")
     table.add_column(f"{found.queries:,} queries", justify="right")
@@ -131,8 +133,13 @@ def _result(found: "RunMeasures", run: Path, qrels: Path) -> TrecReport:
     return TrecReport(
         run={"file": run.name, "sha256": _sha256(run)},
         qrels={"file": qrels.name, "sha256": _sha256(qrels)},
-        counts={"queries": found.queries, "queries_without_match": found.without_match},
+        counts={
+            "queries": found.queries,
+            "queries_without_match": found.without_match,
+            "items": found.items,
+        },
         values=found.values,
+        chance=found.chance,
         ties={name: TiedFigure(**vars(tied)) for name, tied in found.ties.items()},
         curves={name: curve.to_dict() for name, curve in found.curves.items()},
         versions=versions(),

@@ -220,7 +220,7 @@ def explain_command(
 
     With --json, each word stands by itself, and a reranker's attention beside it.
     """
-    from limner.inference.word_effects import METHODS
+    from limner.inference.word_effects import METHODS, within_noise
     from limner.search.store import open_store
 
     if method not in METHODS:
@@ -231,7 +231,7 @@ def explain_command(
     sure = "" if found.confidence is None else f", the reranker is sure by {found.confidence:.1%}"
     out.print(f"cosine {found.score:+.3f}{sure}")
     # a text of one word has no phrases, and so no lines
-    hidden = [one for one in found.phrases if one.noise is not None and abs(one.weight) <= one.noise]
+    hidden = [one for one in found.phrases if within_noise(one)]
     told = [phrase for phrase in found.phrases if phrase not in hidden]
     # or 1: all weights may be 0, and bars are shares of the largest
     most = max((abs(phrase.weight) for phrase in told), default=0) or 1

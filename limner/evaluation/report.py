@@ -137,7 +137,8 @@ def render(report: Report) -> Group:
     rows = _turned([["direction", "queries", *names], *_rows(report, names)], len(names))
     title = f"{report.protocol} · {report.split}"
     learnt = _learnt(report.provenance.get("learnt_from") or {})
-    caption = _caption(report.counts) + learnt + _of_chance(report) + _of_ties(report)
+    chance = f"; {said}" if (said := _of_chance(report)) else ""
+    caption = _caption(report.counts) + learnt + chance + _of_ties(report)
     tables = [_table(title, caption, rows)]
     if report.languages:
         tables.append(_languages(report.languages, names))
@@ -145,7 +146,10 @@ def render(report: Report) -> Group:
 
 
 def render_transfer(reports: Mapping[str, Report], title: str) -> Table:
-    """Reports of one model by the dataset that it was measured on: R@1, R@5, R@10 and mAP, a row for each direction."""
+    """Reports of one model by the dataset that it was measured on: R@1, R@5, R@10 and mAP, a row for each direction.
+
+    Below the table stands R@K by chance on each set.
+    """
     names = ("R@1", "R@5", "R@10", "mAP")
     rows = [["measured on", "queries", *names]]
     for source, report in reports.items():
@@ -156,7 +160,9 @@ def render_transfer(reports: Mapping[str, Report], title: str) -> Table:
             measured = (shown(name, values[name]) if name in values else "–" for name in names)
             first = source if kind == "sentences" else ""
             rows.append([first, f"{report.counts[kind]:,} {direction}", *measured])
-    return _table(title, "recalls and mAP in percent", rows)
+    # A line a set: galleries differ in size, so a high recall on one may be less than a low one on another.
+    chances = [f"{source}: {said}" for source, report in reports.items() if (said := _of_chance(report))]
+    return _table(title, "\n".join(["recalls and mAP in percent", *chances]), rows)
 
 
 def _rows(measured: Report | LanguageReport, names: Sequence[str]) -> list[list[str]]:
@@ -186,14 +192,29 @@ def _visible(tied: Mapping[str, TiedFigure]) -> bool:
 
 
 def _of_chance(report: Report) -> str:
-    """R@K of a random ranking, of the smallest K that is reported; and each R@K that no ranking can miss."""
+    return said_of_chance(
+        {
+            way: report.chance.get(key, {})
+            for key, way in (("image_to_text", "image → text"), ("text_to_image", "text → image"))
+        }
+    )
+
+
+def said_of_chance(chance: Mapping[str, Mapping[str, float]]) -> str:
+    """R@K of a random ranking, of the smallest K that is reported; and each R@K that no ranking can miss.
+
+    `chance` is by direction ("" if there is one alone) and name; "" without any.
+
+    >>> said_of_chance({"": {"R@1": 20.0, "R@5": 100.0}})
+    'chance: R@1 20.0; 100 whatever the model, the gallery being so small: R@5'
+    """
     levels, sure = [], []
-    for key, way in (("image_to_text", "image → text"), ("text_to_image", "text → image")):
-        named = report.chance.get(key, {})
-        levels += [f"{way} {name} {shown(name, level)}" for name, level in list(named.items())[:1]]
-        sure += [f"{way} {name}" for name, level in named.items() if level == 100]
-    said = f"; chance: {', '.join(levels)}" if levels else ""
-    return said + (f"; 100 whatever the model, the gallery being so small: {', '.join(sure)}" if sure else "")
+    for way, named in chance.items():
+        levels += [f"{way} {name} {shown(name, level)}".strip() for name, level in list(named.items())[:1]]
+        sure += [f"{way} {name}".strip() for name, level in named.items() if level == 100]
+    said = [f"chance: {', '.join(levels)}"] if levels else []
+    said += [f"100 whatever the model, the gallery being so small: {', '.join(sure)}"] if sure else []
+    return "; ".join(said)
 
 
 def _of_ties(report: Report) -> str:

@@ -88,7 +88,7 @@ def of_embeddings(
     """Dot products, equal within their rounding. Gallery rows that are equal bit for bit get the same score exactly.
 
     Half precision is computed in float32, for which it is copied. Raises `DataError` for NaN or infinite values, shapes
-    or devices that do not fit, and values whose products overflow.
+    or devices that do not fit, and values whose products overflow or vanish.
     """
     q, g = _matrix(queries, "query embeddings"), _matrix(gallery, "gallery embeddings")
     if q.shape[1] != g.shape[1]:
@@ -101,6 +101,7 @@ def of_embeddings(
     # An overflow would give infinite scores, which tie, and a tie counts against the model without a word.
     if _peak(q) * _peak(g) * q.shape[1] > torch.finfo(dtype).max:
         raise DataError("embeddings are so large that their products overflow; L2-normalise them")
+    _expect_products(_peaks(q), _peaks(g), q.shape[1])
     later, first = duplicate_rows(g)
     unit = tolerance_of_unit_rows(g.shape[1]) * row_norms(g).median()
 
@@ -117,6 +118,30 @@ def of_embeddings(
             block[:, later] = block[:, first]
 
     return Scores(len(q), len(g), dtype, q.device, write, tolerance=tolerance)
+
+
+def _expect_products(
+    queries: Float[Tensor, " queries"], gallery: Float[Tensor, " gallery"], dim: int
+) -> None:
+    """Raise `DataError` if the products of a query are too small for the type; rows of zeros may be.
+
+    Given are the largest absolute values of the rows.
+    """
+    # Below its smallest normal number a type rounds to whole steps, and then to zero: all items of the query would tie,
+    # or nearly, and ties count against the model without a word. Each of d terms may be lost; their errors add as √d.
+    least = torch.finfo(queries.dtype).tiny * dim**0.5
+    known = gallery[gallery > 0]
+    if not len(known):
+        return
+    # The median: a single tiny row of a gallery has a score of zero, and loses nothing by it.
+    usual = known.median()
+    small = (queries > 0) & (queries * usual < least)
+    if small.any():
+        row = int(small.nonzero()[0])
+        raise DataError(
+            f"embeddings are so small that their products vanish (query row {row}: up to {float(queries[row]):.2g}, "
+            f"gallery: {float(usual):.2g}); L2-normalise them"
+        )
 
 
 def of_matrix(scores: Float[Array, "queries gallery"]) -> Scores:
@@ -170,6 +195,12 @@ def _all_finite(rows: Tensor) -> bool:
     # aminmax passes NaN on, and needs no mask of the matrix's size as isfinite does.
     lowest, highest = torch.aminmax(rows)
     return bool(lowest.isfinite() & highest.isfinite())
+
+
+def _peaks(rows: Tensor) -> Tensor:
+    # aminmax needs no copy of absolute values
+    lowest, highest = torch.aminmax(rows, dim=1)
+    return torch.maximum(-lowest, highest)
 
 
 def _peak(rows: Tensor) -> float:

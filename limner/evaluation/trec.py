@@ -6,7 +6,7 @@ Other programs (trec_eval, ir_measures, ranx) read the same files.
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -34,7 +34,8 @@ class RunMeasures:
     """Values and curves of a run by name, over `queries`; the `without_match` others that it lists do not count.
 
     `per_query` has the values of each query, which is its own cluster: a run does not say what belongs together.
-    `ties` are the recalls that the order of items of equal score decides.
+    `ties` are the recalls that the order of items of equal score decides. `items` is how many the run and the qrels
+    name, and `chance` each R@K of a random ranking of these; a gallery may have more.
     """
 
     queries: int
@@ -43,6 +44,8 @@ class RunMeasures:
     curves: dict[str, Curve]
     per_query: QueryValues
     ties: dict[str, TiedFigure]
+    items: int
+    chance: dict[str, float]
 
 
 def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD) -> RunMeasures:
@@ -81,6 +84,8 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
     accumulator = RankingAccumulator(measures, len(rows), table.gallery_size)
     accumulator.add(np.arange(len(rows)), table, FirstTies(*np.array(ties).T))
     ranking = accumulator.result()
+    # Lists end where their makers chose; what no list and no match names is in no figure but this one's.
+    named = set().union(*listed.values(), *relevant.values())
     lost = int(np.count_nonzero(ranking.first_ranks == VOID))
     values = [measure for measure in measures if isinstance(measure, Measure)]
     for measure in values:
@@ -103,6 +108,8 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
             list(relevant),
         ),
         ties={name: tied for name, tied in ranking.tied_recalls(measures).items() if tied.queries},
+        items=len(named),
+        chance=replace(ranking, gallery_size=len(named)).chance(measures),
     )
 
 

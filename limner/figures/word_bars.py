@@ -16,6 +16,8 @@ import torch
 from limner.errors import DataError, SettingsError
 from limner.figures.style import BLUE, FAINT, GREEN, INK, RED, panels, styled
 from limner.inference.trained import TrainedModel
+from limner.inference.word_effects import DEFAULT, METHODS, joined, known_to, within_noise
+from limner.wire import Phrase
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 _BAR = 0.24
 """Inches a bar takes."""
+
+_WITHIN = "#c9ced5"
+"""Bars within noise."""
 
 
 @dataclass(frozen=True)
@@ -58,22 +63,28 @@ def nearest_words(run: TrainedModel, word: str, count: int = 8) -> list[NamedVal
     return [NamedValue(run.tokenizer.entries[place], float(cosines[place])) for place in best]
 
 
-def discriminative_words(run: TrainedModel, image: Path, sentence: str) -> list[NamedValue]:
-    """How far the cosine of a picture and a sentence falls when each word is left out, in the order of the words.
+def word_weights(
+    run: TrainedModel, image: Path, sentence: str, method: str = DEFAULT, *, each_word: bool = False
+) -> list[Phrase]:
+    """How far the cosine of a picture and a sentence falls without each phrase, in the order of the words.
 
-    A negative value: the match is better without it. Words that the model does not know make no difference and are left
-    out of the list. Raises `DataError` for a sentence with fewer than two known words, `ImageError`.
+    `method` is one of `limner.inference.word_effects`, whose default is that of search. With `each_word` words are not
+    joined to phrases; with the method "leave-one-out" these are the discriminative words of Figure 11. Words that the
+    model does not know make no difference and are left out of the list. Raises `DataError` for a sentence with fewer
+    than two known words, `SettingsError` for an unknown method, `ImageError`.
     """
-    known = run.tokenizer.known_words(sentence)
+    if method not in METHODS:
+        raise SettingsError(f"method: expected {', '.join(METHODS)}, got {method[:40]!r}")
+    # The known words alone: the rest of the sentence would stand in one variant and not in the others.
+    known = tuple(run.known_words(sentence))
     if len(known) < 2:
         raise DataError(f"two words that the model knows are needed to leave one out, got {sentence!r}")
-    # From the known words alone, in both: the rest of the sentence would differ in more than one word.
-    without = [" ".join(known[:place] + known[place + 1 :]) for place in range(len(known))]
-    # One batch, of which the first is the whole sentence.
-    cosines = run.encode_texts([" ".join(known), *without]) @ run.encode_images([image])[0]
-    return [
-        NamedValue(word, float(cosines[0] - fallen)) for word, fallen in zip(known, cosines[1:], strict=True)
-    ]
+    design = METHODS[method].design(known, known_to(run))
+    # By the encoder for queries, whose rows do not depend on their neighbours: a difference of two scores is the
+    # word's.
+    variants = run.encode_queries([" ".join(variant) for variant in design.variants])
+    _, phrases = joined(design, variants @ run.encode_images([image])[0], each_word=each_word)
+    return list(phrases)
 
 
 @styled
@@ -96,13 +107,33 @@ def nearest_figure(found: Sequence[tuple[str, Sequence[NamedValue]]]) -> "Figure
     return figure
 
 
+_LOSES = {
+    "leave-one-out": "fall of the cosine without the words",
+    "masked-regression": "mean fall of the cosine without the words",
+    "substitution": "mean fall of the cosine with others of their kind",
+}
+"""The axis by method."""
+
+
 @styled
-def discriminative_figure(values: Sequence[NamedValue], sentence: str) -> "Figure":
-    """A bar a word in the order of the sentence; green where the match falls without it, red where it rises."""
-    figure, (axes,) = panels(width=4.6, height=_BAR * len(values) + 1.1, grid=False)
-    _bars(axes, values, [GREEN if item.value > 0 else RED for item in values])
+def weights_figure(values: Sequence[Phrase], sentence: str, method: str = DEFAULT) -> "Figure":
+    """A bar a phrase in the order of the sentence: green where the match falls without it, red where it rises.
+
+    What lies within noise is grey.
+    """
+    figure, (axes,) = panels(width=6.0, height=_BAR * len(values) + 1.1, grid=False)
+    grey = [within_noise(item) for item in values]
+    colours = [
+        _WITHIN if faint else GREEN if item.weight > 0 else RED
+        for item, faint in zip(values, grey, strict=True)
+    ]
+    _bars(axes, [NamedValue(item.text, item.weight) for item in values], colours)
+    for label, faint in zip(axes.get_yticklabels(), grey, strict=True):
+        if faint:
+            label.set_color(FAINT)
+    axes.margins(y=0.5 / len(values))
     axes.axvline(0, color=FAINT, linewidth=0.8)
-    axes.set_xlabel("fall of the cosine without the word")
+    axes.set_xlabel(_LOSES[method] + ("\ngrey: within noise" if any(grey) else ""))
     axes.set_title(textwrap.fill(" ".join(sentence.split()), 56, max_lines=3), loc="left")
     return figure
 

@@ -17,6 +17,7 @@ from limner.evaluation.minimal_pairs import (
 )
 from limner.evaluation.reranking import First
 from limner.inference.evaluate_run import reranking_of
+from limner.inference.learnt_images import learnt_pictures
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
 
@@ -36,11 +37,14 @@ def bench_run(
 
     A run with a reranker is measured by the reranker's scores, unless `rerank` is 0; R@K re-ranks the first `rerank`,
     or the recipe's number. `progress` is as `evaluate_run` has it. Words that the model does not know are told: a lie
-    in such a word cannot be seen. Raises `SettingsError` for a reranker that the run does not have.
+    in such a word cannot be seen. Raises `SettingsError` for a reranker that the run does not have, and `DataError` for
+    pictures that the run was trained on; those that chose its epoch are counted.
     """
     first = run.rerank if rerank is None else rerank
     if first != 0:
         run.expect_reranker()  # before minutes of encoding
+    # Under "val": a set of one's own may well be of validation pictures, and says in its report that it is.
+    learnt = learnt_pictures(run, pairs.images, pairs.image_names, pairs.name, "val", progress=progress)
     images = run.encode_images(pairs.images, progress=progress and partial(progress, "pictures"))
     texts = run.encode_texts(
         pairs.sentences, check=False, progress=progress and partial(progress, "sentences")
@@ -66,6 +70,7 @@ def bench_run(
             "recipe": described["recipe"]["name"],
             "trained_on": described["data"],
             "seed": described["seed"],
+            "learnt_from": None if learnt is None else learnt.to_dict(),
             "precision": run.encoding.precision,
             "reranked": first,
             "sentences_cut": run.count_truncated(pairs.sentences),

@@ -21,6 +21,7 @@ from limner.evaluation.composed import (
 from limner.evaluation.per_query import QueryValues
 from limner.inference.composing import Inversion
 from limner.inference.evaluations import note_composed
+from limner.inference.learnt_images import learnt_pictures
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
 
@@ -89,7 +90,8 @@ def evaluate_composed(
 
     `choosing` is the split that chooses the weight of the sum; None chooses it on the split that is measured, which
     flatters the sum. The run's folder keeps a line of the report, which says how often the split was measured. Raises
-    `DataError` for a set that keeps its targets back.
+    `DataError` for a set that keeps its targets back, and for pictures that the run has learnt from
+    (`limner.inference.learnt_images.learnt_pictures`).
     """
     if not composed.has_targets:
         # CIRR has a server for its hidden split
@@ -102,6 +104,14 @@ def evaluate_composed(
             f"{composed.source}: split '{composed.split}' comes without its targets, so nothing can be measured here; "
             f"{instead}"
         )
+    learnt = learnt_pictures(
+        run,
+        [image for gallery in composed.galleries for image in gallery.images],
+        [name for gallery in composed.galleries for name in gallery.names],
+        composed.source,
+        composed.split,
+        progress=progress,
+    )
     encoded = encode_composed(run, composed, progress)
     if choosing is None or choosing.fingerprint == composed.fingerprint:
         weight, chosen_on = best_weight(composed, encoded), composed.split
@@ -131,6 +141,7 @@ def evaluate_composed(
             "dataset": composed.source,
             "deviations": list(composed.deviations),
             "split_fingerprint": composed.fingerprint,
+            "learnt_from": None if learnt is None else learnt.to_dict(),
             "model_fingerprint": run.fingerprint,
             "checkpoint": run.path.name,
             "recipe": run.description["recipe"].get("name"),

@@ -21,6 +21,7 @@ from limner.evaluation.explanations import (
     random_figures,
     shares_of_regions,
 )
+from limner.inference.evaluations import note_look
 from limner.inference.learnt_images import digests_of, expect_same_splits, learnt_from
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
@@ -44,7 +45,8 @@ def evaluate_explanations(
     """Measure the methods for words on true pairs of a split, and where a reranker's attention lies.
 
     Of each picture one sentence is drawn, and one of its colour words is replaced by a colour that the picture does not
-    show: the planted word. `truth` says what pictures show. Raises `DataError` for a split without sentences that name
+    show: the planted word. `truth` says what pictures show. The run's folder keeps a line of the look
+    (`limner.inference.evaluations`). Raises `DataError` for a split without sentences that name
     a colour, and what `limner.inference.learnt_images.learnt_from` raises.
     """
     expect_same_splits(dataset, run.description)
@@ -74,6 +76,12 @@ def evaluate_explanations(
     figures = {name: method_figures(own, clusters) for name, own in answers.items()}
     sizes = [len(pair.lie) for pair in asked if pair.lie]
     points = _points(run, sample, known_of, asked, clusters.tolist(), progress)
+    looks, problem = note_look(run, dataset, split, "explanations")
+    provenance = _provenance(run, dataset, None if learnt is None else learnt.to_dict(), seed)
+    provenance |= {
+        "evaluations_of_split": looks,
+        **({"evaluations_problem": problem} if problem else {}),
+    }
     return ExplanationReport(
         split=split,
         counts={
@@ -87,7 +95,7 @@ def evaluate_explanations(
         },
         passes={name: passes for name, (_, passes) in figures.items()},
         attention=pointing_figures(points),
-        provenance=_provenance(run, dataset, None if learnt is None else learnt.to_dict(), seed),
+        provenance=provenance,
     )
 
 

@@ -17,11 +17,14 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from limner.data.records import Dataset
 from limner.errors import DataError
 from limner.evaluation.composed import ComposedReport
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First
 from limner.inference.checkpoint import read_description, write_text
+from limner.inference.provenance import versions
+from limner.inference.trained import TrainedModel
 from limner.sealed_json import KEY, digest_of_values, opened
 
 FILE = "evaluations.jsonl"
@@ -66,6 +69,28 @@ def note_composed(report: ComposedReport, run: Path) -> ComposedReport:
     count, problem = _note(line, run)
     said = {"evaluations_problem": problem} if problem else {}
     return replace(report, provenance={**report.provenance, "evaluations_of_split": count, **said})
+
+
+def note_look(run: TrainedModel, dataset: Dataset, split: str, what: str) -> tuple[int | None, str]:
+    """Add a look at a split that is no ranking, e.g. at explanations, and say how often the split was looked at.
+
+    The number is None where it is not known, and the text is the problem with the log, "" without one. Lines have a
+    split of their own, e.g. "explanations test".
+    """
+    described = run.description
+    line = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        # as of composed queries: `summarise` reads lines by their split
+        "split": f"{what} {split}",
+        "protocol": what,
+        "split_fingerprint": dataset.fingerprint,
+        "model_fingerprint": run.fingerprint,
+        "checkpoint": run.path.name,
+        "recipe": described["recipe"].get("name"),
+        "seed": described.get("seed"),
+        "versions": versions(),
+    }
+    return _note(line, run.path)
 
 
 def _note(line: Mapping[str, Any], run: Path) -> tuple[int | None, str]:

@@ -6,7 +6,8 @@ bytes: an image that was saved again, resized or stripped of its metadata is not
 scene. What the published weights that training started from have seen is not known either.
 """
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from limner.data.splits import split_source
 from limner.errors import DataError
 from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint
 from limner.inference.trained import TrainedModel, checkpoint_path
+from limner.types import ImageSource
 
 COMPARED = "pictures compared"
 """Name of the comparison where progress is reported."""
@@ -132,14 +134,61 @@ def learnt_from(
         chosen &= ~_among(content, _content(dataset, ("train", "val"), progress))
     if fitting:
         moved |= trained & own
-    for found, what in ((moved, "was trained on"), (chosen, "was selected on")):
-        if found.any():
-            example = dataset.records[int(np.flatnonzero(found)[0])].image
-            raise DataError(
-                f"{dataset.source}: by their content, the run {what} {found.sum()} of these {len(content)} pictures, "
-                f"e.g. {example.name}; take pictures that are new to it, or the splits that it was trained with"
-            )
+    _refuse(dataset.source, moved, chosen, lambda row: dataset.records[row].image.name)
     return LearntFrom(len(content), int(trained.sum()), int(selected.sum()), knows_what_it_learnt(run))
+
+
+def learnt_pictures(
+    run: TrainedModel,
+    images: Sequence[ImageSource],
+    names: Sequence[str],
+    source: str,
+    split: str,
+    *,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> LearntFrom | None:
+    """The same for a set that is no dataset: composed queries, minimal pairs. A file of several galleries counts once.
+
+    In the split "train" pictures are only counted, in "val" those that chose the epoch are; any other split holds none.
+    Pictures that are no files and no bytes of files are left out. Raises `DataError`, and `ImageError` for a picture
+    that cannot be read.
+    """
+    if TRAINED_ON not in run.learnt:
+        return None
+    files = [row for row, image in enumerate(images) if isinstance(image, str | Path)]
+    known = [row for row, image in enumerate(images) if isinstance(image, bytes)]
+    of_files = image_digests(
+        [Path(str(images[row])) for row in files], progress=progress and partial(progress, COMPARED)
+    )
+    of_bytes = [word_of(hashlib.sha256(image).hexdigest()) for image in images if isinstance(image, bytes)]
+    content, first = np.unique(
+        np.concatenate([words(of_files), np.array(of_bytes, np.int64)]), return_index=True
+    )
+    trained = _among(content, run.learnt[TRAINED_ON].numpy())
+    selected = _among(content, run.learnt[SELECTED_ON].numpy())
+    rows = np.array(files + known, np.int64)[first]
+    _refuse(
+        source,
+        trained & (split != "train"),
+        selected & (split not in ("train", "val")),
+        lambda row: names[int(rows[row])],
+    )
+    return LearntFrom(len(content), int(trained.sum()), int(selected.sum()), knows_what_it_learnt(run))
+
+
+def _refuse(
+    source: str,
+    trained: Bool[np.ndarray, " images"],
+    selected: Bool[np.ndarray, " images"],
+    name_of: Callable[[int], str],
+) -> None:
+    for found, what in ((trained, "was trained on"), (selected, "was selected on")):
+        if found.any():
+            raise DataError(
+                f"{source}: by their content, the run {what} {found.sum()} of these {len(found)} pictures, "
+                f"e.g. {name_of(int(np.flatnonzero(found)[0]))}; take pictures that are new to it, or the splits that "
+                "it was trained with"
+            )
 
 
 def expect_same_splits(dataset: Dataset, described: Mapping[str, Any]) -> None:

@@ -17,8 +17,9 @@ from typing import Final, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float
 
-from limner.data.word_kinds import EMPTY, others_of_kind
+from limner.data.word_kinds import EMPTY, others_of_kind, phrases_of
 from limner.types import Encoder
+from limner.wire import Phrase
 
 Words = tuple[str, ...]
 
@@ -190,6 +191,37 @@ METHODS: Final[Mapping[str, WordMethod]] = {
 # best of the three by each measure of `limner evaluate --explanations` (docs/log/2026-11-24.md)
 DEFAULT: Final = "masked-regression"
 """The method of search, server and library."""
+
+
+def joined(
+    design: Design, scores: Float[np.ndarray, " variants"], *, each_word: bool = False
+) -> tuple[tuple[float, ...], tuple[Phrase, ...]]:
+    """Effects of the words, and those of phrases with their noise; with `each_word` every word is a phrase by itself.
+
+    `scores` are those of the design's variants.
+    """
+    words = design.variants[0]
+    spans = [(place, place + 1) for place in range(len(words))] if each_word else phrases_of(words)
+    groups = np.zeros((len(spans), len(words)), dtype=bool)
+    for row, (start, stop) in zip(groups, spans, strict=True):
+        row[start:stop] = True
+    weights = design.matrix @ scores
+    # of the sum and not the sum of theirs: coefficients of a regression depend on each other
+    noise = design.noise(scores, groups)
+    phrases = tuple(
+        Phrase(
+            text=" ".join(words[start:stop]),
+            weight=float(weights[start:stop].sum()),
+            noise=None if noise is None else float(noise[number]),
+        )
+        for number, (start, stop) in enumerate(spans)
+    )
+    return tuple(weights.tolist()), phrases
+
+
+def within_noise(phrase: Phrase) -> bool:
+    """True if a phrase's weight says nothing; False also where its noise is not known."""
+    return phrase.noise is not None and abs(phrase.weight) <= phrase.noise
 
 
 def known_to(encoder: Encoder) -> Callable[[str], bool]:

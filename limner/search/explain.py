@@ -4,17 +4,15 @@ import io
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
 from PIL import Image
 
 from limner.data.transforms import WHOLE, Crop, ImageSettings, crop_of
-from limner.data.word_kinds import phrases_of
 from limner.errors import ChangedPictureError, ImageError, SettingsError
-from limner.inference.word_effects import DEFAULT, METHODS, Design, known_to
+from limner.inference.word_effects import DEFAULT, METHODS, Design, joined, known_to
 from limner.search.image_files import open_unchanged
 from limner.search.store_files import StoreFiles
 from limner.types import Encoder, RegionFeatures, Reranker, RerankScores
-from limner.wire import Attention, Explanation, Hit, Phrase, WordMethodName
+from limner.wire import Attention, Explanation, Hit, WordMethodName
 
 
 def explanation(
@@ -42,7 +40,7 @@ def explanation(
     # in one batch, by the encoder for queries: its rows do not depend on their neighbours, so a difference of two
     # scores is the word's and not that of the rounding
     scores = encoder.encode_queries([text, *(" ".join(variant) for variant in design.variants)]) @ vector
-    weights, phrases = _weights(words, design, scores[1:]) if words[1:] else (None, ())
+    weights, phrases = joined(design, scores[1:]) if words[1:] else (None, ())
     attention, confidence = None, None
     regions = None if reranker is None else _regions(encoder, reranker, files, key)
     if reranker is not None and regions is not None:
@@ -60,28 +58,6 @@ def explanation(
         confidence=confidence,
         unknown=tuple(encoder.unknown_words(text)),
     )
-
-
-def _weights(
-    words: tuple[str, ...], design: Design, scores: Float[np.ndarray, " variants"]
-) -> tuple[tuple[float, ...], tuple[Phrase, ...]]:
-    """Weights of words, and of phrases with their noise."""
-    spans = phrases_of(words)
-    groups = np.zeros((len(spans), len(words)), dtype=bool)
-    for row, (start, stop) in zip(groups, spans, strict=True):
-        row[start:stop] = True
-    weights = design.matrix @ scores
-    # of the sum and not the sum of theirs: coefficients of a regression depend on each other
-    noise = design.noise(scores, groups)
-    phrases = tuple(
-        Phrase(
-            text=" ".join(words[start:stop]),
-            weight=float(weights[start:stop].sum()),
-            noise=None if noise is None else float(noise[number]),
-        )
-        for number, (start, stop) in enumerate(spans)
-    )
-    return tuple(weights.tolist()), phrases
 
 
 def _regions(encoder: Encoder, reranker: Reranker, files: StoreFiles, key: str) -> RegionFeatures | None:

@@ -32,6 +32,7 @@ def test_a_run_and_its_embeddings_have_the_same_figures(
     assert ran.code == 0, ran.err
     assert "binding" in ran.out
     assert "upper colour" in ran.out
+    assert "chance: image → text R@1" in " ".join(ran.out.split())
     # toys know few words of people, and are told so
     assert "does not know" in ran.err
     assert "and cannot see the lie" in ran.err

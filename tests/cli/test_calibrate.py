@@ -50,9 +50,9 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
     assert checked.code == 0, checked.err
     assert "· test, fitted on val" in checked.out
     assert "written" not in checked.out
-    told = CalibrationReport.model_validate_json(
-        limner("calibrate", run, *data, "--check", "test", "--json").out
-    )
+    again = limner("calibrate", run, *data, "--check", "test", "--json")
+    assert "evaluated on this split 2 times; choose nothing by it" in again.err
+    told = CalibrationReport.model_validate_json(again.out)
     assert (told.split, told.pictures, told.file) == ("test", 36, None)
     assert told.reliability.keys() == {"embedding"}
     assert (run / "calibration.json").read_bytes() == written

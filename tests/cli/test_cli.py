@@ -311,8 +311,13 @@ def test_evaluate_on_several_sets(limner: Limner, pictures: Path, toy_run: Path,
     sources = (f"folder:{pictures}", f"folder:{other}")
     report = tmp_path / "report.json"
     found = limner("evaluate", toy_run, "--on", ",".join(sources), "--report", report)
+    said = " ".join(found.out.split())
+    # a line of each set: the gallery is another
+    assert said.count("chance: image → text R@1") == 2
+    assert "100 whatever the model, the gallery being so small" in said
     assert found.code == 0, found.err
-    assert found.out.count("text → image") == 2
+    rows = [line for line in found.out.splitlines() if "text → image" in line and "chance" not in line]
+    assert len([line for line in rows if "│" in line]) == 2
     written = json.loads(report.read_text(encoding="utf-8"))
     assert list(written["datasets"]) == list(sources)
     for source, measured in written["datasets"].items():

@@ -1,4 +1,5 @@
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -41,6 +42,8 @@ def test_every_figure_is_drawn(
         assert drawn.code == 0, drawn.err
         assert drawn.out.strip() == str(file)
         assert file.read_text(encoding="utf-8").lstrip().startswith("<?xml")
+    drawn = limner("figure", "ranks", *figures["ranks"], "--out", tmp_path / "again.svg")
+    assert re.search(r"evaluated on this split \d+ times; choose nothing by it", drawn.err)
     told = limner("figure", "attention", *figures["attention"], "--out", file, "--json").out
     assert FigureFiles.model_validate_json(told).files == (file,)
     refused(

@@ -41,6 +41,8 @@ def test_arrays_are_measured_and_written_as_trec_runs_that_give_the_same(
         assert measured.code == 0
         found = json.loads(again.read_text(encoding="utf-8"))
         assert found["values"] == pytest.approx(whole[direction])
+        assert found["chance"] == pytest.approx(whole["chance"][direction])
+        assert f"chance: R@1 {found['chance']['R@1']:.1f}" in " ".join(measured.out.split())
         assert found["curves"]["PR-curve"]["precision"] == pytest.approx(
             whole["curves"][direction]["PR-curve"]["precision"]
         )
@@ -50,6 +52,16 @@ def test_arrays_are_measured_and_written_as_trec_runs_that_give_the_same(
 def test_folds_and_cosine(limner: Limner, arrays: Path) -> None:
     assert limner("score", arrays, "--folds", 3, "--cosine").code == 0
     refused(limner("score", arrays, "--folds", 4), "6 images cannot be cut into 4 equal folds")
+
+
+def test_tiny_embeddings_are_refused_and_measured_by_cosine(limner: Limner, arrays: Path) -> None:
+    with np.load(arrays) as opened:
+        found = dict(opened)
+    for name in ("images", "sentences"):
+        found[name] = (found[name] * 1e-30).astype(np.float32)
+    np.savez(arrays, **found)
+    refused(limner("score", arrays), "products vanish")
+    assert limner("score", arrays, "--cosine").code == 0
 
 
 def test_trec_runs_are_of_cosines_when_the_report_is(limner: Limner, arrays: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from limner.evaluation.ranking import (
     rank_scores,
 )
 from limner.evaluation.relevance import Relevance
-from limner.evaluation.scores import BINS, Overlap
+from limner.evaluation.scores import BINS, Overlap, of_embeddings
 from tests.reference.ranking import average_precision, first_match_rank, match_ranks, overlap
 
 MAP = MeanAveragePrecision()
@@ -165,6 +165,21 @@ def test_products_that_overflow_are_refused() -> None:
     with pytest.raises(DataError, match="overflow"):
         rank_embeddings(rows, rows, Relevance.from_groups([0, 1], [0, 1]))
     assert first_match_ranks(rows.astype(np.float64), rows, [0, 1], [0, 1]).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(np.float32, 1e-30), (np.float64, 1e-170)])
+def test_products_that_vanish_are_refused(dtype: type, size: float) -> None:
+    rows: np.ndarray = np.eye(3, 4, dtype=dtype)
+    tiny: np.ndarray = (rows * size).astype(dtype)
+    for queries in (tiny, np.vstack([rows[:2], tiny[2:]])):
+        with pytest.raises(DataError, match="L2-normalise"):
+            of_embeddings(queries, tiny)
+    # a row of zeros has no product that could be lost, and one small row of a gallery none that could decide
+    of_embeddings(np.vstack([rows[:2], rows[2:] * 0]), np.vstack([rows[:2], tiny[2:]]))
+    of_embeddings(rows * 0, rows * 0)
+    # float64 holds what float32 does not
+    if dtype is np.float32:
+        of_embeddings(tiny.astype(np.float64), tiny.astype(np.float64))
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:

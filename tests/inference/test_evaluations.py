@@ -1,6 +1,7 @@
 """The log of evaluations in a run's folder, and what seeds add up to."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from limner.data.records import Dataset
 from limner.errors import DataError
 from limner.evaluation.report import Report
+from limner.inference import load_model
 from limner.inference.checkpoint import write_checkpoint
-from limner.inference.evaluations import FILE, noted, summarise
+from limner.inference.evaluate_run import evaluate_run
+from limner.inference.evaluations import FILE, note_look, noted, summarise
 from limner.sealed_json import sealed
 
 
@@ -64,6 +68,22 @@ def test_each_look_at_a_split_is_counted(tmp_path: Path) -> None:
     (summary,) = summarise([tmp_path / "run"])
     assert (summary.looks, len(summary.problems)) == (4, 1)
     assert "evaluations.jsonl: line 5 was cut off" in summary.problems[0]
+
+
+def test_looks_that_are_no_ranking_count_and_are_no_figures(
+    toys: Dataset, toy_run: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(toy_run, tmp_path / "run")
+    (folder / FILE).unlink(missing_ok=True)
+    run, test = load_model(folder, device="cpu"), toys.split("test")
+    assert note_look(run, test, "test", "explanations") == (1, "")
+    assert note_look(run, test, "test", "calibration") == (2, "")
+    assert note_look(run, toys.split("val"), "val", "calibration") == (1, "")
+    with pytest.raises(DataError, match="no evaluation of split 'test'"):
+        summarise([folder])
+    assert evaluate_run(run, test, "test").provenance["evaluations_of_split"] == 3
+    (summary,) = summarise([folder])
+    assert summary.looks == 1
 
 
 def test_a_folder_that_cannot_be_written_keeps_the_figures(tmp_path: Path) -> None:

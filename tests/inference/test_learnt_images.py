@@ -15,13 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from limner.data.composed import ComposedGallery, ComposedSet, Triplet
+from limner.data.minimal_pairs import MinimalPair, PairSet
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset, Record
 from limner.data.splits import assign_splits
 from limner.errors import CheckpointError, DataError
 from limner.inference import load_model
+from limner.inference.bench_run import bench_run
 from limner.inference.calibration import calibrate_run
 from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint, write_checkpoint
+from limner.inference.evaluate_composed import evaluate_composed
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.learnt_images import knows_what_it_learnt, learnt_from, learnt_tensors, named_by
 from limner.inference.trained import RUN_FILE, STATE_FILE, TrainedModel, checkpoint_path
@@ -177,6 +181,58 @@ def test_an_image_that_was_saved_again_is_not_found(toys: Dataset, run: TrainedM
     found = learnt_from(run, _set_of([(tmp_path / "again.bmp", "test")]))
     assert found is not None
     assert found.trained_on == 0
+
+
+def test_composed_queries_about_pictures_that_were_learnt_from_are_refused(
+    toys: Dataset, run: TrainedModel
+) -> None:
+    def of(pictures: str, split: str) -> ComposedSet:
+        images = tuple(record.image for record in toys.split(pictures).records)
+        triplets = (Triplet("1", 0, "in red", (1,)),)
+        names = tuple(image.name for image in images)
+        # CIRR's form has pictures in several galleries or splits; a file counts once
+        galleries = [ComposedGallery(name, names, images, triplets, len(images)) for name in ("a", "b")]
+        return ComposedSet("cirr:mine", split, "cirr", tuple(galleries))
+
+    count = len(toys.split("train"))
+    for split in ("val", "test", "test1"):
+        with pytest.raises(
+            DataError, match=f"cirr:mine: .* was trained on {count} of these {count} pictures"
+        ):
+            evaluate_composed(run, None, of("train", split), None)
+    with pytest.raises(DataError, match="was selected on"):
+        evaluate_composed(run, None, of("val", "test"), None)
+    for pictures, split, found in (("train", "train", (count, 0)), ("test", "test", (0, 0))):
+        measured = evaluate_composed(run, None, of(pictures, split), None).provenance["learnt_from"]
+        assert (measured["trained_on"], measured["selected_on"]) == found
+    chosen = evaluate_composed(run, None, of("val", "val"), None).provenance["learnt_from"]
+    assert (chosen["trained_on"], chosen["selected_on"]) == (0, len(toys.split("val")))
+
+
+@pytest.mark.parametrize("as_bytes", [True, False])
+def test_minimal_pairs_of_pictures_that_were_trained_on_are_refused(
+    toys: Dataset, run: TrainedModel, as_bytes: bool
+) -> None:
+    def of(split: str) -> PairSet:
+        paths = [record.image for record in toys.split(split).records[:2]]
+        return PairSet(
+            name="mine",
+            version="1",
+            images=[path.read_bytes() for path in paths] if as_bytes else paths,
+            image_names=[path.name for path in paths],
+            image_groups=[0, 1],
+            sentences=["a red square", "a blue square"],
+            sentence_groups=[0, 1],
+            pairs=[MinimalPair("colour", "", 0, 0, 0, 0, 1)],
+            kinds={"colour": "another colour"},
+        )
+
+    with pytest.raises(
+        DataError, match=r"mine: by their content, the run was trained on 2 of these 2 .*\.png"
+    ):
+        bench_run(run, of("train"))
+    counted = {split: bench_run(run, of(split)).provenance["learnt_from"] for split in ("val", "test")}
+    assert [(one["trained_on"], one["selected_on"]) for one in counted.values()] == [(0, 2), (0, 0)]
 
 
 def test_a_run_without_digests_is_evaluated_and_says_so(toys: Dataset) -> None:

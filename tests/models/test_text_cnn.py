@@ -1,3 +1,5 @@
+import inspect
+from collections.abc import Mapping
 from typing import Literal
 
 import pytest
@@ -5,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from limner.models.dual_path import DualPathSettings
 from limner.models.text_cnn import (
     TextBlock,
     TextCNN,
@@ -12,6 +15,7 @@ from limner.models.text_cnn import (
     WordConv,
     join_neighbours,
 )
+from limner.recipes import RECIPES, get_recipe
 from tests.reference.text_path import plain_blocks
 
 
@@ -202,20 +206,54 @@ def test_the_filters_see_the_first_places_of_a_row(text_blocks: str, seen: int) 
         assert same == (place >= seen), place
 
 
-@pytest.mark.parametrize(("text_blocks", "share"), [("paper", 0.122), ("released", 0.026)])
-def test_words_that_the_position_shift_takes_out_of_sight(text_blocks: str, share: float) -> None:
-    """Of ten words in 32 places, with every place for its first word from 0 to 22 as likely, as `lay_out` has it."""
-    encoder = _small(text_blocks=text_blocks).eval()
-    rows = torch.stack([F.pad(torch.arange(1, 11), (place, 22 - place)) for place in range(23)])
+def _unread(text_blocks: str, words: int, count: int) -> float:
+    """The share of a sentence's words that are never read, with every place for its first word as likely.
+
+    As `lay_out` has it: from 0 to the places that are left.
+    """
+    encoder = _small(text_blocks=text_blocks, words=words).eval()
+    left = words - count
+    rows = torch.stack(
+        [F.pad(torch.arange(1, count + 1), (place, left - place)) for place in range(left + 1)]
+    )
     hidden = 0
     with torch.no_grad():
         whole = encoder(rows)
-        for word in range(1, 11):
+        for word in range(1, count + 1):
             changed = encoder(torch.where(rows == word, 50, rows))
             hidden += int((changed == whole).all(dim=1).sum())
-    assert hidden / rows.count_nonzero() == pytest.approx(share, abs=0.0005)
+    return hidden / int(rows.count_nonzero())
+
+
+@pytest.mark.parametrize(("text_blocks", "share"), [("paper", 0.122), ("released", 0.026)])
+def test_words_that_the_position_shift_takes_out_of_sight(text_blocks: str, share: float) -> None:
+    assert _unread(text_blocks, 32, 10) == pytest.approx(share, abs=0.0005)
     described = " ".join((TextCNNSettings.model_fields["text_blocks"].description or "").split())
     assert "12 % or 2.6 % of the words" in described
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "shares"),
+    [
+        ("dual-path", 32, {10: "12 % of the words of a sentence of ten"}),
+        ("dual-path-flickr8k", 32, {10: "12 % of the words of a sentence of ten"}),
+        ("dual-path-cuhk-pedes", 56, {23: "3.6 % of the words of a sentence of 23", 10: "6 % of one of ten"}),
+        ("dual-path-people", 40, {23: "6.8 % of the words of a sentence of 23", 10: "9 % of one of ten"}),
+    ],
+)
+def test_recipes_say_the_share_of_words_that_is_never_read(
+    recipe: str, words: int, shares: Mapping[int, str]
+) -> None:
+    built = get_recipe(recipe)
+    assert isinstance(built.model, DualPathSettings)
+    assert (built.model.text.words, built.model.text.text_blocks) == (words, "paper")
+    assert all(stage.position_shift for stage in built.stages)
+    said = " ".join((inspect.getdoc(RECIPES[recipe].load()) or "").split())
+    for count, told in shares.items():
+        assert told in said
+        percent = float(told.split(" %")[0])
+        digits = 1 if "." in told.split(" %")[0] else 0
+        assert round(100 * _unread("paper", words, count), digits) == percent
 
 
 def test_still_start_leaves_the_shortcuts_alone() -> None:
