@@ -206,7 +206,7 @@ def hgan_flickr8k() -> Recipe:
                 epochs=6,
                 batch=64,
                 sentences="one",
-                losses=(contrastive, Levels()),
+                losses=(contrastive, Levels(word=0.1, phrase=0.1)),
                 validate_every=2,
             ),
         ),
