@@ -172,7 +172,9 @@ def hgan_flickr8k() -> Recipe:
 
     Departures: MobileNetV2 in place of ResNet-50, on pictures of 224×224, whose map of 7×7 gives 3×3 regions; MiniLM in
     place of BERT-base; the contrastive loss in place of Eq. 10 and 11, since each picture is a class of its own; soft
-    attention (Eq. 3) in place of Gumbel top-k, as in `hgan-people`; AdamW, cosine; a hub correction.
+    attention (Eq. 3) in place of Gumbel top-k, as in `hgan-people`; AdamW, cosine; a hub correction. Words and phrases
+    do not help here yet, so nothing is re-ranked: on validation (seed 0) the embedding has R@1 image→text / text→image
+    30.6 / 19.5, and with its first 20 re-ranked 17.7 / 13.1.
     `limner train hgan-flickr8k --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`, and where no hub can
     be reached `--set model.text.bert.model=FOLDER` (docs/models.md).
     """
@@ -185,8 +187,6 @@ def hgan_flickr8k() -> Recipe:
         frozen=("backbone", "bert"),
         losses=(contrastive,),
         optimiser=stage.optimiser.replace(rate=0.0005),
-        # Judged once, at its end: words and phrases, which score as well, have learnt nothing yet.
-        validate_every=3,
     )
     return birds.replace(
         name="hgan-flickr8k",
@@ -208,9 +208,8 @@ def hgan_flickr8k() -> Recipe:
                 batch=64,
                 sentences="one",
                 losses=(contrastive, Levels(word=0.1, phrase=0.1)),
-                validate_every=2,
             ),
         ),
-        rerank=20,
+        rerank=0,
         select="rsum",
     )

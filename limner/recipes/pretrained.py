@@ -30,7 +30,8 @@ def minilm_flickr8k() -> Recipe:
     word of which no training caption speaks keeps its place among its neighbours, and each sentence passes through it
     once. Stage 1 learns the two layers by the contrastive loss; stage 2 the last four layers of the CNN, too, by the
     ranking loss (hardest negative of the batch, margin 0.2), with all sentences of 128 pictures in a batch, and keeps
-    an average of the weights. What is near to every query is held back (`model.hub_correction`).
+    an average of the weights. What is near to every query is held back (`model.hub_correction`). Twenty minutes on one
+    thread; Flickr8k test R@1 image→text / text→image 33.8 / 25.5, after stage 1 29.5 / 22.5 (means of seeds 0, 1, 2).
     `limner train minilm-flickr8k --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`, and where no hub can
     be reached `--set model.text.model=FOLDER` (docs/models.md).
     """
