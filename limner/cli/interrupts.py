@@ -5,7 +5,7 @@ being loaded, it ends the process with an abort; raised in a weak reference's ca
 them, Python drops it and goes on; raised in `exec`, it comes out as an ImportError of the library that it hit. So among
 imports an interrupt waits for their end, seconds at most, and everywhere else it is a `KeyboardInterrupt` at once.
 
-Libraries drop it elsewhere, too: pydantic takes any exception of an `isinstance` for a no. So it is raised again until
+Libraries drop it elsewhere, too: pydantic takes it for a no in some of its `isinstance` checks. So it is raised again until
 it is on its way out: limner catches it nowhere but at the boundary of the command line.
 """
 
@@ -22,6 +22,7 @@ _RETRY_S = 0.02
 _DROPPED_S = 0.2
 
 _waiting: list[threading.Timer] = []
+# the one whose time has come: its interrupt is told from a person's by it
 _due: list[threading.Timer] = []
 # a timer whose time has come either interrupts before `_forget` or not at all; the handler may run inside of `_forget`
 _lock = threading.RLock()

@@ -86,14 +86,12 @@ class HubCorrection(nn.Module):
 
     def of_images(self, unit: Float[Tensor, "images dim"]) -> Float[Tensor, "images _more"]:
         """Unit embeddings of images with their correction."""
-        behind = self._coordinates(unit, self._kept(1), self.means[0])
-        correction, constant, rest, nothing = behind
+        correction, constant, rest, nothing = self._coordinates(unit, self._kept(1), self.means[0])
         return self._joined(unit, correction, constant, rest, nothing)
 
     def of_texts(self, unit: Float[Tensor, "sentences dim"]) -> Float[Tensor, "sentences _more"]:
         """Unit embeddings of sentences with their correction."""
-        behind = self._coordinates(unit, self._kept(0), self.means[1])
-        correction, constant, rest, nothing = behind
+        correction, constant, rest, nothing = self._coordinates(unit, self._kept(0), self.means[1])
         return self._joined(unit, constant, correction, nothing, rest)
 
     def _kept(self, number: int) -> Tensor:

@@ -222,7 +222,7 @@ except KeyboardInterrupt:
 
 
 def _drop_ctrl_c(then_wait_s: float = 0) -> None:
-    """As pydantic does in places: Ctrl-C comes while it asks for an `isinstance`, and it takes that for a no."""
+    """As pydantic does in places, where it asks for an `isinstance`."""
     with suppress(BaseException):
         signal.raise_signal(signal.SIGINT)
     time.sleep(then_wait_s)
