@@ -5,8 +5,8 @@ being loaded, it ends the process with an abort; raised in a weak reference's ca
 them, Python drops it and goes on; raised in `exec`, it comes out as an ImportError of the library that it hit. So among
 imports an interrupt waits for their end, seconds at most, and everywhere else it is a `KeyboardInterrupt` at once.
 
-Libraries drop it elsewhere, too: pydantic takes it for a no in some of its `isinstance` checks. So it is raised again until
-it is on its way out: limner catches it nowhere but at the boundary of the command line.
+Libraries drop it elsewhere, too: pydantic takes it for a no in some of its `isinstance` checks. So it is raised again
+until it is on its way out: limner catches it nowhere but at the boundary of the command line.
 """
 
 import signal
