@@ -4,6 +4,8 @@ Each message says what was expected, what came, and the next step, in one line. 
 limner and keeps its stack trace.
 """
 
+from typing import Literal
+
 
 def install_hint(extra: str) -> str:
     """Name the commands that install an extra."""
@@ -34,8 +36,17 @@ class CheckpointError(LimnerError):
     """A run folder or weight file is missing, damaged, or belongs to another model."""
 
 
+StoreTrouble = Literal["missing", "forbidden", "disk", "full", "damaged", "model", "other"]
+"""Causes of a `StoreError`: the folder is not there, the system forbids it, the disk or network fails, the disk is
+full, what lies there is damaged, it is a store of another model, anything else."""
+
+
 class StoreError(LimnerError):
-    """A search store is missing, damaged, or bound to another model."""
+    """A search store is missing, damaged, or bound to another model; `trouble` says which of these."""
+
+    def __init__(self, message: str, trouble: StoreTrouble = "other") -> None:
+        super().__init__(message)
+        self.trouble = trouble
 
 
 # a StoreError to whoever catches that; the server answers 404 to it in place of 503

@@ -1,4 +1,6 @@
-"""The reports of what is done with a store: its checking, its repair, and an erasure."""
+"""The reports of what is done with a store: its checking, its repair, an erasure, and a server's probes of it."""
+
+from typing import Literal
 
 from limner.wire import ResponseModel
 
@@ -192,3 +194,33 @@ class ErasureReport(ResponseModel):
             found=(),
             dry_run=True,
         )
+
+
+ProbeName = Literal["store", "model", "writer", "uploads", "audit"]
+"""Parts that a server needs in order to answer."""
+
+
+class ProbeReport(ResponseModel):
+    """The last result of one of a server's probes."""
+
+    name: ProbeName
+    """`store`: it can be read; `model`: it answers; `writer`, `uploads`, `audit`: there can be written."""
+
+    reason: str | None
+    """The reason why it is not ready; null = it is."""
+
+    took_ms: float | None
+    """Milliseconds that the last probe took; null before the first one has ended."""
+
+    age_seconds: float | None
+    """Seconds since the last probe ended; null before the first one has ended."""
+
+
+class Readiness(ResponseModel):
+    """A server that is ready to answer searches."""
+
+    status: Literal["ok"] = "ok"
+    """Always "ok": a server that is not ready answers 503."""
+
+    probes: tuple[ProbeReport, ...]
+    """Each probe that the server makes."""

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -96,6 +96,31 @@ def serve_command(
             help="From so many pictures on, a graph proposes what is scored (needs limner[approximate]).",
         ),
     ] = None,
+    probe_interval: Annotated[
+        float,
+        typer.Option(min=0.1, help="Seconds between two probes of store and model; /readyz tells of them."),
+    ] = 5,
+    probe_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Seconds after which a probe counts as failed; without it, 10 more than --query-seconds.",
+        ),
+    ] = None,
+    drain_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Seconds in which a server that stops still takes requests; /readyz says 503."
+        ),
+    ] = 0,
+    log_format: Annotated[
+        Literal["text", "json"],
+        typer.Option(help="Lines of the log on stderr: text, or JSON for a program that collects them."),
+    ] = "text",
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        typer.Option(help="Least level of a line in the log; info has a line for each request."),
+    ] = "warning",
     behind_proxy: Annotated[
         str | None,
         typer.Option(help="Address of a reverse proxy; its X-Forwarded-For header names the client."),
@@ -114,6 +139,7 @@ def serve_command(
         from limner.server.app import create_app
         from limner.server.connections import Server
         from limner.server.listening import listen, url_of
+        from limner.server.log_lines import log_to
         from limner.server.settings import ServerSettings
     except ModuleNotFoundError as error:
         # a module of ours that is missing is a bug and no missing extra
@@ -159,6 +185,9 @@ def serve_command(
             answer_seconds=answer_seconds,
             max_connections=max_connections,
             client_connections=client_connections,
+            probe_interval=probe_interval,
+            probe_limit=probe_limit,
+            drain_seconds=drain_seconds,
             docs=docs,
             rate=rate,
             # a page of results asks for a thumbnail of each hit at once; at least 1 where there is no limit
@@ -170,6 +199,8 @@ def serve_command(
         app = create_app(opened, settings)
 
         server = Server(app, settings, behind_proxy)
+        # behind `Server`, where uvicorn sets up loggers of its own
+        log_to(lines=log_format, level=log_level)
         if not is_loopback(host) and behind_proxy is None:
             err.print(
                 "without a TLS proxy before it, others on the network can read the token and the answers"

@@ -133,7 +133,8 @@ class Commits:
             record = Record(_state(values["done"]), None if pending is None else _state(pending), before)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise StoreError(
-                f"{self._store}: {self.path.name} is damaged; repair the store with `limner store repair`"
+                f"{self._store}: {self.path.name} is damaged; repair the store with `limner store repair`",
+                "damaged",
             ) from None
         if self.owner and owner != self.owner:
             raise ForeignTableError(
@@ -141,6 +142,13 @@ class Commits:
                 "files with it"
             )
         return record
+
+    def changed_at(self) -> float | None:
+        """Time of the last commit in seconds since 1970; None before the first one. Raises `OSError`."""
+        try:
+            return float(self.path.stat().st_mtime)
+        except FileNotFoundError:
+            return None
 
     def write(self, record: Record) -> None:
         """Write the record as a whole or not at all."""

@@ -20,6 +20,7 @@ from limner.search.query import TEXT_WEIGHT, Query
 from limner.search.ranking import Ranking, best_of_identities, best_of_near_duplicates
 from limner.search.sentences import SentenceTable
 from limner.search.snapshot import Snapshot, check_time, top
+from limner.search.stage_times import timed
 from limner.search.store_files import StoreFiles
 from limner.types import Encoder, Reranker
 from limner.wire import (
@@ -256,11 +257,14 @@ class Engine:
         texts = {number: text for number, text in texts.items() if number not in failed}
         # encode_queries: in bf16 a row of a product depends on the number of rows. Of 256 queries by 64 clients one had
         # another order, and scores differed by 6e-4; in fp32 none and 8e-7 (docs/log/2026-11-22.md)
-        of_texts = (
-            dict(zip(texts, self.encoder.encode_queries(list(texts.values())), strict=True)) if texts else {}
-        )
+        of_texts: dict[int, np.ndarray] = {}
+        if texts:
+            with timed("encode"):
+                of_texts = dict(zip(texts, self.encoder.encode_queries(list(texts.values())), strict=True))
         # one by one: in bf16 an embedding depends on how many are encoded together
-        stored |= {number: self.encoder.encode_pixels(pixels[None])[0] for number, pixels in pictures.items()}
+        for number, pixels in pictures.items():
+            with timed("encode"):
+                stored[number] = self.encoder.encode_pixels(pixels[None])[0]
         composed = self._composed(queries, texts, stored)
         return [
             failed[number]
@@ -281,7 +285,8 @@ class Engine:
         if not numbers:
             return {}
         rows = np.stack([pictures[number] for number in numbers])
-        return dict(zip(numbers, self.compose(rows, [texts[number] for number in numbers]), strict=True))
+        with timed("encode"):
+            return dict(zip(numbers, self.compose(rows, [texts[number] for number in numbers]), strict=True))
 
     def _answer(self, query: Query, vector: np.ndarray, snapshot: Snapshot, until: float | None) -> Answer:
         check_time(until)
@@ -290,26 +295,29 @@ class Engine:
         if not np.isfinite(vector).all():
             raise DataError("the query's embedding holds NaN or infinite values")
         vector = np.ascontiguousarray(vector, np.float32)
-        rows = snapshot.meeting(query.where, query.after, query.before, until)
-        is_composed = self.compose is not None and query.has_both
-        own = _own_rows(query, snapshot) if is_composed else []
-        if query.like is not None:
-            own = [snapshot.places[query.like]]
-        if own:
-            rows = rows[~np.isin(rows, own)]
-        count = len(rows) if first == "all" else min(first, len(rows))
-        # a probability compares a hit with the first of the ranking, whatever `k` is
-        wanted = max(query.k, count, AROUND)
-        # a reranker that scores all needs every row, which exact search gives in one product
-        if self._is_approximate(query, rows, snapshot) and first != "all":
-            ranking = self._proposed(vector, snapshot, wanted, query.like)
-        else:
-            scores = snapshot.scores(vector)
-            # a group is counted over all rows that meet the conditions, so it needs the whole ranking
-            ranking = Ranking(snapshot, rows[top(scores[rows], len(rows) if query.group else wanted)], scores)
+        with timed("search"):
+            rows = snapshot.meeting(query.where, query.after, query.before, until)
+            is_composed = self.compose is not None and query.has_both
+            own = _own_rows(query, snapshot) if is_composed else []
+            if query.like is not None:
+                own = [snapshot.places[query.like]]
+            if own:
+                rows = rows[~np.isin(rows, own)]
+            count = len(rows) if first == "all" else min(first, len(rows))
+            # a probability compares a hit with the first of the ranking, whatever `k` is
+            wanted = max(query.k, count, AROUND)
+            # a reranker that scores all needs every row, which exact search gives in one product
+            if self._is_approximate(query, rows, snapshot) and first != "all":
+                ranking = self._proposed(vector, snapshot, wanted, query.like)
+            else:
+                scores = snapshot.scores(vector)
+                # a group is counted over all rows that meet the conditions, so it needs the whole ranking
+                most = len(rows) if query.group else wanted
+                ranking = Ranking(snapshot, rows[top(scores[rows], most)], scores)
         if reranker is not None and count:
             assert query.text is not None
-            ranking.rerank(reranker, query.text, self.files, count, around=self._around(), until=until)
+            with timed("rerank"):
+                ranking.rerank(reranker, query.text, self.files, count, around=self._around(), until=until)
         chosen = _grouped(query, ranking)
         of_text = query.text is not None and query.image is None and query.like is None
         # it was fitted to searches by text; cosines between images, and of a mean, lie elsewhere

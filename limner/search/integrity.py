@@ -17,7 +17,7 @@ import pyarrow as pa
 from limner.errors import StoreError
 from limner.search.commits import Commits, Record, file_digest, files_of
 from limner.search.row_digests import DIGEST, VECTOR_DIGEST, facts_digests, vector_digests
-from limner.search.store_path import StorePath
+from limner.search.store_path import StorePath, cause_of
 
 ROWS = 4096
 """Rows in memory while a table is compared."""
@@ -59,7 +59,7 @@ class Integrity:
                     continue
                 raise self.damaged(f"its file {name} is gone") from None
             except OSError as error:
-                raise self.damaged(f"{name}: {error.strerror or error}") from None
+                raise self.unreadable(f"{name}: {error.strerror or error}", error.errno) from None
             if found != expected:
                 raise self.damaged(f"its file {name} has changed")
             sound[name] = found
@@ -123,15 +123,30 @@ class Integrity:
         except StoreError:
             raise
         except Exception as error:
-            raise self.damaged(reason_of(error)) from None
+            raise self.unreadable(reason_of(error), number_of(error)) from None
+
+    def unreadable(self, reason: str, number: int | None) -> StoreError:
+        """Make the error for a table that cannot be read; `number`: the system's, if it has told one."""
+        trouble, advice = cause_of(number)
+        # what the system does not give is not damaged as far as anybody knows, and a repair would be the wrong advice
+        if trouble in ("other", "full"):
+            return self.damaged(reason)
+        return StoreError(f"{self.folder}: cannot be read ({reason}){advice}", trouble)
 
     def damaged(self, reason: str) -> StoreError:
         """Make the error for a table that is damaged."""
         kind = self.name.split("-")[0]
         return StoreError(
             f"{self.folder}: its table of {kind} is damaged ({reason}); look at it with `limner store verify`, repair "
-            "it with `limner store repair`"
+            "it with `limner store repair`",
+            "damaged",
         )
+
+
+def number_of(error: Exception) -> int | None:
+    """Find the number of the system's error in an error, or in a message of LanceDB's; None without one."""
+    match = re.search(r"\(os error (\d+)\)", str(error))
+    return int(match[1]) if match else getattr(error, "errno", None)
 
 
 def reason_of(error: Exception) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from limner.errors import StoreError
-from limner.search.store_path import StorePath, reached
+from limner.search.store_path import StorePath, expect_writable, reached
 
 LOCK_FILE = ".store.lock"
 
@@ -52,6 +52,10 @@ class WriterLock:
             yield
         finally:
             self._lock.release()
+
+    def check(self) -> None:
+        """Raise `StoreError` if the folder cannot be written. The lock is not taken: a writer would be refused."""
+        expect_writable(self.folder)
 
 
 LEASE_FILE = ".store.lease"
@@ -106,6 +110,13 @@ class Lease:
                 self._give_back()
         finally:
             self._writing.release()
+
+    def check(self) -> None:
+        """Raise `StoreError` if the storage cannot be reached, or the lease of this writer was lost; takes nothing."""
+        with reached(self.folder, "read"):
+            self._read()
+        if self._thread is not None and self._lost:
+            raise StoreError(f"{self.folder}: another process has taken over the writing; index again")
 
     def _take(self) -> None:
         # twice: if another was faster, the second look names it, and if it has gone, the lease is free

@@ -104,7 +104,7 @@ def read_manifest(folder: StorePath) -> StoreManifest:
                 message = f"not a store, it has no {FILE}; build one with `limner index`"
             else:
                 message = "no such store; build one with `limner index RUN STORE PICTURES`"
-            raise StoreError(f"{folder}: {message}") from None
+            raise StoreError(f"{folder}: {message}", "missing") from None
         except UnicodeDecodeError:
             # falls through to the message for what is no JSON
             text = ""
@@ -112,9 +112,9 @@ def read_manifest(folder: StorePath) -> StoreManifest:
         values = json.loads(text)
     # RecursionError: brackets nested thousands deep
     except (ValueError, RecursionError):
-        raise StoreError(f"{folder / FILE}: damaged, not JSON; {_AGAIN}") from None
+        raise StoreError(f"{folder / FILE}: damaged, not JSON; {_AGAIN}", "damaged") from None
     if not isinstance(values, dict):
-        raise StoreError(f"{folder / FILE}: damaged, expected a JSON object; {_AGAIN}")
+        raise StoreError(f"{folder / FILE}: damaged, expected a JSON object; {_AGAIN}", "damaged")
     # before the fields, or a store of another format would be called damaged
     version = values.get("format")
     if isinstance(version, int) and version > FORMAT:
@@ -128,7 +128,27 @@ def read_manifest(folder: StorePath) -> StoreManifest:
     try:
         return StoreManifest.parse(opened(values))
     except (SettingsError, ValueError) as error:
-        raise StoreError(f"{folder / FILE}: damaged, {error}; {_AGAIN}") from None
+        raise StoreError(f"{folder / FILE}: damaged, {error}; {_AGAIN}", "damaged") from None
+
+
+def reread_manifest(folder: StorePath) -> StoreManifest:
+    """Read `store.json` of a store that is open. Raises as `read_manifest`, with the advice for a lost disk."""
+    try:
+        return read_manifest(folder)
+    except StoreError as error:
+        if error.trouble != "missing":
+            raise
+    # whoever has used this store until now does not want to build another one
+    with reached(folder, "read"):
+        if not folder.is_dir():
+            lost = "the folder of the store is gone"
+        elif any(folder.iterdir()):
+            raise StoreError(f"{folder}: {FILE} is gone; put back a copy of it", "damaged")
+        else:
+            lost = "the folder of the store is empty"
+    raise StoreError(
+        f"{folder}: {lost}; is its disk mounted? The store is used again as soon as it is back", "missing"
+    )
 
 
 def check_empty(folder: StorePath, *, besides: str | None = None) -> None:

@@ -212,7 +212,8 @@ class Segments:
 
     def _cut_off(self, name: str) -> StoreError:
         return StoreError(
-            f"{self._store}: its segment {name} is damaged (cut off); look at it with `limner store verify`"
+            f"{self._store}: its segment {name} is damaged (cut off); look at it with `limner store verify`",
+            "damaged",
         )
 
 

@@ -35,6 +35,7 @@ from limner.search.manifest import (
     StoreManifest,
     check_empty,
     read_manifest,
+    reread_manifest,
     write_manifest,
 )
 from limner.search.segments import MissingSegmentError
@@ -62,13 +63,13 @@ class StoreFiles:
         self.folder = folder
         self.manifest = manifest
         # one for both tables: deleting an image changes both, and nobody may write in between
-        self._lock = lock_of(folder)
+        self.lock = lock_of(folder)
         self._held = 0
         self.table, self.sentences = self.tables_of(manifest)
         self._note_begun(manifest)
         self.stored = StoredBytes(folder, manifest.map)
         self._known_segments: set[str] = set()
-        self._snapshot: tuple[tuple[str, int, int], Snapshot] | None = None
+        self.held: tuple[tuple[str, int, int], Snapshot] | None = None
 
     @classmethod
     def create(
@@ -86,8 +87,7 @@ class StoreFiles:
         With `region_shape` (height, width, channels) it keeps the region features of each image for re-ranking.
         `keep` puts the model into the folder that it is called with, and `run` is then where that model came from.
 
-        The folder may exist if it is empty. Raises `StoreError` for one that holds anything, or that
-        cannot be written.
+        The folder may exist if it is empty. Raises `StoreError` for one that holds anything or cannot be written.
         """
         folder = store_path(folder)
         created = datetime.now(UTC).isoformat(timespec="seconds")
@@ -135,7 +135,7 @@ class StoreFiles:
     def tables_of(self, manifest: StoreManifest) -> tuple[Table, Table]:
         """The tables of images and of sentences of a generation, which need not be there yet."""
         pictures, sentences = (
-            Table(self.folder, manifest.table(kind), columns(manifest.dim), self._lock, manifest.id)
+            Table(self.folder, manifest.table(kind), columns(manifest.dim), self.lock, manifest.id)
             for kind, columns in (("pictures", schema), ("sentences", sentence_schema))
         )
         return pictures, sentences
@@ -144,7 +144,7 @@ class StoreFiles:
     def taking_over(self) -> Iterator[StoreManifest]:
         """Hold the store to write a new generation beside this one, and yield its manifest. `write_manifest` lets it
         take over; what has been left of earlier ones is then removed, and if it is given up, nothing but its own."""
-        with self._lock.held():
+        with self.lock.held():
             # another process may have taken over since this one looked
             self.follow()
             manifest = self.manifest
@@ -160,7 +160,7 @@ class StoreFiles:
 
     def take_newest(self) -> None:
         """Name the newest generation in `store.json` again, if an older one was put in its place."""
-        with self._lock.held():
+        with self.lock.held():
             manifest = of_newest(self.folder, read_manifest(self.folder))
             if manifest is not None:
                 write_manifest(self.folder, manifest)
@@ -208,7 +208,7 @@ class StoreFiles:
         Raises `StoreError` for a store of another model, and for a folder that is no longer a store.
         """
         # a small file before each use: its random id tells apart two stores of one model and as many commits
-        if read_manifest(self.folder) == self.manifest:
+        if reread_manifest(self.folder) == self.manifest:
             return
         manifest = newest_manifest(self.folder)
         if (manifest.fingerprint, manifest.dim, manifest.map) != (
@@ -217,7 +217,8 @@ class StoreFiles:
             self.region_shape,
         ):
             raise StoreError(
-                f"{self.folder}: was replaced by a store of model {manifest.fingerprint[:12]}; open it again"
+                f"{self.folder}: was replaced by a store of model {manifest.fingerprint[:12]}; open it again",
+                "model",
             )
         if (manifest.id, manifest.generation) == (self.manifest.id, self.manifest.generation):
             self._note_begun(manifest)
@@ -233,7 +234,7 @@ class StoreFiles:
 
         Raises `StoreError`, without waiting, while another handle or process writes.
         """
-        with self._lock.held():
+        with self.lock.held():
             # whoever holds the lock is one thread, so nobody else counts meanwhile
             if not self._held:
                 self.follow()
@@ -396,11 +397,11 @@ class StoreFiles:
     def _current(self) -> Snapshot:
         # asked before reading: after a commit in between it is too low, which costs one more reading and loses nothing
         key = (self.manifest.id, self.manifest.generation, self.table.version)
-        held = self._snapshot
+        held = self.held
         if held is None or held[0] != key:
             # it has the one before, whose vectors of unchanged rows it copies; rows are numbered anew in each table
             before = held[1] if held is not None and held[0][:2] == key[:2] else None
-            self._snapshot = held = (key, Snapshot.read(self.table, key[2], self.dim, before))
+            self.held = held = (key, Snapshot.read(self.table, key[2], self.dim, before))
         return held[1]
 
     def forget(self) -> None:
@@ -408,7 +409,7 @@ class StoreFiles:
         self._reopen(self.manifest)
 
     def _reopen(self, manifest: StoreManifest) -> None:
-        self._snapshot = None
+        self.held = None
         self.table.reopen(manifest.table("pictures"), manifest.id)
         self.sentences.reopen(manifest.table("sentences"), manifest.id)
         self._note_begun(manifest)

@@ -1,5 +1,6 @@
 """The path of a store: a folder of this machine, or `s3://BUCKET/…` on an object storage."""
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -7,7 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from limner.errors import SettingsError, StoreError, install_hint
+from limner.errors import SettingsError, StoreError, StoreTrouble, install_hint
+
+_FAILING = (
+    errno.EIO,
+    errno.ESTALE,
+    errno.ENOTCONN,
+    errno.ETIMEDOUT,
+    errno.EHOSTDOWN,
+    errno.ENODEV,
+    errno.ENXIO,
+)
+"""Errors of a disk, or of a network file system, that is failing."""
 
 
 # a protocol, not `upath.UPath`: that is an extra, and `pathlib.Path` meets this as it is
@@ -83,7 +95,35 @@ def reached(place: Any, doing: str = "written") -> Iterator[None]:
         # by the name of its module: botocore is an extra, and its errors are no OSErrors
         if not isinstance(error, OSError) and not type(error).__module__.startswith("botocore."):
             raise
-        raise StoreError(f"{place}: cannot be {doing} ({_reason(place, error)})") from None
+        trouble, advice = cause_of(getattr(error, "errno", None))
+        if not isinstance(place, Path | str):
+            # a storage has no such numbers; `_reason` names the next step
+            trouble, advice = ("forbidden" if isinstance(error, PermissionError) else "disk"), ""
+        raise StoreError(f"{place}: cannot be {doing} ({_reason(place, error)}){advice}", trouble) from None
+
+
+def cause_of(number: int | None) -> tuple[StoreTrouble, str]:
+    """Say what the number of a system's error means for a store, and the next step, which may be ""."""
+    if number in (errno.EACCES, errno.EPERM):
+        return "forbidden", "; give the user who runs limner the right to it"
+    if number == errno.EROFS:
+        return "forbidden", "; mount the disk so that it can be written"
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "full", ""
+    if number in _FAILING:
+        return "disk", "; the disk or its connection fails: look at the system's log"
+    return "other", ""
+
+
+def expect_writable(folder: Path) -> None:
+    """Raise `StoreError` if nothing can be written in a folder, as far as can be told without writing."""
+    with reached(folder):
+        if not folder.is_dir():
+            raise StoreError(f"{folder}: the folder is gone; is its disk mounted?", "missing")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if not os.statvfs(folder).f_bavail:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _reason(place: Any, error: Exception) -> str:

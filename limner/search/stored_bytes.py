@@ -82,7 +82,9 @@ class StoredBytes:
 
     def _extent(self, row: Row, start: int, size: int) -> Extent:
         if row["segment"] is None:
-            raise StoreError(f"{self._store}: a row of it is damaged; look at it with `limner store verify`")
+            raise StoreError(
+                f"{self._store}: a row of it is damaged; look at it with `limner store verify`", "damaged"
+            )
         return Extent(row["segment"], row["offset"] + start, size)
 
     def _check(self, row: Row, column: str, content: memoryview) -> None:

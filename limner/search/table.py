@@ -66,8 +66,8 @@ class Table:
         self.name = name
         self.begun = False
         """True if the manifest says that the table has been made; whoever reads that sets it."""
-        self._commits = Commits(self.folder, name, store)
-        self._integrity = Integrity(self.folder, name, self.schema, self._commits)
+        self.commits = Commits(self.folder, name, store)
+        self.integrity = Integrity(self.folder, name, self.schema, self.commits)
         self._compared_at: tuple[tuple[int, ...] | None] | None = None
         self._opened: Any = None
         self._connection: Any = None
@@ -95,14 +95,14 @@ class Table:
         If there was a commit since the last call, the table is compared with the record: its files before LanceDB reads
         them, then version and number of rows. `afresh`: always, and all files again, for whoever reads many rows.
         """
-        stamp = self._commits.stamp(self._path)
+        stamp = self.commits.stamp(self._path)
         # an object storage compares the files itself
         afresh = afresh and isinstance(self._path, Path)
         if not afresh and self._compared_at == (stamp,) and (stamp is not None or self._opened is not None):
             return self._opened
         looked_at: object = self
         for left in reversed(range(_TRIES)):
-            stamp = self._commits.stamp(self._path)
+            stamp = self.commits.stamp(self._path)
             try:
                 # not the attribute is returned: another thread may have forgotten it meanwhile
                 self._opened = table = self._compared(stamp, afresh)
@@ -110,29 +110,29 @@ class Table:
             except StoreError:
                 # damage stays as it is; a writer that commits changes the stamp, but not on an object storage
                 again = stamp == looked_at and isinstance(self.folder, Path)
-                if (again or not left) and stamp == self._commits.stamp(self._path):
+                if (again or not left) and stamp == self.commits.stamp(self._path):
                     raise
             looked_at = stamp
             time.sleep(_PAUSE)
         raise self._damaged("it changes faster than it can be read")
 
     def _compared(self, stamp: tuple[int, ...] | None, afresh: bool) -> Any:
-        record = self._commits.read()
+        record = self.commits.read()
         there = self.is_there()
         if record is None:
             if there:
-                raise self._damaged(f"{self._commits.path.name} is gone")
+                raise self._damaged(f"{self.commits.path.name} is gone")
             if self.begun:
-                raise self._damaged(f"its files and {self._commits.path.name} are gone")
+                raise self._damaged(f"its files and {self.commits.path.name} are gone")
             self._compared_at = (stamp,)
             return None
         if not there:
             if record.done.rows or record.done.version:
                 raise self._damaged("its files are gone")
             return None
-        self._integrity.expect_files(record, afresh=afresh)
+        self.integrity.expect_files(record, afresh=afresh)
         table = self._opened
-        with self._integrity.readings():
+        with self.integrity.readings():
             if table is None:
                 table = self._database.open_table(self.name)
                 # a folder whose manifest was exchanged would otherwise fail far from here, with a message of Arrow's
@@ -144,25 +144,25 @@ class Table:
             raise self._damaged(f"version {version} is the newest, {record.done.version} is lost")
         if rows not in known or (version > record.done.version and record.pending is None):
             raise self._damaged(f"it has {rows} rows, its last commit left {record.done.rows}")
-        self._integrity.expect_pending(record, table, stamp)
+        self.integrity.expect_pending(record, table, stamp)
         self._compared_at = (stamp,)
         return table
 
     def states(self) -> tuple[State, ...]:
         """States that rows which are read now may be in."""
-        return (self._commits.read() or Record()).states
+        return (self.commits.read() or Record()).states
 
     def record(self) -> Record | None:
         """The record of its commits; None without a sound one."""
         try:
-            return self._commits.read()
+            return self.commits.read()
         except StoreError:
             return None
 
     def is_last(self, rows: int, total: tuple[int, int]) -> bool:
         """True for the rows of the last commit, by number and sum of digests; False also without a sound record."""
         try:
-            record = self._commits.read()
+            record = self.commits.read()
         except StoreError:
             return False
         if record is None:
@@ -171,12 +171,12 @@ class Table:
 
     def expect_rows(self, rows: pa.Table) -> None:
         """Compare rows with their digests, for whoever copies them. Raises `StoreError` for one that is damaged."""
-        self._integrity.expect_rows(rows)
+        self.integrity.expect_rows(rows)
 
     def expect_sound(self) -> None:
         """Compare all rows with their digests, for whoever copies what they say. Raises `StoreError`."""
         if (table := self.opened(afresh=True)) is not None:
-            self._integrity.expect_sound(table)
+            self.integrity.expect_sound(table)
 
     def expect(self, rows: int, total: tuple[int, int], known: Sequence[State] = ()) -> None:
         """Compare rows that were read, by number and sum of digests, with the record. Raises `StoreError`.
@@ -192,27 +192,27 @@ class Table:
 
         If it `copies` rows, they are compared with their digests first; if one is damaged, it stays pending.
         """
-        record = (self._commits.read() or Record()).begun(after)
+        record = (self.commits.read() or Record()).begun(after)
         with reached(self.folder):
-            self._commits.write(record)
+            self.commits.write(record)
             yield
             table = self.opened_unchecked()
             done = replace(after, version=int(table.version), files=files_of(self._path, before.files))
             if copies:
                 # behind the checksums: bytes that are damaged between the two have another checksum
-                self._integrity.expect_sound(table)
-            self._commits.write(record.ended(done))
+                self.integrity.expect_sound(table)
+            self.commits.write(record.ended(done))
 
     def opened_unchecked(self) -> Any:
         """LanceDB's handle without any comparison; for writers in a commit, and for repairs."""
         if self._opened is None and self.is_there():
-            with self._integrity.readings():
+            with self.integrity.readings():
                 self._opened = self._database.open_table(self.name)
         return self._opened
 
     def settle(self) -> None:
         """End the commit of a writer that was killed. Raises `StoreError` for damaged rows, which stay as they are."""
-        record = self._commits.read()
+        record = self.commits.read()
         if record is not None and record.pending is not None:
             with self._lock.held(), self._refusals():
                 self.opened()
@@ -220,13 +220,13 @@ class Table:
 
     def _settled(self) -> State:
         """The state that the table is in; that of a writer that was killed is looked up. The lock is held."""
-        record = self._commits.read() or Record()
+        record = self.commits.read() or Record()
         if record.pending is None:
             return record.done
         table = self.opened_unchecked()
         if table is None:
             return record.done
-        with self._integrity.readings():
+        with self.integrity.readings():
             version = int(table.version)
             digests = table.search().select([DIGEST]).to_arrow()[DIGEST]
         found = (len(digests), column_sum(digests))
@@ -234,24 +234,24 @@ class Table:
             if state.holds(*found):
                 # checksums first, then the rows: bytes that are damaged between the two have another checksum
                 done = replace(state, version=version, files=files_of(self._path, record.done.files))
-                self._integrity.expect_sound(table)
-                self._commits.write(Record(done, None, record.before))
+                self.integrity.expect_sound(table)
+                self.commits.write(Record(done, None, record.before))
                 return done
         raise self._damaged(f"its {found[0]} rows are not those of a commit")
 
     def _damaged(self, reason: str) -> StoreError:
-        return self._integrity.damaged(reason)
+        return self.integrity.damaged(reason)
 
     @property
     def version(self) -> int:
         """Grows with each commit; 0 = there is no table yet."""
         table = self.opened()
-        with self._integrity.readings():
+        with self.integrity.readings():
             return 0 if table is None else int(table.version)
 
     def __len__(self) -> int:
         table = self.opened()
-        with self._integrity.readings():
+        with self.integrity.readings():
             return 0 if table is None else int(table.count_rows())
 
     def merge(self, rows: pa.Table) -> None:
@@ -267,7 +267,7 @@ class Table:
                 table = self.opened_unchecked()
                 if table is None:
                     table = self._database.create_table(
-                        self.name, schema=self._commits.owned(self.schema), exist_ok=True
+                        self.name, schema=self.commits.owned(self.schema), exist_ok=True
                     )
                     self._opened = table
                 # new and old rows in one merge: deleting and adding would be two commits, with a reader between them
@@ -309,13 +309,11 @@ class Table:
         with self._lock.held(), self._refusals():
             reader = pa.RecordBatchReader.from_batches(self.schema, watched())
             try:
-                table = self._database.create_table(
-                    self.name, reader, schema=self._commits.owned(self.schema)
-                )
+                table = self._database.create_table(self.name, reader, schema=self.commits.owned(self.schema))
             except Exception as error:
                 raise (failed or [error])[0] from None
             state = replace(State().after(digests, []), version=int(table.version))
-            self._commits.write(Record(replace(state, files=files_of(self._path, {}))))
+            self.commits.write(Record(replace(state, files=files_of(self._path, {}))))
 
     def compact(self) -> None:
         """Join the small files that many commits leave.
@@ -334,7 +332,7 @@ class Table:
 
     def tidy(self) -> None:
         """Compact where that pays: rows are written again about once for each doubling of the table."""
-        with self._integrity.readings():
+        with self.integrity.readings():
             pays = (table := self.opened()) is not None and _pays(table.stats())
         if pays:
             self.compact()
@@ -344,7 +342,7 @@ class Table:
         table = self.opened(afresh=True)
         if table is None:
             return self.schema.empty_table().select(list(columns))
-        with self._integrity.readings():
+        with self.integrity.readings():
             return table.search().select(list(columns)).to_arrow()
 
     def numbered(self, columns: Sequence[str]) -> pa.Table:
@@ -354,7 +352,7 @@ class Table:
             return (
                 self.schema.empty_table().select(list(columns)).append_column(ROW, [np.empty(0, np.uint64)])
             )
-        with self._integrity.readings():
+        with self.integrity.readings():
             return table.search().select(list(columns)).with_row_id(True).to_arrow()
 
     def fill(
@@ -371,7 +369,7 @@ class Table:
         places, numbers = places[order], numbers[order]
         for start in range(0, len(numbers), _BLOCK):
             block = numbers[start : start + _BLOCK]
-            with self._integrity.readings():
+            with self.integrity.readings():
                 found = table.take_row_ids(block.tolist()).select([column]).with_row_id().to_arrow()
             # a commit has taken rows away since their numbers were read
             if len(found) != len(block):
@@ -388,11 +386,11 @@ class Table:
         table = self.opened(afresh=True)
         if table is None:
             return
-        with self._integrity.readings():
+        with self.integrity.readings():
             reader = table.search().select(list(columns)).to_batches(batch_size=size)
         while True:
             # here, too: a damaged file shows when its rows are read, not when the reader is made
-            with self._integrity.readings():
+            with self.integrity.readings():
                 batch = next(reader, None)
             if batch is None:
                 return
@@ -417,11 +415,11 @@ class Table:
             return self.schema.empty_table().select(names)
         # keys alone need no comparison: they are those that were asked for. With other columns the facts are read as
         # a whole, which costs less for few rows than reading the files again
-        read = names if names == ["id"] else self._integrity.columns(names)
-        with self._integrity.readings():
+        read = names if names == ["id"] else self.integrity.columns(names)
+        with self.integrity.readings():
             found = table.search().where(f"id IN ({_quoted(ids)})").select(read).to_arrow()
             if names != ["id"]:
-                self._integrity.expect_rows(found)
+                self.integrity.expect_rows(found)
         return found.select(names)
 
     def in_order(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
@@ -441,7 +439,7 @@ class Table:
 
     def is_foreign(self, schema: pa.Schema) -> bool:
         """True if rows that were read with this schema are those of another store or generation."""
-        return self._commits.is_foreign(schema)
+        return self.commits.is_foreign(schema)
 
     def is_there(self) -> bool:
         """True if the table has been made; nothing is compared."""

@@ -19,8 +19,11 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 _SHORTEST = 16
 """Least number of characters of a token; 16 random ones are beyond guessing."""
 
-# a load balancer asks for /health without a token, and the page has to load before it can ask for one
-_OPEN = ("/", "/health", "/docs", "/openapi.json")
+PROBES = ("/livez", "/readyz", "/health")
+"""Addresses for load balancers, which have no token."""
+
+# the page has to load before it can ask for a token
+_OPEN = ("/", *PROBES, "/docs", "/openapi.json")
 """Addresses that tell nothing of the store."""
 
 
@@ -82,8 +85,10 @@ class Access:
                 answer = problem(421, "without a token this server answers to its own address only")
                 return await answer(scope, receive, send)
             if not needs_token(route_path(scope)):
-                # these tell nothing, but each costs time that those with a token wait for
-                wait = 0.0 if self.opened is None else self.opened.take(client_of(scope))
+                # these tell nothing, but each costs time that those with a token wait for. A probe costs no more than
+                # its refusal would, and strangers at the address of a load balancer must not keep its probes out
+                free = self.opened is None or route_path(scope) in PROBES
+                wait = 0.0 if free or self.opened is None else self.opened.take(client_of(scope))
                 app = too_many("too many requests", wait) if wait else self.app
                 return await app(scope, receive, send)
             if self.tokens is None:

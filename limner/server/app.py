@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import FastAPI, Request, Security
 from fastapi.openapi.utils import get_openapi
@@ -20,27 +20,23 @@ from limner.server.audit import AuditLog
 from limner.server.audit_routes import Auditing, note
 from limner.server.batching import Worker
 from limner.server.counters import MEDIA_TYPE, Counters, Counting
+from limner.server.health import Health, Probe, health_routes
 from limner.server.limits import Bodies, Buckets, RateLimit, Unread
 from limner.server.page import Guarded, page_routes
+from limner.server.pictures import Decoding
 from limner.server.problems import Fault, declared, install_handlers, problem_schema
+from limner.server.request_log import RequestLog
 from limner.server.routes_items import item_routes
 from limner.server.routes_search import search_routes
 from limner.server.settings import ServerSettings
 from limner.server.tokens import Tokens
 from limner.server.uploads import Changes
-from limner.wire import ResponseModel, StoreInfo
+from limner.wire import StoreInfo
 
 _ABOUT = (
     "Find the pictures of a store by a description, by a picture, or by both. "
     "What is refused is told as `application/problem+json`."
 )
-
-
-class Health(ResponseModel):
-    """The server is up."""
-
-    status: Literal["ok"] = "ok"
-    """Always "ok"."""
 
 
 def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
@@ -55,17 +51,27 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     """
     settings = settings or ServerSettings()
     engine = store.engine
-    # declared first: worker and counters read each other, so one of them has to be bound later
-    counters: Counters
+    counters = Counters(engine.files.fingerprint)
     worker = Worker(
         engine.answers,
         seconds=settings.query_seconds,
         max_batch=settings.max_batch,
         max_waiting=settings.max_waiting,
-        on_batch=lambda size: counters.batches.observe(size),
+        on_batch=counters.batches.observe,
+        on_wait=counters.waits.observe,
+        observe=counters.stage,
     )
-    counters = Counters(lambda: len(engine.files), lambda: worker.waiting)
+    decoding = Decoding(on_seconds=partial(counters.stage, "decode"))
     changes = Changes(engine, settings.uploads)
+    health = Health(engine, worker, settings)
+    counters.follow(
+        pictures=lambda: health.pictures,
+        changed_at=lambda: health.changed_at,
+        waiting=lambda: worker.waiting,
+        decoding=lambda: decoding.waiting,
+        ready=lambda: not health.faults(),
+        probes={probe.name: partial(_is_up, probe) for probe in health.probes},
+    )
     needs_token = settings.token is not None or settings.tokens is not None
     tokens = Tokens(settings.token, settings.tokens) if needs_token else None
     audit = None
@@ -74,7 +80,9 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
+        async with health.timed():
+            yield
+        health.stop()
         # it waits up to a second for what has begun, which the event loop must not
         await run_in_threadpool(worker.close)
         if audit is not None:
@@ -91,7 +99,11 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         swagger_ui_oauth2_redirect_url=None,
     )
     # uvicorn runs the lifespan's end after all requests: a server that stops earlier turns them away by this
-    app.state.turn_away = worker.close
+    app.state.turn_away = partial(_turn_away, health, worker)
+    # at the first sign that the server stops, while it still answers
+    app.state.stopping = health.stop
+    # of connections that end before their request reaches the app
+    app.state.refused = lambda reason: counters.refusals.labels(reason).inc()
     # `limner.server.connections.Server` counts the bytes that its clients have not read; under others nobody does
     app.state.unread = lambda: 0
     # and asks before a request is read whether it has the right token
@@ -110,13 +122,14 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         app.add_middleware(Auditing, audit=audit, files=engine.files)
     app.add_middleware(Guarded)
     app.add_middleware(Counting, counters=counters)
+    app.add_middleware(RequestLog)
 
     # for the description only: FastAPI checks dependencies after it has parsed the body, the middleware before
     guarded = [Security(HTTPBearer(auto_error=False))] if needs_token else []
     folder = changes.folder
     # absolute, as the store spells paths: by it the routes tell an upload from other images
     settings = settings.model_copy(update={"uploads": folder})
-    app.include_router(search_routes(engine, worker, settings), dependencies=guarded)
+    app.include_router(search_routes(engine, worker, decoding, settings), dependencies=guarded)
     app.include_router(item_routes(engine, worker, changes, settings), dependencies=guarded)
     always = (421, 500)
 
@@ -135,10 +148,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         note(request.scope, count=told.pictures)
         return told.model_copy(update={"fields": fields_that_fit(told.fields, settings.max_answer)})
 
-    @app.get("/health", responses=declared(*always), tags=["server"])
-    async def health() -> Health:
-        """Check that the server is up; needs no token."""
-        return Health()
+    app.include_router(health_routes(health))
 
     @app.get(
         "/metrics",
@@ -150,8 +160,10 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         dependencies=guarded,
         tags=["server"],
     )
-    def metrics() -> Response:
+    async def metrics() -> Response:
         """Counters in the text form of Prometheus."""
+        # no thread, and no disk: a scrape is answered while both hang
+        await health.settled()
         return Response(counters.text(), media_type=MEDIA_TYPE)
 
     app.include_router(page_routes())
@@ -161,6 +173,15 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     install_handlers(app, [*sorted(secret, key=len, reverse=True), *([str(folder)] if folder else [])])
     _describe_openapi(app, settings)
     return app
+
+
+def _is_up(probe: Probe) -> bool:
+    return probe.report().reason is None
+
+
+def _turn_away(health: Health, worker: Worker, seconds: float = 1.0) -> None:
+    health.stop()
+    worker.close(seconds)
 
 
 def _knows(tokens: Tokens, authorization: bytes) -> bool:

@@ -18,7 +18,7 @@ from limner.server.access import route_of, token_name
 from limner.server.audit import AuditLog
 from limner.server.batching import GONE
 from limner.server.limits import Buckets, address_of, client_of, route_path
-from limner.server.problems import ENDED, RECORDED, RefusedError, refused
+from limner.server.problems import ENDED, RECORDED, REFUSED_FOR, RefusedError, refused
 
 AUDITED = {
     "POST /v1/search": "search",
@@ -42,8 +42,11 @@ CHANGES = frozenset({"add", "delete", "erase"})
 """Requests that leave a line before they change something, and another one when they are answered."""
 
 _PAGE = "the page itself, without anything of the store"
+_READY = "says whether searches can be answered, and nothing of a picture"
 NOT_AUDITED = {
-    "GET /health": "says that the server is there",
+    "GET /livez": "says that the process answers",
+    "GET /readyz": _READY,
+    "GET /health": _READY,
     "GET /metrics": "counts of requests",
     "GET /openapi.json": "the description, the same for every store",
     "GET /docs": "the description as a page",
@@ -139,7 +142,7 @@ class Record:
             await run_in_threadpool(self.audit.append, line, self._erased)
         except (OSError, SettingsError) as error:
             log.error("%s: %s", self.audit.file, error)
-            raise RefusedError(503, _UNWRITTEN) from None
+            raise RefusedError(503, _UNWRITTEN, reason="audit") from None
 
     def settle(self) -> None:
         """Take what this request itself has erased for something that its line names."""
@@ -262,6 +265,7 @@ class _Answer:
         except RefusedError as refusal:
             # the rest of the app's answer, of which nothing has left, is dropped
             self.recorded = self.replaced = True
+            self.scope[REFUSED_FOR] = refusal.reason
             answer = refused(refusal)
             # a body that the app has not read is still to come
             answer.headers["Connection"] = "close"

@@ -19,7 +19,8 @@ from starlette.requests import Request
 
 from limner.errors import SearchTimeoutError
 from limner.search.query import Query
-from limner.server.problems import RefusedError
+from limner.search.stage_times import Observe, observed
+from limner.server.problems import STOPPING, RefusedError
 from limner.wire import Answer
 
 P = ParamSpec("P")
@@ -34,11 +35,12 @@ Answers = Callable[[Sequence[Query], Sequence[float]], list[Answer | Exception]]
 
 @dataclass(frozen=True)
 class _Asked:
-    """One waiting job: a query or a call, its future, and the `time.monotonic()` at which it times out."""
+    """One waiting job: a query or a call, its future, and the `time.monotonic()` at which it times out and came."""
 
     what: Query | Callable[[], Any]
     done: "Future[Any]"
     until: float
+    since: float
 
 
 class Worker:
@@ -48,7 +50,8 @@ class Worker:
     - `seconds`: longest time from a request to its answer, `SearchTimeoutError` beyond. A query that is being answered
       stops at it; another call that has begun does not. Changes have no such limit.
     - `max_batch`: most queries at once; `max_waiting`: most requests that may wait, `RefusedError` (503) beyond.
-    - `on_batch` is called with the number of queries of each batch.
+    - `on_batch` is called with the number of queries of each batch, `on_wait` with the seconds that each request has
+      waited, `observe` with the seconds of each stage.
     """
 
     def __init__(
@@ -59,13 +62,17 @@ class Worker:
         max_batch: int = 64,
         max_waiting: int = 512,
         on_batch: Callable[[int], None] = lambda size: None,
+        on_wait: Callable[[float], None] = lambda seconds: None,
+        observe: Observe = lambda stage, seconds: None,
     ) -> None:
-        self._answers, self._on_batch = answers, on_batch
+        self._answers, self._on_batch, self._on_wait, self._observe = answers, on_batch, on_wait, observe
         self._seconds, self._max_batch, self._max_waiting = seconds, max_batch, max_waiting
         self._changed = threading.Condition()
         self._queries: deque[_Asked] = deque()
         # a line of their own, so that neither a flood of queries nor of other work keeps the other one waiting
         self._calls: deque[_Asked] = deque()
+        # before both, so that a probe waits for one batch at most, however many requests do
+        self._probes: deque[_Asked] = deque()
         self._begun: list[_Asked] = []
         self._closed = False
         # no pool: Python waits at its end for the threads of a pool, however long they take
@@ -89,14 +96,20 @@ class Worker:
         # each change is a commit of its own: of 24 adds at once, 17 were refused after a limit of 1 s
         return self._line_up(self._calls, partial(function, *args, **kwargs), math.inf)
 
+    def probe(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        """Call a function in the thread before all that wait; it is never refused for their number."""
+        return self._line_up(self._probes, partial(function, *args, **kwargs), math.inf)
+
     def close(self, seconds: float = 1.0) -> None:
         """Refuse all requests that wait, and after so many seconds those that have begun, too."""
         with self._changed:
-            left, begun, self._closed = [*self._queries, *self._calls], self._begun, True
+            left = [*self._probes, *self._queries, *self._calls]
+            begun, self._closed = self._begun, True
+            self._probes.clear()
             self._queries.clear()
             self._calls.clear()
             self._changed.notify()
-        stopping = RefusedError(503, "the server is stopping")
+        stopping = RefusedError(503, STOPPING, reason="stopping")
         for request in left:
             # False for a future that its client has given up, which set_exception would raise for
             if request.done.set_running_or_notify_cancel():
@@ -109,14 +122,15 @@ class Worker:
     def _line_up(
         self, line: deque[_Asked], what: Query | Callable[[], Any], seconds: float | None = None
     ) -> "Future[Any]":
-        request = _Asked(what, Future(), time.monotonic() + (seconds or self._seconds))
+        now = time.monotonic()
+        request = _Asked(what, Future(), now + (seconds or self._seconds), now)
         with self._changed:
             if self._closed:
-                raise RefusedError(503, "the server is stopping")
+                raise RefusedError(503, STOPPING, reason="stopping")
             # turned away at once: an answer that comes after the client's timeout is work for nobody
-            if self.waiting >= self._max_waiting:
+            if self.waiting >= self._max_waiting and line is not self._probes:
                 message = f"{self._max_waiting} requests are waiting already; try again soon"
-                raise RefusedError(503, message, {"Retry-After": "1"})
+                raise RefusedError(503, message, {"Retry-After": "1"}, reason="queue")
             # at the first request: an app that is only described or mounted starts no thread
             if not self._thread.ident:
                 self._thread.start()
@@ -130,19 +144,26 @@ class Worker:
         while True:
             with self._changed:
                 self._begun = []
-                self._changed.wait_for(lambda: self._closed or self.waiting)
+                self._changed.wait_for(lambda: self._closed or self._probes or self.waiting)
                 if self._closed:
                     return
-                # in turns, one call between two batches, when both wait
-                other = bool(self._calls) and (not other or not self._queries)
-                # together, 64 clients get 65 queries a second at p50 0.67 s, one by one 36 at 1.65
-                # (benchmarks.server_load)
-                line, most = (self._calls, 1) if other else (self._queries, self._max_batch)
+                if self._probes:
+                    line, most = self._probes, 1
+                else:
+                    # in turns, one call between two batches, when both wait
+                    other = bool(self._calls) and (not other or not self._queries)
+                    # together, 64 clients get 65 queries a second at p50 0.67 s, one by one 36 at 1.65
+                    # (benchmarks.server_load)
+                    line, most = (self._calls, 1) if other else (self._queries, self._max_batch)
                 taken = [line.popleft() for _ in range(min(len(line), most))]
                 # a client that has gone has cancelled its future: it is not begun
                 self._begun = [request for request in taken if request.done.set_running_or_notify_cancel()]
+            now = time.monotonic()
+            if line is not self._probes:
+                for request in self._begun:
+                    self._on_wait(now - request.since)
             # whoever has waited for the whole time is not answered: the time limit includes the waiting
-            late = [request for request in self._begun if time.monotonic() > request.until]
+            late = [request for request in self._begun if now > request.until]
             for request in late:
                 message = f"nobody had time for this within {self._seconds:g} s; try again soon"
                 _settle(request.done, SearchTimeoutError(message))
@@ -152,13 +173,14 @@ class Worker:
     def _do(self, batch: list[_Asked]) -> None:
         found: Sequence[Any]
         try:
-            # calls are begun one at a time, queries are never mixed with them
-            if callable(batch[0].what):
-                found = [batch[0].what()]
-            else:
-                self._on_batch(len(batch))
-                queries = [request.what for request in batch if isinstance(request.what, Query)]
-                found = self._answers(queries, [request.until for request in batch])
+            with observed(self._observe):
+                # calls are begun one at a time, queries are never mixed with them
+                if callable(batch[0].what):
+                    found = [batch[0].what()]
+                else:
+                    self._on_batch(len(batch))
+                    queries = [request.what for request in batch if isinstance(request.what, Query)]
+                    found = self._answers(queries, [request.until for request in batch])
         except Exception as error:
             # the thread must outlive any bug: without it no request would be answered any more
             found = [error] * len(batch)

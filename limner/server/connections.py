@@ -34,7 +34,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from limner.server.limits import client_of
 from limner.server.listening import BACKLOG
-from limner.server.problems import ENDED, RECORDED, problem
+from limner.server.problems import ENDED, RECORDED, STOPPING, problem, reason_of
 from limner.server.settings import ServerSettings
 
 _AT_ONCE = 16
@@ -46,7 +46,6 @@ their address with connections that nobody had read yet, which then had to make 
 """
 
 _CLOSE = (b"connection", b"close")
-STOPPING = "the server is stopping"
 GRACE = 10.0
 """Seconds that requests have to end when the server stops; then they are refused."""
 _LAST = 2
@@ -66,7 +65,6 @@ _UNREAD_FOR = 5
 """Times that the server has gone through all connections before one of which nothing has been read is slow. From its
 acceptance to its first bytes asyncio takes three turns, each of which may take longer than `_PROMPT` while hundreds of
 clients ask without end; after one the right token was closed as slow."""
-
 
 _LOG = logging.getLogger("uvicorn.error.connections")
 
@@ -153,7 +151,8 @@ class Connection(H11Protocol):
     """One connection, which knows since when its client keeps the server waiting.
 
     `places`: those of all connections; `knows`: says whether the value of an Authorization header has the right token,
-    None if the server has none; `turns`: the queue of strangers.
+    None if the server has none; `turns`: the queue of strangers; `refused` is called with the reason of each
+    answer that a connection gives in place of the app.
     """
 
     def __init__(
@@ -162,9 +161,11 @@ class Connection(H11Protocol):
         places: _Places,
         knows: Callable[[bytes], bool] | None,
         turns: _Turns,
+        refused: Callable[[str], None] = lambda reason: None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self._refused = refused
         # uvicorn warns of every request that is none, or asks for WebSocket: a stranger could fill a disk with that
         self.logger = _LOG
         self._places, self._knows, self._turns = places, knows, turns
@@ -310,6 +311,7 @@ class Connection(H11Protocol):
             # what the app still says is for nobody
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+        self._refused("stopping" if detail == STOPPING else reason_of({}, status))
         answer = problem(status, detail, headers={"Connection": "close"})
         body = b"" if not unasked and self.scope["method"] == "HEAD" else bytes(answer.body)
         head = h11.Response(status_code=status, headers=answer.raw_headers)
@@ -374,7 +376,7 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, app: FastAPI, settings: ServerSettings, proxy: str | None = None) -> None:
-        self._settings, self._turn_away = settings, app.state.turn_away
+        self._settings, self._turn_away, self._stopping = settings, app.state.turn_away, app.state.stopping
         self._swept = deque([-math.inf] * _UNREAD_FOR, maxlen=_UNREAD_FOR)
         self._each = settings.max_connections if proxy else settings.client_connections
         app.state.unread = self._unread
@@ -389,6 +391,7 @@ class Server(uvicorn.Server):
                     ),
                     knows=app.state.knows,
                     turns=_Turns(),
+                    refused=app.state.refused,
                 ),
                 log_level="warning",
                 access_log=False,
@@ -455,6 +458,12 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop: every request that has arrived is answered, after `GRACE` seconds with 503."""
         loop = asyncio.get_running_loop()
+        self._stopping()
+        # a load balancer sends its next requests elsewhere; a second signal ends this
+        until = loop.time() + self._settings.drain_seconds
+        while loop.time() < until and not self.force_exit:
+            self._sweep(loop.time())
+            await asyncio.sleep(0.1)
         await self._accept_all(sockets or [], loop.time() + _LAST)
         # of every answer that begins from now on, so that a busy client does not send its next request to nobody
         self.server_state.default_headers.append(_CLOSE)

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from limner.server.batching import GONE
-from limner.server.problems import problem
+from limner.server.problems import REFUSED_FOR, problem
 
 _WITH_PICTURES = ("/v1/search", "/v1/sentences", "/v1/items")
 # /v1/explain sends a text of at most 2,000 characters, each of which takes up to 12 bytes in JSON's escapes
@@ -136,6 +136,7 @@ class Unread:
                 # one by itself is sent however large it is, or nobody could have it
                 refused = waiting > 0 and waiting + size > _UNREAD
                 if refused:
+                    scope[REFUSED_FOR] = "unread"
                     said = "too many answers wait for clients that do not read them; try again soon"
                     await problem(503, said, headers={"Retry-After": "1"})(scope, receive, send)
                     return

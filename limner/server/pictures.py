@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -36,26 +37,43 @@ _CHUNK = 256 * 1024
 
 
 class Decoding:
-    """Two threads with a queue of at most `most` requests; more raise `RefusedError` (503)."""
+    """Two threads with a queue of at most `most` requests; more raise `RefusedError` (503).
 
-    def __init__(self, most: int = 128) -> None:
+    `on_seconds` is called with the seconds that each request has taken in its thread.
+    """
+
+    def __init__(self, most: int = 128, on_seconds: Callable[[float], None] = lambda seconds: None) -> None:
         # few, and apart from the threads that read the store: a large image takes seconds and much memory. One
         # image of 521 kB once held the model for 5.5 s and took 2.5 GB
         self._threads = ThreadPoolExecutor(2, "limner-pictures")
-        self._most = most
+        self._most, self._on_seconds = most, on_seconds
         self._waiting = 0
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for a thread, or have one."""
+        return self._waiting
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in one of the threads, and return its result."""
         # counted in the event loop alone, so that no lock is needed; the pool's own queue has no end
         if self._waiting >= self._most:
-            raise RefusedError(503, "too many pictures are waiting; try again soon", {"Retry-After": "1"})
+            raise RefusedError(
+                503, "too many pictures are waiting; try again soon", {"Retry-After": "1"}, reason="pictures"
+            )
         self._waiting += 1
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+            return await loop.run_in_executor(self._threads, self._timed, partial(function, *args, **kwargs))
         finally:
             self._waiting -= 1
+
+    def _timed(self, function: Callable[[], T]) -> T:
+        began = time.perf_counter()
+        try:
+            return function()
+        finally:
+            self._on_seconds(time.perf_counter() - began)
 
 
 def known_image(files: StoreFiles, key: str) -> StoredImage:
@@ -123,7 +141,9 @@ def _open(image: StoredImage) -> BinaryIO:
         raise RefusedError(410, str(error)) from None
     except OSError:
         # says nothing of the image, so it is no 410: the client may try again
-        raise RefusedError(503, "too many files are open; try again soon", {"Retry-After": "1"}) from None
+        raise RefusedError(
+            503, "too many files are open; try again soon", {"Retry-After": "1"}, reason="files"
+        ) from None
 
 
 class _FileResponse(StreamingResponse):

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Scope
 
-from limner.errors import LimnerError, SearchTimeoutError, StoreError, UnknownPictureError
+from limner.errors import LimnerError, SearchTimeoutError, StoreError, StoreTrouble, UnknownPictureError
 from limner.wire import ResponseModel
 
 MEDIA_TYPE = "application/problem+json"
@@ -49,19 +49,52 @@ _TOLD = 20
 
 ENDED = "limner.ended"
 """Key of a request's scope for the status and the reason that its connection has answered in place of the app."""
+REFUSED_FOR = "limner.refused_for"
+"""Key of a request's scope for the reason under which its refusal is counted."""
 RECORDED = "limner.recorded"
 """Key of a request's scope that says that its line in the audit log has the status of the app's answer."""
+
+STOPPING = "the server is stopping"
+"""Detail of the refusals of a server that stops."""
+
+STORE_TROUBLES: Mapping[StoreTrouble, str] = {
+    "missing": "the folder is not there; its disk may not be mounted",
+    "forbidden": "the server has no right to it",
+    "disk": "the disk, or the connection to it, fails",
+    "full": "the disk is full",
+    "damaged": "it is damaged",
+    "model": "it was replaced by a store of another model",
+    "other": "it cannot be used at the moment",
+}
+"""The causes of a `StoreError` for a client; the error's own message names folders of this machine."""
 
 log = logging.getLogger("limner.server")
 
 
 class RefusedError(LimnerError):
-    """A request that is refused, with its HTTP status."""
+    """A request that is refused, with its HTTP status.
 
-    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
+    `reason`: the name under which it is counted; None = that of the status. It never comes from a client.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        reason: str | None = None,
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.headers = dict(headers or {})
+        self.reason = reason
+
+
+def reason_of(scope: Scope, status: int) -> str:
+    """Name the reason of a refusal, as it is counted: that of its scope, or the kind of its status."""
+    # 499 has no title: its client has gone
+    return str(scope.get(REFUSED_FOR) or (TITLES[status][0] if status in TITLES else f"status-{status}"))
 
 
 def problem(
@@ -93,18 +126,21 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
     async def of_limner(request: Request, error: Exception) -> Response:
         # the most special first: UnknownPictureError is a StoreError, and both are LimnerErrors
         if isinstance(error, RefusedError):
+            request.scope[REFUSED_FOR] = error.reason
             if error.status == 503:
                 _log_unavailable(request, error)
             return refused(error)
         if isinstance(error, UnknownPictureError):
             return problem(404, "the store holds no picture of this id")
         if isinstance(error, SearchTimeoutError):
+            request.scope[REFUSED_FOR] = "timeout"
             _log_unavailable(request, error)
             return problem(503, str(error), headers={"Retry-After": "1"})
         if isinstance(error, StoreError):
+            request.scope[REFUSED_FOR] = "store"
             # the message names folders of this machine, so it goes to the log and not to the client
             log.error("%s", error)
-            return problem(503, "the store cannot be used at the moment; the server's log says why")
+            return problem(503, f"the store: {STORE_TROUBLES[error.trouble]}; the server's log says more")
         return problem(409, without_paths(str(error), folders))
 
     async def of_validation(request: Request, error: Exception) -> Response:
@@ -147,8 +183,20 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
 
 
 def _log_unavailable(request: Request, error: LimnerError) -> None:
-    # %r: the path is the client's, and may hold line breaks
-    log.warning("503 for %s %r: %s", request.method, request.scope["path"], error)
+    # the route and not the path, which may hold whatever a client writes there
+    log.warning("503 for %s %s: %s", request.method, route_name(request.scope), error)
+
+
+def route_name(scope: Scope) -> str:
+    """Name the route of a request by its pattern, e.g. `/v1/items/{id}`; "other" for an address that has none."""
+    # for counters and logs: one name for all images, none for what clients make up
+    return str(getattr(scope.get("route"), "path", "other"))
+
+
+def method_name(scope: Scope) -> str:
+    """Name the method of a request for counters and logs; "other" for one that no route has."""
+    # HTTP allows any word as a method
+    return str(scope["method"]) if scope["method"] in ("GET", "POST", "DELETE") else "other"
 
 
 def _place(loc: Sequence[str | int]) -> list[str]:
@@ -225,7 +273,7 @@ class Problem(BaseModel):
     """The fault of this request, and what to do about it."""
 
     errors: list[Fault] | None = None
-    """Each fault, with status 422."""
+    """Each fault, with status 422; with that of `/readyz`, each part that is not ready."""
 
 
 def problem_schema() -> dict[str, Any]:

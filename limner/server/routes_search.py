@@ -120,11 +120,10 @@ class ExplainBody(RequestModel):
     """The method that gives words their weights (docs/searching.md)."""
 
 
-def search_routes(engine: Engine, worker: Worker, settings: ServerSettings) -> APIRouter:
-    """Make the routes that use the model, in the thread of `worker`."""
+def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: ServerSettings) -> APIRouter:
+    """Make the routes that use the model, in the thread of `worker`; `decoding` has those of their images."""
     routes = APIRouter(tags=["search"])
     refusals = declared(400, 401, 403, 404, 408, 409, 413, 421, 422, 429, 500, 503)
-    decoding = Decoding()
 
     async def decoded(query: Query) -> Query:
         if query.image is None:

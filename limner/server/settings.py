@@ -74,6 +74,16 @@ class ServerSettings(Settings):
     query_seconds: float = Field(default=30.0, gt=0)
     """Longest time of a query in seconds, waiting included."""
 
+    probe_interval: float = Field(default=5.0, gt=0)
+    """Seconds between two probes of the store and the model, whose results `/readyz` tells."""
+
+    # more than `query_seconds`: a probe of the model waits for the batch that has begun
+    probe_limit: float | None = Field(default=None, gt=0)
+    """Seconds after which a probe counts as failed; None = 10 more than `query_seconds`."""
+
+    drain_seconds: float = Field(default=0.0, ge=0)
+    """Seconds for which a server that stops goes on taking requests while `/readyz` says 503."""
+
     docs: bool = False
     """True: `/docs` shows the API, with a script from the web on the origin where the page keeps the token."""
 

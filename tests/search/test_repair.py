@@ -364,7 +364,7 @@ def test_what_cannot_be_repaired(tmp_path: Path, folder: Path, pictures: list[Pa
 
     with pytest.raises(StoreError, match="no such run"):
         repair(opened(folder), none)
-    with opened(folder)._lock.held(), pytest.raises(StoreError, match="is being written"):
+    with opened(folder).lock.held(), pytest.raises(StoreError, match="is being written"):
         repair(opened(folder), FakeEncoder)
     assert not repair(opened(folder), FakeEncoder).loses
 

@@ -226,7 +226,7 @@ def test_readers_follow_a_generation(tmp_path: Path) -> None:
     manifest = read_manifest(files.folder)
     with files.writing():
         rows = files.table.all(files.table.schema.names)
-        later = Table(files.folder, "pictures-2", files.table.schema, files._lock)
+        later = Table(files.folder, "pictures-2", files.table.schema, files.lock)
         later.merge(rows.filter([path == "/a" for path in rows["path"].to_pylist()]))
         write_manifest(files.folder, manifest.model_copy(update={"generation": 2}))
     files.delete(["nothing"])  # removes the tables of before
@@ -251,7 +251,7 @@ def test_a_generation_that_goes_while_it_is_read(tmp_path: Path, monkeypatch: py
         if not done:
             done.append(True)
             rows = read(table, files.table.schema.names)
-            Table(files.folder, "pictures-2", files.table.schema, files._lock).merge(rows)
+            Table(files.folder, "pictures-2", files.table.schema, files.lock).merge(rows)
             manifest = read_manifest(files.folder)
             write_manifest(files.folder, manifest.model_copy(update={"generation": 2}))
             shutil.rmtree(tmp_path / "store" / "pictures-1.lance")

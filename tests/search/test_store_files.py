@@ -233,7 +233,7 @@ def test_a_reader_follows_a_folder_that_was_replaced(tmp_path: Path) -> None:
     reader = StoreFiles.open(tmp_path / "store")
     assert [hit.name for hit in reader.search(np.ones(4, np.float32))] == ["old"]
     shutil.rmtree(tmp_path / "store")
-    with pytest.raises(StoreError, match="no such store"):
+    with pytest.raises(StoreError, match="is gone; is its disk mounted"):
         reader.search(np.ones(4, np.float32))
     store_of(tmp_path).add([entry("new")], np.ones((1, 4), np.float32))
     assert [hit.name for hit in reader.search(np.ones(4, np.float32))] == ["new"]

@@ -47,7 +47,8 @@ def test_nothing_of_the_store_without_the_token(guarded: TestClient, path: str, 
 def test_the_token_opens(guarded: TestClient) -> None:
     for scheme in ("Bearer", "bearer"):
         assert guarded.get("/v1/info", headers={"Authorization": f"{scheme} {TOKEN}"}).status_code == 200
-    assert guarded.get("/health").json() == {"status": "ok"}
+    assert guarded.get("/livez").json() == {"status": "ok"}
+    assert guarded.get("/readyz").json()["status"] == "ok"
     assert guarded.get("/openapi.json").status_code == 200
 
 
@@ -83,7 +84,9 @@ def test_own_names_are_served(engine: Engine, host: str) -> None:
 
 
 def test_what_needs_the_token() -> None:
-    assert not any(map(needs_token, ("/", "/health", "/docs", "/openapi.json", "/page/app.js")))
+    assert not any(
+        map(needs_token, ("/", "/livez", "/readyz", "/health", "/docs", "/openapi.json", "/page/app.js"))
+    )
     assert all(map(needs_token, ("/v1/info", "/metrics", "/page", "//", "/docs/", "")))
 
 
@@ -126,10 +129,13 @@ def test_requests_without_a_token_cost_the_right_one_nothing(engine: Engine) -> 
 def test_addresses_that_need_no_token_have_a_limit_of_their_own(engine: Engine) -> None:
     settings = ServerSettings(token=SecretStr(TOKEN), rate=0.1, burst=3)
     client = TestClient(create_app(Store(engine), settings))
-    for path in ("/health", "/", "/page/app.js"):
+    for path in ("/page/api.js", "/", "/page/app.js"):
         assert client.get(path).status_code == 200
-    problem(client.get("/health"), 429)
+    problem(client.get("/"), 429)
     problem(client.get("/openapi.json"), 429)
+    # load balancers, which strangers at their address must not keep out
+    for path in ("/livez", "/readyz", "/health") * 3:
+        assert client.get(path).status_code == 200
     assert client.get("/v1/info", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 

@@ -75,7 +75,8 @@ FAKES = st.builds(
 class Swept(Server):
     def __init__(self, ones: list[Fake]) -> None:
         app = FastAPI()
-        app.state.turn_away, app.state.knows = (lambda: None), None
+        app.state.turn_away = app.state.stopping = lambda: None
+        app.state.knows, app.state.refused = None, lambda reason: None
         super().__init__(app, LIMITS)
         self.ones = ones
         self._swept.extend(NOW - 0.1 * back for back in range(5, 0, -1))

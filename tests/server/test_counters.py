@@ -1,11 +1,18 @@
 import re
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
 
+import pytest
+import torch
 from fastapi.testclient import TestClient
 
 from limner.search.engine import Engine
 from limner.search.store import Store
+from limner.search.store_probe import changed_at
 from limner.server.app import create_app
-from tests.server.serving import COUNT
+from limner.server.settings import ServerSettings
+from tests.server.serving import COUNT, base64_of
 
 
 def value(text: str, name: str, **labels: str) -> float:
@@ -36,7 +43,18 @@ def test_what_is_counted(client: TestClient, engine: Engine) -> None:
     assert value(text, "limner_requests_total", **missing) == 2
     assert value(text, "limner_requests_total", route="other", method="GET", status="404") == 1
     assert value(text, "limner_requests_total", route="other", method="other", status="404") == 1
+    assert value(text, "limner_refusals_total", reason="unanswerable") == 1
+    assert value(text, "limner_refusals_total", reason="unknown") == 4
     assert value(text, "limner_batch_queries_sum") == 4
+    assert value(text, "limner_queue_wait_seconds_count") == 4
+    for stage, times in (("search", 3), ("rerank", 0), ("decode", 0)):
+        assert value(text, "limner_stage_seconds_count", stage=stage) == times
+    assert 1 <= value(text, "limner_stage_seconds_count", stage="encode") <= 3
+    assert value(text, "limner_model_info", fingerprint=engine.files.fingerprint) == 1
+    versions = {"version": version("limner"), "python": python_version(), "torch": torch.__version__}
+    assert value(text, "limner_build_info", **versions) == 1
+    commit = changed_at(engine.files)
+    assert value(text, "limner_last_commit_timestamp_seconds") == pytest.approx(commit, abs=0.01)
     assert value(text, "limner_store_pictures") == COUNT
     assert value(text, "limner_waiting_requests") == 0
 
@@ -45,3 +63,32 @@ def test_apps_do_not_share_counters(client: TestClient, engine: Engine) -> None:
     client.get("/health")
     other = TestClient(create_app(Store(engine))).get("/metrics").text
     assert value(other, "limner_requests_total", route="/health", method="GET", status="200") == 0
+
+
+def test_seconds_of_pictures_and_reasons_of_refusals(engine: Engine, tmp_path: Path) -> None:
+    settings = ServerSettings(rate=0, max_waiting=1)
+    app = create_app(Store(engine), settings)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        picture = base64_of(next(tmp_path.rglob("*.png")))
+        assert client.post("/v1/search", json={"image": picture}).status_code == 200
+        app.state.refused("slow")
+        app.state.turn_away()
+        assert client.post("/v1/search", json={"text": "a"}).status_code == 503
+        assert client.get("/readyz").status_code == 503
+        text = client.get("/metrics").text
+    assert value(text, "limner_stage_seconds_count", stage="decode") == 1
+    assert value(text, "limner_stage_seconds_count", stage="encode") == 1
+    for reason in ("slow", "stopping", "not-ready"):
+        assert value(text, "limner_refusals_total", reason=reason) == 1
+
+
+def test_a_scrape_reads_no_disk(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with TestClient(create_app(Store(engine), ServerSettings(probe_interval=60))) as client:
+        assert client.get("/readyz").status_code == 200
+
+        def hangs(*args: object) -> None:
+            raise AssertionError("a scrape must not wait for a disk")
+
+        monkeypatch.setattr(type(engine.files), "read", hangs)
+        monkeypatch.setattr(type(engine.files), "follow", hangs)
+        assert value(client.get("/metrics").text, "limner_store_pictures") == COUNT

@@ -41,7 +41,7 @@ def test_busy_clients_lose_no_request(engine: Engine) -> None:
 
     with running(create_app(Store(engine), settings), settings) as url:
         threads = []
-        for method, path in [("POST", "/v1/search"), ("GET", "/v1/items"), ("GET", "/health")] * 4:
+        for method, path in [("POST", "/v1/search"), ("GET", "/v1/items"), ("GET", "/livez")] * 4:
             connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
             threads.append(threading.Thread(target=load, args=(connection, method, path)))
         for thread in threads:
@@ -52,14 +52,14 @@ def test_busy_clients_lose_no_request(engine: Engine) -> None:
     assert set(seen) == {200}
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\n"])
+@pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\n"])
 def test_a_request_that_is_on_its_way(engine: Engine, sent: bytes) -> None:
     got: list[bytes] = []
 
     def later(one: socket.socket) -> None:
         time.sleep(0.4)
         one.sendall(
-            (sent and b"Host: localhost\r\n\r\n") or b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            (sent and b"Host: localhost\r\n\r\n") or b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
         )
         got.append(one.recv(4096))
         one.close()
