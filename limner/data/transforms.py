@@ -40,6 +40,9 @@ _FILTERS = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 
+# Beyond these a network sees nothing of what it was trained on, and four times the side is 16 times the work.
+Scale = Annotated[float, Field(ge=0.25, le=4.0)]
+
 # The released code's ranges; torchvision's `RandomResizedCrop` would go down to 8% of the area.
 _AREA = (0.8, 1.0)
 _ASPECT = (3 / 4, 4 / 3)
@@ -62,6 +65,10 @@ class ImageSettings(Settings):
 
     flip: bool = True
     """Mirror half of the training views, average plain and mirrored at test; off where left and right are described."""
+
+    test_scales: Annotated[tuple[Scale, ...], Field(min_length=1)] = (1.0,)
+    """Sizes of the crop that testing averages, as multiples of its sides; each costs its square. Where training caches
+    features, validation has the crop as it is."""
 
     interpolation: Literal["bilinear", "bicubic", "lanczos", "nearest"] = "bilinear"
     """Filter of the resizing; all but "nearest" widen when they shrink a picture (antialiasing)."""
@@ -92,7 +99,12 @@ class ImageSettings(Settings):
         """The values that change an embedding; training's crops do not."""
         # the last three only where they differ, so that stores made before they existed keep their fingerprint
         later = [self.interpolation, self.long_side, self.scaled_decoding]
-        return [self.resize, self.crop, self.flip, *(later if later != ["bilinear", "rounded", True] else [])]
+        scales = [self.test_scales] if self.test_scales != (1.0,) else []
+        return [
+            *(self.resize, self.crop, self.flip),
+            *(later if later != ["bilinear", "rounded", True] else []),
+            *scales,
+        ]
 
     def resized(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """The middle part of a picture that is used, and what it is resized to, each (width, height) in pixels.
@@ -132,6 +144,17 @@ def centre_crop(pixels: Pixels, settings: ImageSettings) -> View:
     """The test view: the middle `crop` of a loaded picture. Raises `DataError` when it is smaller."""
     spare_rows, spare_columns = _spare(pixels, settings.crop)
     return _cut(pixels, spare_rows // 2, spare_columns // 2, settings.crop)
+
+
+def scaled_views(
+    crops: UInt8[np.ndarray, "images height width 3"], scale: float
+) -> UInt8[np.ndarray, "images _height _width 3"]:
+    """Crops at another size: bilinear with antialiasing, sides rounded to whole pixels, at least one."""
+    height, width = (max(1, round(side * scale)) for side in crops.shape[1:3])
+    if (height, width) == crops.shape[1:3]:
+        return crops
+    size = (width, height)
+    return np.stack([np.asarray(Image.fromarray(crop).resize(size, _FILTERS["bilinear"])) for crop in crops])
 
 
 def random_view(pixels: Pixels, settings: ImageSettings, rng: np.random.Generator) -> View:

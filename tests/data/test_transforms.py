@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from limner.data.transforms import LONGEST, ImageSettings, centre_crop, flip, load, random_view
+from limner.data.transforms import (
+    LONGEST,
+    ImageSettings,
+    centre_crop,
+    flip,
+    load,
+    random_view,
+    scaled_views,
+)
 from limner.errors import DataError, ImageError, SettingsError
 from limner.types import Pixels
 
@@ -265,3 +273,32 @@ def test_a_picture_smaller_than_the_crop_is_refused() -> None:
         centre_crop(coordinates(224, 223), ImageSettings())
     with pytest.raises(DataError, match="at least 224×224"):
         random_view(coordinates(100, 250), ImageSettings(), np.random.default_rng(0))
+
+
+@given(
+    scale=st.floats(0.25, 4.0), height=st.integers(1, 12), width=st.integers(1, 12), level=st.integers(0, 255)
+)
+@settings(deadline=None)
+def test_scaled_views_have_the_rounded_sides_and_keep_a_plain_colour(
+    scale: float, height: int, width: int, level: int
+) -> None:
+    found = scaled_views(np.full((2, height, width, 3), level, np.uint8), scale)
+    assert found.shape == (2, max(1, round(height * scale)), max(1, round(width * scale)), 3)
+    assert (found == level).all()
+
+
+def test_scaled_views_of_scale_one_are_the_crops_themselves() -> None:
+    crops = np.stack([coordinates(20, 30)])
+    assert scaled_views(crops, 1.0) is crops
+
+
+@pytest.mark.parametrize("scales", [(), (0.0,), (1.0, 5.0), ("large",)])
+def test_test_scales_are_checked(scales: tuple[Any, ...]) -> None:
+    with pytest.raises(SettingsError, match="test_scales"):
+        parse(test_scales=scales)
+
+
+def test_identity_names_test_scales_only_where_they_differ() -> None:
+    """Stores and runs that were made before the setting existed keep their fingerprint."""
+    assert ImageSettings().identity() == [256, (224, 224), True]
+    assert ImageSettings(test_scales=(1.0, 1.25)).identity() == [256, (224, 224), True, (1.0, 1.25)]
