@@ -43,8 +43,10 @@ _FILTERS = {
 # Beyond these a network sees nothing of what it was trained on, and four times the side is 16 times the work.
 Scale = Annotated[float, Field(ge=0.25, le=4.0)]
 
-# The released code's ranges; torchvision's `RandomResizedCrop` would go down to 8% of the area.
-_AREA = (0.8, 1.0)
+# A share of a picture's area.
+Share = Annotated[float, Field(gt=0, le=1)]
+
+# The released code's range.
 _ASPECT = (3 / 4, 4 / 3)
 
 
@@ -58,7 +60,11 @@ class ImageSettings(Settings):
     """(height, width) of the network's input in pixels."""
 
     train_crop: Literal["random", "scaled", "pad"] = "random"
-    """Training crop: "random" place; "scaled", 80–100% of the area at aspect 3/4–4/3; "pad" then "random"."""
+    """Training crop: "random" place; "scaled", `train_area` of the picture at aspect 3/4–4/3; "pad" then "random"."""
+
+    # The released code's; torchvision's `RandomResizedCrop` would go down to 8% of the area.
+    train_area: tuple[Share, Share] = (0.8, 1.0)
+    """Smallest and largest share of a picture that a "scaled" training crop shows."""
 
     pad: Annotated[int, Field(ge=0, le=512)] = 10
     """Pixels added to each side with the edge's colours where train_crop is "pad"."""
@@ -78,6 +84,12 @@ class ImageSettings(Settings):
 
     scaled_decoding: bool = True
     """JPEG files may be decoded at 1/2, 1/4 or 1/8 before they are resized: faster, other pixels by 1/255 or so."""
+
+    @model_validator(mode="after")
+    def _area_is_a_range(self) -> "ImageSettings":
+        if self.train_area[0] > self.train_area[1]:
+            raise ValueError(f"train_area={list(self.train_area)}: the smallest share comes first")
+        return self
 
     @model_validator(mode="after")
     def _crop_fits(self) -> "ImageSettings":
@@ -166,7 +178,7 @@ def random_view(pixels: Pixels, settings: ImageSettings, rng: np.random.Generato
     # Not `rng.integers`, which draws again after a rejection: the picture's size would move the stream.
     first, second, side = rng.random(3)
     if settings.train_crop == "scaled":
-        area = rng.uniform(*_AREA)
+        area = rng.uniform(*settings.train_area)
         view = _scaled(pixels, settings.crop, (float(first), float(second)), area, float(rng.random()))
     else:
         padded = _padded(pixels, settings.pad) if settings.train_crop == "pad" else pixels

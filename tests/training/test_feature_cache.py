@@ -89,7 +89,9 @@ def test_test_views_are_shared_by_all_seeds_and_training_crops(
 ) -> None:
     cache = tmp_path / "cache"
     _views(model, pictures, cache, 2, seed=1)
-    other = Pictures(pictures.paths, pictures.settings.replace(train_crop="pad", pad=3))
+    other = Pictures(
+        pictures.paths, pictures.settings.replace(train_crop="pad", pad=3, train_area=(0.1, 0.2))
+    )
     _views(model, other, cache, 2, seed=2)
     assert len(_entries(cache)) == 1
 
